@@ -1,0 +1,184 @@
+"""Settings: what an operator may set, each with its default, its bounds and its help text.
+
+Owns the shape of the settings and nothing else: values only, no file, no environment, no side effect. How a
+TOML file and `TOLLGATE_…` variables become a `Settings` is in `settings_file.py`. The reference page
+`docs/reference/settings.md` is generated from these definitions.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+DEFAULT_PORT = 8402
+DEFAULT_METRICS_PORT = 8403
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, le=3600)]
+
+
+def Help(text: str) -> Meta:  # noqa: N802 - reads as an annotation
+    """Attach the help text of a setting."""
+    return Meta(description=text)
+
+
+def Secret(text: str) -> Meta:  # noqa: N802 - reads as an annotation
+    """Attach the help text of a setting that is masked wherever it is shown."""
+    return Meta(description=text, extra={"secret": True})
+
+
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of settings."""
+
+
+class Server(Section, frozen=True):
+    """Listeners and processes."""
+
+    host: Annotated[str, Help("Address the public listener binds to.")] = "127.0.0.1"
+    port: Annotated[Port, Help("Port of the public listener; 0 picks a free one.")] = DEFAULT_PORT
+    base_url: Annotated[
+        str, Help("Public address of the service, as callers see it. Empty: made from host and port.")
+    ] = ""
+    workers: Annotated[
+        Annotated[int, Meta(ge=0, le=256)], Help("Worker processes; 0 means one for each core.")
+    ] = 0
+    metrics_host: Annotated[str, Help("Address of the Prometheus listener (`/metrics`).")] = "127.0.0.1"
+    metrics_port: Annotated[Port, Help("Port of the Prometheus listener; 0 picks a free one.")] = DEFAULT_METRICS_PORT
+    tls_certificate: Annotated[str, Help("PEM file with the certificate chain. Empty: plain HTTP.")] = ""
+    tls_key: Annotated[str, Help("PEM file with the private key of `tls_certificate`.")] = ""
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Help(
+            "Addresses or networks whose `X-Forwarded-For` is believed. Empty: the peer's address is the client's."
+        ),
+    ] = ()
+    grace_seconds: Annotated[
+        Seconds, Help("On stop: how long requests that were read whole may take to be answered.")
+    ] = 30.0
+    keep_alive_seconds: Annotated[Seconds, Help("How long an idle connection of a caller is kept.")] = 75.0
+    read_seconds: Annotated[Seconds, Help("How long a caller may take to send one whole request.")] = 30.0
+    connections: Annotated[Positive, Help("Open connections of callers, for each worker.")] = 20_000
+
+
+class Limits(Section, frozen=True):
+    """Bounds on what callers may send and how often."""
+
+    body_bytes: Annotated[Positive, Help("Largest request body (413 `body_too_large`).")] = 1_048_576
+    batch_calls: Annotated[Positive, Help("Most calls in one batch (413 `batch_too_large`).")] = 100
+    response_bytes: Annotated[Positive, Help("Largest answer taken from an upstream.")] = 67_108_864
+    request_seconds: Annotated[
+        Seconds, Help("Deadline for one request, all attempts together (504 `upstream_timeout`).")
+    ] = 30.0
+    in_flight: Annotated[
+        Positive, Help("Requests under way in one worker before it sheds load (503 `overloaded`).")
+    ] = 4_096
+    domain_address_per_minute: Annotated[
+        Positive,
+        Help("Requests a minute for one client address (IPv6: one /64) on whitelisted domains."),
+    ] = 600
+    domain_per_minute: Annotated[Positive, Help("Requests a minute for one whitelisted domain.")] = 6_000
+    misses_per_second_per_address: Annotated[
+        Positive, Help("Look-ups a second of unknown tokens and domains, for one client address.")
+    ] = 10
+    misses_per_second: Annotated[
+        Positive, Help("Look-ups a second of unknown tokens and domains, for the whole machine.")
+    ] = 500
+    limit_rows: Annotated[
+        Annotated[int, Meta(ge=1_024, le=16_777_216)],
+        Help("Callers whose rate is remembered at once; a longer unused one makes room."),
+    ] = 65_536
+
+
+class Directory(Section, frozen=True):
+    """The copy of tokens and domains that each worker holds in memory."""
+
+    entries: Annotated[Positive, Help("Tokens and domains held in memory, for each worker.")] = 20_000
+    refresh_seconds: Annotated[
+        Annotated[float, Meta(gt=0, le=0.5)], Help("How often a worker asks the store for changed grants.")
+    ] = 0.2
+    stale_seconds: Annotated[
+        Seconds, Help("How long known grants go on working while the store cannot be reached.")
+    ] = 600.0
+    unknown_seconds: Annotated[Seconds, Help("How long a worker remembers that a token is unknown.")] = 5.0
+
+
+class Store(Section, frozen=True):
+    """Where teams, tokens and domains are kept."""
+
+    url: Annotated[str, Secret("SQLAlchemy URL. Empty: `control.db` in the data folder (SQLite).")] = ""
+
+
+class Secrets(Section, frozen=True):
+    """Server-side secrets."""
+
+    pepper: Annotated[
+        str,
+        Secret("Key under which tokens are hashed, 32 characters or more. Empty: made once, in the data folder."),
+    ] = ""
+
+
+class Whitelist(Section, frozen=True):
+    """Domains that may call without a token."""
+
+    allow_localhost: Annotated[
+        bool, Help("Let `http://localhost` be whitelisted, for development; never on a public service.")
+    ] = False
+
+
+class Logging(Section, frozen=True):
+    """What the process says about itself, on standard error."""
+
+    level: Annotated[
+        Annotated[str, Meta(pattern="^(debug|info|warning|error)$")], Help("`debug`, `info`, `warning` or `error`.")
+    ] = "info"
+    format: Annotated[
+        Annotated[str, Meta(pattern="^(auto|text|json)$")],
+        Help("`text`, `json`, or `auto`: text on a terminal, JSON elsewhere."),
+    ] = "auto"
+
+
+class Upstream(Section, frozen=True):
+    """A node or provider that answers for a network."""
+
+    name: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")],
+        Help("Name in metrics and logs; unique in its network."),
+    ]
+    url: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://")], Secret("Address of its JSON-RPC endpoint, `http` or `https`.")
+    ]
+    headers: Annotated[dict[str, str], Secret("Headers to send, such as `Authorization`.")] = {}
+    priority: Annotated[
+        Annotated[int, Meta(ge=0, le=1000)], Help("Lower ones are tried first; equals in the order written.")
+    ] = 0
+    timeout_seconds: Annotated[Seconds, Help("Deadline for one attempt at this upstream.")] = 15.0
+    connections: Annotated[Positive, Help("Most connections to it, for each worker.")] = 256
+
+
+class Network(Section, frozen=True):
+    """One network of a family: `/x/<family>/<network>`."""
+
+    upstreams: Annotated[tuple[Upstream, ...], Help("At least one.")]
+    allow_methods: Annotated[
+        tuple[str, ...], Help("Methods that may be called, `*` as a wildcard. Empty: all but the denied.")
+    ] = ()
+    deny_methods: Annotated[tuple[str, ...], Help("Methods that are refused, `*` as a wildcard.")] = ()
+
+
+class Settings(Section, frozen=True):
+    """Everything an operator may set."""
+
+    data_dir: Annotated[str, Help("Folder for the store, the pepper and the workers' files.")] = "tollgate-data"
+    server: Server = Server()
+    limits: Limits = Limits()
+    directory: Directory = Directory()
+    store: Store = Store()
+    secrets: Secrets = Secrets()
+    whitelist: Whitelist = Whitelist()
+    logging: Logging = Logging()
+    families: Annotated[
+        dict[str, dict[str, Network]],
+        Help("Networks by family: the table `[families.eth.mainnet]` serves `/x/eth/mainnet`."),
+    ] = {}
