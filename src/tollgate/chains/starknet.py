@@ -1,0 +1,50 @@
+"""The methods of the `starknet` family by kind: starknet-specs 0.8 to 0.10."""
+
+from __future__ import annotations
+
+STARKNET_METHODS: dict[str, tuple[str, ...]] = {
+    "read": (
+        "starknet_blockHashAndNumber",
+        "starknet_blockNumber",
+        "starknet_call",
+        "starknet_chainId",
+        "starknet_estimateFee",
+        "starknet_estimateMessageFee",
+        "starknet_getBlockTransactionCount",
+        "starknet_getBlockWithReceipts",
+        "starknet_getBlockWithTxHashes",
+        "starknet_getBlockWithTxs",
+        "starknet_getClass",
+        "starknet_getClassAt",
+        "starknet_getClassHashAt",
+        "starknet_getCompiledCasm",
+        "starknet_getEvents",
+        "starknet_getMessagesStatus",
+        "starknet_getNonce",
+        "starknet_getStateUpdate",
+        "starknet_getStorageAt",
+        "starknet_getStorageProof",
+        "starknet_getTransactionByBlockIdAndIndex",
+        "starknet_getTransactionByHash",
+        "starknet_getTransactionReceipt",
+        "starknet_getTransactionStatus",
+        "starknet_simulateTransactions",
+        "starknet_specVersion",
+        "starknet_syncing",
+        "starknet_traceBlockTransactions",
+        "starknet_traceTransaction",
+    ),
+    "write": (
+        "starknet_addDeclareTransaction",
+        "starknet_addDeployAccountTransaction",
+        "starknet_addInvokeTransaction",
+    ),
+    "subscribe": (
+        "starknet_subscribeEvents",
+        "starknet_subscribeNewHeads",
+        "starknet_subscribeNewTransactionReceipts",
+        "starknet_subscribeNewTransactions",
+        "starknet_subscribeTransactionStatus",
+        "starknet_unsubscribe",
+    ),
+}

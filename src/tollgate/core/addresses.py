@@ -1,0 +1,63 @@
+"""Which address a client has. It can never choose its own.
+
+`X-Forwarded-For` is believed only from a configured proxy, and only its right-most entry that is not itself
+such a proxy: everything further left was written by the client.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
+    """Read addresses and networks as an operator writes them."""
+    return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
+
+
+def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
+    """Return the address of whoever called, given the peer of the connection."""
+    if not trusted or not _is_trusted(peer, trusted):
+        return peer
+    address = peer
+    for entry in reversed(forwarded_for.split(",")):
+        entry = entry.strip()
+        if not entry:
+            continue
+        parsed = _parse(entry)
+        if parsed is None:
+            return address
+        address = str(parsed)
+        if not _is_trusted(address, trusted):
+            return address
+    return address
+
+
+def limit_key(address: str) -> str:
+    """The unit in which addresses are limited: an IPv6 customer has a whole /64 to pick from."""
+    parsed = _parse(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return address
+
+
+def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    # Some proxies add a port, and brackets around IPv6.
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        parsed = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return (parsed.ipv4_mapped or parsed) if isinstance(parsed, ipaddress.IPv6Address) else parsed
+
+
+def _is_trusted(address: str, trusted: Sequence[Network]) -> bool:
+    parsed = _parse(address)
+    return parsed is not None and any(
+        parsed.version == network.version and parsed in network for network in trusted
+    )

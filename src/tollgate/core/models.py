@@ -1,0 +1,76 @@
+"""The things a team owns, as values. Frozen; no behaviour that needs a clock or a store."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tollgate.core.limits import Limit
+
+
+class Team(Struct, frozen=True):
+    """Who is billed."""
+
+    id: str
+    name: str
+    requests_per_second: int | None = None
+    capped_until: float | None = None
+    """Until when a reached spending cap stops its calls, in seconds since 1970."""
+
+
+class Token(Struct, frozen=True):
+    """A bearer credential of one team. The secret itself is never part of it."""
+
+    id: str
+    team_id: str
+    name: str
+    prefix: str
+    created_at: float
+    created_by: str = ""
+    last_used_at: float | None = None
+    expires_at: float | None = None
+    active: bool = True
+    networks: tuple[str, ...] = ()
+    """`family/network` names; empty for all."""
+    methods: tuple[str, ...] = ()
+    """Method patterns; empty for all."""
+    requests_per_second: int | None = None
+    monthly_requests: int | None = None
+    capped_until: float | None = None
+    allow_in_url: bool = False
+
+
+class Domain(Struct, frozen=True):
+    """A whitelisted root domain of one team."""
+
+    id: str
+    team_id: str
+    domain: str
+    created_at: float
+    created_by: str = ""
+    verified_at: float | None = None
+    address_per_minute: int | None = None
+    domain_per_minute: int | None = None
+    active: bool = True
+
+
+class Grant(Struct, frozen=True):
+    """Who calls, and what that team's token or domain allows: what the gateway knows of a caller."""
+
+    team: Team
+    token: Token | None = None
+    domain: Domain | None = None
+
+    def capped(self, now: float) -> bool:
+        """Whether a spending cap stops this caller."""
+        until = max(self.team.capped_until or 0.0, (self.token and self.token.capped_until) or 0.0)
+        return until > now
+
+
+def per_second(count: int | None) -> Limit | None:
+    """A limit of `count` requests a second, if there is one."""
+    return None if count is None else Limit(count, 1.0)
+
+
+def per_minute(count: int) -> Limit:
+    """A limit of `count` requests a minute."""
+    return Limit(count, 60.0)

@@ -1,0 +1,119 @@
+"""Teams, tokens, domains, and the record of their changes that workers follow."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+# How many changes are kept for workers that look five times a second. One that has missed more starts anew.
+KEPT_CHANGES = 10_000
+
+# Only columns that the gateway obeys: noting when a token was last used must not look like a change of grants.
+TOKEN_COLUMNS = (
+    "team_id, name, digest, expires_at, active, networks, methods, requests_per_second, monthly_requests, "
+    "capped_until, allow_in_url"
+)
+DOMAIN_COLUMNS = "team_id, domain, address_per_minute, domain_per_minute, active"
+TEAM_COLUMNS = "name, requests_per_second, capped_until"
+
+
+def upgrade() -> None:
+    _tables()
+    for table, kind, key, columns in (
+        ("tokens", "token", "lower(hex({row}.digest))", TOKEN_COLUMNS),
+        ("domains", "domain", "{row}.domain", DOMAIN_COLUMNS),
+        ("teams", "team", "{row}.id", TEAM_COLUMNS),
+    ):
+        _trigger(table, "insert", "AFTER INSERT", kind, key.format(row="NEW"))
+        _trigger(table, "update", f"AFTER UPDATE OF {columns}", kind, key.format(row="OLD"))
+        _trigger(table, "renamed", f"AFTER UPDATE OF {columns}", kind, key.format(row="NEW"))
+        _trigger(table, "delete", "AFTER DELETE", kind, key.format(row="OLD"))
+    op.execute(
+        "CREATE TRIGGER changes_trim AFTER INSERT ON changes WHEN NEW.revision % 1000 = 0 BEGIN "
+        f"DELETE FROM changes WHERE revision <= NEW.revision - {KEPT_CHANGES}; END"
+    )
+
+
+def _trigger(table: str, name: str, event: str, kind: str, key: str) -> None:
+    op.execute(
+        f"CREATE TRIGGER {table}_{name} {event} ON {table} BEGIN "  # noqa: S608 - all parts stand above
+        f"INSERT INTO changes (kind, key) VALUES ('{kind}', {key}); END"
+    )
+
+
+def _tables() -> None:
+    op.create_table(
+        "teams",
+        sa.Column("id", sa.String(32), nullable=False),
+        sa.Column("name", sa.String(40), nullable=False),
+        sa.Column("created_at", sa.Float, nullable=False),
+        sa.Column("requests_per_second", sa.Integer),
+        sa.Column("capped_until", sa.Float),
+        sa.PrimaryKeyConstraint("id", name="pk_teams"),
+        sa.UniqueConstraint("name", name="uq_teams_name"),
+    )
+    op.create_table(
+        "tokens",
+        sa.Column("id", sa.String(32), nullable=False),
+        sa.Column("team_id", sa.String(32), nullable=False),
+        sa.Column("name", sa.String(100), nullable=False),
+        sa.Column("digest", sa.LargeBinary(32), nullable=False),
+        sa.Column("prefix", sa.String(16), nullable=False),
+        sa.Column("created_at", sa.Float, nullable=False),
+        sa.Column("created_by", sa.String(100), nullable=False),
+        sa.Column("last_used_at", sa.Float),
+        sa.Column("expires_at", sa.Float),
+        sa.Column("active", sa.Boolean, nullable=False),
+        sa.Column("networks", sa.String, nullable=False),
+        sa.Column("methods", sa.String, nullable=False),
+        sa.Column("requests_per_second", sa.Integer),
+        sa.Column("monthly_requests", sa.Integer),
+        sa.Column("capped_until", sa.Float),
+        sa.Column("allow_in_url", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_tokens"),
+        sa.ForeignKeyConstraint(
+            ["team_id"], ["teams.id"], ondelete="CASCADE", name="fk_tokens_team_id_teams"
+        ),
+        sa.UniqueConstraint("digest", name="uq_tokens_digest"),
+        sa.UniqueConstraint("team_id", "name", name="uq_tokens_team_id"),
+    )
+    op.create_table(
+        "domains",
+        sa.Column("id", sa.String(32), nullable=False),
+        sa.Column("team_id", sa.String(32), nullable=False),
+        sa.Column("domain", sa.String(253), nullable=False),
+        sa.Column("created_at", sa.Float, nullable=False),
+        sa.Column("created_by", sa.String(100), nullable=False),
+        sa.Column("verified_at", sa.Float),
+        sa.Column("address_per_minute", sa.Integer),
+        sa.Column("domain_per_minute", sa.Integer),
+        sa.Column("active", sa.Boolean, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_domains"),
+        sa.ForeignKeyConstraint(
+            ["team_id"], ["teams.id"], ondelete="CASCADE", name="fk_domains_team_id_teams"
+        ),
+        sa.UniqueConstraint("domain", name="uq_domains_domain"),
+    )
+    op.create_index("ix_domains_team_id", "domains", ["team_id"])
+    op.create_table(
+        "changes",
+        sa.Column("revision", sa.Integer, nullable=False),
+        sa.Column("kind", sa.String(8), nullable=False),
+        sa.Column("key", sa.String(253), nullable=False),
+        sa.PrimaryKeyConstraint("revision", name="pk_changes"),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "facts",
+        sa.Column("name", sa.String(40), nullable=False),
+        sa.Column("value", sa.String, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_facts"),
+    )
+
+
+def downgrade() -> None:
+    for table in ("facts", "changes", "domains", "tokens", "teams"):
+        op.drop_table(table)

@@ -1,0 +1,107 @@
+"""Rate limits in memory that the workers of one machine share.
+
+A table of rows; a row is a limited caller and has one column for each worker. A worker writes only its own
+column and reads all: the arrival time of a row is the latest in it. So no lock stands between a request and
+its limit, nothing is lost when a worker is killed, and its successor, which gets the same column, gives no
+fresh allowance. Two workers that take at the very same moment may count one request for two; that is far
+inside the tolerance.
+
+A row is handed to a new caller under a file lock, which the kernel frees when its holder dies. A row whose
+arrival time has passed says nothing any more and may be handed on as it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tollgate.core.limits import Limit, Taken, take
+
+# A caller may stand in any row of its set; the longest unused one makes room.
+_WAYS = 16
+_LOCK_TRIES = 1_000
+
+
+class SharedMeters:
+    """The table. Made before the workers are forked, attached by each of them."""
+
+    def __init__(self, rows: int, workers: int, lock: Path) -> None:
+        self._sets = max(1, rows // _WAYS)
+        self._workers = workers
+        self._lock = lock
+        self._salt = secrets.token_bytes(16)
+        rows = self._sets * _WAYS
+        memory = memoryview(mmap.mmap(-1, rows * 8 * (1 + workers)))
+        self._marks = memory[: rows * 8].cast("Q")
+        self._arrivals = memory[rows * 8 :].cast("d")
+        self._most_known = rows
+        self.attach(0)
+
+    def attach(self, worker: int) -> None:
+        """Become this worker: write to its column."""
+        self._column = worker
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def take(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
+        """Take `cost` requests out of the limit of this key, if it has them."""
+        start = self._row(key, now) * self._workers
+        taken = take(limit, max(self._arrivals[start : start + self._workers]), now, cost)
+        if taken.allowed:
+            self._arrivals[start + self._column] = taken.arrival
+        return taken
+
+    def peek(self, key: str, limit: Limit, now: float) -> Taken:
+        """Say what `take` of one request would find, and take nothing."""
+        start = self._row(key, now) * self._workers
+        return take(limit, max(self._arrivals[start : start + self._workers]), now)
+
+    def _row(self, key: str, now: float) -> int:
+        known = self._known.get(key)
+        if known is not None and self._marks[known[0]] == known[1]:
+            return known[0]
+        if len(self._known) >= self._most_known:
+            self._known.clear()
+        digest = hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest()
+        mark = int.from_bytes(digest, "little") or 1
+        with self._claiming():
+            row = self._claim(mark, now)
+        self._known[key] = (row, mark)
+        return row
+
+    def _claim(self, mark: int, now: float) -> int:
+        first = mark % self._sets * _WAYS
+        best, best_arrival = first, float("inf")
+        for row in range(first, first + _WAYS):
+            if self._marks[row] == mark:
+                return row
+            start = row * self._workers
+            arrival = max(self._arrivals[start : start + self._workers]) if self._marks[row] else -1.0
+            if arrival < best_arrival:
+                best, best_arrival = row, arrival
+        if best_arrival > now:
+            for column in range(best * self._workers, (best + 1) * self._workers):
+                self._arrivals[column] = 0.0
+        self._marks[best] = mark
+        return best
+
+    @contextmanager
+    def _claiming(self) -> Iterator[None]:
+        """Hold the lock, but never wait for a holder that was stopped: a doubled row is the lesser evil."""
+        # Opened anew each time: a descriptor that was inherited by a fork would share its lock.
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            for _ in range(_LOCK_TRIES):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    os.sched_yield() if hasattr(os, "sched_yield") else None
+            yield
+        finally:
+            os.close(descriptor)
