@@ -1,22 +1,25 @@
 """Settings: what an operator may set, each with its default, its bounds and its help text.
 
 Owns the shape of the settings and nothing else: values only, no file, no environment, no side effect. How a
-TOML file and `TOLLGATE_…` variables become a `Settings` is in `settings_file.py`. The reference page
+TOML file and `TOLLGATE_…` variables become a `Settings` is in `settings/file.py`. The reference page
 `docs/reference/settings.md` is generated from these definitions.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.inspect import Metadata, StructType, type_info
 
 DEFAULT_PORT = 8402
 DEFAULT_METRICS_PORT = 8403
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
-Positive = Annotated[int, Meta(ge=1)]
+Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=3600)]
+Text = Annotated[str, Meta(min_length=1)]
 
 
 def Help(text: str) -> Meta:  # noqa: N802 - reads as an annotation
@@ -29,14 +32,41 @@ def Secret(text: str) -> Meta:  # noqa: N802 - reads as an annotation
     return Meta(description=text, extra={"secret": True})
 
 
+def Location(text: str) -> Meta:  # noqa: N802 - reads as an annotation
+    """Attach the help text of a setting that is a path, relative to the file it is written in."""
+    return Meta(description=text, extra={"location": True})
+
+
+def Form(pattern: str, words: str) -> Meta:  # noqa: N802 - reads as an annotation
+    """Bind a string to a pattern, with the words that tell an operator what is accepted."""
+    return Meta(pattern=pattern, extra={"form": words})
+
+
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of settings."""
+    """A table of settings. Its repr hides secrets, because a repr ends up in logs and tracebacks."""
+
+    def __repr__(self) -> str:
+        hidden = _secret_fields(type(self))
+        shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        words = (f"{name}={'…' if value and name in hidden else repr(value)}" for name, value in shown)
+        return f"{type(self).__name__}({', '.join(words)})"
+
+
+@cache
+def _secret_fields(section: type[Section]) -> frozenset[str]:
+    info = type_info(section)
+    assert isinstance(info, StructType)  # noqa: S101 - narrows the type
+    return frozenset(
+        field.name
+        for field in info.fields
+        if isinstance(field.type, Metadata) and (field.type.extra or {}).get("secret")
+    )
 
 
 class Server(Section, frozen=True):
     """Listeners and processes."""
 
-    host: Annotated[str, Help("Address the public listener binds to.")] = "127.0.0.1"
+    host: Annotated[Text, Help("Address the public listener binds to.")] = "127.0.0.1"
     port: Annotated[Port, Help("Port of the public listener; 0 picks a free one.")] = DEFAULT_PORT
     base_url: Annotated[
         str, Help("Public address of the service, as callers see it. Empty: made from host and port.")
@@ -44,15 +74,15 @@ class Server(Section, frozen=True):
     workers: Annotated[
         Annotated[int, Meta(ge=0, le=256)], Help("Worker processes; 0 means one for each core.")
     ] = 0
-    metrics_host: Annotated[str, Help("Address of the Prometheus listener (`/metrics`).")] = "127.0.0.1"
-    metrics_port: Annotated[Port, Help("Port of the Prometheus listener; 0 picks a free one.")] = DEFAULT_METRICS_PORT
-    tls_certificate: Annotated[str, Help("PEM file with the certificate chain. Empty: plain HTTP.")] = ""
-    tls_key: Annotated[str, Help("PEM file with the private key of `tls_certificate`.")] = ""
+    metrics_host: Annotated[Text, Help("Address of the Prometheus listener (`/metrics`).")] = "127.0.0.1"
+    metrics_port: Annotated[Port, Help("Port of the Prometheus listener; 0 picks a free one.")] = (
+        DEFAULT_METRICS_PORT
+    )
+    tls_certificate: Annotated[str, Location("PEM file with the certificate chain. Empty: plain HTTP.")] = ""
+    tls_key: Annotated[str, Location("PEM file with the private key of `tls_certificate`.")] = ""
     trusted_proxies: Annotated[
         tuple[str, ...],
-        Help(
-            "Addresses or networks whose `X-Forwarded-For` is believed. Empty: the peer's address is the client's."
-        ),
+        Help("Addresses or networks whose `X-Forwarded-For` is believed. Empty: nobody's."),
     ] = ()
     grace_seconds: Annotated[
         Seconds, Help("On stop: how long requests that were read whole may take to be answered.")
@@ -74,6 +104,10 @@ class Limits(Section, frozen=True):
     in_flight: Annotated[
         Positive, Help("Requests under way in one worker before it sheds load (503 `overloaded`).")
     ] = 4_096
+    buffer_bytes: Annotated[
+        Positive,
+        Help("Bytes that one worker holds in large bodies; beyond that it sheds load (503 `overloaded`)."),
+    ] = 268_435_456
     domain_address_per_minute: Annotated[
         Positive,
         Help("Requests a minute for one client address (IPv6: one /64) on whitelisted domains."),
@@ -115,7 +149,9 @@ class Secrets(Section, frozen=True):
 
     pepper: Annotated[
         str,
-        Secret("Key under which tokens are hashed, 32 characters or more. Empty: made once, in the data folder."),
+        Secret(
+            "Key under which tokens are hashed, 32 characters or more. Empty: made once, in the data folder."
+        ),
     ] = ""
 
 
@@ -131,11 +167,12 @@ class Logging(Section, frozen=True):
     """What the process says about itself, on standard error."""
 
     level: Annotated[
-        Annotated[str, Meta(pattern="^(debug|info|warning|error)$")], Help("`debug`, `info`, `warning` or `error`.")
+        Annotated[str, Form(r"^(debug|info|warning|error)\Z", "`debug`, `info`, `warning` or `error`")],
+        Help("The least severe lines that are written."),
     ] = "info"
     format: Annotated[
-        Annotated[str, Meta(pattern="^(auto|text|json)$")],
-        Help("`text`, `json`, or `auto`: text on a terminal, JSON elsewhere."),
+        Annotated[str, Form(r"^(auto|text|json)\Z", "`auto`, `text` or `json`")],
+        Help("How lines are written; `auto` means text on a terminal, JSON elsewhere."),
     ] = "auto"
 
 
@@ -143,11 +180,12 @@ class Upstream(Section, frozen=True):
     """A node or provider that answers for a network."""
 
     name: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")],
+        Annotated[str, Form(r"^[A-Za-z0-9._-]{1,64}\Z", "1 to 64 letters, digits, `.`, `_` or `-`")],
         Help("Name in metrics and logs; unique in its network."),
     ]
     url: Annotated[
-        Annotated[str, Meta(pattern=r"^https?://")], Secret("Address of its JSON-RPC endpoint, `http` or `https`.")
+        Annotated[str, Form(r"^https?://", "a URL that begins with `http://` or `https://`")],
+        Secret("Address of its JSON-RPC endpoint."),
     ]
     headers: Annotated[dict[str, str], Secret("Headers to send, such as `Authorization`.")] = {}
     priority: Annotated[
@@ -170,7 +208,9 @@ class Network(Section, frozen=True):
 class Settings(Section, frozen=True):
     """Everything an operator may set."""
 
-    data_dir: Annotated[str, Help("Folder for the store, the pepper and the workers' files.")] = "tollgate-data"
+    data_dir: Annotated[Text, Location("Folder for the store, the pepper and the workers' files.")] = (
+        "tollgate-data"
+    )
     server: Server = Server()
     limits: Limits = Limits()
     directory: Directory = Directory()

@@ -1,0 +1,116 @@
+# What a contributor types; `make` alone lists it.
+#
+# Each step leaves a stamp, so that a second run does no work that is done; a stamp is older than the
+# lock file it came from once that changes. A fresh machine needs Python and make, nothing else.
+# Written for GNU make 3.81 (macOS) and later.
+
+PYTHON ?= python3
+ARGS ?=
+
+BIN := .venv/bin
+DEPS := .deps
+CLIENTS := tests/e2e/clients
+UV ?= $(if $(wildcard $(BIN)/uv),$(BIN)/uv,uv)
+
+PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
+HASHED := $(PIP_INSTALL) --require-hashes
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+	--python-version 3.11 --custom-compile-command 'make lock' $(ARGS)
+NPM := PATH="$(CURDIR)/$(DEPS)/bin:$$PATH" npm
+NPM_FLAGS := --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error \
+	--omit-lockfile-registry-resolved=true
+
+# A stamp says that something was made once; this asks whether it is still there, and makes it again
+# otherwise (a Python or Node that was upgraded away leaves a dangling link).
+absent = $(if $(realpath $(1)),,FORCE)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-deps system-parts check bench reference lock clean FORCE
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@echo 'ARGS="..." passes arguments on to demo, test, bench and lock.'
+
+setup: .venv/.setup ## Make .venv with the locked dependencies and .venv/bin/tollgate
+
+demo: setup ## Run the gateway with a filled team and a simulated chain
+	@exec $(BIN)/tollgate demo $(ARGS)
+
+test: .venv/.dev ## Run all tests; parts that cannot be had here are named
+	@$(MAKE) --no-print-directory --keep-going test-deps || \
+		echo 'make test: not every part for the end-to-end tests could be installed; see above.' >&2
+	@$(BIN)/pytest $(ARGS)
+
+test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed ## Install what the end-to-end tests drive: clients, anvil, nginx, wrk, Chromium
+
+check: .venv/.dev ## Check format, lint, types and the import contract
+	@$(BIN)/ruff format --check src tests bench
+	@$(BIN)/ruff check src tests bench
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: .venv/.dev system-parts ## Measure against a direct call and nginx
+	@$(BIN)/python -m bench $(ARGS)
+
+reference: setup ## Write docs/reference again from the code
+	@$(BIN)/python -m tollgate.reference
+
+lock: $(DEPS)/node/.installed ## Resolve all lock files again (ARGS=--upgrade takes newer versions)
+	$(COMPILE) pyproject.toml -o requirements/runtime.txt
+	$(COMPILE) --group build -c requirements/runtime.txt -o requirements/build.txt
+	$(COMPILE) --group dev -c requirements/runtime.txt -c requirements/build.txt -o requirements/dev.txt
+	$(COMPILE) requirements/client-web3.in -o requirements/client-web3.txt
+	$(COMPILE) requirements/client-starknet.in -o requirements/client-starknet.txt
+	$(COMPILE) requirements/node.in -o requirements/node.txt
+	cd $(CLIENTS) && $(NPM) install --package-lock-only $(NPM_FLAGS)
+
+clean: ## Remove the environments, the caches and what was built
+	rm -rf .venv $(DEPS) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- the project's own environment
+
+.venv/.made: $(call absent,$(BIN)/python)
+	@scripts/make-venv $(PYTHON) .venv
+	@touch $@
+
+.venv/.setup: .venv/.made requirements/runtime.txt requirements/build.txt pyproject.toml $(call absent,$(BIN)/tollgate)
+	@echo 'setup: installing the locked dependencies into .venv'
+	@$(BIN)/python $(HASHED) -r requirements/runtime.txt -r requirements/build.txt
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.dev: .venv/.setup requirements/dev.txt
+	@echo 'setup: installing the development tools into .venv'
+	@$(BIN)/python $(HASHED) -r requirements/dev.txt
+	@touch $@
+
+# ---- what the end-to-end tests drive
+
+system-parts:
+	@scripts/system-parts
+
+# web3 and starknet-py cannot share an environment: their requirements conflict.
+$(DEPS)/web3/.installed: requirements/client-web3.txt $(call absent,$(DEPS)/web3/bin/python)
+	@echo 'test-deps: installing web3.py'
+	@scripts/make-venv $(PYTHON) $(DEPS)/web3
+	@$(DEPS)/web3/bin/python $(HASHED) -r requirements/client-web3.txt
+	@touch $@
+
+$(DEPS)/starknet/.installed: requirements/client-starknet.txt $(call absent,$(DEPS)/starknet/bin/python)
+	@echo 'test-deps: installing starknet.py'
+	@scripts/make-venv $(PYTHON) $(DEPS)/starknet
+	@$(DEPS)/starknet/bin/python $(HASHED) -r requirements/client-starknet.txt
+	@touch $@
+
+$(DEPS)/node/.installed: requirements/node.txt $(call absent,$(DEPS)/bin/node)
+	@scripts/link-node $(PYTHON) $(DEPS)
+	@touch $@
+
+$(DEPS)/js/.installed: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/node/.installed \
+		$(call absent,$(DEPS)/js/node_modules/.package-lock.json)
+	@echo 'test-deps: installing ethers, viem, starknet.js and anvil'
+	@mkdir -p $(DEPS)/js && rm -f $@
+	@cp $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/js/
+	@cd $(DEPS)/js && $(NPM) ci $(NPM_FLAGS)
+	@touch $@

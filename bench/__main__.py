@@ -1,0 +1,122 @@
+"""Options, and the order of a run: stub, cases, tokens, memory, report."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import gateway, goals, load, machine, nginx, processes, rounds, scale
+from bench.plan import CASES, CASES_OF, FEW_TOKENS, PARTS, BenchError, Plan
+from bench.report import Report
+
+
+def main() -> int:
+    """Run the benchmark; return the exit code."""
+    options = _options()
+    if not sys.platform.startswith("linux"):
+        print("bench: Linux is needed, for pinning and /proc", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all is stopped
+    try:
+        report = _run(_plan(options), options.tollgate)
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bench: interrupted, everything is stopped", file=sys.stderr)
+        return 130
+    print(report.text())
+    print(f"\nwritten: {report.write(options.output)}")
+    return 1 if report.problems() else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure what a call costs.")
+    parser.add_argument("--quick", action="store_true", help="short rounds: a first impression, not a figure")
+    parser.add_argument(
+        "--only", metavar="PARTS", type=_parts, default=PARTS, help=f"some of {','.join(PARTS)}"
+    )
+    parser.add_argument("--seconds", type=_positive, metavar="N", help="length of a round (2)")
+    parser.add_argument(
+        "--rounds", type=_positive, metavar="N", help="rounds of each case (5), and 3 N of tokens"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="where to write the JSON (bench/results/)"
+    )
+    parser.add_argument("--tollgate", type=Path, metavar="PROGRAM", help="the program to run (beside python)")
+    return parser.parse_args()
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    parts = tuple(word.strip() for word in text.split(",") if word.strip())
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown or not parts:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'nothing'}: choose from {', '.join(PARTS)}")
+    return parts
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: a whole number from 1 is needed")
+    return int(text)
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    default = Plan(seconds=1, rounds=2) if options.quick else Plan()
+    return Plan(
+        parts=options.only,
+        seconds=options.seconds or default.seconds,
+        rounds=options.rounds or default.rounds,
+    )
+
+
+def _run(plan: Plan, program: Path | None) -> Report:
+    about = machine.describe()
+    cores = processes.Cores.choose()
+    os.sched_setaffinity(0, {cores.load})  # this process, wrk and the crowd
+    if cores.server == cores.load:
+        _tell("only one core: load and server disturb each other, the figures are not comparable")
+    _tell(f"about {plan.estimate_seconds()} s; server on core {cores.server}, load and stub on {cores.load}")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
+        stub = stack.enter_context(nginx.stub(folder, cores.load))
+        tollgate = None
+        if set(plan.parts) & {"tollgate", "tokens", "memory"}:
+            tollgate = gateway.Gateway(gateway.find_tollgate(program), folder, cores.server, stub.port)
+        rows = _cases(plan, folder, cores, stub, tollgate)
+        growth = scale.growth(tollgate, plan, _tell) if tollgate and "tokens" in plan.parts else None
+        weight = scale.weight(tollgate, _tell) if tollgate and "memory" in plan.parts else None
+    return Report(plan, about, rows, growth, weight, goals.goals(rows, growth, weight))
+
+
+def _cases(
+    plan: Plan, folder: Path, cores: processes.Cores, stub: nginx.Nginx, tollgate: gateway.Gateway | None
+) -> list[rounds.Row]:
+    """Put the chosen servers through all cases; only they run meanwhile."""
+    names = [name for name in CASES_OF if name in plan.subjects()]
+    if not names:
+        return []
+    with contextlib.ExitStack() as stack:
+        subjects: list[load.Subject] = []
+        if "direct" in names:
+            subjects.append(stub.subject("direct"))
+        if "nginx" in names:
+            proxy = stack.enter_context(nginx.proxy(folder, cores.server, stub.port))
+            subjects.append(proxy.subject("nginx"))
+        if "tollgate" in names and tollgate:
+            subjects.append(stack.enter_context(tollgate.serve(FEW_TOKENS)))
+        by_case = rounds.alternate(subjects, CASES, plan.seconds, plan.rounds, _tell)
+    return [row for rows in by_case for row in rows]
+
+
+def _tell(words: str) -> None:
+    print(f"bench: {words}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

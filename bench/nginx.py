@@ -1,0 +1,128 @@
+"""nginx twice: the stub upstream, which answers from its settings, and the proxy to compare Tollgate with."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench import processes
+from bench.load import Subject, answers
+from bench.plan import BATCH, BATCH_ANSWER, SINGLE, SINGLE_ANSWER, BenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# The default, 1,000 requests a connection, would measure the opening of connections too.
+NEVER = "1000000000"
+
+COMMON = """
+daemon off;
+{user}
+worker_processes 1;
+worker_rlimit_nofile 8192;
+pid {folder}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  default_type application/json;
+  keepalive_requests {never};
+  keepalive_timeout 3600s;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  {http}
+}}
+"""
+
+STUB = """
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    location = /single {{ return 200 '{single}'; }}
+    location = /batch10 {{ return 200 '{batch}'; }}
+  }}
+"""
+
+PROXY = """
+  upstream stub {{
+    server 127.0.0.1:{stub};
+    keepalive 512;
+    keepalive_requests {never};
+    keepalive_timeout 3600s;
+  }}
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    location / {{
+      proxy_pass http://stub;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+    }}
+  }}
+"""
+
+
+def find_nginx() -> str:
+    """Return the program; `sbin` is often not on the path of an ordinary user."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    program = shutil.which("nginx", path=path)
+    if program is None:
+        raise BenchError("nginx is not installed (Debian: apt install nginx-light)")
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class Nginx:
+    """An nginx that runs."""
+
+    port: int
+    pid: int
+
+    def subject(self, name: str) -> Subject:
+        """Present it as something to put under load."""
+        (worker,) = [pid for pid in processes.tree(self.pid) if pid != self.pid]
+        paths = {body.name: body.stub_path for body in (SINGLE, BATCH)}
+        return Subject(name=name, port=self.port, paths=paths, token="", pid=self.pid, worker=worker)
+
+
+@contextlib.contextmanager
+def stub(folder: Path, core: int) -> Iterator[Nginx]:
+    """Run the stub upstream."""
+    port = processes.free_port()
+    http = STUB.format(port=port, single=SINGLE_ANSWER, batch=BATCH_ANSWER)
+    with _nginx(folder / "stub", http, port, core) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def proxy(folder: Path, core: int, stub_port: int) -> Iterator[Nginx]:
+    """Run the proxy in front of the stub."""
+    port = processes.free_port()
+    with _nginx(
+        folder / "proxy", PROXY.format(port=port, stub=stub_port, never=NEVER), port, core
+    ) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _nginx(folder: Path, http: str, port: int, core: int) -> Iterator[Nginx]:
+    folder.mkdir()
+    settings, log = folder / "nginx.conf", folder / "log"
+    settings.write_text(COMMON.format(folder=folder, user=_user(), http=http, never=NEVER))
+    with processes.running([find_nginx(), "-p", str(folder), "-c", str(settings)], core, log) as process:
+        processes.wait_until(lambda: answers(port, SINGLE.stub_path), process, log)
+        yield Nginx(port, process.pid)
+
+
+def _user() -> str:
+    """Keep the worker's user: started by root it would become one that may not enter the temporary folder."""
+    if os.geteuid() != 0:
+        return ""
+    return f"user {pwd.getpwuid(os.geteuid()).pw_name} {grp.getgrgid(os.getegid()).gr_name};"

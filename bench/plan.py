@@ -1,0 +1,91 @@
+"""What is measured: bodies, connections, rounds. Values only; nothing here starts or reads anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import product
+
+CASES_OF = ("direct", "nginx", "tollgate")
+PARTS = (*CASES_OF, "tokens", "memory")
+
+CONNECTIONS = (32, 256)
+FEW_TOKENS = 10
+MANY_TOKENS = 100_000
+OPEN_CONNECTIONS = 2_000
+
+SINGLE_ANSWER = '{"jsonrpc":"2.0","id":1,"result":"0x1234"}'
+BATCH_ANSWER = "[" + ",".join(f'{{"jsonrpc":"2.0","id":{i},"result":"0x1234"}}' for i in range(10)) + "]"
+
+
+class BenchError(Exception):
+    """Something did not run; the message says what, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A request body, and the path under which the stub answers it."""
+
+    name: str
+    stub_path: str
+    gateway_path: str
+    ids: tuple[int, ...]
+    text: str = field(repr=False)
+
+
+def _call(call_id: int) -> dict[str, object]:
+    return {
+        "jsonrpc": "2.0",
+        "id": call_id,
+        "method": "eth_getBalance",
+        "params": [f"0x407d73d8a49eeb85d32cf465507dd71d507{call_id:05x}", "latest"],
+    }
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+# The ids of the batch are not those that the stub answers with: a gateway has to put the caller's back.
+_BATCH_IDS = tuple(range(101, 111))
+
+SINGLE = Body("single", "/single", "/x/eth/mainnet", (1,), _compact(_call(1)))
+BATCH = Body("batch10", "/batch10", "/x/eth/sepolia", _BATCH_IDS, _compact([_call(i) for i in _BATCH_IDS]))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One body at one number of connections."""
+
+    body: Body
+    connections: int
+
+
+CASES = tuple(Case(body, connections) for body, connections in product((SINGLE, BATCH), CONNECTIONS))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long, how often, and which parts."""
+
+    parts: tuple[str, ...] = PARTS
+    seconds: int = 2
+    rounds: int = 5
+
+    def token_rounds(self) -> int:
+        """Rounds of one second, where a few per cent matter: many short pairs even out a restless machine."""
+        return 3 * self.rounds
+
+    def subjects(self) -> tuple[str, ...]:
+        """Servers to put through the cases, in their order in the tables."""
+        return tuple(name for name in CASES_OF if name in self.parts)
+
+    def estimate_seconds(self) -> int:
+        """About how long the run takes; wrk and the counting around it add a quarter of a second a round."""
+        cases = len(self.subjects()) * len(CASES)
+        total = cases * (1.25 + self.rounds * (self.seconds + 0.25))
+        if "tokens" in self.parts:
+            total += 2 * 1.25 * (1 + self.token_rounds())
+        if "tokens" in self.parts or "memory" in self.parts:
+            total += 15
+        return round(total)

@@ -1,0 +1,128 @@
+"""Rounds of load, interleaved over servers and cases so that a drift of the machine meets all alike."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench import processes
+from bench.load import Subject, load, look
+from bench.plan import BenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bench.plan import Case
+
+WARM_UP_SECONDS = 1
+SETTLE_SECONDS = 0.05  # the connections of the round before are closed
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One short run of wrk against one server.
+
+    `busy` is the share of the time that the server ran; `waited` the share that it could have run while other
+    work had its core. Where that is much, something else was going on and the figures are too high.
+    """
+
+    requests_per_second: float
+    p50_us: int
+    p99_us: int
+    cpu_us: float
+    busy: float
+    waited: float
+    rss: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A server in a case: medians of its rounds. `spread` of the CPU cost: (largest - smallest) / median."""
+
+    subject: str
+    body: str
+    connections: int
+    requests_per_second: float
+    p50_us: float
+    p99_us: float
+    cpu_us: float
+    spread: float
+    busy: float
+    waited: float
+    rss: int
+    problems: tuple[str, ...]
+    rounds: tuple[Round, ...]
+
+
+def one_round(subject: Subject, case: Case, seconds: int, size: int) -> Round:
+    """Load one server and divide the CPU time of all its processes by the requests done."""
+    time.sleep(SETTLE_SECONDS)
+    pids = processes.tree(subject.pid)
+    meter = processes.Meter(pids, next(iter(os.sched_getaffinity(subject.worker))))
+    began = time.monotonic()
+    seen = load(subject, case.body, case.connections, seconds, size)
+    spent, wall = meter.read(), time.monotonic() - began
+    problems = seen.problems
+    still = processes.tree(subject.pid)
+    if subject.worker not in still:
+        raise BenchError(f"{subject.name}: the worker died under load ({case.body.name}, {case.connections})")
+    if still != pids:
+        problems = (*problems, "a process of the server came or went")
+    return Round(
+        requests_per_second=seen.requests / seen.seconds,
+        p50_us=seen.p50_us,
+        p99_us=seen.p99_us,
+        cpu_us=spent.ran * 1e6 / max(seen.requests, 1),
+        busy=spent.ran / wall,
+        waited=spent.waited / wall,
+        rss=processes.memory(subject.worker).rss,
+        problems=problems,
+    )
+
+
+def alternate(
+    subjects: Sequence[Subject],
+    cases: Sequence[Case],
+    seconds: int,
+    rounds: int,
+    tell: Callable[[str], None],
+) -> list[list[Row]]:
+    """Measure every server in every case, after a warm-up; return the rows by case, in the servers' order."""
+    sizes = {
+        (i, case.body): look(subject, case.body).size for i, subject in enumerate(subjects) for case in cases
+    }
+    done: dict[tuple[int, Case], list[Round]] = {
+        (i, case): [] for i in range(len(subjects)) for case in cases
+    }
+    order = list(range(len(subjects)))
+    for number in range(rounds + 1):
+        tell(f"round {number} of {rounds}" if number else "warm-up")
+        for case in cases:
+            for i in order:
+                duration = seconds if number else WARM_UP_SECONDS
+                done[i, case].append(one_round(subjects[i], case, duration, sizes[i, case.body]))
+        order = order[1:] + order[:1]
+    return [[_row(subject, case, done[i, case][1:]) for i, subject in enumerate(subjects)] for case in cases]
+
+
+def _row(subject: Subject, case: Case, rounds: Sequence[Round]) -> Row:
+    costs = [one.cpu_us for one in rounds]
+    return Row(
+        subject=subject.name,
+        body=case.body.name,
+        connections=case.connections,
+        requests_per_second=median(one.requests_per_second for one in rounds),
+        p50_us=median(one.p50_us for one in rounds),
+        p99_us=median(one.p99_us for one in rounds),
+        cpu_us=median(costs),
+        spread=(max(costs) - min(costs)) / median(costs),
+        busy=median(one.busy for one in rounds),
+        waited=median(one.waited for one in rounds),
+        rss=max(one.rss for one in rounds),
+        problems=tuple(problem for one in rounds for problem in one.problems),
+        rounds=tuple(rounds),
+    )

@@ -1,0 +1,91 @@
+"""`tollgate config`: check the settings, and show them with where each came from.
+
+Owns the words and exit codes of these two commands. Rules about settings live in `settings/check.py`, masks
+in `settings/mask.py`; nothing here may print a value that has not gone through a mask.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from tollgate.settings.file import Loaded, SettingsError, find, load, require_networks
+from tollgate.settings.mask import effective
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Beyond this a value no longer pushes the sources of all others to the right.
+_WIDEST_VALUE = 60
+
+_file_option = click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    help="Settings file. Default: $TOLLGATE_CONFIG, else ./tollgate.toml if there is one.",
+)
+
+
+@click.group()
+def config() -> None:
+    """Check and show the settings of the service."""
+
+
+@config.command()
+@_file_option
+def check(file: str | None) -> None:
+    """Say what is wrong with the settings, or which networks they serve.
+
+    Exits with 1 when `tollgate serve` would refuse them.
+
+    Example: tollgate config check --config /etc/tollgate/tollgate.toml
+    """
+    path, loaded = _load(file)
+    try:
+        require_networks(loaded.settings)
+    except SettingsError as error:
+        _fail(error)
+    families = loaded.settings.families
+    networks = ", ".join(f"{family}/{network}" for family in families for network in families[family])
+    click.echo(f"{path or 'The environment'} is fine; networks served: {networks}")
+
+
+@config.command()
+@_file_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: key to value and source.")
+def show(file: str | None, as_json: bool) -> None:
+    """List every setting in effect and where it came from, secrets masked.
+
+    Example: tollgate config show | grep server
+    """
+    _, loaded = _load(file)
+    values = effective(loaded.settings)
+    if as_json:
+        rows = {key: {"value": value, "source": loaded.sources[key]} for key, value in values.items()}
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    click.echo(_aligned(values, loaded.sources))
+
+
+def _aligned(values: dict[str, Any], sources: dict[str, str]) -> str:
+    rows = [(key, json.dumps(value, ensure_ascii=False), sources[key]) for key, value in values.items()]
+    key_width = max(len(key) for key, _, _ in rows)
+    value_width = max(len(value) for _, value, _ in rows if len(value) <= _WIDEST_VALUE)
+    return "\n".join(f"{key:{key_width}}  {value:{value_width}}  {source}" for key, value, source in rows)
+
+
+def _load(file: str | None) -> tuple[Path | None, Loaded]:
+    path = find(file, os.environ)
+    try:
+        return path, load(path, os.environ)
+    except SettingsError as error:
+        _fail(error)
+
+
+def _fail(error: SettingsError) -> NoReturn:
+    for problem in error.problems:
+        click.echo(problem, err=True)
+    raise SystemExit(1)

@@ -1,0 +1,58 @@
+"""`tollgate serve` and `tollgate migrate`: settings in, service out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from tollgate import log, server
+from tollgate.config import Settings
+from tollgate.settings import file as settings_file
+from tollgate.store import sqlite
+
+_config_option = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Settings file. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
+)
+
+
+@click.command(epilog="Example: tollgate serve --config /etc/tollgate/tollgate.toml")
+@_config_option
+def serve(config_file: str | None) -> None:
+    """Run the service until it is told to stop (Ctrl-C or SIGTERM)."""
+    settings = _load(config_file)
+    settings_file.require_networks(settings)
+
+    def ready(where: server.Addresses) -> None:
+        networks = [
+            f"{where.base_url}/x/{network.path}" for network in server.build_networks(settings)
+        ]
+        log.get("server").info(
+            "ready", endpoints=networks, metrics=where.metrics_url, pid=os.getpid(), data_dir=settings.data_dir
+        )
+
+    server.run(server.prepare(settings), on_ready=ready)
+
+
+@click.command(epilog="Example: tollgate migrate --config /etc/tollgate/tollgate.toml")
+@_config_option
+def migrate(config_file: str | None) -> None:
+    """Bring the database to this version's schema. `serve` does this by itself."""
+    settings = _load(config_file)
+    data_dir = Path(settings.data_dir)
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    url = sqlite.store_url(settings.store.url, data_dir)
+    steps = sqlite.migrate(url)
+    for step in steps:
+        click.echo(f"done: {step}", err=True)
+    click.echo(f"{url.database} is up to date.", err=True)
+
+
+def _load(config_file: str | None) -> Settings:
+    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    log.configure(settings.logging.level, settings.logging.format)
+    return settings

@@ -1,0 +1,97 @@
+"""Whether a known caller may go on: spending caps, rate limits, load.
+
+Limits are taken in two steps, one request before the body is parsed and the rest of a batch after it, so that
+a flood of nonsense is limited too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tollgate.core.addresses import limit_key
+from tollgate.core.limits import Taken, reset_after
+from tollgate.errors import RateLimited, SpendingCap
+from tollgate.gateway.caller import Caller, Quota, quota
+from tollgate.gateway.messages import Request
+from tollgate.store.base import Meters
+
+
+class Admission:
+    """Counts requests against the limits of their callers."""
+
+    def __init__(
+        self,
+        meters: Meters,
+        address: Callable[[Request], str],
+        *,
+        monotonic: Callable[[], float],
+        time: Callable[[], float],
+    ) -> None:
+        self._meters = meters
+        self._address = address
+        self._monotonic = monotonic
+        self._time = time
+
+    def admit(self, caller: Caller, request: Request) -> None:
+        """Let one request in, or refuse it."""
+        if caller.capped_until and caller.capped_until > self._time():
+            raise SpendingCap
+        if caller.quotas or caller.per_address:
+            self._take(caller, request, 1, 1)
+
+    def admit_rest(self, caller: Caller, request: Request, calls: int) -> None:
+        """Let in the calls of a batch beyond the first, or refuse all of it."""
+        if calls > 1 and (caller.quotas or caller.per_address):
+            self._take(caller, request, calls - 1, calls)
+
+    def _take(self, caller: Caller, request: Request, cost: int, calls: int) -> None:
+        quotas = caller.quotas
+        if caller.per_address is not None:
+            assert caller.grant.domain is not None  # noqa: S101 - only domains have it
+            address = limit_key(self._address(request))
+            key = f"{caller.grant.domain.id}:{address}"
+            quotas = (quota("address", key, caller.per_address), *quotas)
+        now = self._monotonic()
+        seen = []
+        refused: RateLimited | None = None
+        for each in quotas:
+            taken = self._meters.take(each.key, each.limit, now, cost)
+            seen.append((each, taken))
+            if not taken.allowed:
+                refused = limited(each, taken, calls)
+                break
+        request.rate_headers = headers(seen, now)
+        if refused is not None:
+            raise refused
+
+
+def limited(refusing: Quota, taken: Taken, calls: int) -> RateLimited:
+    """The refusal of `calls` calls by a limit."""
+    limit = refusing.limit
+    rate = f"{limit.count} requests in {limit.seconds:g} s for this {refusing.name}"
+    data: dict[str, object] = {"limit": refusing.name}
+    if calls > limit.count:
+        message = f"A batch of {calls} calls can never pass the limit of {rate}: send smaller batches."
+        return RateLimited(message, data=data)
+    wait = math.ceil(taken.retry_after) or 1
+    data["retry_after"] = wait
+    return RateLimited(
+        f"Over the limit of {rate}: try again in {wait} s.",
+        data=data,
+        headers=((b"retry-after", b"%d" % wait),),
+    )
+
+
+def headers(seen: list[tuple[Quota, Taken]], now: float) -> bytes:
+    """The `RateLimit` fields (draft-ietf-httpapi-ratelimit-headers) for the limits a request met."""
+    return b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (
+        b", ".join([each.policy for each, _ in seen]),
+        b", ".join(
+            [
+                b'"%b";r=%d;t=%d'
+                % (each.name.encode(), taken.remaining, reset_after(each.limit, taken, now))
+                for each, taken in seen
+            ]
+        ),
+    )

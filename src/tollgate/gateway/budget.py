@@ -1,0 +1,27 @@
+"""The bound on bytes held in large bodies, of callers and of upstreams together.
+
+Small bodies are not counted: their number is bounded by connections and requests in flight.
+"""
+
+from __future__ import annotations
+
+SMALL = 65_536
+
+
+class Budget:
+    """Bytes that may be held at once in one worker."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.held = 0
+
+    def hold(self, count: int) -> bool:
+        """Hold more bytes; False where there is no room, and then nothing is held."""
+        if self.held + count > self._most:
+            return False
+        self.held += count
+        return True
+
+    def free(self, count: int) -> None:
+        """Give bytes back."""
+        self.held -= count

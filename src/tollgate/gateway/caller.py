@@ -1,0 +1,84 @@
+"""Caller: a grant made ready for the hot path. What can be worked out once is worked out here."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tollgate import config
+from tollgate.core.limits import Limit
+from tollgate.core.methods import matches
+from tollgate.core.models import Grant, per_minute, per_second
+
+# Decisions about methods that are remembered for one caller; callers can invent names.
+_MOST_METHODS = 256
+
+
+class Quota(Struct, frozen=True):
+    """A limit with the name that callers are told, and the key under which it is counted."""
+
+    name: str
+    key: str
+    limit: Limit
+    policy: bytes
+    """Its part of the `RateLimit-Policy` header."""
+
+
+def quota(name: str, key: str, limit: Limit) -> Quota:
+    """Make a quota."""
+    return Quota(name, key, limit, b'"%b";q=%d;w=%d' % (name.encode(), limit.count, limit.seconds))
+
+
+class Caller:
+    """Who calls."""
+
+    __slots__ = (
+        "_methods",
+        "allow_in_url",
+        "capped_until",
+        "expires_at",
+        "grant",
+        "networks",
+        "per_address",
+        "quotas",
+        "team_id",
+    )
+
+    def __init__(self, grant: Grant, limits: config.Limits) -> None:
+        self.grant = grant
+        self.team_id = grant.team.id
+        self.capped_until = max(
+            grant.team.capped_until or 0.0, (grant.token.capped_until or 0.0) if grant.token else 0.0
+        )
+        self.expires_at = grant.token.expires_at if grant.token else None
+        self.allow_in_url = bool(grant.token and grant.token.allow_in_url)
+        self.networks = frozenset(grant.token.networks) if grant.token else frozenset()
+        self.quotas, self.per_address = _quotas(grant, limits)
+        self._methods: dict[str, bool] = {}
+
+    def allows(self, method: str) -> bool:
+        """Whether the token's own list lets this method through."""
+        if self.grant.token is None or not self.grant.token.methods:
+            return True
+        allowed = self._methods.get(method)
+        if allowed is None:
+            if len(self._methods) >= _MOST_METHODS:
+                self._methods.clear()
+            allowed = self._methods[method] = matches(method, self.grant.token.methods)
+        return allowed
+
+
+def _quotas(grant: Grant, limits: config.Limits) -> tuple[tuple[Quota, ...], Limit | None]:
+    """The limits of a caller, and the one that is counted for each client address."""
+    quotas = []
+    per_address = None
+    if grant.token is not None and (limit := per_second(grant.token.requests_per_second)):
+        quotas.append(quota("token", grant.token.id, limit))
+    if grant.domain is not None:
+        entry = grant.domain
+        per_address = per_minute(entry.address_per_minute or limits.domain_address_per_minute)
+        quotas.append(
+            quota("domain", entry.id, per_minute(entry.domain_per_minute or limits.domain_per_minute))
+        )
+    if limit := per_second(grant.team.requests_per_second):
+        quotas.append(quota("team", grant.team.id, limit))
+    return tuple(quotas), per_address

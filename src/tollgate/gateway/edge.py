@@ -1,0 +1,400 @@
+"""The fast lane: a uvicorn protocol that answers `/x/` itself and leaves every other path to the ASGI app.
+
+Owns a caller's connection: framing, order of answers, deadlines, graceful stop. Knows no JSON. Everything a
+uvicorn request normally costs (scope, receive, send, a task) is spared for `/x/`; a refusal does not even
+create a task. It leans on uvicorn's internals, so the version is pinned and tests/gateway/test_uvicorn.py
+states what it relies on.
+
+Requests of one connection are answered in their order, whichever lane they take: `_line` holds what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from tollgate import metrics
+from tollgate.errors import InvalidRequest, Overloaded
+from tollgate.gateway import intake, respond
+from tollgate.gateway.budget import SMALL, Budget
+from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.pipeline import Pipeline
+from tollgate.gateway.record import Recorder
+
+# Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
+MOST_HEAD_BYTES = 65_536
+# What is read past of a body that is refused, so that a browser sees the reason and not a reset.
+MOST_DRAINED_BYTES = 16 * 1_048_576
+# Requests that may wait in line before we stop reading from their connection.
+MOST_WAITING = 8
+# On stop, a kept connection gets this long to send a request that is already on its way.
+LINGER_SECONDS = 0.5
+
+
+class Lane:
+    """What all connections of a worker share."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        door: intake.Intake,
+        recorder: Recorder,
+        writer: metrics.Writer,
+        budget: Budget,
+        *,
+        most_bytes: int,
+        most_connections: int,
+        most_in_flight: int,
+        keep_alive_seconds: float,
+        read_seconds: float,
+        now: Callable[[], float],
+        time: Callable[[], float],
+    ) -> None:
+        self.pipeline = pipeline
+        self.intake = door
+        self.recorder = recorder
+        self.budget = budget
+        self.most_bytes = most_bytes
+        self.most_connections = most_connections
+        self.most_in_flight = most_in_flight
+        self.keep_alive_seconds = keep_alive_seconds
+        self.read_seconds = read_seconds
+        self.now = now
+        self._time = time
+        self._writer = writer
+        self._cells = [
+            writer.cell(spec) for spec in (metrics.CONNECTIONS, metrics.IN_FLIGHT, metrics.BUFFERED_BYTES)
+        ]
+        self.connections: set[Edge] = set()
+        self.tasks: set[asyncio.Task[Answer]] = set()
+        self.draining = False
+        self.date = b""
+
+    def tick(self) -> None:
+        """Once a second: the date, the gauges, and connections that have waited too long."""
+        self.date = b"date: %b\r\n" % formatdate(self._time(), usegmt=True).encode()
+        for cell, value in zip(
+            self._cells, (len(self.connections), len(self.tasks), self.budget.held), strict=True
+        ):
+            self._writer.set(cell, value)
+        now = self.now()
+        for connection in list(self.connections):
+            connection.check(now)
+
+    def protocol(self) -> Callable[..., Edge]:
+        """The class that uvicorn makes connections of."""
+        return type("LaneEdge", (Edge,), {"lane": self})
+
+
+class Edge(HttpToolsProtocol):
+    """One connection of a caller."""
+
+    lane: Lane
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._request: Request | None = None
+        """The request of ours that is being read."""
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._held = 0
+        self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
+        self._answering = False
+        self._in_asgi = False
+        self._finished = False
+        """Set when nothing more is read: the connection closes after the answer under way."""
+        self._head_bytes = 0
+        self._in_head = True
+        self._since = 0.0
+        """When the present wait began: for a request, for its rest, or for the caller to take an answer."""
+        self._blocked = False
+
+    # --- The connection --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a caller in, unless there are too many already."""
+        super().connection_made(transport)
+        self._since = self.lane.now()
+        self.lane.connections.add(self)
+        if len(self.lane.connections) > self.lane.most_connections:
+            self._hang_up(Overloaded("Too many connections: try again."))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a caller. What it asked for goes on, nobody reads it."""
+        self.lane.connections.discard(self)
+        self._finished = True
+        self._line.clear()
+        self._release()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        if self._finished:
+            return
+        self._unset_keepalive_if_required()
+        if self._in_head:
+            self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._hang_up(InvalidRequest("Not a well-formed HTTP request."))
+            return
+        except httptools.HttpParserUpgrade:
+            self._upgrade()
+        if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
+            self._hang_up(InvalidRequest("The request's head is too large."))
+
+    def _upgrade(self) -> None:
+        if self.url.startswith(intake.PREFIX):
+            # Already answered as an ordinary request; what follows would be another protocol.
+            self._finished = True
+        elif self._should_upgrade():
+            self.handle_websocket_upgrade()
+        else:
+            self._unsupported_upgrade_warning()
+
+    def pause_writing(self) -> None:
+        """Stop answering while the caller does not read."""
+        super().pause_writing()
+        self._blocked = True
+        self._since = self.lane.now()
+
+    def resume_writing(self) -> None:
+        """Go on with what waits."""
+        super().resume_writing()
+        self._blocked = False
+        self._since = self.lane.now()
+        self._advance()
+
+    def check(self, now: float) -> None:
+        """Close a connection that has waited for its caller for too long."""
+        waited = now - self._since
+        if self._blocked:
+            if waited > self.lane.read_seconds:
+                self.transport.abort()
+        elif self._answering or self._line or self._in_asgi:
+            return
+        elif self._request is not None or (self._head_bytes and self._in_head):
+            if waited > self.lane.read_seconds:
+                self.transport.close()
+        elif waited > (LINGER_SECONDS if self.lane.draining else self.lane.keep_alive_seconds):
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Begin to stop. A request on its way is still answered; an idle connection is closed in a moment."""
+        self.lane.draining = True
+        if self._in_asgi:
+            super().shutdown()
+        self.loop.call_later(LINGER_SECONDS + 0.05, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not self.transport.is_closing():
+            self.check(self.lane.now())
+
+    # --- The parser ------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Start a request; the ASGI scope is made only where it is needed."""
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+        self._in_head = True
+        self._since = self.lane.now()
+
+    def on_headers_complete(self) -> None:
+        """Choose the lane."""
+        self._in_head = False
+        self._head_bytes = 0
+        if not self.url.startswith(intake.PREFIX):
+            self._leave_to_asgi()
+            return
+        headers = dict(self.headers)
+        if len(headers) != len(self.headers):
+            headers = _joined(self.headers)
+        peer = self.client[0] if self.client is not None else ""
+        self._request = request = self.lane.intake.open(self.parser.get_method(), self.url, headers, peer)
+        request.keep_alive = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
+        if self.expect_100_continue:
+            if request.refusal is not None:
+                # The caller waits for leave before it sends the body: it need not send it at all.
+                request.keep_alive = False
+                self._finished = True
+                self._whole(request)
+            elif not self._answering and not self._line:
+                self.transport.write(respond.CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        """Collect the body, or read past it."""
+        request = self._request
+        if request is None:
+            if not self.url.startswith(intake.PREFIX):
+                super().on_body(body)
+            return
+        self._size += len(body)
+        if request.refusal is not None:
+            if self._size > MOST_DRAINED_BYTES:
+                request.keep_alive = False
+                self._finished = True
+                self._whole(request)
+            return
+        self._chunks.append(body)
+        if self._size > self.lane.most_bytes:
+            request.refusal = self.lane.intake.too_large()
+        elif self._size > SMALL:
+            if self.lane.budget.hold(len(body)):
+                self._held += len(body)
+            else:
+                request.refusal = Overloaded("Too many large requests at once: try again.")
+        if request.refusal is not None:
+            self._chunks.clear()
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        request = self._request
+        if request is None:
+            if not self.url.startswith(intake.PREFIX):
+                super().on_message_complete()
+            return
+        self._whole(request)
+
+    def _whole(self, request: Request) -> None:
+        chunks = self._chunks
+        request.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._request = None
+        self._chunks = []
+        self._size = 0
+        if self._answering or self._line or self._in_asgi:
+            self._queue(request)
+        else:
+            self._answer(request)
+
+    # --- Answers, in order -----------------------------------------------------------------------------
+
+    def _answer(self, request: Request) -> None:
+        lane = self.lane
+        if len(lane.tasks) >= lane.most_in_flight and request.refusal is None:
+            request.refusal = Overloaded()
+        try:
+            answer = lane.pipeline.answer(request)
+        except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
+            answer = lane.pipeline.failed(request, error)
+        if isinstance(answer, Answer):
+            self._send(request, answer)
+            return
+        self._answering = True
+        task = self.loop.create_task(answer)
+        lane.tasks.add(task)
+        self.tasks.add(task)  # type: ignore[arg-type] - uvicorn waits for these on stop
+        task.add_done_callback(lambda done: self._answered(request, done))
+
+    def _answered(self, request: Request, task: asyncio.Task[Answer]) -> None:
+        self.lane.tasks.discard(task)
+        self.tasks.discard(task)  # type: ignore[arg-type]
+        self._answering = False
+        if task.cancelled():
+            answer = self.lane.pipeline.refuse(request, Overloaded("The service stops: try again."))
+        elif (error := task.exception()) is not None:
+            answer = self.lane.pipeline.failed(request, error)
+        else:
+            answer = task.result()
+        self._send(request, answer)
+        self._advance()
+
+    def _send(self, request: Request, answer: Answer) -> None:
+        lane = self.lane
+        self._release()
+        lane.recorder.answered(request, answer.status)
+        if self.transport.is_closing():
+            return
+        close = not request.keep_alive or lane.draining
+        self._since = lane.now()
+        self.transport.write(respond.render(request, answer, lane.date, close=close))
+        if close:
+            self._finished = True
+            self._line.clear()
+            self.transport.close()
+
+    def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
+        self._line.append(waiting)
+        if len(self._line) >= MOST_WAITING:
+            self.flow.pause_reading()
+
+    def _advance(self) -> None:
+        """Answer what waits, as long as its turn has come."""
+        while self._line and not (self._answering or self._blocked or self._in_asgi):
+            waiting = self._line.popleft()
+            if isinstance(waiting, Request):
+                self._answer(waiting)
+            else:
+                self._start_asgi(*waiting)
+        if not self._line and not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def _release(self) -> None:
+        if self._held:
+            self.lane.budget.free(self._held)
+            self._held = 0
+
+    def _hang_up(self, refusal: InvalidRequest | Overloaded) -> None:
+        """Tell why, and close: the connection cannot go on."""
+        self._finished = True
+        request = Request(b"", {}, "", b"-")
+        request.keep_alive = False
+        if self._answering or self._line:
+            self.transport.close()
+        else:
+            self._send(request, self.lane.pipeline.refuse(request, refusal))
+
+    # --- The other lane --------------------------------------------------------------------------------
+
+    def _leave_to_asgi(self) -> None:
+        """Let uvicorn make an ASGI request of it, after ours that came before."""
+        headers, url, expect = self.headers, self.url, self.expect_100_continue
+        super().on_message_begin()
+        self.headers.extend(headers)
+        self.url, self.expect_100_continue = url, expect
+        super().on_headers_complete()
+        if self.pipeline:
+            # uvicorn's own line knows nothing of ours.
+            self._queue(self.pipeline.pop())
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Start an ASGI request, or put it in line behind ours."""
+        if self._answering or self._line:
+            self._queue((cycle, app))
+        else:
+            self._start_asgi(cycle, app)
+
+    def _start_asgi(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._in_asgi = True
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Go on after an ASGI answer."""
+        self._in_asgi = False
+        self._since = self.lane.now()
+        super().on_response_complete()
+        self._advance()
+
+
+def _joined(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Join repeated headers as RFC 9110 says; a doubled Authorization or Origin thus matches nothing."""
+    joined: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        joined[name] = b"%b,%b" % (joined[name], value) if name in joined else value
+    return joined

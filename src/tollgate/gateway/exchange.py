@@ -1,0 +1,124 @@
+"""Attempts at upstreams until one answers, within a deadline.
+
+`failover` decides, and does no I/O: it yields the upstream to ask and is told what went wrong. `Exchange`
+drives it. A call that may change something goes to one upstream, and to another only while nothing of it has
+left: a transaction sent twice is worse than an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
+
+from tollgate import metrics
+from tollgate.config import Upstream
+from tollgate.core.jsonrpc import Unparsable
+from tollgate.errors import Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tollgate.gateway.messages import Network
+from tollgate.gateway.transport import Pool
+from tollgate.gateway.wire import AttemptFailed, ConnectFailed, PoolFull, Response, TimedOut
+
+T = TypeVar("T")
+
+# These statuses speak of the upstream, not of the call: its key, its quota, its health.
+_ABOUT_THE_UPSTREAM = frozenset({401, 402, 403, 407, 408, 429})
+_IN_DOUBT = " The call may have been carried out all the same: check before you send it again."
+
+
+class BadStatus(AttemptFailed):
+    """An HTTP status that is no answer to the call."""
+
+    outcome = "status"
+
+
+class Nonsense(AttemptFailed):
+    """A body that is no JSON-RPC response."""
+
+    outcome = "nonsense"
+
+
+def failover(
+    upstreams: Sequence[Upstream], *, repeatable: bool
+) -> Generator[Upstream, AttemptFailed, Refusal]:
+    """Yield upstreams to ask, be sent each one's failure, return the refusal when none is left."""
+    failure: AttemptFailed | None = None
+    for upstream in upstreams:
+        failure = yield upstream
+        if failure.sent and not repeatable:
+            return _refusal(failure, _IN_DOUBT)
+    return _refusal(failure)
+
+
+def _refusal(failure: AttemptFailed | None, doubt: str = "") -> Refusal:
+    if failure is None or isinstance(failure, ConnectFailed | PoolFull):
+        return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)
+    if isinstance(failure, TimedOut):
+        return UpstreamTimeout(UpstreamTimeout.hint + doubt)
+    return UpstreamError(UpstreamError.hint + doubt)
+
+
+class Exchange:
+    """Asks the upstreams of one network."""
+
+    def __init__(
+        self,
+        network: Network,
+        pools: dict[str, Pool],
+        writer: metrics.Writer,
+        now: Callable[[], float],
+    ) -> None:
+        self._upstreams = network.upstreams
+        self._pools = pools
+        self._now = now
+        self._writer = writer
+        self._names = (network.family, network.name)
+        self._ok = {
+            name: (
+                writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, name, "ok"),
+                writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, name),
+            )
+            for name in pools
+        }
+
+    async def ask(self, body: bytes, read: Callable[[bytes], T], deadline: float, *, repeatable: bool) -> T:
+        """Return what the first upstream that answers says, as `read` understands it."""
+        attempts = failover(self._upstreams, repeatable=repeatable)
+        upstream = next(attempts)
+        while True:
+            try:
+                return await self._attempt(upstream, body, read, deadline, repeatable)
+            except AttemptFailed as failure:
+                self._count(upstream, failure)
+                if self._now() >= deadline:
+                    raise UpstreamTimeout from failure
+                try:
+                    upstream = attempts.send(failure)
+                except StopIteration as stop:
+                    raise stop.value from failure
+
+    async def _attempt(
+        self, upstream: Upstream, body: bytes, read: Callable[[bytes], T], deadline: float, repeatable: bool
+    ) -> T:
+        began = self._now()
+        deadline = min(deadline, began + upstream.timeout_seconds)
+        response = await self._pools[upstream.name].send(body, deadline, repeatable=repeatable)
+        answer = read_response(response, read)
+        ok, histogram = self._ok[upstream.name]
+        self._writer.add(ok)
+        self._writer.observe(histogram, self._now() - began)
+        return answer
+
+    def _count(self, upstream: Upstream, failure: AttemptFailed) -> None:
+        cell = self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, failure.outcome)
+        self._writer.add(cell)
+
+
+def read_response(response: Response, read: Callable[[bytes], T]) -> T:
+    """Tell an answer to the call from a failure of the upstream."""
+    status = response.status
+    if status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
+        raise BadStatus(f"HTTP {status}", sent=True)
+    try:
+        return read(response.body)
+    except Unparsable as error:
+        raise Nonsense(f"HTTP {status}: {error}", sent=True) from error

@@ -1,0 +1,88 @@
+"""What can be refused before the body is read: method, path, media type, size. In this order.
+
+Pure but for the id it makes. A refused request is marked, not raised: its body must still be read past.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from tollgate.errors import BodyTooLarge, MethodNotPost, Refusal, UnknownNetwork, UnsupportedMediaType
+from tollgate.gateway.messages import Network, Request
+
+PREFIX = b"/x/"
+_JSON = re.compile(rb"application/json[ \t]*(?:;.*)?", re.IGNORECASE)
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+class Intake:
+    """Knows the networks and the size limit."""
+
+    def __init__(self, networks: Iterable[Network], most_bytes: int) -> None:
+        self._networks = {b"/x/%b" % network.path.encode(): network for network in networks}
+        self._most_bytes = most_bytes
+        # Unique for this process without a look at the clock: random start, then a count.
+        self._id_start = secrets.token_hex(8).encode()
+        self._count = itertools.count()
+
+    def open(self, method: bytes, url: bytes, headers: dict[bytes, bytes], peer: str) -> Request:
+        """Begin a request from its head; `refusal` is set where it has no future."""
+        given_id = headers.get(b"x-request-id")
+        if given_id is None or not _REQUEST_ID.fullmatch(given_id):
+            given_id = b"%b%08x" % (self._id_start, next(self._count))
+        request = Request(method, headers, peer, given_id)
+        request.network = self._networks.get(url)
+        if method == b"OPTIONS":
+            return request
+        try:
+            self._check(request, url)
+        except Refusal as refusal:
+            request.refusal = refusal
+        return request
+
+    def _check(self, request: Request, url: bytes) -> None:
+        if request.network is None:
+            self._find_network(request, url)
+        if request.method != b"POST":
+            raise MethodNotPost
+        if request.network is None:
+            raise self._unknown(url)
+        media_type = request.headers.get(b"content-type", b"")
+        if media_type != b"application/json" and not _JSON.fullmatch(media_type):
+            raise UnsupportedMediaType
+        if request.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise UnsupportedMediaType("Compressed request bodies are not accepted: send the JSON as it is.")
+        length = request.headers.get(b"content-length")
+        if length is not None and int(length) > self._most_bytes:
+            raise self.too_large()
+
+    def _find_network(self, request: Request, url: bytes) -> None:
+        """Understand a path that is not written exactly as served: trailing slash, query, token."""
+        path = url.partition(b"?")[0]
+        request.network = self._networks.get(path.removesuffix(b"/"))
+        if request.network is None:
+            path, _, token = path.removesuffix(b"/").rpartition(b"/")
+            request.network = self._networks.get(path)
+            if request.network is not None:
+                request.path_token = token
+
+    def _unknown(self, url: bytes) -> UnknownNetwork:
+        served = sorted(path.decode() for path in self._networks)
+        # Only family and network are repeated: what stands behind them may be a token.
+        asked = "/".join(url.partition(b"?")[0].decode("latin-1").split("/")[:4])[:64]
+        near = get_close_matches(asked, served, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        return UnknownNetwork(
+            f"No such network: {asked}.{hint} Served here: {', '.join(served)}.", data={"networks": served}
+        )
+
+    def too_large(self) -> BodyTooLarge:
+        """The refusal of a body that turns out too large."""
+        return BodyTooLarge(
+            f"The body is larger than {self._most_bytes} bytes: send fewer or smaller calls.",
+            data={"limit": self._most_bytes},
+        )

@@ -1,0 +1,67 @@
+"""Request and Answer: what the steps of the gateway hand on to each other. Values, no behaviour."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tollgate.chains.catalogue import Catalogue
+from tollgate.config import Upstream
+from tollgate.core.methods import Policy
+from tollgate.errors import Refusal
+
+
+class Network(Struct, frozen=True):
+    """One served network."""
+
+    family: str
+    name: str
+    policy: Policy
+    catalogue: Catalogue
+    upstreams: tuple[Upstream, ...]
+
+    @property
+    def path(self) -> str:
+        """`family/name`, as tokens and messages name it."""
+        return f"{self.family}/{self.name}"
+
+
+class Request:
+    """One HTTP request under /x/, as far as it has been read."""
+
+    __slots__ = (
+        "body",
+        "headers",
+        "keep_alive",
+        "method",
+        "network",
+        "origin",
+        "path_token",
+        "peer",
+        "rate_headers",
+        "refusal",
+        "request_id",
+        "started",
+    )
+
+    def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
+        self.method = method
+        self.headers = headers
+        self.peer = peer
+        self.request_id = request_id
+        self.origin = headers.get(b"origin")
+        self.body = b""
+        self.network: Network | None = None
+        self.path_token: bytes | None = None
+        self.refusal: Refusal | None = None
+        """Set where the request is refused already, but its body must still be read past."""
+        self.keep_alive = True
+        self.rate_headers = b""
+        self.started = 0.0
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """What goes back: a status, header lines ready to send, a body."""
+
+    status: int
+    body: bytes
+    headers: bytes = b""

@@ -1,0 +1,187 @@
+"""One request, top to bottom: credentials, caps and limits, parse, policy, upstream, answer.
+
+`Pipeline.answer` reads like section 7 of the contract: the first check that applies answers. Whatever needs
+no upstream and no store is answered at once, without a task; the rest is a coroutine that the edge runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tollgate import log
+from tollgate.core import jsonrpc
+from tollgate.core.jsonrpc import Call, Reply
+from tollgate.core.methods import refusal_of
+from tollgate.errors import InternalError, InvalidRequest, MethodNotAllowed, NetworkNotAllowed, Refusal
+from tollgate.gateway import cors, respond
+from tollgate.gateway.admission import Admission
+from tollgate.gateway.caller import Caller
+from tollgate.gateway.credentials import Credentials
+from tollgate.gateway.exchange import Exchange
+from tollgate.gateway.messages import Answer, Network, Request
+from tollgate.gateway.record import NODE_ERROR, OK, Recorder
+
+# Decisions about methods that are remembered; callers can invent names.
+_MOST_METHODS = 4_096
+_UPSTREAM_ID = b"1"
+_NO_CONTENT = Answer(204, b"")
+_log = log.get("gateway")
+
+
+class Pipeline:
+    """Answers requests of one worker."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        admission: Admission,
+        exchanges: dict[str, Exchange],
+        recorder: Recorder,
+        *,
+        most_calls: int,
+        request_seconds: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._credentials = credentials
+        self._admission = admission
+        self._exchanges = exchanges
+        self._recorder = recorder
+        self._most_calls = most_calls
+        self._request_seconds = request_seconds
+        self._now = now
+        self._policies: dict[tuple[str, str], str | None] = {}
+
+    def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
+        """Answer a request that was read whole: at once, or by a coroutine to run."""
+        if request.method == b"OPTIONS":
+            return cors.preflight(request)
+        try:
+            if request.refusal is not None:
+                raise request.refusal
+            caller = self._credentials.recall(request)
+            if caller is None:
+                return self._answer_stranger(request)
+            return self._answer_caller(request, caller)
+        except Refusal as refusal:
+            return self.refuse(request, refusal)
+
+    async def _answer_stranger(self, request: Request) -> Answer:
+        """Answer a caller that is not in memory."""
+        try:
+            caller = await self._credentials.look_up(request)
+            answer = self._answer_caller(request, caller)
+        except Refusal as refusal:
+            return self.refuse(request, refusal)
+        return answer if isinstance(answer, Answer) else await answer
+
+    def _answer_caller(self, request: Request, caller: Caller) -> Answer | Coroutine[Any, Any, Answer]:
+        self._admission.admit(caller, request)
+        parsed = jsonrpc.parse(request.body, self._most_calls)
+        assert request.network is not None  # noqa: S101 - the intake refuses what has none
+        if isinstance(parsed, list):
+            self._admission.admit_rest(caller, request, len(parsed))
+            return self._answer_batch(request, request.network, caller, parsed)
+        refusal = self._policy(request.network, caller, parsed)
+        if refusal is not None:
+            self._recorder.called(request.network, parsed, refusal.reason)
+            return self.refuse(request, refusal, parsed.id or jsonrpc.NULL)
+        return self._answer_call(request, request.network, parsed)
+
+    # --- One call --------------------------------------------------------------------------------------
+
+    async def _answer_call(self, request: Request, network: Network, call: Call) -> Answer:
+        request.started = now = self._now()
+        # Nodes disagree about null ids and notifications, so those go out under a number.
+        call_id = call.id if call.id is not None and call.id != jsonrpc.NULL else _UPSTREAM_ID
+        try:
+            reply = await self._exchanges[network.path].ask(
+                jsonrpc.encode_call(call, call_id),
+                jsonrpc.decode_reply,
+                now + self._request_seconds,
+                repeatable=network.catalogue.repeatable(call.method),
+            )
+        except Refusal as refusal:
+            self._recorder.called(network, call, refusal.reason)
+            if call.id is None:
+                return _NO_CONTENT
+            return self.refuse(request, refusal, call.id)
+        self._recorder.called(network, call, _outcome(reply))
+        if call.id is None:
+            return _NO_CONTENT
+        return Answer(200, jsonrpc.encode_answer(call.id, reply))
+
+    # --- A batch ---------------------------------------------------------------------------------------
+
+    async def _answer_batch(
+        self, request: Request, network: Network, caller: Caller, calls: list[Call]
+    ) -> Answer:
+        request.started = self._now()
+        refusals = [self._refusal(network, caller, call) for call in calls]
+        sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
+        replies = iter(await self._ask_batch(network, sent) if sent else [])
+        bodies = []
+        for call, refusal in zip(calls, refusals, strict=True):
+            outcome = refusal if refusal is not None else next(replies)
+            self._recorder.called(network, call, _outcome(outcome))
+            if call.id is not None:
+                bodies.append(_body(request, call.id, outcome))
+        return Answer(200, b"[%b]" % b",".join(bodies)) if bodies else _NO_CONTENT
+
+    async def _ask_batch(self, network: Network, calls: list[Call]) -> list[Reply] | list[Refusal]:
+        repeatable = network.catalogue.repeatable
+        try:
+            return await self._exchanges[network.path].ask(
+                jsonrpc.encode_batch(calls),
+                lambda body: jsonrpc.decode_batch(body, len(calls)),
+                self._now() + self._request_seconds,
+                repeatable=all(repeatable(call.method) for call in calls),
+            )
+        except Refusal as refusal:
+            return [refusal] * len(calls)
+
+    # --- Rules -----------------------------------------------------------------------------------------
+
+    def _refusal(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
+        return InvalidRequest(call.problem) if call.problem else self._policy(network, caller, call)
+
+    def _policy(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
+        """Why this caller may not make this call here, if so."""
+        if caller.networks and network.path not in caller.networks:
+            return NetworkNotAllowed(
+                f"This token may not call {network.path}, only: {', '.join(sorted(caller.networks))}."
+            )
+        key = (network.path, call.method)
+        try:
+            why = self._policies[key]
+        except KeyError:
+            if len(self._policies) >= _MOST_METHODS:
+                self._policies.clear()
+            why = self._policies[key] = refusal_of(call.method, network.policy)
+        if why is None and not caller.allows(call.method):
+            why = "It is not on the list of this token."
+        if why is None:
+            return None
+        return MethodNotAllowed(f"{call.method[:64]} may not be called on {network.path}. {why}")
+
+    def refuse(self, request: Request, refusal: Refusal, call_id: bytes = jsonrpc.NULL) -> Answer:
+        """Answer a whole request with a refusal, and count it."""
+        self._recorder.refused(refusal)
+        return respond.refuse(request, refusal, call_id)
+
+    def failed(self, request: Request, error: BaseException) -> Answer:
+        """Answer a request at which we failed ourselves."""
+        _log.error("a request failed", request_id=request.request_id.decode("latin-1"), exc_info=error)
+        return self.refuse(request, InternalError())
+
+
+def _outcome(outcome: Reply | Refusal) -> str:
+    if isinstance(outcome, Refusal):
+        return outcome.reason
+    return NODE_ERROR if outcome.result is None else OK
+
+
+def _body(request: Request, call_id: bytes, outcome: Reply | Refusal) -> bytes:
+    if isinstance(outcome, Refusal):
+        return respond.error_body(request, outcome, call_id)
+    return jsonrpc.encode_answer(call_id, outcome)

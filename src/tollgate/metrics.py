@@ -1,0 +1,288 @@
+"""Metrics: what is counted, and how counts of many processes become one page.
+
+Each process of the service has a region of shared memory in which it alone writes; the metrics listener adds
+the regions up. A process that dies leaves its region to its successor, so counters never fall. A cell is an
+integer: adding to it costs a look-up and a store, which is why the cells are ours and only the page is made by
+prometheus-client (its own multi-process mode takes a lock and formats a key for each sample).
+
+The reference page `docs/reference/metrics.md` is generated from the table below.
+"""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+import msgspec
+from msgspec import Struct
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+__all__ = ["ALL", "CONTENT_TYPE_LATEST", "Kind", "Regions", "Spec", "Writer", "render"]
+
+
+class Kind(Enum):
+    """How a metric behaves."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Spec(Struct, frozen=True):
+    """One metric. Histograms are in microseconds inside and in seconds on the page."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+BUCKETS_MICROSECONDS = (
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    10_000_000,
+)
+
+REQUESTS = Spec(
+    "tollgate_requests",
+    Kind.COUNTER,
+    "HTTP requests under /x/ that were answered, by status.",
+    ("family", "network", "status"),
+)
+CALLS = Spec(
+    "tollgate_calls",
+    Kind.COUNTER,
+    "JSON-RPC calls of known callers, by method (`other` outside the catalogue) and outcome "
+    "(`ok`, `node_error`, or the reason of the refusal).",
+    ("family", "network", "method", "outcome"),
+)
+REFUSALS = Spec(
+    "tollgate_refusals",
+    Kind.COUNTER,
+    "Requests that were refused as a whole, by reason.",
+    ("reason",),
+)
+REQUEST_SECONDS = Spec(
+    "tollgate_request_seconds",
+    Kind.HISTOGRAM,
+    "Time from a request read whole to its answer, where an upstream was asked.",
+    ("family", "network"),
+)
+UPSTREAM_ATTEMPTS = Spec(
+    "tollgate_upstream_attempts",
+    Kind.COUNTER,
+    "Attempts at an upstream, by outcome (`ok`, `connect`, `broken`, `status`, `nonsense`, `timeout`, `full`, "
+    "`too_large`).",
+    ("family", "network", "upstream", "outcome"),
+)
+UPSTREAM_SECONDS = Spec(
+    "tollgate_upstream_seconds",
+    Kind.HISTOGRAM,
+    "Time an upstream took to answer.",
+    ("family", "network", "upstream"),
+)
+CONNECTIONS = Spec("tollgate_connections", Kind.GAUGE, "Open connections of callers.")
+IN_FLIGHT = Spec("tollgate_in_flight", Kind.GAUGE, "Requests under way.")
+UPSTREAM_CONNECTIONS = Spec(
+    "tollgate_upstream_connections",
+    Kind.GAUGE,
+    "Open connections to an upstream.",
+    ("family", "network", "upstream"),
+)
+DIRECTORY_ENTRIES = Spec("tollgate_directory_entries", Kind.GAUGE, "Grants held in memory.")
+DIRECTORY_LOOKUPS = Spec(
+    "tollgate_directory_lookups",
+    Kind.COUNTER,
+    "Look-ups of tokens and domains in the store, by outcome (`found`, `unknown`, `failed`).",
+    ("outcome",),
+)
+DIRECTORY_STALE_SECONDS = Spec(
+    "tollgate_directory_stale_seconds",
+    Kind.GAUGE,
+    "Seconds since the store was last heard of; beyond directory.stale_seconds calls are refused.",
+)
+BUFFERED_BYTES = Spec(
+    "tollgate_buffered_bytes", Kind.GAUGE, "Bytes of large bodies held for callers and upstreams."
+)
+WORKER_STARTS = Spec(
+    "tollgate_process_starts", Kind.COUNTER, "Starts of child processes, restarts included.", ("process",)
+)
+DROPPED_LABELS = Spec(
+    "tollgate_metrics_dropped", Kind.COUNTER, "Samples that found no free cell: a sign of a defect."
+)
+
+ALL: tuple[Spec, ...] = (
+    REQUESTS,
+    CALLS,
+    REFUSALS,
+    REQUEST_SECONDS,
+    UPSTREAM_ATTEMPTS,
+    UPSTREAM_SECONDS,
+    CONNECTIONS,
+    IN_FLIGHT,
+    UPSTREAM_CONNECTIONS,
+    DIRECTORY_ENTRIES,
+    DIRECTORY_LOOKUPS,
+    DIRECTORY_STALE_SECONDS,
+    BUFFERED_BYTES,
+    WORKER_STARTS,
+    DROPPED_LABELS,
+)
+_BY_NAME = {spec.name: spec for spec in ALL}
+
+Key = tuple[str, ...]
+
+# A cell: 8 bytes of value, then its key as JSON. Memory is touched only where cells are used.
+_CELL_BYTES = 512
+_KEY_BYTES = _CELL_BYTES - 16
+_CELLS = 8_192
+_key_of = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Regions:
+    """The shared memory: a region for each process. Made before the processes are forked."""
+
+    def __init__(self, count: int) -> None:
+        self._memory = [mmap.mmap(-1, _CELL_BYTES * (_CELLS + 1)) for _ in range(count)]
+
+    def writer(self, region: int) -> Writer:
+        """Take over a region; its counters go on from where they stood."""
+        return Writer(self._memory[region])
+
+    def totals(self) -> dict[Key, int]:
+        """Add up all regions."""
+        totals: dict[Key, int] = {}
+        for memory in self._memory:
+            for key, value in _read(memory):
+                totals[key] = totals.get(key, 0) + value
+        return totals
+
+
+def _read(memory: mmap.mmap) -> Iterator[tuple[Key, int]]:
+    used = int.from_bytes(memory[:8], "little")
+    for start in range(_CELL_BYTES, (used + 1) * _CELL_BYTES, _CELL_BYTES):
+        length = int.from_bytes(memory[start + 8 : start + 16], "little")
+        value = int.from_bytes(memory[start : start + 8], "little", signed=True)
+        yield _key_of(memory[start + 16 : start + 16 + length]), value
+
+
+class Writer:
+    """One process's way to count."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._cells = memoryview(memory).cast("q")
+        self._index: dict[Key, int] = {}
+        for position, (key, _) in enumerate(_read(memory), 1):
+            self._index[key] = position * (_CELL_BYTES // 8)
+            if _BY_NAME[key[0]].kind is Kind.GAUGE:
+                self._cells[self._index[key]] = 0
+
+    def cell(self, spec: Spec, *labels: str) -> int:
+        """Return the cell of a metric, for `add` and `set`. Worth keeping."""
+        return self._cell((spec.name, *labels))
+
+    def histogram(self, spec: Spec, *labels: str) -> list[int]:
+        """Return the cells of a histogram, for `observe`: its buckets, the last without bound, and its sum."""
+        return [
+            self._cell((spec.name, *labels, str(bound))) for bound in (*BUCKETS_MICROSECONDS, "+Inf", "sum")
+        ]
+
+    def add(self, cell: int, amount: int = 1) -> None:
+        """Count."""
+        self._cells[cell] += amount
+
+    def set(self, cell: int, value: int) -> None:
+        """Set a gauge."""
+        self._cells[cell] = value
+
+    def observe(self, histogram: list[int], seconds: float) -> None:
+        """Put a duration into its bucket."""
+        microseconds = int(seconds * 1_000_000)
+        cells = self._cells
+        cells[histogram[bisect.bisect_left(BUCKETS_MICROSECONDS, microseconds)]] += 1
+        cells[histogram[-1]] += microseconds
+
+    def _cell(self, key: Key) -> int:
+        found = self._index.get(key)
+        if found is None:
+            found = self._index[key] = self._claim(key)
+        return found
+
+    def _claim(self, key: Key) -> int:
+        encoded = msgspec.json.encode(key)
+        used = self._cells[0]
+        if used >= _CELLS - 1 or len(encoded) > _KEY_BYTES:
+            dropped = (DROPPED_LABELS.name,)
+            # One cell is always left for this.
+            return self._index.get(dropped) or self._write(dropped, msgspec.json.encode(dropped), used)
+        return self._write(key, encoded, used)
+
+    def _write(self, key: Key, encoded: bytes, used: int) -> int:
+        start = (used + 1) * _CELL_BYTES
+        self._memory[start + 8 : start + 16] = len(encoded).to_bytes(8, "little")
+        self._memory[start + 16 : start + 16 + len(encoded)] = encoded
+        self._cells[0] = used + 1  # last, so that a reader never sees half a key
+        self._index[key] = start // 8
+        return start // 8
+
+
+class _Totals(Collector):
+    def __init__(self, totals: dict[Key, int]) -> None:
+        self._totals = totals
+
+    def collect(self) -> Iterable[Metric]:
+        for spec in ALL:
+            rows = {key[1:]: value for key, value in self._totals.items() if key[0] == spec.name}
+            yield from _FAMILIES[spec.kind](spec, rows)
+
+
+def _counters(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
+    family = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
+    for labels, value in sorted(rows.items()):
+        family.add_metric(labels, value)
+    yield family
+
+
+def _gauges(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
+    for labels, value in sorted(rows.items()):
+        family.add_metric(labels, value)
+    yield family
+
+
+def _histograms(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
+    family = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
+    for labels in sorted({key[:-1] for key in rows}):
+        count = 0
+        buckets = []
+        for bound in (*BUCKETS_MICROSECONDS, "+Inf"):
+            count += rows.get((*labels, str(bound)), 0)
+            buckets.append((str(bound / 1e6) if isinstance(bound, int) else bound, float(count)))
+        family.add_metric(labels, buckets, rows.get((*labels, "sum"), 0) / 1e6)
+    yield family
+
+
+_FAMILIES = {Kind.COUNTER: _counters, Kind.GAUGE: _gauges, Kind.HISTOGRAM: _histograms}
+
+
+def render(regions: Regions) -> bytes:
+    """Return the page that Prometheus reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Totals(regions.totals()))
+    return generate_latest(registry)

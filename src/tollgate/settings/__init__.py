@@ -1,0 +1,11 @@
+"""How a TOML file and `TOLLGATE_…` variables become the `Settings` of `config.py`.
+
+file         which file, what wins over what, one error with every problem and its place
+environment  variables -> values
+lines        which line of a TOML file a key stands on
+check        unknown keys, types, bounds
+rules        what one setting demands beyond its type
+schema       the settings as rows: key, type in words, default, variable, help
+mask         effective values, secrets hidden
+reference    the page docs/reference/settings.md
+"""

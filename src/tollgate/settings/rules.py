@@ -1,0 +1,194 @@
+"""What particular settings must satisfy beyond their type: a table of rules.
+
+Owns one small function for each rule. A rule takes the value at its place, whose own type is right while
+the parts of a table may still be anything, and yields what is wrong and what to do. Pure: no file, no
+network, no environment. A rule never quotes a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+
+from tollgate.config import DEFAULT_METRICS_PORT, DEFAULT_PORT
+from tollgate.settings.lines import KeyPath, dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    # Which part of the value is meant, for its line, and what is wrong.
+    Finding = tuple[KeyPath, str]
+    Rule = Callable[[str, Any], Iterator[Finding]]
+
+SHORTEST_PEPPER = 32
+
+_NAME = re.compile(r"[a-z0-9-]{1,32}")
+_METHOD = re.compile(r"[A-Za-z0-9_.:/*-]{1,64}")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PRINTABLE = re.compile(r"[ -~]*")
+_URL_CHARACTERS = re.compile(r"[!-~]+")
+_DATABASE_URL = re.compile(r"[a-z][a-z0-9+]*://.*", re.DOTALL)
+# Written by the gateway itself for each request; a second copy would let two readers disagree about it.
+_OWN_HEADERS = frozenset({
+    "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive",
+    "te", "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
+
+
+def rules_for(path: KeyPath, value: Any) -> Iterator[Finding]:
+    """Apply the rules of a place to its value."""
+    in_families = path[:1] == ("families",)
+    place = tuple("*" if in_families and depth in _CHOSEN_DEPTHS else part for depth, part in enumerate(path))
+    for rule in _RULES.get(place, ()):
+        yield from rule(dotted(path), value)
+    if place in _NAMED and not _NAME.fullmatch(str(path[-1])):
+        yield (), f"`{dotted(path)}` cannot be part of an address: name it with 1 to 32 of a-z, 0-9 and -"
+
+
+def _family(key: str, networks: dict[str, Any]) -> Iterator[Finding]:
+    if not networks:
+        yield (), f"{key} has no networks: add [[{key}.mainnet.upstreams]] with name and url"
+
+
+def _network(key: str, network: dict[str, Any]) -> Iterator[Finding]:
+    upstreams = network.get("upstreams", [])
+    if upstreams == []:
+        yield (), f"{key} has no upstreams: add [[{key}.upstreams]] with name and url"
+    if not isinstance(upstreams, list):
+        return
+    names: set[str] = set()
+    for index, upstream in enumerate(upstreams):
+        name = upstream.get("name") if isinstance(upstream, dict) else None
+        if not isinstance(name, str):
+            continue
+        if name in names:
+            part = ("upstreams", index, "name")
+            yield part, f"{key} has a second upstream named {name!r}: give each a name of its own"
+        names.add(name)
+
+
+def _tls(key: str, server: dict[str, Any]) -> Iterator[Finding]:
+    for name, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+        if server.get(name) and not server.get(other):
+            yield (
+                (name,),
+                f"`{key}.{name}` is set without `{key}.{other}`: set both, or neither for plain HTTP",
+            )
+
+
+def _ports(key: str, server: dict[str, Any]) -> Iterator[Finding]:
+    port, metrics_port = server.get("port", DEFAULT_PORT), server.get("metrics_port", DEFAULT_METRICS_PORT)
+    if port == metrics_port != 0:
+        part = ("metrics_port",) if "metrics_port" in server else ("port",)
+        yield part, f"`{key}.metrics_port` is the same as `{key}.port`: metrics need a port of their own"
+
+
+def _trusted_proxies(key: str, entries: list[Any]) -> Iterator[Finding]:
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, str):
+            continue
+        try:
+            network = ip_network(entry, strict=False)
+        except ValueError:
+            yield (index,), f"`{key}` has {entry!r}, no IP address or network: write one such as 10.0.0.0/8"
+            continue
+        if network.prefixlen == 0:
+            yield (index,), f"`{key}` has {entry!r}, so callers could choose their address: name the proxies"
+
+
+def _base_url(key: str, url: str) -> Iterator[Finding]:
+    if not url:
+        return
+    advice = "write scheme and host alone, such as https://rpc.example.com"
+    try:
+        parts = _split(url)
+    except ValueError as error:
+        yield (), f"`{key}` {error}: {advice}"
+        return
+    if parts.scheme not in {"http", "https"}:
+        yield (), f"`{key}` must begin with http:// or https://: {advice}"
+    elif parts.path or parts.query or parts.fragment or url.endswith(("?", "#")):
+        yield (), f"`{key}` must not have a path, a query or a trailing slash: {advice}"
+
+
+def _upstream_url(key: str, url: str) -> Iterator[Finding]:
+    try:
+        _split(url)
+    except ValueError as error:
+        yield (), f"`{key}` {error}"
+        return
+    if "#" in url:
+        yield (), f"`{key}` has a fragment (#…), which is never sent: remove it"
+
+
+def _split(url: str) -> SplitResult:
+    """Take a URL apart; the error says what is wrong and what to do, without quoting it."""
+    # Checked first, because the standard parser drops tabs and line breaks silently.
+    if not _URL_CHARACTERS.fullmatch(url):
+        raise ValueError("has a space, control or non-ASCII character; percent-encode it, or use punycode")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError("has a host or port that is not valid") from None
+    if port == 0:
+        raise ValueError("has port 0; give one between 1 and 65535, or none")
+    if not parts.hostname:
+        raise ValueError("has no host; write it after the two slashes")
+    if "@" in parts.netloc:
+        raise ValueError("has user-info before the host; send credentials in a header instead")
+    return parts
+
+
+def _headers(key: str, headers: dict[str, Any]) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for position, (name, value) in enumerate(headers.items(), start=1):
+        if not _TOKEN.fullmatch(name):
+            # Not quoted: it may be a whole header line, value included.
+            yield (name,), f"`{key}`: the name of header {position} has a character that is not allowed there"
+            continue
+        if name.lower() in seen:
+            yield (name,), f"`{key}`: `{name}` is written twice: header names do not differ by case"
+        seen.add(name.lower())
+        if name.lower() in _OWN_HEADERS:
+            yield (name,), f"`{key}`: `{name}` is set by the gateway itself: remove it"
+        if isinstance(value, str) and not _PRINTABLE.fullmatch(value):
+            yield (name,), f"`{key}`: the value of `{name}` may hold printable ASCII characters only"
+
+
+def _methods(key: str, patterns: list[Any]) -> Iterator[Finding]:
+    for index, pattern in enumerate(patterns):
+        if isinstance(pattern, str) and (not _METHOD.fullmatch(pattern) or "**" in pattern):
+            advice = "write a method such as eth_call, or a pattern such as debug_*"
+            yield (index,), f"`{key}` has {pattern!r}: {advice}"
+
+
+def _pepper(key: str, pepper: str) -> Iterator[Finding]:
+    if pepper and len(pepper) < SHORTEST_PEPPER:
+        advice = "such as those of `openssl rand -hex 32`, or leave it empty to have one made"
+        yield (), f"`{key}` is too short: give {SHORTEST_PEPPER} characters or more, {advice}"
+
+
+def _store_url(key: str, url: str) -> Iterator[Finding]:
+    if url and not _DATABASE_URL.fullmatch(url):
+        yield (), f"`{key}` is not a database URL: write one such as sqlite:////var/lib/tollgate/control.db"
+
+
+# Depths in `families.<family>.<network>.upstreams[<n>]` that hold a chosen name or a position.
+_CHOSEN_DEPTHS = frozenset({1, 2, 4})
+_NAMED = frozenset({("families", "*"), ("families", "*", "*")})
+_RULES: dict[KeyPath, tuple[Rule, ...]] = {
+    ("server",): (_tls, _ports),
+    ("server", "trusted_proxies"): (_trusted_proxies,),
+    ("server", "base_url"): (_base_url,),
+    ("secrets", "pepper"): (_pepper,),
+    ("store", "url"): (_store_url,),
+    ("families", "*"): (_family,),
+    ("families", "*", "*"): (_network,),
+    ("families", "*", "*", "allow_methods"): (_methods,),
+    ("families", "*", "*", "deny_methods"): (_methods,),
+    ("families", "*", "*", "upstreams", "*", "url"): (_upstream_url,),
+    ("families", "*", "*", "upstreams", "*", "headers"): (_headers,),
+}

@@ -1,0 +1,215 @@
+"""Parent of the service's processes: forks them, replaces those that die, stops them all.
+
+Knows nothing of what they do. The parent has no threads and no event loop, so forking is safe, a replacement
+starts in milliseconds with everything imported, and shared memory is simply inherited.
+
+A child ends with its parent, however that ends: it holds the read end of a pipe whose write end only the
+parent has. A child that no longer beats is killed and replaced.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tollgate import log
+
+# Without a beat for so long a child is taken for hung. Beats come twice a second.
+HUNG_SECONDS = 20.0
+START_SECONDS = 30.0
+# On top of the grace that children have themselves.
+KILL_AFTER_SECONDS = 3.0
+# A child that lived for so long is replaced at once; one that dies at birth, ever more slowly.
+LIVED_SECONDS = 5.0
+MOST_BACKOFF_SECONDS = 5.0
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_log = log.get("supervisor")
+
+
+class Lifeline:
+    """What a child has of its parent."""
+
+    def __init__(self, parent_pipe: int, beats: memoryview, index: int) -> None:
+        self.parent_pipe = parent_pipe
+        """Readable when the parent is gone."""
+        self._beats = beats
+        self._index = index
+
+    def beat(self) -> None:
+        """Say that we are alive. The first beat says that we are ready."""
+        self._beats[self._index] = time.monotonic()
+
+
+class Child:
+    """A process to keep running."""
+
+    def __init__(self, name: str, run: Callable[[Lifeline], None]) -> None:
+        self.name = name
+        self.run = run
+        self.pid = 0
+        self.started_at = 0.0
+        self.failures = 0
+        self.restart_at = 0.0
+
+
+class StartFailed(Exception):
+    """A child did not become ready."""
+
+
+class Supervisor:
+    """Runs children until told to stop."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        *,
+        grace_seconds: float,
+        on_ready: Callable[[], None],
+        on_stop: Callable[[], None],
+        on_start: Callable[[Child], None],
+    ) -> None:
+        self._children = list(children)
+        self._grace = grace_seconds
+        self._on_ready = on_ready
+        self._on_stop = on_stop
+        self._on_start = on_start
+        self._beats = memoryview(mmap.mmap(-1, 8 * len(self._children))).cast("d")
+        self._pipe = os.pipe()
+        self._stopping = False
+
+    def run(self) -> None:
+        """Fork, watch and replace until SIGTERM or SIGINT, then stop everything."""
+        wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        os.set_blocking(wake_read, False)
+        previous = {number: signal.getsignal(number) for number in (*_STOP_SIGNALS, signal.SIGCHLD)}
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        try:
+            self._start_all(wake_read)
+            while not self._stopping:
+                self._sleep(wake_read, 0.5)
+                self._look_after()
+        finally:
+            self._stop_all(wake_read)
+            signal.set_wakeup_fd(-1)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            for descriptor in (wake_read, wake_write, *self._pipe):
+                os.close(descriptor)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _sleep(self, wake_read: int, seconds: float) -> None:
+        select.select([wake_read], [], [], seconds)
+        with suppress(BlockingIOError):
+            os.read(wake_read, 4096)
+
+    # --- Starting --------------------------------------------------------------------------------------
+
+    def _start_all(self, wake_read: int) -> None:
+        for index in range(len(self._children)):
+            self._fork(index)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._stopping and not all(self._beats):
+            self._sleep(wake_read, 0.02)
+            dead = self._reap()
+            if dead:
+                raise StartFailed(f"{dead[0].name} ended at its start; its reason stands above.")
+            if time.monotonic() > deadline:
+                raise StartFailed(f"Not ready after {START_SECONDS:g} s.")
+        if not self._stopping:
+            self._on_ready()
+
+    def _fork(self, index: int) -> None:
+        child = self._children[index]
+        self._beats[index] = 0.0
+        self._on_start(child)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._become(child, index)
+        child.pid = pid
+        child.started_at = time.monotonic()
+
+    def _become(self, child: Child, index: int) -> None:
+        """Run in the child; never returns."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # A terminal's Ctrl-C reaches the whole group; the parent decides.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.close(self._pipe[1])
+            with suppress(OSError):
+                Path("/proc/self/comm").write_text(f"tg-{child.name}", encoding="ascii")
+            child.run(Lifeline(self._pipe[0], self._beats, index))
+            code = 0
+        except BaseException:  # noqa: BLE001 - the end of the process, whatever it was
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    # --- Watching --------------------------------------------------------------------------------------
+
+    def _reap(self) -> list[Child]:
+        dead = []
+        for child in self._children:
+            if child.pid and os.waitpid(child.pid, os.WNOHANG)[0]:
+                child.pid = 0
+                dead.append(child)
+        return dead
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        for child in self._reap():
+            lived = now - child.started_at
+            child.failures = 0 if lived > LIVED_SECONDS else child.failures + 1
+            wait = min(0.1 * 2**child.failures, MOST_BACKOFF_SECONDS) if child.failures > 1 else 0.0
+            child.restart_at = now + wait
+            _log.error("a process died and is replaced", process=child.name, lived=round(lived, 1))
+        for index, child in enumerate(self._children):
+            if self._stopping:
+                return
+            if not child.pid and now >= child.restart_at:
+                self._fork(index)
+            elif child.pid and now - max(self._beats[index], child.started_at) > HUNG_SECONDS:
+                _log.error("a process hangs and is killed", process=child.name)
+                os.kill(child.pid, signal.SIGKILL)
+
+    # --- Stopping --------------------------------------------------------------------------------------
+
+    def _stop_all(self, wake_read: int) -> None:
+        self._on_stop()
+        self._signal_all(signal.SIGTERM)
+        deadline = time.monotonic() + self._grace + KILL_AFTER_SECONDS
+        while any(child.pid for child in self._children):
+            self._reap()
+            if not any(child.pid for child in self._children):
+                return
+            if time.monotonic() > deadline:
+                _log.error("processes did not stop in time and are killed")
+                self._signal_all(signal.SIGKILL)
+                deadline = time.monotonic() + KILL_AFTER_SECONDS
+            self._sleep(wake_read, 0.05)
+
+    def _signal_all(self, number: int) -> None:
+        for child in self._children:
+            if child.pid:
+                with suppress(ProcessLookupError):
+                    os.kill(child.pid, number)

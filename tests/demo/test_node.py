@@ -1,0 +1,191 @@
+"""The simulated node over ASGI: paths, framing, batches, notifications and refusals."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgate.demo.chain import BLOCK_SECONDS
+from tollgate.demo.node import SimulatedNode, respond
+
+GENESIS = 1_800_000_000
+HEAD = 5_001
+NOW = GENESIS + HEAD * BLOCK_SECONDS + 0.5
+NODE = SimulatedNode(lambda: NOW, GENESIS)
+ETH = NODE.networks["/eth/mainnet"]
+
+
+def post(
+    path: str, *parts: bytes, method: str = "POST", node: SimulatedNode = NODE
+) -> tuple[int, dict[str, str], bytes]:
+    """Send a body in one or more parts; return status, headers and body."""
+    incoming = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    incoming.append({"type": "http.request", "body": b"", "more_body": False})
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return incoming.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(node({"type": "http", "method": method, "path": path}, receive, send))
+    start, end = sent
+    headers = {name.decode(): value.decode() for name, value in start["headers"]}
+    return start["status"], headers, end["body"]
+
+
+def answer(body: bytes) -> Any:
+    found = respond(ETH, body, NOW)
+    return None if found is None else msgspec.json.decode(found)
+
+
+def code(body: bytes) -> Any:
+    return answer(body)["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/eth/mainnet", "/eth/sepolia", "/starknet/mainnet", "/starknet/sepolia", "/eth/mainnet/"]
+)
+def test_every_network_answers_and_says_that_it_is_simulated(path: str) -> None:
+    family = path.split("/")[1]
+    status, headers, body = post(
+        path, b'{"jsonrpc":"2.0","id":1,"method":"%s_blockNumber"}' % family.encode()
+    )
+    assert status == 200
+    assert headers["x-simulated-chain"] == "1"
+    assert headers["content-type"] == "application/json"
+    assert headers["content-length"] == str(len(body))
+    assert msgspec.json.decode(body)["result"] == (hex(HEAD) if family == "eth" else HEAD)
+
+
+def test_a_body_may_come_in_parts() -> None:
+    status, _, body = post("/eth/mainnet", b'{"jsonrpc":"2.0",', b'"id":1,"method":"eth_chainId"}')
+    assert (status, body) == (200, b'{"jsonrpc":"2.0","id":1,"result":"0x1"}')
+
+
+def test_unknown_paths_and_methods_are_refused() -> None:
+    assert post("/eth/holesky", b"{}")[0] == 404
+    assert post("/", b"{}")[0] == 404
+    assert post("/eth/mainnet", method="GET")[0] == 405
+
+
+def test_a_body_over_the_limit_is_refused() -> None:
+    assert post("/eth/mainnet", *[b" " * 1024 * 1024] * 6)[0] == 413
+
+
+def test_the_clock_is_read_for_each_request() -> None:
+    moment = [float(NOW)]
+    node = SimulatedNode(lambda: moment[0])
+    call = b'{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}'
+    before = msgspec.json.decode(post("/eth/mainnet", call, node=node)[2])["result"]
+    moment[0] += BLOCK_SECONDS
+    after = msgspec.json.decode(post("/eth/mainnet", call, node=node)[2])["result"]
+    assert int(after, 16) == int(before, 16) + 1
+
+
+@pytest.mark.parametrize(
+    "call_id", [b"1", b'"a"', b"null", b"1.50", b"123456789012345678901234567890", b'"\\u00e9"']
+)
+def test_ids_come_back_byte_for_byte(call_id: bytes) -> None:
+    found = respond(ETH, b'{"jsonrpc":"2.0","id":%s,"method":"eth_chainId"}' % call_id, NOW)
+    assert found == b'{"jsonrpc":"2.0","id":%s,"result":"0x1"}' % call_id
+
+
+def test_null_is_a_result_and_errors_have_none() -> None:
+    nowhere = "0x" + "00" * 32
+    found = answer(
+        b'{"jsonrpc":"2.0","id":1,"method":"eth_getTransactionByHash","params":["%s"]}' % nowhere.encode()
+    )
+    assert found == {"jsonrpc": "2.0", "id": 1, "result": None}
+    failed = answer(b'{"jsonrpc":"2.0","id":1,"method":"eth_mine"}')
+    assert failed.keys() == {"jsonrpc", "id", "error"}
+    assert failed["error"].keys() == {"code", "message"}
+
+
+def test_a_batch_is_answered_in_order_without_its_notifications() -> None:
+    found = answer(
+        b'[{"jsonrpc":"2.0","id":2,"method":"eth_chainId"}, {"jsonrpc":"2.0","method":"eth_chainId"},'
+        b' 7, {"jsonrpc":"2.0","id":1,"method":"eth_mine"}]'
+    )
+    assert [one["id"] for one in found] == [2, None, 1]
+    assert [one.get("error", {}).get("code") for one in found] == [None, -32600, -32601]
+
+
+def test_a_batch_of_one_is_answered_as_a_batch() -> None:
+    assert isinstance(answer(b' [{"jsonrpc":"2.0","id":2,"method":"eth_chainId"}]'), list)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"jsonrpc":"2.0","method":"eth_chainId"}',
+        b'{"jsonrpc":"2.0","method":"eth_mine"}',
+        b'[{"jsonrpc":"2.0","method":"eth_chainId"}]',
+    ],
+)
+def test_notifications_alone_are_answered_204(body: bytes) -> None:
+    status, headers, answered = post("/eth/mainnet", body)
+    assert (status, answered) == (204, b"")
+    assert "content-length" not in headers
+
+
+@pytest.mark.parametrize("body", [b"", b"{bad", b'{"a":1}}', b"\xff", b'"\\ud800"', b"[" * 100_000])
+def test_what_is_not_json_is_a_parse_error(body: bytes) -> None:
+    assert code(body) == -32700
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"7",
+        b"{}",
+        b'{"jsonrpc":"2.0","id":1}',
+        b'{"jsonrpc":"1.0","id":1,"method":"eth_chainId"}',
+        b'{"id":1,"method":"eth_chainId"}',
+        b'{"jsonrpc":"2.0","id":1,"method":7}',
+        b'{"jsonrpc":"2.0","id":{},"method":"eth_chainId"}',
+        b'{"jsonrpc":"2.0","id":true,"method":"eth_chainId"}',
+        b"[" + b"1," * 1000 + b"1]",
+    ],
+)
+def test_what_is_no_request_is_an_invalid_request(body: bytes) -> None:
+    found = answer(body)
+    assert found["error"]["code"] == -32600
+    assert found["id"] is None
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_answered(body: bytes) -> None:
+    found = respond(ETH, body, NOW)
+    assert found is None or msgspec.json.decode(found)
+
+
+def test_nesting_of_any_depth_is_answered_or_refused() -> None:
+    starknet = NODE.networks["/starknet/mainnet"]
+    codes = set()
+    for depth in range(700, 1100):
+        deep = b'{"a":' * depth + b"1" + b"}" * depth
+        call = b'{"jsonrpc":"2.0","id":1,"method":"starknet_addInvokeTransaction","params":[%s]}' % deep
+        found = msgspec.json.decode(respond(starknet, call, NOW) or b"")
+        codes.add(found.get("error", {}).get("code"))
+    assert codes <= {None, -32600, -32700}
+    assert {None, -32700} <= codes
+
+
+def test_lifespan_starts_and_stops() -> None:
+    incoming = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return incoming.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    asyncio.run(NODE({"type": "lifespan"}, receive, send))
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]

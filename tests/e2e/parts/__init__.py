@@ -1,0 +1,16 @@
+"""Test equipment for the end-to-end tests: real programs, started, driven and stopped.
+
+From the ground up:
+
+    need       where each program is; says loudly when one is missing
+    ports      free loopback ports
+    processes  starts a program, waits until it is ready, stops it; the only place that polls
+    certs      a certificate authority and a server certificate for the test's own names
+    anvil      a local Ethereum chain
+    node       runs a JavaScript client of tests/e2e/clients
+    pyclients  runs a Python client of tests/e2e/clients in its own environment
+    nginx      nginx with a given configuration, and with TLS and HTTP/2 in front of an upstream
+    browser    Chromium, and pages on any host name that it can open
+
+A part knows nothing of Tollgate: what a test expects of it stays in the test.
+"""

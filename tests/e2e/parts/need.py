@@ -1,0 +1,73 @@
+"""Where each program of the end-to-end tests is found: the one table of them.
+
+A missing one is never passed over in silence: the test fails where CI is set and is skipped
+elsewhere, with the same words, and they name the command that brings the part.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[3]
+DEPS = ROOT / ".deps"
+CLIENTS = ROOT / "tests" / "e2e" / "clients"
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def _on_path(*names: str) -> Path | None:
+    # Debian keeps nginx in sbin, which the path of an ordinary account lacks.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
+    for name in names:
+        if found := shutil.which(name, path=path):
+            return Path(found)
+    return None
+
+
+def _installed(folder: str, program: str) -> Path | None:
+    """Find a program under .deps, if make has finished installing its folder."""
+    found = DEPS / program
+    return found if (DEPS / folder / ".installed").exists() and found.exists() else None
+
+
+def _anvil() -> Path | None:
+    machine = platform.machine()
+    part = f"anvil-{platform.system().lower()}-{_ARCHITECTURES.get(machine, machine)}"
+    return _installed("js", f"js/node_modules/@foundry-rs/{part}/bin/anvil") or _on_path("anvil")
+
+
+# What a test may ask for: how it is found, and what it is.
+PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
+    "nginx": (lambda: _on_path("nginx"), "nginx, on the path"),
+    "wrk": (lambda: _on_path("wrk"), "wrk, on the path"),
+    "chromium": (
+        lambda: _on_path("chromium", "chromium-browser", "google-chrome"),
+        "Chromium, on the path as chromium, chromium-browser or google-chrome",
+    ),
+    "node": (lambda: _installed("node", "bin/node"), "Node.js, as .deps/bin/node"),
+    "js": (lambda: _installed("js", "js/node_modules"), "ethers, viem and starknet.js, in .deps/js"),
+    "anvil": (_anvil, "anvil, in .deps/js or on the path"),
+    "web3": (lambda: _installed("web3", "web3/bin/python"), "web3.py, in .deps/web3"),
+    "starknet": (lambda: _installed("starknet", "starknet/bin/python"), "starknet.py, in .deps/starknet"),
+}
+
+
+def need(name: str) -> Path:
+    """Give the path of a part; without it the test ends here, failed in CI and skipped elsewhere."""
+    find, what = PARTS[name]
+    found = find()
+    if found is not None:
+        return found
+    words = f"{name} is missing ({what}). To get it: make test-deps"
+    if os.environ.get("CI"):
+        pytest.fail(words, pytrace=False)
+    pytest.skip(words)

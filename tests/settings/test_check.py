@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tollgate.config import Settings
+from tollgate.settings.check import check
+from tollgate.settings.schema import describe
+
+UPSTREAM = {"name": "a", "url": "https://node.example.com/KEY"}
+
+
+def server(**values: Any) -> dict[str, Any]:
+    return {"server": values}
+
+
+def network(**values: Any) -> dict[str, Any]:
+    return {"families": {"eth": {"mainnet": {"upstreams": [UPSTREAM], **values}}}}
+
+
+def upstream(**values: Any) -> dict[str, Any]:
+    return network(upstreams=[{**UPSTREAM, **values}])
+
+
+def texts(tree: dict[str, Any]) -> str:
+    return "\n".join(problem.text for problem in check(tree))
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        (server(prot=1), "unknown key `server.prot`; did you mean `server.port`?"),
+        ({"port": 1}, "unknown key `port`; did you mean `server.port`?"),
+        ({"sever": {}}, "unknown key `sever`; did you mean `server`?"),
+        ({"store": {"zzzz": 1}}, "unknown key `store.zzzz`; known here: url"),
+        (
+            server(port="80"),
+            "`server.port` must be an integer from 0 to 65535, not a string; write it without",
+        ),
+        (server(port=True), "not a boolean"),
+        (server(port=1.0), "not a number"),
+        (server(port=65536), "`server.port` must be an integer from 0 to 65535, not 65536"),
+        (server(workers=-1), "`server.workers` must be an integer from 0 to 256, not -1"),
+        (server(connections=0), "an integer from 1 to 1_000_000_000, not 0"),
+        (server(connections=16**6000), "an integer from 1 to 1_000_000_000"),
+        (server(grace_seconds=float("nan")), "must be a number above 0 and at most 3600, not nan"),
+        (server(grace_seconds=float("inf")), "at most 3600, not inf"),
+        (server(grace_seconds=0), "above 0 and at most 3600, not 0"),
+        (server(host=""), "`server.host` must be a non-empty string"),
+        (server(host="a\nb"), "`server.host` has a line break or another control character"),
+        ({"data_dir": "a\udcff"}, "`data_dir` has a line break or another control character"),
+        ({"server": 3}, "`server` must be a table, not an integer"),
+        ({"whitelist": {"allow_localhost": "yes"}}, "must be `true` or `false`, not a string"),
+        ({"logging": {"level": "verbose"}}, "must be `debug`, `info`, `warning` or `error`, not 'verbose'"),
+        ({"logging": {"level": "info\n"}}, "`logging.level` has a line break"),
+        (server(trusted_proxies="10.0.0.1"), "must be a list of strings, not a string; write it in square"),
+        (server(trusted_proxies=["10.0.0.1", 5]), "must be a list of strings: entry 2 is an integer"),
+        (server(trusted_proxies=["proxy"]), "has 'proxy', no IP address or network"),
+        (server(trusted_proxies=["0.0.0.0/0"]), "callers could choose their address"),
+        (server(tls_key="k"), "`server.tls_key` is set without `server.tls_certificate`"),
+        (server(tls_certificate="c"), "`server.tls_certificate` is set without `server.tls_key`"),
+        (server(port=9000, metrics_port=9000), "`server.metrics_port` is the same as `server.port`"),
+        (server(port=8403), "`server.metrics_port` is the same as `server.port`"),
+        (server(base_url="rpc.example.com"), "`server.base_url`"),
+        (server(base_url="ftp://rpc.example.com"), "must begin with http:// or https://"),
+        (server(base_url="https://rpc.example.com/"), "must not have a path, a query or a trailing slash"),
+        (server(base_url="https://rpc.example.com?a"), "must not have a path, a query or a trailing slash"),
+        (server(base_url="https://rpc.example.com?"), "must not have a path, a query or a trailing slash"),
+        (server(base_url="https://a@rpc.example.com"), "has user-info"),
+        ({"store": {"url": "control.db"}}, "`store.url` is not a database URL"),
+        ({"secrets": {"pepper": "x" * 31}}, "`secrets.pepper` is too short: give 32 characters or more"),
+        ({"families": {"eth": {}}}, "families.eth has no networks: add [[families.eth.mainnet.upstreams]]"),
+        ({"families": {"eth": 1}}, "`families.eth` must be a table, not an integer"),
+        ({"families": {"Eth": {"mainnet": {"upstreams": [UPSTREAM]}}}}, "`families.Eth` cannot be part of"),
+        ({"families": {"eth": {"": {"upstreams": [UPSTREAM]}}}}, '`families.eth.""` cannot be part of'),
+        ({"families": {"eth": {"a" * 33: {"upstreams": [UPSTREAM]}}}}, "cannot be part of an address"),
+        (
+            {"families": {"eth": {"mainnet": {}}}},
+            "families.eth.mainnet has no upstreams: add [[families.eth.mainnet.upstreams]] with name and url",
+        ),
+        (network(upstreams=[]), "families.eth.mainnet has no upstreams"),
+        (network(upstreams=UPSTREAM), "not a table; write [[families.eth.mainnet.upstreams]]"),
+        (network(upstreams=[{"url": "http://a"}]), "`families.eth.mainnet.upstreams[0]` has no `name`"),
+        (network(upstreams=[{"name": "a"}]), "`families.eth.mainnet.upstreams[0]` has no `url`"),
+        (network(upstreams=[UPSTREAM, UPSTREAM]), "has a second upstream named 'a'"),
+        (network(allow_methods=["eth call"]), "has 'eth call': write a method such as eth_call"),
+        (network(allow_methods=[""]), "has ''"),
+        (network(deny_methods=["debug_[a-z]"]), "has 'debug_[a-z]'"),
+        (network(deny_methods=["**"]), "has '**'"),
+        (upstream(name="a b"), "must be 1 to 64 letters, digits, `.`, `_` or `-`, not 'a b'"),
+        (upstream(url="ws://node"), "must be a URL that begins with `http://` or `https://`"),
+        (upstream(url="http:///path"), "has no host"),
+        (upstream(url="http://:80/"), "has no host"),
+        (upstream(url="http://user@node/"), "has user-info before the host"),
+        (upstream(url="http://node/#part"), "has a fragment"),
+        (upstream(url="http://node/#"), "has a fragment"),
+        (upstream(url="http://node:0/"), "has port 0"),
+        (upstream(url="http://node:99999/"), "has a host or port that is not valid"),
+        (upstream(url="http://[::1/"), "has a host or port that is not valid"),
+        (upstream(url="http://no de/"), "has a space"),
+        (upstream(url="http://nöde/"), "non-ASCII character"),
+        (upstream(headers={"a b": "x"}), "the name of header 1"),
+        (upstream(headers={"X-Key": "a\r\nb"}), "the value of `X-Key`"),
+        (upstream(headers={"X-Key": 1}), "must be a table of strings: entry 1 is an integer"),
+        (upstream(headers={"X-Key": "a", "x-key": "b"}), "`x-key` is written twice"),
+        (upstream(headers={"Content-Length": "1"}), "`Content-Length` is set by the gateway itself"),
+    ],
+)
+def test_a_problem_is_named_with_its_key_and_what_to_do(tree: dict[str, Any], said: str) -> None:
+    assert said in texts(tree)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {},
+        server(port=0, metrics_port=0),
+        server(grace_seconds=5),
+        server(base_url="https://rpc.example.com:8443"),
+        server(base_url="http://[::1]:8402"),
+        server(trusted_proxies=["10.1.2.3/8", "::1", "127.0.0.1"]),
+        server(tls_certificate="c", tls_key="k"),
+        {"secrets": {"pepper": "x" * 32}},
+        {"store": {"url": "postgresql+psycopg://user:p@ss@host/db"}},
+        network(allow_methods=["eth_*", "net_version", "*"]),
+        upstream(url="http://127.0.0.1:8545"),
+        upstream(url="https://node.example.com/v1/KEY?a=b"),
+        upstream(headers={"Authorization": "Bearer KEY"}, priority=1, timeout_seconds=0.5),
+    ],
+)
+def test_good_settings_have_no_problem(tree: dict[str, Any]) -> None:
+    assert check(tree) == []
+
+
+SECRET = "hunter2hunter2"
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"secrets": {"pepper": SECRET}},
+        {"secrets": {"pepper": [SECRET]}},
+        {"secrets": {"pepper": f"{SECRET}\n"}},
+        {"store": {"url": SECRET}},
+        upstream(url=SECRET),
+        upstream(url=f"http://u:{SECRET}@node/"),
+        upstream(url=f"http://node/{SECRET}#"),
+        upstream(url=f"http://node:{SECRET}/"),
+        upstream(url=f"http://node/{SECRET} "),
+        upstream(url=[SECRET]),
+        upstream(headers={f"Authorization: {SECRET}": "x"}),
+        upstream(headers={f"Authorization: {SECRET}": 1}),
+        upstream(headers={"Authorization": f"{SECRET}\n"}),
+        upstream(headers=SECRET),
+    ],
+)
+def test_a_problem_never_quotes_a_secret(tree: dict[str, Any]) -> None:
+    assert check(tree)
+    assert SECRET not in texts(tree)
+
+
+def test_all_problems_are_found_in_one_pass() -> None:
+    tree = {**server(port="x", workers=999, prot=1), **upstream(url="x", priority=-1)}
+    assert len(check(tree)) == 5
+
+
+ANY_VALUE = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+        st.sampled_from(["https://a.example", "10.0.0.0/8", "info", "eth_call"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+KEYS = st.sampled_from([row.key for row in describe() if "<" not in row.key])
+FIELDS = st.sampled_from(["upstreams", "allow_methods", "deny_methods", "other"])
+
+
+@settings(deadline=None)
+@given(st.dictionaries(KEYS, ANY_VALUE, max_size=4), st.dictionaries(FIELDS, ANY_VALUE), ANY_VALUE)
+def test_what_passes_the_check_is_accepted_by_the_definitions(
+    values: dict[str, Any], fields: dict[str, Any], one: Any
+) -> None:
+    tree: dict[str, Any] = {
+        "families": {"eth": {"mainnet": {"upstreams": [{**UPSTREAM, "headers": one}], **fields}}}
+    }
+    for key, value in values.items():
+        table, _, name = key.rpartition(".")
+        (tree.setdefault(table, {}) if table else tree)[name] = value
+    if not check(tree):
+        msgspec.convert(tree, Settings)
