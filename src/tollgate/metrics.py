@@ -186,6 +186,7 @@ class Writer:
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
+        # Bound here: the hot path counts several times for each request.
         self._cells = memoryview(memory).cast("q")
         self._index: dict[Key, int] = {}
         for position, (key, _) in enumerate(_read(memory), 1):

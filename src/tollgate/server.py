@@ -6,6 +6,7 @@ supervisor. `_Worker` is one gateway process.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import socket
@@ -43,6 +44,8 @@ from tollgate.store.shared import SharedMeters
 from tollgate.supervisor import Child, Lifeline, StartFailed, Supervisor
 
 SWEEP_SECONDS = 0.1
+# For the last answers to leave.
+FLUSH_SECONDS = 0.05
 _log = log.get("server")
 
 
@@ -209,6 +212,8 @@ class _Worker:
                     writer.set(cell, pool.size)
 
         async def close() -> None:
+            lane.stop()
+            await asyncio.sleep(FLUSH_SECONDS)
             for pool in (pool for each in pools.values() for pool in each.values()):
                 pool.close()
             await store.close()

@@ -37,7 +37,7 @@ _log = log.get("supervisor")
 class Lifeline:
     """What a child has of its parent."""
 
-    def __init__(self, parent_pipe: int, beats: memoryview, index: int) -> None:
+    def __init__(self, parent_pipe: int, beats: memoryview[float], index: int) -> None:
         self.parent_pipe = parent_pipe
         """Readable when the parent is gone."""
         self._beats = beats

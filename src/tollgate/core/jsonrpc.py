@@ -29,10 +29,10 @@ class Call(Struct, frozen=True, gc=False):
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """What a node said to one call: a result, or an error object; both as the bytes it sent."""
+    """What a node said to one call: a result or, if `failed`, an error object; as the bytes it sent."""
 
-    result: bytes | None
-    error: bytes | None = None
+    value: bytes
+    failed: bool = False
 
 
 class _Request(Struct, gc=False):
@@ -190,7 +190,7 @@ def _reply(response: _Response) -> Reply:
     if error and error != NULL:
         if error[:1] != b"{":
             raise Unparsable("an error that is not an object")
-        return Reply(None, error)
+        return Reply(error, failed=True)
     result = bytes(response.result)
     if not result:
         raise Unparsable("neither result nor error")
@@ -207,9 +207,8 @@ def error_code(error: bytes) -> int:
 
 def encode_answer(call_id: bytes, reply: Reply) -> bytes:
     """Write the answer to one call, under the caller's own id."""
-    if reply.result is not None:
-        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (call_id, reply.result)
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (call_id, reply.error)
+    member = b"error" if reply.failed else b"result"
+    return b'{"jsonrpc":"2.0","id":%b,"%b":%b}' % (call_id, member, reply.value)
 
 
 def encode_error(call_id: bytes, code: int, message: str, data: dict[str, object]) -> bytes:

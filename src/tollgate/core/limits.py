@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 
 class Limit(Struct, frozen=True, gc=False):
@@ -18,11 +19,11 @@ class Limit(Struct, frozen=True, gc=False):
 
     count: int
     seconds: float
+    interval: float = 0.0
+    """Seconds that one request uses up; worked out."""
 
-    @property
-    def interval(self) -> float:
-        """Seconds that one request uses up."""
-        return self.seconds / self.count
+    def __post_init__(self) -> None:
+        force_setattr(self, "interval", self.seconds / self.count)
 
 
 class Taken(Struct, frozen=True, gc=False):
@@ -35,22 +36,24 @@ class Taken(Struct, frozen=True, gc=False):
     """Seconds until the same request would pass; infinite where it never will."""
 
 
-# Arrival times are sums of binary fractions; without this the last request of a burst may be a hair too late.
-_HAIR = 1e-9
+# Arrival times are sums of binary fractions on top of an uptime in seconds; without this part of a request, the
+# last one of a burst may be a hair too late.
+_HAIR = 1e-3
 
 
 def take(limit: Limit, arrival: float, now: float, cost: int = 1) -> Taken:
     """Take `cost` requests out of a limit whose theoretical arrival time is `arrival`."""
+    interval = limit.interval
     start = arrival if arrival > now else now
-    after = start + cost * limit.interval
-    ahead = after - now
-    if ahead > limit.seconds + _HAIR * limit.count:
-        wait = math.inf if cost > limit.count else ahead - limit.seconds
-        left = int((limit.seconds - (start - now)) / limit.interval + 1e-6)
-        return Taken(False, arrival, max(0, left), wait)
-    return Taken(True, after, int((limit.seconds - ahead) / limit.interval + 1e-6), 0.0)
+    after = start + cost * interval
+    room = now + limit.seconds - after
+    left = int(room / interval + _HAIR)
+    if room < -_HAIR * interval:
+        wait = math.inf if cost > limit.count else -room
+        return Taken(False, arrival, max(0, left + cost), wait)
+    return Taken(True, after, left, 0.0)
 
 
-def reset_after(limit: Limit, taken: Taken, now: float) -> int:
+def reset_after(taken: Taken, now: float) -> int:
     """Whole seconds until the limit is unused again."""
-    return max(0, math.ceil(min(taken.arrival - now, limit.seconds)))
+    return math.ceil(taken.arrival - now) if taken.arrival > now else 0

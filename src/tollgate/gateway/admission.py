@@ -87,11 +87,5 @@ def headers(seen: list[tuple[Quota, Taken]], now: float) -> bytes:
     """The `RateLimit` fields (draft-ietf-httpapi-ratelimit-headers) for the limits a request met."""
     return b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (
         b", ".join([each.policy for each, _ in seen]),
-        b", ".join(
-            [
-                b'"%b";r=%d;t=%d'
-                % (each.name.encode(), taken.remaining, reset_after(each.limit, taken, now))
-                for each, taken in seen
-            ]
-        ),
+        b", ".join([each.state % (taken.remaining, reset_after(taken, now)) for each, taken in seen]),
     )

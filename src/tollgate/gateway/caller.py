@@ -21,11 +21,15 @@ class Quota(Struct, frozen=True):
     limit: Limit
     policy: bytes
     """Its part of the `RateLimit-Policy` header."""
+    state: bytes
+    """Its part of the `RateLimit` header, to be filled with what remains and when it is reset."""
 
 
 def quota(name: str, key: str, limit: Limit) -> Quota:
     """Make a quota."""
-    return Quota(name, key, limit, b'"%b";q=%d;w=%d' % (name.encode(), limit.count, limit.seconds))
+    quoted = b'"%b"' % name.encode()
+    policy = b"%b;q=%d;w=%d" % (quoted, limit.count, limit.seconds)
+    return Quota(name, key, limit, policy, quoted + b";r=%d;t=%d")
 
 
 class Caller:
@@ -40,6 +44,7 @@ class Caller:
         "networks",
         "per_address",
         "quotas",
+        "restricted",
         "team_id",
     )
 
@@ -53,6 +58,8 @@ class Caller:
         self.allow_in_url = bool(grant.token and grant.token.allow_in_url)
         self.networks = frozenset(grant.token.networks) if grant.token else frozenset()
         self.quotas, self.per_address = _quotas(grant, limits)
+        self.restricted = bool(self.networks or (grant.token and grant.token.methods))
+        """Whether the token has lists of its own."""
         self._methods: dict[str, bool] = {}
 
     def allows(self, method: str) -> bool:

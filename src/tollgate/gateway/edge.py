@@ -11,6 +11,7 @@ Requests of one connection are answered in their order, whichever lane they take
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
@@ -26,6 +27,7 @@ from tollgate import metrics
 from tollgate.errors import InvalidRequest, Overloaded
 from tollgate.gateway import intake, respond
 from tollgate.gateway.budget import SMALL, Budget
+from tollgate.gateway.flight import Flight
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
@@ -68,53 +70,60 @@ class Lane:
         self.most_in_flight = most_in_flight
         self.keep_alive_seconds = keep_alive_seconds
         self.read_seconds = read_seconds
-        self.now = now
+        self._now = now
         self._time = time
         self._writer = writer
         self._cells = [
             writer.cell(spec) for spec in (metrics.CONNECTIONS, metrics.IN_FLIGHT, metrics.BUFFERED_BYTES)
         ]
         self.connections: set[Edge] = set()
-        self.tasks: set[asyncio.Task[Answer]] = set()
+        self.flights: set[Flight[Answer]] = set()
         self.draining = False
         self.date = b""
+        self.clock = now()
+        """The time of the last tick: exact enough for idle connections, and costs nothing."""
 
     def tick(self) -> None:
         """Once a second: the date, the gauges, and connections that have waited too long."""
         self.date = b"date: %b\r\n" % formatdate(self._time(), usegmt=True).encode()
         for cell, value in zip(
-            self._cells, (len(self.connections), len(self.tasks), self.budget.held), strict=True
+            self._cells, (len(self.connections), len(self.flights), self.budget.held), strict=True
         ):
             self._writer.set(cell, value)
-        now = self.now()
+        self.clock = self._now()
         for connection in list(self.connections):
-            connection.check(now)
+            connection.check(self.clock)
+
+    def stop(self) -> None:
+        """At the end of the grace: answer what is still under way, with a refusal."""
+        for flight in list(self.flights):
+            flight.cancel()
 
     def protocol(self) -> Callable[..., Edge]:
-        """The class that uvicorn makes connections of."""
-        return type("LaneEdge", (Edge,), {"lane": self})
+        """What uvicorn makes connections with."""
+        return functools.partial(Edge, self)
 
 
 class Edge(HttpToolsProtocol):
     """One connection of a caller."""
 
-    lane: Lane
-
     def __init__(
         self,
+        lane: Lane,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.lane = lane
         self._request: Request | None = None
         """The request of ours that is being read."""
         self._chunks: list[bytes] = []
         self._size = 0
         self._held = 0
         self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
-        self._answering = False
+        self._answering: Request | None = None
         self._in_asgi = False
         self._finished = False
         """Set when nothing more is read: the connection closes after the answer under way."""
@@ -129,7 +138,7 @@ class Edge(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a caller in, unless there are too many already."""
         super().connection_made(transport)
-        self._since = self.lane.now()
+        self._since = self.lane.clock
         self.lane.connections.add(self)
         if len(self.lane.connections) > self.lane.most_connections:
             self._hang_up(Overloaded("Too many connections: try again."))
@@ -146,7 +155,8 @@ class Edge(HttpToolsProtocol):
         """Read on."""
         if self._finished:
             return
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
         if self._in_head:
             self._head_bytes += len(data)
         try:
@@ -172,13 +182,13 @@ class Edge(HttpToolsProtocol):
         """Stop answering while the caller does not read."""
         super().pause_writing()
         self._blocked = True
-        self._since = self.lane.now()
+        self._since = self.lane.clock
 
     def resume_writing(self) -> None:
         """Go on with what waits."""
         super().resume_writing()
         self._blocked = False
-        self._since = self.lane.now()
+        self._since = self.lane.clock
         self._advance()
 
     def check(self, now: float) -> None:
@@ -187,12 +197,9 @@ class Edge(HttpToolsProtocol):
         if self._blocked:
             if waited > self.lane.read_seconds:
                 self.transport.abort()
-        elif self._answering or self._line or self._in_asgi:
+        elif self._busy():
             return
-        elif self._request is not None or (self._head_bytes and self._in_head):
-            if waited > self.lane.read_seconds:
-                self.transport.close()
-        elif waited > (LINGER_SECONDS if self.lane.draining else self.lane.keep_alive_seconds):
+        elif waited > (self.lane.read_seconds if self._reading() else self.lane.keep_alive_seconds):
             self.transport.close()
 
     def shutdown(self) -> None:
@@ -200,21 +207,30 @@ class Edge(HttpToolsProtocol):
         self.lane.draining = True
         if self._in_asgi:
             super().shutdown()
-        self.loop.call_later(LINGER_SECONDS + 0.05, self._close_if_idle)
+        self.loop.call_later(LINGER_SECONDS, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
-        if not self.transport.is_closing():
-            self.check(self.lane.now())
+        if not (self._busy() or self._reading() or self.transport.is_closing()):
+            self.transport.close()
+
+    def _busy(self) -> bool:
+        return bool(self._answering or self._in_asgi or self._line)
+
+    def _reading(self) -> bool:
+        return self._request is not None or bool(self._in_head and self._head_bytes)
 
     # --- The parser ------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """Start a request; the ASGI scope is made only where it is needed."""
         self.url = b""
-        self.expect_100_continue = False
         self.headers = []
         self._in_head = True
-        self._since = self.lane.now()
+        self._since = self.lane.clock
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect a header."""
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Choose the lane."""
@@ -228,8 +244,11 @@ class Edge(HttpToolsProtocol):
             headers = _joined(self.headers)
         peer = self.client[0] if self.client is not None else ""
         self._request = request = self.lane.intake.open(self.parser.get_method(), self.url, headers, peer)
-        request.keep_alive = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
-        if self.expect_100_continue:
+        request.keep_alive = self.parser.should_keep_alive()
+        if b"connection" in headers and self.parser.get_http_version() == "1.0":
+            # Such a caller expects to be told that the connection is kept; it is not.
+            request.keep_alive = False
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             if request.refusal is not None:
                 # The caller waits for leave before it sends the body: it need not send it at all.
                 request.keep_alive = False
@@ -278,7 +297,7 @@ class Edge(HttpToolsProtocol):
         self._request = None
         self._chunks = []
         self._size = 0
-        if self._answering or self._line or self._in_asgi:
+        if self._answering or self._in_asgi or self._line:
             self._queue(request)
         else:
             self._answer(request)
@@ -287,7 +306,7 @@ class Edge(HttpToolsProtocol):
 
     def _answer(self, request: Request) -> None:
         lane = self.lane
-        if len(lane.tasks) >= lane.most_in_flight and request.refusal is None:
+        if len(lane.flights) >= lane.most_in_flight and request.refusal is None:
             request.refusal = Overloaded()
         try:
             answer = lane.pipeline.answer(request)
@@ -296,33 +315,33 @@ class Edge(HttpToolsProtocol):
         if isinstance(answer, Answer):
             self._send(request, answer)
             return
-        self._answering = True
-        task = self.loop.create_task(answer)
-        lane.tasks.add(task)
-        self.tasks.add(task)  # type: ignore[arg-type] - uvicorn waits for these on stop
-        task.add_done_callback(lambda done: self._answered(request, done))
+        self._answering = request
+        flight = Flight(answer, self._landed)
+        lane.flights.add(flight)
+        flight.step()
 
-    def _answered(self, request: Request, task: asyncio.Task[Answer]) -> None:
-        self.lane.tasks.discard(task)
-        self.tasks.discard(task)  # type: ignore[arg-type]
-        self._answering = False
-        if task.cancelled():
-            answer = self.lane.pipeline.refuse(request, Overloaded("The service stops: try again."))
-        elif (error := task.exception()) is not None:
-            answer = self.lane.pipeline.failed(request, error)
-        else:
-            answer = task.result()
+    def _landed(self, flight: Flight[Answer], answer: Answer | None, error: BaseException | None) -> None:
+        lane = self.lane
+        lane.flights.discard(flight)
+        request, self._answering = self._answering, None
+        assert request is not None  # noqa: S101 - one flight at a time, and this is it
+        if isinstance(error, asyncio.CancelledError):
+            answer = lane.pipeline.refuse(request, Overloaded("The service stops: try again."))
+        elif answer is None:
+            answer = lane.pipeline.failed(request, error)
         self._send(request, answer)
-        self._advance()
+        if self._line or self.flow.read_paused:
+            self._advance()
 
     def _send(self, request: Request, answer: Answer) -> None:
         lane = self.lane
-        self._release()
+        if self._held:
+            self._release()
         lane.recorder.answered(request, answer.status)
         if self.transport.is_closing():
             return
         close = not request.keep_alive or lane.draining
-        self._since = lane.now()
+        self._since = lane.clock
         self.transport.write(respond.render(request, answer, lane.date, close=close))
         if close:
             self._finished = True
@@ -364,10 +383,11 @@ class Edge(HttpToolsProtocol):
 
     def _leave_to_asgi(self) -> None:
         """Let uvicorn make an ASGI request of it, after ours that came before."""
-        headers, url, expect = self.headers, self.url, self.expect_100_continue
+        headers, url = self.headers, self.url
         super().on_message_begin()
-        self.headers.extend(headers)
-        self.url, self.expect_100_continue = url, expect
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
         super().on_headers_complete()
         if self.pipeline:
             # uvicorn's own line knows nothing of ours.
@@ -387,7 +407,7 @@ class Edge(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on after an ASGI answer."""
         self._in_asgi = False
-        self._since = self.lane.now()
+        self._since = self.lane.clock
         super().on_response_complete()
         self._advance()
 

@@ -68,16 +68,16 @@ class Exchange:
         now: Callable[[], float],
     ) -> None:
         self._upstreams = network.upstreams
-        self._pools = pools
         self._now = now
         self._writer = writer
         self._names = (network.family, network.name)
-        self._ok = {
+        self._ready = {
             name: (
+                pool,
                 writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, name, "ok"),
                 writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, name),
             )
-            for name in pools
+            for name, pool in pools.items()
         }
 
     async def ask(self, body: bytes, read: Callable[[bytes], T], deadline: float, *, repeatable: bool) -> T:
@@ -85,38 +85,44 @@ class Exchange:
         attempts = failover(self._upstreams, repeatable=repeatable)
         upstream = next(attempts)
         while True:
+            began = self._now()
+            pool, ok, histogram = self._ready[upstream.name]
             try:
-                return await self._attempt(upstream, body, read, deadline, repeatable)
+                response = await pool.send(
+                    body, min(deadline, began + upstream.timeout_seconds), repeatable=repeatable
+                )
+                answer = read_response(response, read)
             except AttemptFailed as failure:
-                self._count(upstream, failure)
-                if self._now() >= deadline:
-                    raise UpstreamTimeout from failure
-                try:
-                    upstream = attempts.send(failure)
-                except StopIteration as stop:
-                    raise stop.value from failure
+                upstream = self._next(attempts, upstream, failure, deadline)
+            else:
+                self._writer.add(ok)
+                self._writer.observe(histogram, self._now() - began)
+                return answer
 
-    async def _attempt(
-        self, upstream: Upstream, body: bytes, read: Callable[[bytes], T], deadline: float, repeatable: bool
-    ) -> T:
-        began = self._now()
-        deadline = min(deadline, began + upstream.timeout_seconds)
-        response = await self._pools[upstream.name].send(body, deadline, repeatable=repeatable)
-        answer = read_response(response, read)
-        ok, histogram = self._ok[upstream.name]
-        self._writer.add(ok)
-        self._writer.observe(histogram, self._now() - began)
-        return answer
-
-    def _count(self, upstream: Upstream, failure: AttemptFailed) -> None:
+    def _next(
+        self,
+        attempts: Generator[Upstream, AttemptFailed, Refusal],
+        upstream: Upstream,
+        failure: AttemptFailed,
+        deadline: float,
+    ) -> Upstream:
+        """Count a failure and return the upstream to ask next, or refuse."""
         cell = self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, failure.outcome)
         self._writer.add(cell)
+        if self._now() >= deadline:
+            raise UpstreamTimeout from failure
+        try:
+            return attempts.send(failure)
+        except StopIteration as stop:
+            raise stop.value from failure
 
 
 def read_response(response: Response, read: Callable[[bytes], T]) -> T:
     """Tell an answer to the call from a failure of the upstream."""
     status = response.status
-    if status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
+    if status == 200:
+        pass
+    elif status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
         raise BadStatus(f"HTTP {status}", sent=True)
     try:
         return read(response.body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from tollgate.chains.catalogue import Catalogue
 from tollgate.config import Upstream
@@ -18,11 +19,11 @@ class Network(Struct, frozen=True):
     policy: Policy
     catalogue: Catalogue
     upstreams: tuple[Upstream, ...]
+    path: str = ""
+    """`family/name`, as tokens and messages name it; worked out."""
 
-    @property
-    def path(self) -> str:
-        """`family/name`, as tokens and messages name it."""
-        return f"{self.family}/{self.name}"
+    def __post_init__(self) -> None:
+        force_setattr(self, "path", f"{self.family}/{self.name}")
 
 
 class Request:

@@ -6,7 +6,7 @@ no upstream and no store is answered at once, without a task; the rest is a coro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from tollgate import log
@@ -50,7 +50,8 @@ class Pipeline:
         self._most_calls = most_calls
         self._request_seconds = request_seconds
         self._now = now
-        self._policies: dict[tuple[str, str], str | None] = {}
+        self._allowed: dict[str, set[str]] = {path: set() for path in exchanges}
+        """Methods that a network lets through, as far as they have been asked for."""
 
     def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
         """Answer a request that was read whole: at once, or by a coroutine to run."""
@@ -119,16 +120,16 @@ class Pipeline:
         request.started = self._now()
         refusals = [self._refusal(network, caller, call) for call in calls]
         sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-        replies = iter(await self._ask_batch(network, sent) if sent else [])
+        replies = iter(await self._ask_batch(network, sent) if sent else ())
         bodies = []
         for call, refusal in zip(calls, refusals, strict=True):
-            outcome = refusal if refusal is not None else next(replies)
+            outcome: Reply | Refusal = refusal if refusal is not None else next(replies)
             self._recorder.called(network, call, _outcome(outcome))
             if call.id is not None:
                 bodies.append(_body(request, call.id, outcome))
         return Answer(200, b"[%b]" % b",".join(bodies)) if bodies else _NO_CONTENT
 
-    async def _ask_batch(self, network: Network, calls: list[Call]) -> list[Reply] | list[Refusal]:
+    async def _ask_batch(self, network: Network, calls: list[Call]) -> Sequence[Reply | Refusal]:
         repeatable = network.catalogue.repeatable
         try:
             return await self._exchanges[network.path].ask(
@@ -147,29 +148,36 @@ class Pipeline:
 
     def _policy(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
         """Why this caller may not make this call here, if so."""
+        if not caller.restricted and call.method in self._allowed[network.path]:
+            return None
         if caller.networks and network.path not in caller.networks:
             return NetworkNotAllowed(
                 f"This token may not call {network.path}, only: {', '.join(sorted(caller.networks))}."
             )
-        key = (network.path, call.method)
-        try:
-            why = self._policies[key]
-        except KeyError:
-            if len(self._policies) >= _MOST_METHODS:
-                self._policies.clear()
-            why = self._policies[key] = refusal_of(call.method, network.policy)
+        why = self._network_policy(network, call.method)
         if why is None and not caller.allows(call.method):
             why = "It is not on the list of this token."
         if why is None:
             return None
         return MethodNotAllowed(f"{call.method[:64]} may not be called on {network.path}. {why}")
 
+    def _network_policy(self, network: Network, method: str) -> str | None:
+        allowed = self._allowed[network.path]
+        if method in allowed:
+            return None
+        why = refusal_of(method, network.policy)
+        if why is None:
+            if len(allowed) >= _MOST_METHODS:
+                allowed.clear()
+            allowed.add(method)
+        return why
+
     def refuse(self, request: Request, refusal: Refusal, call_id: bytes = jsonrpc.NULL) -> Answer:
         """Answer a whole request with a refusal, and count it."""
         self._recorder.refused(refusal)
         return respond.refuse(request, refusal, call_id)
 
-    def failed(self, request: Request, error: BaseException) -> Answer:
+    def failed(self, request: Request, error: BaseException | None) -> Answer:
         """Answer a request at which we failed ourselves."""
         _log.error("a request failed", request_id=request.request_id.decode("latin-1"), exc_info=error)
         return self.refuse(request, InternalError())
@@ -178,7 +186,7 @@ class Pipeline:
 def _outcome(outcome: Reply | Refusal) -> str:
     if isinstance(outcome, Refusal):
         return outcome.reason
-    return NODE_ERROR if outcome.result is None else OK
+    return NODE_ERROR if outcome.failed else OK
 
 
 def _body(request: Request, call_id: bytes, outcome: Reply | Refusal) -> bytes:

@@ -24,18 +24,18 @@ class Recorder:
         self._now = now
         # Cells by what they count, so that a call costs one look-up. Labels come from the settings and the
         # catalogues, never from callers, so this cannot grow without bound.
-        self._calls: dict[tuple[str, str, str, str], int] = {}
-        self._requests: dict[tuple[str, str, int], int] = {}
+        self._calls: dict[tuple[str, str, str], int] = {}
+        self._requests: dict[tuple[str, int], int] = {}
         self._seconds: dict[str, list[int]] = {}
 
     def answered(self, request: Request, status: int) -> None:
         """Count a request that was answered, and how long it took if an upstream was asked."""
         network = request.network
-        family, name = (network.family, network.name) if network is not None else ("", "")
-        cell = self._requests.get((family, name, status))
+        path = network.path if network is not None else "/"
+        cell = self._requests.get((path, status))
         if cell is None:
-            cell = self._writer.cell(metrics.REQUESTS, family, name, str(status))
-            self._requests[family, name, status] = cell
+            cell = self._writer.cell(metrics.REQUESTS, *path.split("/"), str(status))
+            self._requests[path, status] = cell
         self._writer.add(cell)
         if request.started and network is not None:
             self._observe(network, self._now() - request.started)
@@ -46,10 +46,11 @@ class Recorder:
 
     def called(self, network: Network, call: Call, outcome: str) -> None:
         """Count what became of one call."""
-        key = (network.family, network.name, network.catalogue.label(call.method), outcome)
+        key = (network.path, network.catalogue.label(call.method), outcome)
         cell = self._calls.get(key)
         if cell is None:
-            cell = self._calls[key] = self._writer.cell(metrics.CALLS, *key)
+            cell = self._writer.cell(metrics.CALLS, network.family, network.name, *key[1:])
+            self._calls[key] = cell
         self._writer.add(cell)
 
     def _observe(self, network: Network, seconds: float) -> None:

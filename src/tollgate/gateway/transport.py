@@ -44,6 +44,8 @@ class Pool:
     ) -> None:
         self._loop = loop or asyncio.get_running_loop()
         self._now = now
+        self._clock = now()
+        """The time of the last sweep: exact enough for idle connections."""
         self._budget = budget
         self._most_bytes = most_bytes
         self._most = upstream.connections
@@ -65,7 +67,9 @@ class Pool:
     async def send(self, body: bytes, deadline: float, *, repeatable: bool) -> Response:
         """Send a call and return the response, or raise AttemptFailed."""
         request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
-        connection = self._kept(repeatable) or await self._another(deadline)
+        connection = self._kept(repeatable) if self._idle else None
+        if connection is None:
+            connection = await self._another(deadline)
         try:
             return await connection.send(request, deadline)
         except AttemptFailed as failure:
@@ -76,7 +80,7 @@ class Pool:
 
     def sweep(self) -> None:
         """Fail what has passed its deadline, close what has been idle for long."""
-        now = self._now()
+        self._clock = now = self._now()
         for connection in list(self._all):
             if connection.busy and now >= connection.deadline:
                 connection.fail(TimedOut("no answer in time", sent=True))
@@ -96,7 +100,7 @@ class Pool:
 
     def freed(self, connection: Connection) -> None:
         """Give a free connection to whoever waits longest, or keep it."""
-        connection.idle_since = self._now()
+        connection.idle_since = self._clock
         while self._waiters:
             waiter, _ = self._waiters.popleft()
             if not waiter.done():
@@ -118,7 +122,7 @@ class Pool:
             connection = self._idle.pop()
             if not connection.usable:
                 continue
-            if not repeatable and self._now() - connection.idle_since > FRESH_SECONDS:
+            if not repeatable and self._clock - connection.idle_since > FRESH_SECONDS:
                 self._idle.append(connection)
                 return None
             return connection
@@ -127,7 +131,7 @@ class Pool:
     async def _another(self, deadline: float) -> Connection:
         """Open a connection, or wait for one where there are enough."""
         if len(self._all) + self._opening < self._most:
-            return await self._open(deadline)
+            return await self._loop.create_task(self._open(deadline))
         if len(self._waiters) >= self._most * WAITERS_PER_CONNECTION:
             raise PoolFull("all connections are busy", sent=False)
         waiter: asyncio.Future[Connection | None] = self._loop.create_future()
@@ -135,7 +139,7 @@ class Pool:
         connection = await waiter
         if connection is not None and connection.usable:
             return connection
-        return await self._open(deadline)
+        return await self._loop.create_task(self._open(deadline))
 
     def _admit_waiter(self) -> None:
         while self._waiters and len(self._all) + self._opening < self._most:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 from msgspec import Struct
 
 from tollgate.gateway.budget import SMALL, Budget
+from tollgate.gateway.flight import Pending
+
+
+_GZIP = b"\x1f\x8b"
 
 
 class Response(Struct, frozen=True, gc=False):
@@ -83,43 +87,43 @@ class Connection(asyncio.Protocol):
         self._budget = budget
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._waiting: asyncio.Future[Response] | None = None
+        self._waiting: Pending[Response] | None = None
         self._heard = False
         self._used = False
+        self.usable = True
+        """Whether a request may be sent once it is idle."""
         self.deadline = 0.0
         self.idle_since = 0.0
         self._held = 0
         self._reset()
 
     @property
-    def usable(self) -> bool:
-        """Whether a request may be sent now."""
-        return self._waiting is None and self._transport is not None and not self._transport.is_closing()
-
-    @property
     def busy(self) -> bool:
         """Whether a response is awaited."""
         return self._waiting is not None
 
-    def send(self, request: bytes, deadline: float) -> asyncio.Future[Response]:
-        """Send a whole request; the future holds its response."""
+    def send(self, request: bytes, deadline: float) -> Pending[Response]:
+        """Send a whole request and return its response to come."""
         assert self._transport is not None  # noqa: S101 - the pool hands out usable connections only
-        self._waiting = future = self._loop.create_future()
+        pending: Pending[Response] = Pending(self._loop)
+        self._waiting = pending
         self._heard = False
         self.deadline = deadline
         self._transport.write(request)
-        return future
+        return pending
 
     def fail(self, failure: AttemptFailed) -> None:
         """Give up the request under way, and with it the connection."""
+        self.usable = False
         waiting, self._waiting = self._waiting, None
         if self._transport is not None:
             self._transport.abort()
-        if waiting is not None and not waiting.done():
-            waiting.set_exception(failure)
+        if waiting is not None:
+            waiting.fail(failure)
 
     def close(self) -> None:
         """Close an idle connection."""
+        self.usable = False
         if self._transport is not None:
             self._transport.close()
 
@@ -127,7 +131,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        self._transport = transport  # type: ignore[assignment] - a stream transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser. Data that nobody asked for means that we lost count: hang up."""
@@ -144,29 +148,18 @@ class Connection(asyncio.Protocol):
         """Let the transport close: an answer without a length ends here."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; a response that has no length is whole now."""
+        """End. A response without a length is whole now; a torn one is no JSON, and found out as such."""
         self._transport = None
-        if self._waiting is not None and exc is None and self._until_close:
-            self._deliver()
+        self.usable = False
+        if self._waiting is not None and exc is None and self._body:
+            self._deliver(*self._finish())
         elif self._waiting is not None:
             stale = self._used and not self._heard
             self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
         self._reset()
         self._owner.lost(self)
 
-    # --- httptools -------------------------------------------------------------------------------------
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Note the headers that matter."""
-        size = len(name)
-        if size == 14 and name.lower() == b"content-length":
-            self._until_close = False
-            if value.isdigit() and int(value) > self._most_bytes:
-                self._too_large()
-        elif size == 16 and name.lower() == b"content-encoding":
-            self._encoding = value.strip().lower()
-        elif size == 17 and name.lower() == b"transfer-encoding":
-            self._until_close = False
+    # --- httptools. No `on_header`: a call back for each header is dear, and none is needed -------------
 
     def on_headers_complete(self) -> None:
         """Note the status."""
@@ -188,30 +181,39 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Hand the response over and be free for the next request."""
-        if self._status < 200:
-            self._until_close = True
+        if self._status < 200 or self._waiting is None:
             return
-        if self._waiting is None:
-            return
-        keep = self._parser.should_keep_alive()
-        self._deliver()
         self._used = True
-        if keep:
+        # Free before the answer goes on its way: whoever it wakes may need a connection.
+        waiting, response = self._finish()
+        if self._parser.should_keep_alive():
             self._owner.freed(self)
         else:
             self.close()
+        self._deliver(waiting, response)
 
-    def _deliver(self) -> None:
+    def _finish(self) -> tuple[Pending[Response] | None, Response | AttemptFailed]:
         waiting, self._waiting = self._waiting, None
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        status, encoding = self._status, self._encoding
+        chunks = self._body
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        status = self._status
         self._reset()
-        if waiting is None or waiting.done():
-            return
+        # JSON never begins like this, so the header need not be looked at.
+        if not body.startswith(_GZIP):
+            return waiting, Response(status, body)
         try:
-            waiting.set_result(Response(status, _decoded(body, encoding, self._most_bytes)))
+            return waiting, Response(status, _unpacked(body, self._most_bytes))
         except AttemptFailed as failure:
-            waiting.set_exception(failure)
+            return waiting, failure
+
+    @staticmethod
+    def _deliver(waiting: Pending[Response] | None, response: Response | AttemptFailed) -> None:
+        if waiting is None:
+            return
+        if isinstance(response, Response):
+            waiting.settle(response)
+        else:
+            waiting.fail(response)
 
     def _too_large(self) -> None:
         self.fail(TooLarge("the response is too large", sent=True))
@@ -219,20 +221,14 @@ class Connection(asyncio.Protocol):
     def _reset(self) -> None:
         if self._held:
             self._budget.free(self._held)
+            self._held = 0
         self._body: list[bytes] = []
-        self._size = self._held = 0
+        self._size = 0
         self._status = 0
-        self._encoding = b""
-        self._until_close = True
 
 
-def _decoded(body: bytes, encoding: bytes, most: int) -> bytes:
-    if not encoding or encoding == b"identity":
-        return body
-    if encoding not in (b"gzip", b"x-gzip", b"deflate"):
-        raise AttemptFailed(f"content encoding {encoding.decode('latin-1')!r} was not asked for", sent=True)
-    # 32: zlib or gzip, told by its header.
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+def _unpacked(body: bytes, most: int) -> bytes:
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: gzip
     try:
         unpacked = unpacker.decompress(body, most + 1)
     except zlib.error as error:

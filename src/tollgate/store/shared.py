@@ -50,10 +50,13 @@ class SharedMeters:
 
     def take(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
         """Take `cost` requests out of the limit of this key, if it has them."""
-        start = self._row(key, now) * self._workers
-        taken = take(limit, max(self._arrivals[start : start + self._workers]), now, cost)
+        workers = self._workers
+        start = self._row(key, now) * workers
+        arrivals = self._arrivals
+        arrival = arrivals[start] if workers == 1 else max(arrivals[start : start + workers])
+        taken = take(limit, arrival, now, cost)
         if taken.allowed:
-            self._arrivals[start + self._column] = taken.arrival
+            arrivals[start + self._column] = taken.arrival
         return taken
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:

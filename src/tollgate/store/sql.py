@@ -146,7 +146,8 @@ class SqlStore:
 
     async def _first(self, query: Select[Any]) -> Row[Any] | None:
         async with self._connection() as connection:
-            return (await connection.execute(query)).first()
+            row: Row[Any] | None = (await connection.execute(query)).first()
+            return row
 
     async def _insert(self, table: Table, values: dict[str, Any], taken: str) -> None:
         try:
