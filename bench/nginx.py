@@ -105,9 +105,7 @@ def stub(folder: Path, core: int) -> Iterator[Nginx]:
 def proxy(folder: Path, core: int, stub_port: int) -> Iterator[Nginx]:
     """Run the proxy in front of the stub."""
     port = processes.free_port()
-    with _nginx(
-        folder / "proxy", PROXY.format(port=port, stub=stub_port, never=NEVER), port, core
-    ) as process:
+    with _nginx(folder / "proxy", PROXY.format(port=port, stub=stub_port, never=NEVER), port, core) as process:
         yield process
 
 

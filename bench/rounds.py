@@ -92,12 +92,8 @@ def alternate(
     tell: Callable[[str], None],
 ) -> list[list[Row]]:
     """Measure every server in every case, after a warm-up; return the rows by case, in the servers' order."""
-    sizes = {
-        (i, case.body): look(subject, case.body).size for i, subject in enumerate(subjects) for case in cases
-    }
-    done: dict[tuple[int, Case], list[Round]] = {
-        (i, case): [] for i in range(len(subjects)) for case in cases
-    }
+    sizes = {(i, case.body): look(subject, case.body).size for i, subject in enumerate(subjects) for case in cases}
+    done: dict[tuple[int, Case], list[Round]] = {(i, case): [] for i in range(len(subjects)) for case in cases}
     order = list(range(len(subjects)))
     for number in range(rounds + 1):
         tell(f"round {number} of {rounds}" if number else "warm-up")

@@ -35,9 +35,7 @@ def seed(data_dir: Path, tokens: int) -> str:
     engine = create_engine(prepared.store_url)
     with engine.begin() as connection:
         connection.execute(insert(tables.teams).values(team))
-        connection.execute(
-            insert(tables.tokens), [_row(number, digest) for number, digest in enumerate(digests)]
-        )
+        connection.execute(insert(tables.tokens), [_row(number, digest) for number, digest in enumerate(digests)])
     engine.dispose()
     return secret
 

@@ -149,9 +149,7 @@ class Secrets(Section, frozen=True):
 
     pepper: Annotated[
         str,
-        Secret(
-            "Key under which tokens are hashed, 32 characters or more. Empty: made once, in the data folder."
-        ),
+        Secret("Key under which tokens are hashed, 32 characters or more. Empty: made once, in the data folder."),
     ] = ""
 
 

@@ -2,8 +2,8 @@
 
 Each process of the service has a region of shared memory in which it alone writes; the metrics listener adds
 the regions up. A process that dies leaves its region to its successor, so counters never fall. A cell is an
-integer: adding to it costs a look-up and a store, which is why the cells are ours and only the page is made by
-prometheus-client (its own multi-process mode takes a lock and formats a key for each sample).
+integer: adding to it costs a look-up and a store, which is why the cells are ours and only the page
+(`metrics_page.py`) is made by prometheus-client: its own multi-process mode takes a lock for each sample.
 
 The reference page `docs/reference/metrics.md` is generated from the table below.
 """
@@ -12,16 +12,11 @@ from __future__ import annotations
 
 import bisect
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 
 import msgspec
 from msgspec import Struct
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector, CollectorRegistry
-
-__all__ = ["ALL", "CONTENT_TYPE_LATEST", "Kind", "Regions", "Spec", "Writer", "render"]
 
 
 class Kind(Enum):
@@ -187,7 +182,7 @@ class Writer:
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
         # Bound here: the hot path counts several times for each request.
-        self._cells = memoryview(memory).cast("q")
+        self.cells = self._cells = memoryview(memory).cast("q")
         self._index: dict[Key, int] = {}
         for position, (key, _) in enumerate(_read(memory), 1):
             self._index[key] = position * (_CELL_BYTES // 8)
@@ -200,9 +195,7 @@ class Writer:
 
     def histogram(self, spec: Spec, *labels: str) -> list[int]:
         """Return the cells of a histogram, for `observe`: its buckets, the last without bound, and its sum."""
-        return [
-            self._cell((spec.name, *labels, str(bound))) for bound in (*BUCKETS_MICROSECONDS, "+Inf", "sum")
-        ]
+        return [self._cell((spec.name, *labels, str(bound))) for bound in (*BUCKETS_MICROSECONDS, "+Inf", "sum")]
 
     def add(self, cell: int, amount: int = 1) -> None:
         """Count."""
@@ -241,49 +234,3 @@ class Writer:
         self._cells[0] = used + 1  # last, so that a reader never sees half a key
         self._index[key] = start // 8
         return start // 8
-
-
-class _Totals(Collector):
-    def __init__(self, totals: dict[Key, int]) -> None:
-        self._totals = totals
-
-    def collect(self) -> Iterable[Metric]:
-        for spec in ALL:
-            rows = {key[1:]: value for key, value in self._totals.items() if key[0] == spec.name}
-            yield from _FAMILIES[spec.kind](spec, rows)
-
-
-def _counters(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
-    family = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
-    for labels, value in sorted(rows.items()):
-        family.add_metric(labels, value)
-    yield family
-
-
-def _gauges(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
-    family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
-    for labels, value in sorted(rows.items()):
-        family.add_metric(labels, value)
-    yield family
-
-
-def _histograms(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
-    family = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
-    for labels in sorted({key[:-1] for key in rows}):
-        count = 0
-        buckets = []
-        for bound in (*BUCKETS_MICROSECONDS, "+Inf"):
-            count += rows.get((*labels, str(bound)), 0)
-            buckets.append((str(bound / 1e6) if isinstance(bound, int) else bound, float(count)))
-        family.add_metric(labels, buckets, rows.get((*labels, "sum"), 0) / 1e6)
-    yield family
-
-
-_FAMILIES = {Kind.COUNTER: _counters, Kind.GAUGE: _gauges, Kind.HISTOGRAM: _histograms}
-
-
-def render(regions: Regions) -> bytes:
-    """Return the page that Prometheus reads."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Totals(regions.totals()))
-    return generate_latest(registry)

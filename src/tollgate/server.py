@@ -41,6 +41,7 @@ from tollgate.gateway.transport import Pool
 from tollgate.serving import Service, serve
 from tollgate.store import pepper, sqlite
 from tollgate.store.shared import SharedMeters
+from tollgate.store.upgrade import upgrade
 from tollgate.supervisor import Child, Lifeline, StartFailed, Supervisor
 
 SWEEP_SECONDS = 0.1
@@ -73,7 +74,7 @@ def prepare(settings: Settings) -> Prepared:
     except OSError as error:
         raise StartError(f"data_dir: {data_dir} cannot be made: {error.strerror}.") from error
     url = sqlite.store_url(settings.store.url, data_dir)
-    for step in sqlite.migrate(url):
+    for step in upgrade(url):
         _log.info("database migrated", step=step)
     return Prepared(settings, data_dir, url, pepper.load(settings.secrets.pepper, data_dir, url))
 
@@ -133,7 +134,10 @@ def _serve_metrics(
         each.close()
 
     async def make() -> Service:
-        return Service(status.metrics_app(regions))
+        # Imported here: no other process needs it.
+        from tollgate.metrics_page import CONTENT_TYPE_LATEST, render  # noqa: PLC0415
+
+        return Service(status.metrics_app(lambda: render(regions), CONTENT_TYPE_LATEST))
 
     serve(make, private, lifeline, grace_seconds=1.0)
 
@@ -253,10 +257,7 @@ class _Worker:
         return Pipeline(
             credentials,
             Admission(self._meters, credentials.address, monotonic=time.monotonic, time=time.time),
-            {
-                network.path: Exchange(network, pools[network.path], writer, time.monotonic)
-                for network in networks
-            },
+            {network.path: Exchange(network, pools[network.path], writer, time.monotonic) for network in networks},
             recorder,
             most_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,
@@ -281,9 +282,7 @@ def build_networks(settings: Settings) -> list[Network]:
 
 def _pools(network: Network, settings: Settings, budget: Budget) -> dict[str, Pool]:
     return {
-        upstream.name: Pool(
-            upstream, most_bytes=settings.limits.response_bytes, budget=budget, now=time.monotonic
-        )
+        upstream.name: Pool(upstream, most_bytes=settings.limits.response_bytes, budget=budget, now=time.monotonic)
         for upstream in network.upstreams
     }
 
@@ -309,7 +308,5 @@ def _lock(data_dir: Path) -> TextIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.close()
-        raise StartError(
-            f"Another Tollgate runs on {data_dir}: stop it, or set another data_dir."
-        ) from error
+        raise StartError(f"Another Tollgate runs on {data_dir}: stop it, or set another data_dir.") from error
     return file

@@ -20,13 +20,21 @@ import uvloop
 from tollgate import log
 from tollgate.supervisor import Lifeline
 
-BEAT_SECONDS = 0.5
 GC_THRESHOLD = 20_000
 _log = log.get("serving")
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server, stopped by SIGTERM alone; it must not raise the signal again when it is done."""
+
+    def __init__(self, config: uvicorn.Config, lifeline: Lifeline) -> None:
+        super().__init__(config)
+        self._lifeline = lifeline
+
+    async def on_tick(self, counter: int) -> bool:
+        """Beat, ten times a second; the first time right after the start."""
+        self._lifeline.beat()
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -99,12 +107,12 @@ async def _serve(
             timeout_graceful_shutdown=max(1, int(grace_seconds)),
             ssl_certfile=tls[0] if tls else None,
             ssl_keyfile=tls[1] if tls else None,
-        )
+        ),
+        lifeline,
     )
     loop = asyncio.get_running_loop()
     loop.add_reader(lifeline.parent_pipe, _parent_gone, loop, server, lifeline)
     tasks = [loop.create_task(_repeat(seconds, run)) for seconds, run in service.background]
-    tasks.append(loop.create_task(_beat(server, lifeline)))
     try:
         await server.serve(sockets)
     finally:
@@ -118,14 +126,6 @@ async def _serve(
 def _parent_gone(loop: asyncio.AbstractEventLoop, server: _Server, lifeline: Lifeline) -> None:
     loop.remove_reader(lifeline.parent_pipe)
     server.stop()
-
-
-async def _beat(server: _Server, lifeline: Lifeline) -> None:
-    while not server.started:
-        await asyncio.sleep(0.005)
-    while True:
-        lifeline.beat()
-        await asyncio.sleep(BEAT_SECONDS)
 
 
 async def _repeat(seconds: float, run: Callable[[], Any]) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-from tollgate import metrics
-
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -38,12 +36,12 @@ def public_app(why_not_ready: Callable[[], str | None]) -> App:
     return app
 
 
-def metrics_app(regions: metrics.Regions) -> App:
+def metrics_app(render: Callable[[], bytes], content_type: str) -> App:
     """The app of the metrics port."""
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["path"] == "/metrics":
-            await _answer(send, 200, metrics.CONTENT_TYPE_LATEST.encode(), metrics.render(regions))
+            await _answer(send, 200, content_type.encode(), render())
         else:
             await _not_found(send, "Only /metrics is here.")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tollgate import log
 
-# Without a beat for so long a child is taken for hung. Beats come twice a second.
+# Without a beat for so long a child is taken for hung. Beats come ten times a second.
 HUNG_SECONDS = 20.0
 START_SECONDS = 30.0
 # On top of the grace that children have themselves.

@@ -102,9 +102,7 @@ def test_stopped_program_leaves_no_child(tmp_path: Path) -> None:
 def test_program_that_ignores_sigterm_is_killed_and_reported(tmp_path: Path) -> None:
     with (
         pytest.raises(AssertionError, match=r"did not end within 0.2 s of SIGTERM"),
-        running(
-            [sys.executable, "-c", PARENT, "stubborn"], folder=tmp_path, ready=ready, grace=0.2
-        ) as program,
+        running([sys.executable, "-c", PARENT, "stubborn"], folder=tmp_path, ready=ready, grace=0.2) as program,
     ):
         child = int(program.lines()[0])
     assert program.popen.returncode == -signal.SIGKILL
@@ -198,9 +196,7 @@ def test_web3_client_finds_its_package(tmp_path: Path) -> None:
 
 
 def test_starknet_client_finds_its_package(tmp_path: Path) -> None:
-    script = (
-        "from starknet_py.hash.address import get_checksum_address as g; print('{\"it\": \"%s\"}' % g('0x1'))"
-    )
+    script = "from starknet_py.hash.address import get_checksum_address as g; print('{\"it\": \"%s\"}' % g('0x1'))"
     (tmp_path / "check.py").write_text(script)
     said = run_python("starknet", "check.py", folder=tmp_path, clients=tmp_path)
     assert said == {"it": "0x" + "1".rjust(64, "0")}

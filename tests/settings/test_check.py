@@ -177,9 +177,7 @@ ANY_VALUE = st.recursive(
         st.text(max_size=8),
         st.sampled_from(["https://a.example", "10.0.0.0/8", "info", "eth_call"]),
     ),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=4), inner, max_size=2)
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=4), inner, max_size=2)),
     max_leaves=3,
 )
 KEYS = st.sampled_from([row.key for row in describe() if "<" not in row.key])

@@ -52,6 +52,11 @@ class Catalogue:
         return method if method in self._kinds else OTHER
 
     @property
+    def reads(self) -> frozenset[str]:
+        """Every method that is a plain read."""
+        return frozenset(method for method, kind in self._kinds.items() if kind is Kind.READ)
+
+    @property
     def methods(self) -> frozenset[str]:
         """Every method of the catalogue."""
         return frozenset(self._kinds)

@@ -14,16 +14,26 @@ from tollgate.demo import run as demo_run
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
 
 
-@click.command(
-    epilog="Example: tollgate demo --upstream eth/sepolia=http://127.0.0.1:8545"
+@click.command(epilog="Example: tollgate demo --upstream eth/sepolia=http://127.0.0.1:8545")
+@click.option(
+    "--port",
+    default=DEFAULT_PORT,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="0 picks a free one.",
 )
-@click.option("--port", default=DEFAULT_PORT, show_default=True, type=click.IntRange(0, 65535), help="0 picks a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), help=f"Default: {DEFAULT_METRICS_PORT}, or a free one with --port 0."
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help=f"Default: {DEFAULT_METRICS_PORT}, or a free one with --port 0.",
 )
-@click.option("--workers", default=0, type=click.IntRange(0, 256), help="Worker processes. Default: one for each core.")
-@click.option("--data-dir", type=click.Path(file_okay=False), help="Default: a temporary folder, removed at the end.")
+@click.option(
+    "--workers", default=0, type=click.IntRange(0, 256), help="Worker processes. Default: one for each core."
+)
+@click.option(
+    "--data-dir", type=click.Path(file_okay=False), help="Default: a temporary folder, removed at the end."
+)
 @click.option(
     "--upstream",
     "upstreams",
@@ -98,7 +108,8 @@ Stop with Ctrl-C.
 
 def _print_page(running: demo_run.Demo) -> None:
     networks = "\n  ".join(
-        f"POST {url:<44}" + (" (simulated chain: not real money, not real blocks)" if name in running.simulated else "")
+        f"POST {url:<44}"
+        + (" (simulated chain: not real money, not real blocks)" if name in running.simulated else "")
         for name, url in running.networks.items()
     )
     click.echo(

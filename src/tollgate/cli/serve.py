@@ -11,6 +11,7 @@ from tollgate import log, server
 from tollgate.config import Settings
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
+from tollgate.store.upgrade import upgrade
 
 _config_option = click.option(
     "--config",
@@ -28,11 +29,13 @@ def serve(config_file: str | None) -> None:
     settings_file.require_networks(settings)
 
     def ready(where: server.Addresses) -> None:
-        networks = [
-            f"{where.base_url}/x/{network.path}" for network in server.build_networks(settings)
-        ]
+        networks = [f"{where.base_url}/x/{network.path}" for network in server.build_networks(settings)]
         log.get("server").info(
-            "ready", endpoints=networks, metrics=where.metrics_url, pid=os.getpid(), data_dir=settings.data_dir
+            "ready",
+            endpoints=networks,
+            metrics=where.metrics_url,
+            pid=os.getpid(),
+            data_dir=settings.data_dir,
         )
 
     server.run(server.prepare(settings), on_ready=ready)
@@ -46,7 +49,7 @@ def migrate(config_file: str | None) -> None:
     data_dir = Path(settings.data_dir)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     url = sqlite.store_url(settings.store.url, data_dir)
-    steps = sqlite.migrate(url)
+    steps = upgrade(url)
     for step in steps:
         click.echo(f"done: {step}", err=True)
     click.echo(f"{url.database} is up to date.", err=True)

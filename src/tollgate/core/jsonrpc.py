@@ -3,87 +3,119 @@
 Owns the grammar and nothing else. Two rules:
 - What the caller sent is never passed on: a call is rebuilt from its parsed method, params and id, so that a
   doubled or oddly cased member cannot slip past a rule that looked at another one.
-- Ids and params stay bytes: an id comes back exactly as it was written.
+- An id comes back exactly as it was written.
 """
 
 from __future__ import annotations
 
-import msgspec
-from msgspec import Raw, Struct
+from collections.abc import Sequence
 
+import msgspec
+from msgspec import Raw
+
+from tollgate.core.shapes import (
+    ABSENT,
+    AnyCall,
+    Call,
+    ErrorObject,
+    LooseCall,
+    NumberedReply,
+    PlainCall,
+    Reply,
+    WrittenCall,
+)
 from tollgate.errors import BatchTooLarge, InvalidRequest, ParseError
 
 NULL = b"null"
-NO_PARAMS = b"[]"
-_ABSENT = Raw(b"")
-_ID_STARTS = b'"-0123456789'
+# What a good id begins with; null aside.
+_IDS = b'"-0123456789'
+# Nodes disagree about absent and null params; all take an empty array.
+_NO_PARAMS: list[Raw] = []
 
-
-class Call(Struct, frozen=True, gc=False):
-    """One call. `id` is None for a notification; `problem` is set where a member of a batch is not a call."""
-
-    method: str
-    params: bytes
-    id: bytes | None
-    problem: str = ""
-
-
-class Reply(Struct, frozen=True, gc=False):
-    """What a node said to one call: a result or, if `failed`, an error object; as the bytes it sent."""
-
-    value: bytes
-    failed: bool = False
-
-
-class _Request(Struct, gc=False):
-    jsonrpc: str | None = None
-    method: str | None = None
-    params: Raw = _ABSENT
-    id: Raw = _ABSENT
-
-
-class _Identified(Struct, gc=False):
-    id: Raw = _ABSENT
-
-
-class _Response(Struct, gc=False):
-    result: Raw = _ABSENT
-    error: Raw = _ABSENT
-    id: Raw = _ABSENT
-
-
-class _ErrorObject(Struct, gc=False):
-    code: int
-
-
-_one = msgspec.json.Decoder(_Request).decode
-_many = msgspec.json.Decoder(list[_Request]).decode
+_plain = msgspec.json.Decoder(PlainCall).decode
+_plain_batch = msgspec.json.Decoder(list[PlainCall]).decode
+_any = msgspec.json.Decoder(AnyCall).decode
+_loose = msgspec.json.Decoder(LooseCall).decode
 _anything = msgspec.json.Decoder(Raw).decode
 _members = msgspec.json.Decoder(list[Raw]).decode
-_identified = msgspec.json.Decoder(_Identified).decode
-_response = msgspec.json.Decoder(_Response).decode
-_responses = msgspec.json.Decoder(list[_Response]).decode
-_error_object = msgspec.json.Decoder(_ErrorObject).decode
-_text = msgspec.json.Encoder().encode
+_reply = msgspec.json.Decoder(Reply).decode
+_replies = msgspec.json.Decoder(list[NumberedReply]).decode
+_error_object = msgspec.json.Decoder(ErrorObject).decode
+_json = msgspec.json.Encoder().encode
+
+# Method names as JSON, for the few that are called all the time.
+_method_names: dict[str, bytes] = {}
+_MOST_NAMES = 1_024
 
 
 class Unparsable(ValueError):
     """A node's answer that is not a JSON-RPC response."""
 
 
-def parse(body: bytes, most: int) -> Call | list[Call]:
+# --- Requests ------------------------------------------------------------------------------------------------
+
+
+def parse(body: bytes, most: int) -> Call | list[PlainCall] | list[WrittenCall]:
     """Read a request body: one call, or a batch of at most `most`."""
     if not body.isascii():
         try:
             body.decode()
         except UnicodeDecodeError as error:
             raise ParseError from error
+    # The one integer that is not written back as it came.
+    usual = b"-0" not in body
     try:
-        return _batch(body, most) if body.lstrip()[:1] == b"[" else _call(_one(body))
+        if body.lstrip()[:1] == b"[":
+            return _batch(body, most, usual)
+        try:
+            return _plain(body) if usual else _written(body)
+        except msgspec.ValidationError:
+            return _written(body)
     except msgspec.ValidationError as error:
         raise _not_a_request(body) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise ParseError from error
+
+
+def _batch(body: bytes, most: int, usual: bool) -> list[PlainCall] | list[WrittenCall]:
+    if usual:
+        try:
+            calls = _plain_batch(body)
+        except msgspec.ValidationError:
+            pass
+        else:
+            _check_size(len(calls), most)
+            return calls
+    members = _members(body)
+    _check_size(len(members), most)
+    return [_member(member) for member in members]
+
+
+def _check_size(calls: int, most: int) -> None:
+    if not calls:
+        raise InvalidRequest("An empty batch: send at least one call.")
+    if calls > most:
+        raise BatchTooLarge(f"The batch has {calls} calls, {most} are allowed: split it.", data={"limit": most})
+
+
+def _member(member: Raw) -> WrittenCall:
+    """Read one member of a batch; a bad one is answered in its place, it does not spoil the others."""
+    try:
+        return _written(member)
+    except msgspec.ValidationError:
+        refusal = _explained(member)
+    except InvalidRequest as error:
+        refusal = error
+    return WrittenCall("", None, refusal.caller_id, refusal.message)
+
+
+def _written(body: bytes | Raw) -> WrittenCall:
+    """Read a call whose id is not a plain integer."""
+    call = _any(body)
+    call_id = bytes(call.id)
+    if call_id and call_id != NULL and call_id[:1] not in _IDS:
+        raise InvalidRequest('The member "id" must be an integer, a string or null.')
+    return WrittenCall(call.method, call.params, call_id or None)
 
 
 def _not_a_request(body: bytes) -> InvalidRequest | ParseError:
@@ -92,126 +124,139 @@ def _not_a_request(body: bytes) -> InvalidRequest | ParseError:
         _anything(body)
     except (msgspec.DecodeError, RecursionError):
         return ParseError()
-    return InvalidRequest(caller_id=_id_of(body))
+    return _explained(body)
 
 
-def _batch(body: bytes, most: int) -> list[Call]:
-    members: list[_Request] | list[Raw]
+def _explained(request: bytes | Raw) -> InvalidRequest:
+    """Say what is wrong with something that is not a request, under its id if it has a good one."""
     try:
-        members = _many(body)
-    except msgspec.ValidationError:
-        members = _members(body)
-    if not members:
-        raise InvalidRequest("An empty batch: send at least one call.")
-    if len(members) > most:
-        raise BatchTooLarge(
-            f"The batch has {len(members)} calls, {most} are allowed: split it.", data={"limit": most}
-        )
-    return [_member(member) for member in members]
+        loose = _loose(request)
+    except msgspec.DecodeError:
+        return InvalidRequest()
+    call_id = bytes(loose.id)
+    call_id = call_id if call_id and call_id[:1] in _IDS else NULL
+    if bytes(loose.jsonrpc) != b'"2.0"':
+        message = 'The member "jsonrpc" must be "2.0".'
+    elif bytes(loose.method)[:1] != b'"' or bytes(loose.method) == b'""':
+        message = 'The member "method" must be a non-empty string.'
+    else:
+        message = 'The member "params" must be an array or an object.'
+    return InvalidRequest(message, caller_id=call_id)
 
 
-def _member(member: _Request | Raw) -> Call:
-    """Read one member of a batch; a bad one is answered in its place, it does not spoil the others."""
-    try:
-        return _call(_one(member) if isinstance(member, Raw) else member)
-    except msgspec.ValidationError:
-        return Call("", NO_PARAMS, _id_of(member) if isinstance(member, Raw) else NULL, InvalidRequest.hint)
-    except InvalidRequest as refusal:
-        return Call("", NO_PARAMS, refusal.caller_id, refusal.message)
+def is_notification(call: Call) -> bool:
+    """Whether the caller wants no answer."""
+    return call.id is None
 
 
-def _call(request: _Request) -> Call:
-    call_id = bytes(request.id)
-    if request.jsonrpc != "2.0":
-        raise _invalid('The member "jsonrpc" must be "2.0".', call_id)
-    if not request.method:
-        raise _invalid('The member "method" must be a non-empty string.', call_id)
-    if call_id and call_id[0] not in _ID_STARTS and call_id != NULL:
-        raise _invalid('The member "id" must be an integer, a string or null.', NULL)
-    params = bytes(request.params) or NO_PARAMS
-    if params[0] not in b"[{":
-        if params != NULL:
-            raise _invalid('The member "params" must be an array or an object.', call_id)
-        params = NO_PARAMS
-    return Call(request.method, params, call_id or None)
+def id_bytes(call: Call) -> bytes:
+    """The id as the caller wrote it; null for a notification."""
+    return b"%d" % call.id if isinstance(call, PlainCall) else call.id or NULL
 
 
-def _invalid(message: str, call_id: bytes) -> InvalidRequest:
-    return InvalidRequest(message, caller_id=call_id if call_id[:1] and call_id[0] in _ID_STARTS else NULL)
-
-
-def _id_of(body: bytes | Raw) -> bytes:
-    """Find the id of something that is not a call, as well as can be."""
-    try:
-        found = bytes(_identified(body).id)
-    except (msgspec.DecodeError, RecursionError):
-        return NULL
-    return found if found[:1] and found[0] in _ID_STARTS else NULL
+# --- To and from nodes -----------------------------------------------------------------------------------------
 
 
 def encode_call(call: Call, call_id: bytes) -> bytes:
     """Write one call for a node."""
-    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (call_id, _text(call.method), call.params)
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (
+        call_id,
+        _method_names.get(call.method) or _name(call.method),
+        _json(_NO_PARAMS if call.params is None else call.params),
+    )
 
 
-def encode_batch(calls: list[Call]) -> bytes:
+def encode_batch(calls: Sequence[Call]) -> bytes:
     """Write calls for a node, numbered from 0: callers' ids may repeat, and nodes may rewrite them."""
-    return b"[%b]" % b",".join([encode_call(call, b"%d" % number) for number, call in enumerate(calls)])
+    names = _method_names
+    return b"[%b]" % b",".join(
+        [
+            b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}'
+            % (
+                number,
+                names.get(call.method) or _name(call.method),
+                _json(_NO_PARAMS if call.params is None else call.params),
+            )
+            for number, call in enumerate(calls)
+        ]
+    )
+
+
+def _name(method: str) -> bytes:
+    if len(_method_names) >= _MOST_NAMES:
+        _method_names.clear()
+    name = _method_names[method] = _json(method)
+    return name
 
 
 def decode_reply(body: bytes) -> Reply:
     """Read a node's answer to one call."""
     try:
-        return _reply(_response(body))
+        reply = _reply(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unparsable("not a JSON-RPC response") from error
+    return reply if reply.error is ABSENT and reply.result is not ABSENT else _settled(reply)
 
 
 def decode_batch(body: bytes, count: int) -> list[Reply]:
     """Read a node's answer to a batch of `count` calls, in the order of the calls."""
     try:
-        responses = _responses(body)
+        replies = _replies(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unparsable("not a JSON-RPC batch response") from error
-    replies: list[Reply | None] = [None] * count
-    for response in responses:
-        number = bytes(response.id)
-        if not number.isdigit() or (index := int(number)) >= count:
-            raise Unparsable("a response with an id that was not asked for")
-        replies[index] = _reply(response)
-    complete = [reply for reply in replies if reply is not None]
-    if len(complete) != count:
-        raise Unparsable(f"{len(complete)} responses to {count} calls")
-    return complete
+    replies.sort(key=_number)
+    if [reply.id for reply in replies] != list(range(count)):
+        raise Unparsable(f"{len(replies)} responses to {count} calls, or ids that were not asked for")
+    return [
+        reply if reply.error is ABSENT and reply.result is not ABSENT else _settled(reply) for reply in replies
+    ]
 
 
-def _reply(response: _Response) -> Reply:
-    error = bytes(response.error)
-    if error and error != NULL:
-        if error[:1] != b"{":
-            raise Unparsable("an error that is not an object")
-        return Reply(error, failed=True)
-    result = bytes(response.result)
-    if not result:
-        raise Unparsable("neither result nor error")
-    return Reply(result)
+def _number(reply: NumberedReply) -> int:
+    return reply.id
 
 
-def error_code(error: bytes) -> int:
-    """Return the code of a node's error object; 0 where it has none."""
+def _settled(reply: Reply) -> Reply:
+    """Check a reply that is not simply a result."""
+    error = bytes(reply.error)
+    if error in (b"", NULL):
+        if reply.result is ABSENT:
+            raise Unparsable("neither result nor error")
+        return Reply(reply.result)
+    if error[:1] != b"{":
+        raise Unparsable("an error that is not an object")
+    return Reply(ABSENT, reply.error)
+
+
+def error_code(reply: Reply) -> int:
+    """Return the code of a node's error; 0 where it has none."""
     try:
-        return _error_object(error).code
+        return _error_object(reply.error).code
     except msgspec.DecodeError:
         return 0
 
 
+# --- Answers -------------------------------------------------------------------------------------------------
+
+
 def encode_answer(call_id: bytes, reply: Reply) -> bytes:
     """Write the answer to one call, under the caller's own id."""
-    member = b"error" if reply.failed else b"result"
-    return b'{"jsonrpc":"2.0","id":%b,"%b":%b}' % (call_id, member, reply.value)
+    if reply.error is ABSENT:
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (call_id, reply.result)
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (call_id, reply.error)
+
+
+def encode_results(calls: Sequence[PlainCall], replies: Sequence[Reply]) -> bytes:
+    """Write the answers to a batch in which every id is an integer and every reply a result: most are."""
+    return b"[%b]" % b",".join(
+        [
+            b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (call.id, reply.result)
+            for call, reply in zip(calls, replies, strict=True)
+        ]
+    )
 
 
 def encode_error(call_id: bytes, code: int, message: str, data: dict[str, object]) -> bytes:
     """Write an error of ours."""
     error = {"code": code, "message": message, "data": data}
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (call_id, _text(error))
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (call_id, _json(error))

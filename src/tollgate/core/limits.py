@@ -44,7 +44,7 @@ _HAIR = 1e-3
 def take(limit: Limit, arrival: float, now: float, cost: int = 1) -> Taken:
     """Take `cost` requests out of a limit whose theoretical arrival time is `arrival`."""
     interval = limit.interval
-    start = arrival if arrival > now else now
+    start = max(now, arrival)
     after = start + cost * interval
     room = now + limit.seconds - after
     left = int(room / interval + _HAIR)
@@ -52,8 +52,3 @@ def take(limit: Limit, arrival: float, now: float, cost: int = 1) -> Taken:
         wait = math.inf if cost > limit.count else -room
         return Taken(False, arrival, max(0, left + cost), wait)
     return Taken(True, after, left, 0.0)
-
-
-def reset_after(taken: Taken, now: float) -> int:
-    """Whole seconds until the limit is unused again."""
-    return math.ceil(taken.arrival - now) if taken.arrival > now else 0

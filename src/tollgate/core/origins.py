@@ -110,9 +110,7 @@ def root_domain(name: str, *, allow_localhost: bool = False) -> str:
     if not root:
         raise NotARootDomain(f"{host} is a public suffix, shared by many owners: give a domain below it.")
     if root != host:
-        raise NotARootDomain(
-            f"{host} is not a root domain: use {root}, which covers all its subdomains.", root
-        )
+        raise NotARootDomain(f"{host} is not a root domain: use {root}, which covers all its subdomains.", root)
     return root
 
 

@@ -84,6 +84,4 @@ def _passes(view: View, chosen: _Filter, move: Transfer) -> bool:
     topics = (TRANSFER_TOPIC, *map(padded, parties))
     if len(chosen.topics) > len(topics):
         return False
-    return all(
-        wanted is None or topic in wanted for wanted, topic in zip(chosen.topics, topics, strict=False)
-    )
+    return all(wanted is None or topic in wanted for wanted, topic in zip(chosen.topics, topics, strict=False))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from tollgate.core.addresses import limit_key
-from tollgate.core.limits import Taken, reset_after
+from tollgate.core.limits import Taken
 from tollgate.errors import RateLimited, SpendingCap
 from tollgate.gateway.caller import Caller, Quota, quota
 from tollgate.gateway.messages import Request
@@ -46,22 +46,23 @@ class Admission:
             self._take(caller, request, calls - 1, calls)
 
     def _take(self, caller: Caller, request: Request, cost: int, calls: int) -> None:
-        quotas = caller.quotas
+        quotas, policy = caller.quotas, caller.policy
         if caller.per_address is not None:
             assert caller.grant.domain is not None  # noqa: S101 - only domains have it
-            address = limit_key(self._address(request))
-            key = f"{caller.grant.domain.id}:{address}"
+            key = f"{caller.grant.domain.id}:{limit_key(self._address(request))}"
             quotas = (quota("address", key, caller.per_address), *quotas)
+            policy = b"ratelimit-policy: %b\r\nratelimit: " % b", ".join([each.policy for each in quotas])
         now = self._monotonic()
-        seen = []
+        states = []
         refused: RateLimited | None = None
         for each in quotas:
             taken = self._meters.take(each.key, each.limit, now, cost)
-            seen.append((each, taken))
+            states.append(each.state % (taken.remaining, taken.arrival - now + 1))
             if not taken.allowed:
                 refused = limited(each, taken, calls)
                 break
-        request.rate_headers = headers(seen, now)
+        # draft-ietf-httpapi-ratelimit-headers: what there is, and what is left of the limits looked at.
+        request.rate_headers = b"%b%b\r\n" % (policy, b", ".join(states))
         if refused is not None:
             raise refused
 
@@ -80,12 +81,4 @@ def limited(refusing: Quota, taken: Taken, calls: int) -> RateLimited:
         f"Over the limit of {rate}: try again in {wait} s.",
         data=data,
         headers=((b"retry-after", b"%d" % wait),),
-    )
-
-
-def headers(seen: list[tuple[Quota, Taken]], now: float) -> bytes:
-    """The `RateLimit` fields (draft-ietf-httpapi-ratelimit-headers) for the limits a request met."""
-    return b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (
-        b", ".join([each.policy for each, _ in seen]),
-        b", ".join([each.state % (taken.remaining, reset_after(taken, now)) for each, taken in seen]),
     )

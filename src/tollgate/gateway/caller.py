@@ -43,6 +43,7 @@ class Caller:
         "grant",
         "networks",
         "per_address",
+        "policy",
         "quotas",
         "restricted",
         "team_id",
@@ -60,6 +61,7 @@ class Caller:
         self.quotas, self.per_address = _quotas(grant, limits)
         self.restricted = bool(self.networks or (grant.token and grant.token.methods))
         """Whether the token has lists of its own."""
+        self.policy = b"ratelimit-policy: %b\r\nratelimit: " % b", ".join([each.policy for each in self.quotas])
         self._methods: dict[str, bool] = {}
 
     def allows(self, method: str) -> bool:
@@ -83,9 +85,7 @@ def _quotas(grant: Grant, limits: config.Limits) -> tuple[tuple[Quota, ...], Lim
     if grant.domain is not None:
         entry = grant.domain
         per_address = per_minute(entry.address_per_minute or limits.domain_address_per_minute)
-        quotas.append(
-            quota("domain", entry.id, per_minute(entry.domain_per_minute or limits.domain_per_minute))
-        )
+        quotas.append(quota("domain", entry.id, per_minute(entry.domain_per_minute or limits.domain_per_minute)))
     if limit := per_second(grant.team.requests_per_second):
         quotas.append(quota("team", grant.team.id, limit))
     return tuple(quotas), per_address

@@ -22,9 +22,9 @@ def headers(origin: bytes | None) -> bytes:
     """The header lines for an answer to a request from this origin."""
     if origin is None:
         return b""
-    return (
-        b"access-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\nvary: Origin\r\n"
-        % (origin, _EXPOSED)
+    return b"access-control-allow-origin: %b\r\naccess-control-expose-headers: %b\r\nvary: Origin\r\n" % (
+        origin,
+        _EXPOSED,
     )
 
 

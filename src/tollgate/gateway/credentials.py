@@ -53,8 +53,8 @@ class Credentials:
         self._monotonic = monotonic
         self._time = time
         self._hosts: dict[bytes, str | None] = {}
-        # From a quick keyed hash of a token to its digest: HMAC-SHA-256 costs three times as much, and a token in
-        # clear must not be kept, not even in memory.
+        # From a quick keyed hash of what a caller sent to the token's digest: HMAC-SHA-256 costs three times as
+        # much for each request, and a token in clear must not be kept, not even in memory.
         self._quick = hashlib.blake2b(digest_size=16, key=random.token_bytes(32))
         self._digests: dict[bytes, bytes] = {}
 
@@ -69,11 +69,20 @@ class Credentials:
         """Return a caller that is in memory, None where the store must be asked, or refuse."""
         if self._directory.stale:
             raise Overloaded("Tokens cannot be checked now: try again.")
-        token = self._token(request)
-        if token is not None:
-            caller = self._directory.known_token(self._digest(token))
-            return None if caller is None else self._checked(caller, request)
-        return self._directory.known_host(self._host(request))
+        authorization = request.headers.get(b"authorization")
+        if authorization is None:
+            if request.path_token is None:
+                return self._directory.known_host(self._host(request))
+            authorization = _in_path(request.path_token)
+        quick = self._quick.copy()
+        quick.update(authorization)
+        digest = self._digests.get(quick.digest())
+        if digest is None:
+            return None
+        caller = self._directory.known_token(digest)
+        if caller is None or (caller.expires_at is None and request.path_token is None):
+            return caller
+        return self._checked(caller, request)
 
     async def look_up(self, request: Request) -> Caller:
         """Return a caller that the store knows, or refuse."""
@@ -82,7 +91,8 @@ class Credentials:
             return await self._look_up_host(request)
         if not secrets.well_formed(token.decode("latin-1")):
             raise TokenInvalid
-        digest = self._digest(token)
+        digest = secrets.digest(token, self._pepper)
+        self._remember(request.headers.get(b"authorization") or _in_path(token), digest)
         if self._directory.unknown_token(digest):
             raise TokenInvalid
         self._check_misses(request)
@@ -102,16 +112,12 @@ class Credentials:
             self._count_miss(request)
         raise _not_allowed(request.origin or b"", host)
 
-    def _digest(self, token: bytes) -> bytes:
+    def _remember(self, authorization: bytes, digest: bytes) -> None:
+        if len(self._digests) >= _MOST_DIGESTS:
+            self._digests.clear()
         quick = self._quick.copy()
-        quick.update(token)
-        key = quick.digest()
-        digest = self._digests.get(key)
-        if digest is None:
-            if len(self._digests) >= _MOST_DIGESTS:
-                self._digests.clear()
-            digest = self._digests[key] = secrets.digest(token, self._pepper)
-        return digest
+        quick.update(authorization)
+        self._digests[quick.digest()] = digest
 
     def _token(self, request: Request) -> bytes | None:
         authorization = request.headers.get(b"authorization")
@@ -139,9 +145,9 @@ class Credentials:
     def _checked(self, caller: Caller, request: Request) -> Caller:
         if caller.expires_at is not None and self._time() >= caller.expires_at:
             raise TokenExpired
-        if request.path_token is not None and not caller.allow_in_url:
-            if b"authorization" not in request.headers:
-                raise TokenInvalid("This token may not stand in the address: send it in the Authorization header.")
+        in_path = request.path_token is not None and b"authorization" not in request.headers
+        if in_path and not caller.allow_in_url:
+            raise TokenInvalid("This token may not stand in the address: send it in the Authorization header.")
         return caller
 
     def _check_misses(self, request: Request) -> None:
@@ -160,6 +166,11 @@ class Credentials:
     def _address_misses(self, request: Request) -> Quota:
         key = f"miss:{addresses.limit_key(self.address(request))}"
         return quota("address", key, self._misses_per_address)
+
+
+def _in_path(token: bytes) -> bytes:
+    """A token of the path, told from one of the header."""
+    return b"path " + token
 
 
 def _not_allowed(origin: bytes, host: str) -> OriginNotAllowed:

@@ -264,21 +264,26 @@ class Edge(HttpToolsProtocol):
             if not self.url.startswith(intake.PREFIX):
                 super().on_body(body)
             return
+        self._chunks.append(body)
         self._size += len(body)
+        if self._size > SMALL or request.refusal is not None:
+            self._weigh(request, body)
+
+    def _weigh(self, request: Request, body: bytes) -> None:
+        """Bound a large body, or read past a refused one."""
         if request.refusal is not None:
+            self._chunks.clear()
             if self._size > MOST_DRAINED_BYTES:
                 request.keep_alive = False
                 self._finished = True
                 self._whole(request)
             return
-        self._chunks.append(body)
         if self._size > self.lane.most_bytes:
             request.refusal = self.lane.intake.too_large()
-        elif self._size > SMALL:
-            if self.lane.budget.hold(len(body)):
-                self._held += len(body)
-            else:
-                request.refusal = Overloaded("Too many large requests at once: try again.")
+        elif self.lane.budget.hold(len(body)):
+            self._held += len(body)
+        else:
+            request.refusal = Overloaded("Too many large requests at once: try again.")
         if request.refusal is not None:
             self._chunks.clear()
 

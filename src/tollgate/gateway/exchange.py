@@ -37,9 +37,7 @@ class Nonsense(AttemptFailed):
     outcome = "nonsense"
 
 
-def failover(
-    upstreams: Sequence[Upstream], *, repeatable: bool
-) -> Generator[Upstream, AttemptFailed, Refusal]:
+def failover(upstreams: Sequence[Upstream], *, repeatable: bool) -> Generator[Upstream, AttemptFailed, Refusal]:
     """Yield upstreams to ask, be sent each one's failure, return the refusal when none is left."""
     failure: AttemptFailed | None = None
     for upstream in upstreams:
@@ -70,6 +68,7 @@ class Exchange:
         self._upstreams = network.upstreams
         self._now = now
         self._writer = writer
+        self._cells = writer.cells
         self._names = (network.family, network.name)
         self._ready = {
             name: (
@@ -95,7 +94,7 @@ class Exchange:
             except AttemptFailed as failure:
                 upstream = self._next(attempts, upstream, failure, deadline)
             else:
-                self._writer.add(ok)
+                self._cells[ok] += 1
                 self._writer.observe(histogram, self._now() - began)
                 return answer
 

@@ -36,12 +36,11 @@ class Intake:
             given_id = b"%b%08x" % (self._id_start, next(self._count))
         request = Request(method, headers, peer, given_id)
         request.network = self._networks.get(url)
-        if method == b"OPTIONS":
-            return request
-        try:
-            self._check(request, url)
-        except Refusal as refusal:
-            request.refusal = refusal
+        if method != b"OPTIONS":
+            try:
+                self._check(request, url)
+            except Refusal as refusal:
+                request.refusal = refusal
         return request
 
     def _check(self, request: Request, url: bytes) -> None:
@@ -54,7 +53,7 @@ class Intake:
         media_type = request.headers.get(b"content-type", b"")
         if media_type != b"application/json" and not _JSON.fullmatch(media_type):
             raise UnsupportedMediaType
-        if request.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        if b"content-encoding" in request.headers and request.headers[b"content-encoding"].lower() != b"identity":
             raise UnsupportedMediaType("Compressed request bodies are not accepted: send the JSON as it is.")
         length = request.headers.get(b"content-length")
         if length is not None and int(length) > self._most_bytes:

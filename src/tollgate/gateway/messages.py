@@ -21,28 +21,26 @@ class Network(Struct, frozen=True):
     upstreams: tuple[Upstream, ...]
     path: str = ""
     """`family/name`, as tokens and messages name it; worked out."""
+    reads: frozenset[str] = frozenset()
+    """Methods that may be repeated; worked out."""
 
     def __post_init__(self) -> None:
         force_setattr(self, "path", f"{self.family}/{self.name}")
+        force_setattr(self, "reads", self.catalogue.reads)
 
 
 class Request:
     """One HTTP request under /x/, as far as it has been read."""
 
-    __slots__ = (
-        "body",
-        "headers",
-        "keep_alive",
-        "method",
-        "network",
-        "origin",
-        "path_token",
-        "peer",
-        "rate_headers",
-        "refusal",
-        "request_id",
-        "started",
-    )
+    # Defaults stand on the class: most requests never set them.
+    body = b""
+    network: Network | None = None
+    path_token: bytes | None = None
+    refusal: Refusal | None = None
+    """Set where the request is refused already, but its body must still be read past."""
+    keep_alive = True
+    rate_headers = b""
+    started = 0.0
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
         self.method = method
@@ -50,14 +48,6 @@ class Request:
         self.peer = peer
         self.request_id = request_id
         self.origin = headers.get(b"origin")
-        self.body = b""
-        self.network: Network | None = None
-        self.path_token: bytes | None = None
-        self.refusal: Refusal | None = None
-        """Set where the request is refused already, but its body must still be read past."""
-        self.keep_alive = True
-        self.rate_headers = b""
-        self.started = 0.0
 
 
 class Answer(Struct, frozen=True, gc=False):

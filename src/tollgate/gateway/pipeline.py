@@ -7,12 +7,12 @@ no upstream and no store is answered at once, without a task; the rest is a coro
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tollgate import log
 from tollgate.core import jsonrpc
-from tollgate.core.jsonrpc import Call, Reply
 from tollgate.core.methods import refusal_of
+from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, WrittenCall
 from tollgate.errors import InternalError, InvalidRequest, MethodNotAllowed, NetworkNotAllowed, Refusal
 from tollgate.gateway import cors, respond
 from tollgate.gateway.admission import Admission
@@ -85,58 +85,71 @@ class Pipeline:
             return self._answer_batch(request, request.network, caller, parsed)
         refusal = self._policy(request.network, caller, parsed)
         if refusal is not None:
-            self._recorder.called(request.network, parsed, refusal.reason)
-            return self.refuse(request, refusal, parsed.id or jsonrpc.NULL)
+            self._recorder.called(request.network, parsed.method, refusal.reason)
+            return self.refuse(request, refusal, jsonrpc.id_bytes(parsed))
         return self._answer_call(request, request.network, parsed)
 
     # --- One call --------------------------------------------------------------------------------------
 
     async def _answer_call(self, request: Request, network: Network, call: Call) -> Answer:
         request.started = now = self._now()
-        # Nodes disagree about null ids and notifications, so those go out under a number.
-        call_id = call.id if call.id is not None and call.id != jsonrpc.NULL else _UPSTREAM_ID
+        call_id = jsonrpc.id_bytes(call)
         try:
             reply = await self._exchanges[network.path].ask(
-                jsonrpc.encode_call(call, call_id),
+                # Nodes disagree about null ids and notifications, so those go out under a number.
+                jsonrpc.encode_call(call, _UPSTREAM_ID if call_id == jsonrpc.NULL else call_id),
                 jsonrpc.decode_reply,
                 now + self._request_seconds,
-                repeatable=network.catalogue.repeatable(call.method),
+                repeatable=call.method in network.reads,
             )
         except Refusal as refusal:
-            self._recorder.called(network, call, refusal.reason)
-            if call.id is None:
-                return _NO_CONTENT
-            return self.refuse(request, refusal, call.id)
-        self._recorder.called(network, call, _outcome(reply))
-        if call.id is None:
-            return _NO_CONTENT
-        return Answer(200, jsonrpc.encode_answer(call.id, reply))
+            self._recorder.called(network, call.method, refusal.reason)
+            return _NO_CONTENT if call.id is None else self.refuse(request, refusal, call_id)
+        self._recorder.called(network, call.method, NODE_ERROR if reply.failed else OK)
+        return _NO_CONTENT if call.id is None else Answer(200, jsonrpc.encode_answer(call_id, reply))
 
     # --- A batch ---------------------------------------------------------------------------------------
 
     async def _answer_batch(
-        self, request: Request, network: Network, caller: Caller, calls: list[Call]
+        self, request: Request, network: Network, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
         request.started = self._now()
-        refusals = [self._refusal(network, caller, call) for call in calls]
-        sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-        replies = iter(await self._ask_batch(network, sent) if sent else ())
-        bodies = []
-        for call, refusal in zip(calls, refusals, strict=True):
-            outcome: Reply | Refusal = refusal if refusal is not None else next(replies)
-            self._recorder.called(network, call, _outcome(outcome))
-            if call.id is not None:
-                bodies.append(_body(request, call.id, outcome))
+        methods = [call.method for call in calls]
+        outcomes: Sequence[Reply | Refusal]
+        if not caller.restricted and self._allowed[network.path].issuperset(methods):
+            outcomes = await self._ask_batch(network, calls)
+        else:
+            refusals = [self._refusal(network, caller, call) for call in calls]
+            sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
+            answers = iter(await self._ask_batch(network, sent) if sent else ())
+            outcomes = [next(answers) if refusal is None else refusal for refusal in refusals]
+        results = [
+            (OK if outcome.error is ABSENT else NODE_ERROR) if isinstance(outcome, Reply) else outcome.reason
+            for outcome in outcomes
+        ]
+        self._count(network, methods, results)
+        if isinstance(calls[0], PlainCall) and results.count(OK) == len(results):
+            plain, replies = cast("list[PlainCall]", calls), cast("list[Reply]", outcomes)
+            return Answer(200, jsonrpc.encode_results(plain, replies))
+        bodies = [
+            _body(request, jsonrpc.id_bytes(call), outcome)
+            for call, outcome in zip(calls, outcomes, strict=True)
+            if call.id is not None
+        ]
         return Answer(200, b"[%b]" % b",".join(bodies)) if bodies else _NO_CONTENT
 
-    async def _ask_batch(self, network: Network, calls: list[Call]) -> Sequence[Reply | Refusal]:
-        repeatable = network.catalogue.repeatable
+    def _count(self, network: Network, methods: list[str], results: list[str]) -> None:
+        pairs = list(zip(methods, results, strict=True))
+        for method, result in set(pairs):
+            self._recorder.called(network, method, result, pairs.count((method, result)))
+
+    async def _ask_batch(self, network: Network, calls: Sequence[Call]) -> Sequence[Reply | Refusal]:
         try:
             return await self._exchanges[network.path].ask(
                 jsonrpc.encode_batch(calls),
                 lambda body: jsonrpc.decode_batch(body, len(calls)),
                 self._now() + self._request_seconds,
-                repeatable=all(repeatable(call.method) for call in calls),
+                repeatable=network.reads.issuperset([call.method for call in calls]),
             )
         except Refusal as refusal:
             return [refusal] * len(calls)
@@ -144,7 +157,9 @@ class Pipeline:
     # --- Rules -----------------------------------------------------------------------------------------
 
     def _refusal(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
-        return InvalidRequest(call.problem) if call.problem else self._policy(network, caller, call)
+        if isinstance(call, WrittenCall) and call.problem:
+            return InvalidRequest(call.problem)
+        return self._policy(network, caller, call)
 
     def _policy(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
         """Why this caller may not make this call here, if so."""
@@ -183,13 +198,7 @@ class Pipeline:
         return self.refuse(request, InternalError())
 
 
-def _outcome(outcome: Reply | Refusal) -> str:
-    if isinstance(outcome, Refusal):
-        return outcome.reason
-    return NODE_ERROR if outcome.failed else OK
-
-
 def _body(request: Request, call_id: bytes, outcome: Reply | Refusal) -> bytes:
-    if isinstance(outcome, Refusal):
-        return respond.error_body(request, outcome, call_id)
-    return jsonrpc.encode_answer(call_id, outcome)
+    if isinstance(outcome, Reply):
+        return jsonrpc.encode_answer(call_id, outcome)
+    return respond.error_body(request, outcome, call_id)

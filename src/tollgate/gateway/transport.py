@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from tollgate import __version__
 from tollgate.config import Upstream
 from tollgate.gateway.budget import Budget
-from tollgate.gateway.wire import AttemptFailed, Connection, ConnectFailed, PoolFull, Response, TimedOut
+from tollgate.gateway.wire import AttemptFailed, ConnectFailed, Connection, PoolFull, Response, TimedOut
 
 CONNECT_SECONDS = 5.0
 # Shorter than the idle timeouts of common servers (nginx 75 s, geth 120 s, load balancers 60 s).
@@ -67,9 +67,9 @@ class Pool:
     async def send(self, body: bytes, deadline: float, *, repeatable: bool) -> Response:
         """Send a call and return the response, or raise AttemptFailed."""
         request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
-        connection = self._kept(repeatable) if self._idle else None
-        if connection is None:
-            connection = await self._another(deadline)
+        connection = self._idle.pop() if self._idle and repeatable else None
+        if connection is None or not connection.usable:
+            connection = self._kept(repeatable) or await self._another(deadline)
         try:
             return await connection.send(request, deadline)
         except AttemptFailed as failure:

@@ -16,7 +16,6 @@ from msgspec import Struct
 from tollgate.gateway.budget import SMALL, Budget
 from tollgate.gateway.flight import Pending
 
-
 _GZIP = b"\x1f\x8b"
 
 
@@ -78,9 +77,7 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection, busy with one request or idle."""
 
-    def __init__(
-        self, owner: Owner, loop: asyncio.AbstractEventLoop, most_bytes: int, budget: Budget
-    ) -> None:
+    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop, most_bytes: int, budget: Budget) -> None:
         self._owner = owner
         self._loop = loop
         self._most_bytes = most_bytes
@@ -151,19 +148,17 @@ class Connection(asyncio.Protocol):
         """End. A response without a length is whole now; a torn one is no JSON, and found out as such."""
         self._transport = None
         self.usable = False
-        if self._waiting is not None and exc is None and self._body:
-            self._deliver(*self._finish())
-        elif self._waiting is not None:
+        waiting = self._waiting
+        if waiting is not None and exc is None and self._body:
+            self._waiting = None
+            self._deliver(waiting, self._parser.get_status_code(), b"".join(self._body))
+        elif waiting is not None:
             stale = self._used and not self._heard
             self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
         self._reset()
         self._owner.lost(self)
 
     # --- httptools. No `on_header`: a call back for each header is dear, and none is needed -------------
-
-    def on_headers_complete(self) -> None:
-        """Note the status."""
-        self._status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
         """Collect, within bounds."""
@@ -181,39 +176,30 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Hand the response over and be free for the next request."""
-        if self._status < 200 or self._waiting is None:
+        waiting, status = self._waiting, self._parser.get_status_code()
+        if waiting is None or status < 200:
             return
+        chunks = self._body
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._waiting = None
         self._used = True
+        self._reset()
         # Free before the answer goes on its way: whoever it wakes may need a connection.
-        waiting, response = self._finish()
         if self._parser.should_keep_alive():
             self._owner.freed(self)
         else:
             self.close()
-        self._deliver(waiting, response)
+        self._deliver(waiting, status, body)
 
-    def _finish(self) -> tuple[Pending[Response] | None, Response | AttemptFailed]:
-        waiting, self._waiting = self._waiting, None
-        chunks = self._body
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        status = self._status
-        self._reset()
+    def _deliver(self, waiting: Pending[Response], status: int, body: bytes) -> None:
         # JSON never begins like this, so the header need not be looked at.
-        if not body.startswith(_GZIP):
-            return waiting, Response(status, body)
-        try:
-            return waiting, Response(status, _unpacked(body, self._most_bytes))
-        except AttemptFailed as failure:
-            return waiting, failure
-
-    @staticmethod
-    def _deliver(waiting: Pending[Response] | None, response: Response | AttemptFailed) -> None:
-        if waiting is None:
-            return
-        if isinstance(response, Response):
-            waiting.settle(response)
-        else:
-            waiting.fail(response)
+        if body.startswith(_GZIP):
+            try:
+                body = _unpacked(body, self._most_bytes)
+            except AttemptFailed as failure:
+                waiting.fail(failure)
+                return
+        waiting.settle(Response(status, body))
 
     def _too_large(self) -> None:
         self.fail(TooLarge("the response is too large", sent=True))
@@ -224,7 +210,6 @@ class Connection(asyncio.Protocol):
             self._held = 0
         self._body: list[bytes] = []
         self._size = 0
-        self._status = 0
 
 
 def _unpacked(body: bytes, most: int) -> bytes:

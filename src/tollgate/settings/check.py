@@ -116,9 +116,7 @@ def _check_value(place: Node, value: Any, path: KeyPath) -> Iterator[Problem]:
                 yield _out_of_bounds(place, value, path)
         case mi.StrType(pattern=pattern, min_length=shortest) if isinstance(value, str):
             if _CONTROL.search(value):
-                yield Problem(
-                    path, f"`{dotted(path)}` has a line break or another control character: remove it"
-                )
+                yield Problem(path, f"`{dotted(path)}` has a line break or another control character: remove it")
             elif len(value) < (shortest or 0) or (pattern and not re.search(pattern, value)):
                 yield _out_of_bounds(place, value, path)
         case _:

@@ -45,9 +45,7 @@ class SqlStore:
 
     async def domain(self, names: Sequence[str]) -> Grant | None:
         """Return the grant of the active entry among these names."""
-        row = await self._first(
-            _DOMAIN_GRANT.where(tables.domains.c.domain.in_(names), tables.domains.c.active)
-        )
+        row = await self._first(_DOMAIN_GRANT.where(tables.domains.c.domain.in_(names), tables.domains.c.active))
         return None if row is None else Grant(team=_team(row, "team_"), domain=_domain(row))
 
     async def changes(self, since: int | None) -> Changes | None:
@@ -187,7 +185,7 @@ def _columns(value: Team | Token | Domain) -> dict[str, Any]:
 
 
 def _team(row: Row[Any], prefix: str = "") -> Team:
-    values = row._mapping  # noqa: SLF001 - SQLAlchemy's public way to read a row by name
+    values = row._mapping
     return Team(
         id=values[f"{prefix}id"],
         name=values[f"{prefix}name"],

@@ -11,6 +11,12 @@ From the ground up:
     pyclients  runs a Python client of tests/e2e/clients in its own environment
     nginx      nginx with a given configuration, and with TLS and HTTP/2 in front of an upstream
     browser    Chromium, and pages on any host name that it can open
+    wire       an HTTP/1.1 client that hides nothing
+    upstream   a scripted node: what it answers to each method, and how badly
+    load       callers that go on and on, and what became of every request
+    tollgate   a real `tollgate serve` or `demo`, and its books
+    road       the shortest way through: a gateway, a scripted node, a token
+    house      a gateway filled for tests of refusals
 
-A part knows nothing of Tollgate: what a test expects of it stays in the test.
+A part knows nothing of Tollgate, the last three aside: what a test expects of it stays in the test.
 """

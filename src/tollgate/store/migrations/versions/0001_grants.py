@@ -39,7 +39,7 @@ def upgrade() -> None:
 
 def _trigger(table: str, name: str, event: str, kind: str, key: str) -> None:
     op.execute(
-        f"CREATE TRIGGER {table}_{name} {event} ON {table} BEGIN "  # noqa: S608 - all parts stand above
+        f"CREATE TRIGGER {table}_{name} {event} ON {table} BEGIN "
         f"INSERT INTO changes (kind, key) VALUES ('{kind}', {key}); END"
     )
 
@@ -74,9 +74,7 @@ def _tables() -> None:
         sa.Column("capped_until", sa.Float),
         sa.Column("allow_in_url", sa.Boolean, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_tokens"),
-        sa.ForeignKeyConstraint(
-            ["team_id"], ["teams.id"], ondelete="CASCADE", name="fk_tokens_team_id_teams"
-        ),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], ondelete="CASCADE", name="fk_tokens_team_id_teams"),
         sa.UniqueConstraint("digest", name="uq_tokens_digest"),
         sa.UniqueConstraint("team_id", "name", name="uq_tokens_team_id"),
     )
@@ -92,9 +90,7 @@ def _tables() -> None:
         sa.Column("domain_per_minute", sa.Integer),
         sa.Column("active", sa.Boolean, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_domains"),
-        sa.ForeignKeyConstraint(
-            ["team_id"], ["teams.id"], ondelete="CASCADE", name="fk_domains_team_id_teams"
-        ),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], ondelete="CASCADE", name="fk_domains_team_id_teams"),
         sa.UniqueConstraint("domain", name="uq_domains_domain"),
     )
     op.create_index("ix_domains_team_id", "domains", ["team_id"])

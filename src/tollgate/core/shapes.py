@@ -1,0 +1,80 @@
+"""The shapes of JSON-RPC messages, as msgspec reads them. Data only; `jsonrpc.py` has the grammar.
+
+Nearly every call has an integer id, and for those msgspec does all the checking: they are `PlainCall`s, used as
+they are read. Any other call is read with more care into a `WrittenCall`, which keeps its id as it was written.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Raw, Struct
+
+ABSENT = Raw(b"")
+
+Params = list[Raw] | dict[str, Raw] | None
+
+
+class PlainCall(Struct, gc=False):
+    """A call with an integer id."""
+
+    jsonrpc: Literal["2.0"]
+    method: Annotated[str, Meta(min_length=1)]
+    id: int
+    params: Params = None
+
+
+class WrittenCall(Struct, frozen=True, gc=False):
+    """A call with another id, or without one (a notification); or a member of a batch that is no call."""
+
+    method: str
+    params: Params
+    id: bytes | None
+    problem: str = ""
+    """Why it is no call, where it is none."""
+
+
+Call = PlainCall | WrittenCall
+
+
+class AnyCall(Struct, gc=False):
+    """A call with any id, which is still to be looked at."""
+
+    jsonrpc: Literal["2.0"]
+    method: Annotated[str, Meta(min_length=1)]
+    params: Params = None
+    id: Raw = ABSENT
+
+
+class LooseCall(Struct, gc=False):
+    """An object that may be a call, to say what is wrong with it."""
+
+    jsonrpc: Raw = ABSENT
+    method: Raw = ABSENT
+    params: Raw = ABSENT
+    id: Raw = ABSENT
+
+
+class Reply(Struct, gc=False):
+    """What a node said to one call: a result or an error. `id` matters in a batch alone: we sent the numbers."""
+
+    result: Raw = ABSENT
+    error: Raw = ABSENT
+    id: Raw | int = ABSENT
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is an error."""
+        return self.error is not ABSENT
+
+
+class NumberedReply(Reply, gc=False):
+    """A reply to a call of a batch."""
+
+    id: int = -1
+
+
+class ErrorObject(Struct, gc=False):
+    """A node's error."""
+
+    code: int

@@ -1,0 +1,108 @@
+"""Brings a database to this version's schema with Alembic, and refuses a newer one.
+
+`upgrade` works in a process of its own: Alembic and what it imports weigh 10 MB, which every worker would carry
+for good.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+
+from tollgate.errors import StartError
+from tollgate.store.sqlite import set_pragmas
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+
+class _Outcome(msgspec.Struct):
+    steps: list[str] = []
+    error: str = ""
+
+
+def upgrade(url: URL) -> list[str]:
+    """Migrate in a child process; return the steps taken, or raise StartError."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _report(url, write)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    if not told:
+        raise StartError(f"The database {url.database} could not be migrated; the reason stands above.")
+    outcome = msgspec.json.decode(told, type=_Outcome)
+    if outcome.error:
+        raise StartError(outcome.error)
+    return outcome.steps
+
+
+def _report(url: URL, write: int) -> None:
+    """Migrate in the child, tell the parent, and end."""
+    code = 1
+    try:
+        try:
+            outcome = _Outcome(steps=migrate(url))
+        except StartError as error:
+            outcome = _Outcome(error=str(error))
+        os.write(write, msgspec.json.encode(outcome))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def migrate(url: URL) -> list[str]:
+    """Bring the database to this version's schema; return the steps taken. Refuse a newer database."""
+    from alembic import command  # noqa: PLC0415 - see above
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    with _migrating(url) as (connection, config):
+        scripts = ScriptDirectory.from_config(config)
+        known = {script.revision: script for script in scripts.walk_revisions()}
+        at = MigrationContext.configure(connection).get_current_revision()
+        if at is not None and at not in known:
+            raise StartError(
+                f"The database {url.database} is at version {at}, made by a newer Tollgate. "
+                "Install that version or newer, or restore a backup."
+            )
+        if at == scripts.get_current_head():
+            return []
+        command.upgrade(config, "head")
+        steps = [script for script in scripts.iterate_revisions("head", at or "base") if script.revision != at]
+        return [f"{script.revision} {script.doc}" for script in reversed(steps)]
+
+
+@contextmanager
+def _migrating(url: URL) -> Iterator[tuple[Connection, Config]]:
+    from alembic.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    engine = create_engine(url)
+    set_pragmas(engine)
+    try:
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            yield connection, config
+    except (SQLAlchemyError, OSError) as error:
+        raise StartError(
+            f"The database {url.database} cannot be used: {_cause(error)}. "
+            "Check that it is a Tollgate database and that its folder can be written."
+        ) from error
+    finally:
+        engine.dispose()
+
+
+def _cause(error: BaseException) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

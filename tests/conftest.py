@@ -1,0 +1,20 @@
+"""What all tests share: how hypothesis searches, and a loop to drive coroutines with."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+# No deadline: the machines of CI are slow now and then. In CI a failure must be found again by running again.
+settings.register_profile("tollgate", deadline=None)
+settings.register_profile("tollgate-ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("tollgate-ci" if os.environ.get("CI") else "tollgate")
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.Runner]:
+    """One event loop for a test that awaits more than once."""
+    with asyncio.Runner() as runner:
+        yield runner

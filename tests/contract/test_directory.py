@@ -1,0 +1,277 @@
+"""What every backend owes the gateway: grants, and word of every change of one."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from tollgate.core.models import Domain, Grant, Team, Token
+from tollgate.store.base import Directory, Registry, StoreUnavailable
+
+TEAM = Team("team_1", "acme", requests_per_second=50)
+TOKEN = Token("tok_1", "team_1", "ci", "tg_abcde", 1_000.0, requests_per_second=7)
+DIGEST = bytes(range(32))
+DOMAIN = Domain("dom_1", "team_1", "example.com", 1_000.0, address_per_minute=60)
+DEADLINE = 6.0
+
+ByHand = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def filled(request: pytest.FixtureRequest, loop: asyncio.Runner) -> None:
+    if "registry" in request.fixturenames:
+        registry: Registry = request.getfixturevalue("registry")
+        loop.run(registry.add_team(TEAM))
+        loop.run(registry.add_token(TOKEN, DIGEST))
+        loop.run(registry.add_domain(DOMAIN))
+
+
+# --- Grants ------------------------------------------------------------------------------------------------
+
+
+def test_token_is_found_by_its_digest(registry: Registry, directory: Directory, loop: asyncio.Runner) -> None:
+    assert loop.run(directory.token(DIGEST)) == Grant(TEAM, token=TOKEN)
+    assert loop.run(directory.token(bytes(32))) is None
+    assert loop.run(directory.token(b"")) is None
+
+
+def test_expired_token_is_found_so_that_its_caller_can_be_told(
+    registry: Registry, directory: Directory, loop: asyncio.Runner
+) -> None:
+    expired = replace(TOKEN, expires_at=1.0)
+    loop.run(registry.update_token(expired))
+    assert loop.run(directory.token(DIGEST)) == Grant(TEAM, token=expired)
+
+
+def test_disabled_token_is_not_found_until_it_is_enabled(
+    registry: Registry, directory: Directory, loop: asyncio.Runner
+) -> None:
+    loop.run(registry.update_token(replace(TOKEN, active=False)))
+    assert loop.run(directory.token(DIGEST)) is None
+    loop.run(registry.update_token(TOKEN))
+    assert loop.run(directory.token(DIGEST)) is not None
+
+
+def test_deleted_token_is_not_found(registry: Registry, directory: Directory, loop: asyncio.Runner) -> None:
+    loop.run(registry.delete_token(TOKEN.id))
+    assert loop.run(directory.token(DIGEST)) is None
+
+
+def test_domain_is_found_among_the_names_of_a_host(
+    registry: Registry, directory: Directory, loop: asyncio.Runner
+) -> None:
+    grant = Grant(TEAM, domain=DOMAIN)
+    assert loop.run(directory.domain(["a.example.com", "example.com", "com"])) == grant
+    assert loop.run(directory.domain(["example.com"])) == grant
+
+
+@pytest.mark.parametrize(
+    "names", [[], ["com"], ["notexample.com", "com"], ["EXAMPLE.COM"], ["example.com.evil.com"], ["%"]]
+)
+def test_domain_is_found_by_no_other_name(
+    names: list[str], registry: Registry, directory: Directory, loop: asyncio.Runner
+) -> None:
+    assert loop.run(directory.domain(names)) is None
+
+
+def test_disabled_or_removed_domain_is_not_found(
+    registry: Registry, directory: Directory, loop: asyncio.Runner
+) -> None:
+    loop.run(registry.update_domain(replace(DOMAIN, active=False)))
+    assert loop.run(directory.domain(["example.com"])) is None
+    loop.run(registry.update_domain(DOMAIN))
+    assert loop.run(directory.domain(["example.com"])) is not None
+    loop.run(registry.delete_domain(DOMAIN.id))
+    assert loop.run(directory.domain(["example.com"])) is None
+
+
+def test_new_token_is_found_by_every_worker_at_once(
+    registry: Registry, another_worker: Directory, loop: asyncio.Runner
+) -> None:
+    assert loop.run(another_worker.token(b"n" * 32)) is None
+    loop.run(registry.add_token(replace(TOKEN, id="tok_2", name="new"), b"n" * 32))
+    assert loop.run(another_worker.token(b"n" * 32)) is not None
+
+
+# --- Changes -----------------------------------------------------------------------------------------------
+
+
+def start(directory: Directory, loop: asyncio.Runner) -> int:
+    beginning = loop.run(directory.changes(None))
+    assert beginning is not None
+    assert not beginning.everything
+    return beginning.revision
+
+
+def test_nothing_changes_by_itself_or_by_reading(
+    registry: Registry, directory: Directory, loop: asyncio.Runner
+) -> None:
+    revision = start(directory, loop)
+    loop.run(directory.token(DIGEST))
+    loop.run(directory.domain(["example.com"]))
+    assert loop.run(directory.changes(revision)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens", "domains", "teams"),
+    [
+        (lambda r: r.add_token(replace(TOKEN, id="tok_2", name="b"), b"n" * 32), [b"n" * 32], [], []),
+        (lambda r: r.update_token(replace(TOKEN, active=False)), [DIGEST], [], []),
+        (lambda r: r.update_token(replace(TOKEN, methods=("eth_call",))), [DIGEST], [], []),
+        (lambda r: r.delete_token("tok_1"), [DIGEST], [], []),
+        (lambda r: r.add_domain(replace(DOMAIN, id="dom_2", domain="b.org")), [], ["b.org"], []),
+        (lambda r: r.update_domain(replace(DOMAIN, active=False)), [], ["example.com"], []),
+        (lambda r: r.update_domain(replace(DOMAIN, domain_per_minute=5)), [], ["example.com"], []),
+        (lambda r: r.delete_domain("dom_1"), [], ["example.com"], []),
+        (lambda r: r.add_team(Team("team_2", "other")), [], [], ["team_2"]),
+        (lambda r: r.update_team(replace(TEAM, capped_until=9e9)), [], [], ["team_1"]),
+    ],
+)
+def test_every_kind_of_change_is_told_to_other_workers(
+    change: Callable[[Registry], asyncio.Future[None]],
+    tokens: list[bytes],
+    domains: list[str],
+    teams: list[str],
+    registry: Registry,
+    another_worker: Directory,
+    loop: asyncio.Runner,
+) -> None:
+    revision = start(another_worker, loop)
+
+    async def story() -> None:
+        await change(registry)
+
+    loop.run(story())
+    changes = loop.run(another_worker.changes(revision))
+    assert changes is not None
+    assert changes.revision > revision
+    assert not changes.everything
+    assert (list(changes.tokens), list(changes.domains), list(changes.teams)) == (tokens, domains, teams)
+    assert loop.run(another_worker.changes(changes.revision)) is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "tokens", "domains", "teams"),
+    [
+        ("UPDATE tokens SET active = 0 WHERE id = 'tok_1'", [DIGEST], [], []),
+        ("UPDATE tokens SET expires_at = 1", [DIGEST], [], []),
+        ("UPDATE tokens SET allow_in_url = 1", [DIGEST], [], []),
+        ("DELETE FROM tokens", [DIGEST], [], []),
+        ("UPDATE domains SET active = 0", [], ["example.com"], []),
+        ("DELETE FROM domains WHERE id = 'dom_1'", [], ["example.com"], []),
+        ("UPDATE teams SET requests_per_second = 1", [], [], ["team_1"]),
+        ("DELETE FROM teams", [DIGEST], ["example.com"], ["team_1"]),
+    ],
+)
+def test_change_by_hand_in_the_database_is_told_too(
+    statement: str,
+    tokens: list[bytes],
+    domains: list[str],
+    teams: list[str],
+    registry: Registry,
+    directory: Directory,
+    by_hand: ByHand,
+    loop: asyncio.Runner,
+) -> None:
+    revision = start(directory, loop)
+    by_hand(statement)
+    changes = loop.run(directory.changes(revision))
+    assert changes is not None
+    assert (list(changes.tokens), list(changes.domains), list(changes.teams)) == (tokens, domains, teams)
+
+
+def test_replaced_digest_and_renamed_domain_tell_the_old_and_the_new(
+    registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+) -> None:
+    revision = start(directory, loop)
+    by_hand(f"UPDATE tokens SET digest = x'{(b'n' * 32).hex()}'")
+    by_hand("UPDATE domains SET domain = 'new.org'")
+    changes = loop.run(directory.changes(revision))
+    assert changes is not None
+    assert set(changes.tokens) == {DIGEST, b"n" * 32}
+    assert set(changes.domains) == {"example.com", "new.org"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE tokens SET last_used_at = 5", "UPDATE domains SET verified_at = 5"],
+)
+def test_what_the_gateway_does_not_obey_is_no_change_of_grants(
+    statement: str, registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+) -> None:
+    revision = start(directory, loop)
+    by_hand(statement)
+    assert loop.run(directory.changes(revision)) is None
+
+
+def test_several_changes_are_told_together_and_each_once(
+    registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+) -> None:
+    revision = start(directory, loop)
+    for active in (0, 1, 0):
+        by_hand(f"UPDATE tokens SET active = {active}")
+    by_hand("UPDATE domains SET active = 0")
+    changes = loop.run(directory.changes(revision))
+    assert changes is not None
+    assert changes.tokens == (DIGEST,)
+    assert changes.domains == ("example.com",)
+
+
+def test_worker_that_missed_trimmed_changes_is_told_to_forget_everything(
+    registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+) -> None:
+    revision = start(directory, loop)
+    for active in (0, 1, 0):
+        by_hand(f"UPDATE tokens SET active = {active}")
+    by_hand(f"DELETE FROM changes WHERE revision <= {revision + 1}")
+    changes = loop.run(directory.changes(revision))
+    assert changes is not None
+    assert changes.everything
+    assert loop.run(directory.changes(changes.revision)) is None
+
+
+def test_worker_that_missed_too_many_changes_is_told_to_forget_everything(
+    registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+) -> None:
+    revision = start(directory, loop)
+    by_hand(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000) "
+        "INSERT INTO changes (kind, key) SELECT 'team', 'team_1' FROM n"
+    )
+    changes = loop.run(directory.changes(revision))
+    assert changes is not None
+    assert changes.everything
+    assert changes.revision == revision + 12_000
+
+
+def test_worker_that_is_ahead_of_the_store_is_told_to_forget_everything(
+    registry: Registry, directory: Directory, loop: asyncio.Runner
+) -> None:
+    revision = start(directory, loop)
+    changes = loop.run(directory.changes(revision + 50))
+    assert changes is not None
+    assert changes.everything
+    assert changes.revision == revision
+
+
+def test_empty_store_has_a_place_to_begin(directory: Directory, loop: asyncio.Runner) -> None:
+    revision = start(directory, loop)
+    assert loop.run(directory.changes(revision)) is None
+
+
+# --- Outages -----------------------------------------------------------------------------------------------
+
+
+def test_store_that_cannot_be_used_is_said_to_be_unavailable_in_time(
+    broken_directory: Directory, loop: asyncio.Runner
+) -> None:
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        loop.run(broken_directory.token(DIGEST))
+    with pytest.raises(StoreUnavailable):
+        loop.run(broken_directory.domain(["example.com"]))
+    with pytest.raises(StoreUnavailable):
+        loop.run(broken_directory.changes(None))
+    assert time.monotonic() - begun < DEADLINE

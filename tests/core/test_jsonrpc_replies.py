@@ -1,0 +1,172 @@
+"""What nodes answer, and what callers get."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgate.core.jsonrpc import (
+    Unparsable,
+    decode_batch,
+    decode_reply,
+    encode_answer,
+    encode_error,
+    error_code,
+)
+from tollgate.core.shapes import Reply
+
+ERROR = b'{"code":3,"message":"execution reverted","data": "0x08"}'
+
+
+def told(reply: Reply) -> tuple[bool, bytes]:
+    """Whether a reply is an error, and what the caller is told of it."""
+    answer = encode_answer(b"1", reply)
+    start = b'{"jsonrpc":"2.0","id":1,"error":' if reply.failed else b'{"jsonrpc":"2.0","id":1,"result":'
+    assert answer.startswith(start)
+    return reply.failed, answer[len(start) : -1]
+
+
+@pytest.mark.parametrize(
+    ("body", "failed", "value"),
+    [
+        (b'{"jsonrpc":"2.0","id":1,"result":{"a": 1.50}}', False, b'{"a": 1.50}'),
+        (b'{"id":1,"jsonrpc":"2.0","error":%b}' % ERROR, True, ERROR),
+        (b'{"jsonrpc":"2.0","id":1,"result":null}', False, b"null"),
+        (b'{"id":1,"result":"0x1","error":null}', False, b'"0x1"'),
+        (b'{"id":1,"error":null,"result":null}', False, b"null"),
+        (b'{"id":1,"result":null,"error":%b}' % ERROR, True, ERROR),
+        (b'{"id":1,"result":"0x1","error":{}}', True, b"{}"),
+        (b'{"id":"x","result":1}', False, b"1"),
+        (b'{"id":null,"result":1}', False, b"1"),
+        (b'{"id":1.0,"result":1}', False, b"1"),
+        (b'{"id":%b,"result":1}' % (b"9" * 5_000), False, b"1"),
+        (b'{"result":1}', False, b"1"),
+        (b'{"result":1,"result":2,"extra":3}', False, b"2"),
+        (b' {"result" : [1 , 2] } ', False, b"[1 , 2]"),
+    ],
+)
+def test_result_or_error_reaches_the_caller_as_the_node_wrote_it(body: bytes, failed: bool, value: bytes) -> None:
+    assert told(decode_reply(body)) == (failed, value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"null",
+        b"1",
+        b'{"id":1}',
+        b'{"id":1,"error":null}',
+        b'{"id":1,"error":"busy"}',
+        b'{"id":1,"error":[1]}',
+        b'{"id":1,"result":1',
+        b'{"id":1,"result":1}{"id":1}',
+        b'{"id":1,"result":' + b"[" * 100_000,
+    ],
+    ids=lambda body: repr(body[:40]),
+)
+def test_what_is_no_response_is_unparsable(body: bytes) -> None:
+    with pytest.raises(Unparsable):
+        decode_reply(body)
+
+
+def test_batch_replies_come_back_in_the_order_of_the_calls() -> None:
+    body = b'[{"id":2,"result":"c"},{"id":0,"result":"a"},{"id":1,"error":{"code":5}}]'
+    expected = [(False, b'"a"'), (True, b'{"code":5}'), (False, b'"c"')]
+    assert [told(reply) for reply in decode_batch(body, 3)] == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        (b'[{"id":0,"result":1}]', 2),
+        (b"[]", 1),
+        (b'[{"id":0,"result":1},{"id":0,"result":2}]', 2),
+        (b'[{"id":0,"result":1},{"id":2,"result":2}]', 2),
+        (b'[{"id":0,"result":1},{"id":1,"result":1},{"id":2,"result":2}]', 2),
+        (b'[{"id":-1,"result":1}]', 1),
+        (b'[{"id":"0","result":1}]', 1),
+        (b'[{"id":null,"result":1}]', 1),
+        (b'[{"result":1}]', 1),
+        (b'[{"id":%b,"result":1}]' % (b"9" * 4_000), 1),
+        (b'[{"id":%b,"result":1}]' % (b"9" * 5_000), 1),
+        (b'[{"id":0}]', 1),
+        (b'[{"id":0,"error":"x"}]', 1),
+        (b'{"id":null,"error":{"code":-32600,"message":"no batches"}}', 1),
+        (b"[null]", 1),
+        (b"[[]]", 1),
+        (b"[" * 100_000, 1),
+    ],
+    ids=lambda value: repr(value[:60]) if isinstance(value, bytes) else str(value),
+)
+def test_missing_foreign_or_shapeless_replies_spoil_the_batch(body: bytes, count: int) -> None:
+    with pytest.raises(Unparsable):
+        decode_batch(body, count)
+
+
+def test_two_replies_to_one_call_spoil_the_batch() -> None:
+    # Nobody can say which of them is the answer.
+    with pytest.raises(Unparsable):
+        decode_batch(b'[{"id":0,"result":1},{"id":1,"result":1},{"id":1,"result":2}]', 2)
+
+
+@given(st.binary())
+def test_any_reply_is_a_reply_or_unparsable(body: bytes) -> None:
+    for decode in (decode_reply, lambda raw: decode_batch(raw, 2)):
+        with suppress(Unparsable):
+            decode(body)
+
+
+@given(st.permutations(range(6)))
+def test_any_order_of_replies_is_put_right(order: list[int]) -> None:
+    body = json.dumps([{"jsonrpc": "2.0", "id": number, "result": number * 10} for number in order])
+    assert [json.loads(told(reply)[1]) for reply in decode_batch(body.encode(), 6)] == [0, 10, 20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("call_id", [b"0", b"1.0", rb'"\u00e9\/"', b"null", b"9" * 50])
+def test_answer_has_the_bytes_of_the_callers_id(call_id: bytes) -> None:
+    result = decode_reply(b'{"id":7,"result":[1 ]}')
+    assert encode_answer(call_id, result) == b'{"jsonrpc":"2.0","id":%b,"result":[1 ]}' % call_id
+    error = decode_reply(b'{"id":7,"error":{"code":1}}')
+    assert encode_answer(call_id, error) == b'{"jsonrpc":"2.0","id":%b,"error":{"code":1}}' % call_id
+    assert b'"id":%b,' % call_id in encode_error(call_id, -32600, "no", {})
+
+
+def test_error_of_ours_is_a_json_rpc_error_object() -> None:
+    answer = json.loads(encode_error(b"7", -32005, 'wait "a" bit', {"reason": "rate_limited"}))
+    error = {"code": -32005, "message": 'wait "a" bit', "data": {"reason": "rate_limited"}}
+    assert answer == {"jsonrpc": "2.0", "id": 7, "error": error}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (b'{"code":-32000,"message":"x"}', -32000),
+        (b'{"message":"x"}', 0),
+        (b'{"code":"x"}', 0),
+        (b'{"code":null}', 0),
+        (b"{}", 0),
+        (b'{"code":%b}' % (b"9" * 5_000), 0),
+    ],
+)
+def test_error_code_is_the_nodes_or_zero(error: bytes, code: int) -> None:
+    assert error_code(decode_reply(b'{"id":1,"error":%b}' % error)) == code
+
+
+def test_error_code_of_an_error_nested_to_the_end_of_the_stack_is_zero() -> None:
+    # Whoever asks for the code may stand deeper in the stack than whoever read the reply.
+    nested = b'{"error":{"data":%b,"code":1}}'
+    depth = 1
+    with suppress(Unparsable):
+        while True:
+            reply = decode_reply(nested % (b"[" * depth + b"]" * depth))
+            depth += 1
+    assert _deeper(10, reply) in (0, 1)
+
+
+def _deeper(frames: int, reply: Reply) -> int:
+    return _deeper(frames - 1, reply) if frames else error_code(reply)

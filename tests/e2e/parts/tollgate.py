@@ -1,0 +1,260 @@
+"""A real `tollgate serve` or `tollgate demo` on free ports, and its books, filled as an operator would.
+
+The one part that knows Tollgate: its settings file, its store and its command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tollgate.config import Settings
+from tollgate.core import secrets
+from tollgate.core.models import Domain, Team, Token
+from tollgate.server import prepare
+from tollgate.store import sqlite
+
+from .processes import alive, descendants, eventually, running
+from .wire import JSON, Answer, Wire
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from tollgate.store.sql import SqlStore
+
+    from .processes import Program
+
+T = TypeVar("T")
+
+TOLLGATE = str(Path(sys.executable).with_name("tollgate"))
+
+
+class Books:
+    """Teams, tokens and domains of one data folder."""
+
+    def __init__(self, data_dir: Path) -> None:
+        prepared = prepare(Settings(data_dir=str(data_dir)))
+        self.url = prepared.store_url
+        self._pepper = prepared.pepper
+
+    def do(self, act: Callable[[SqlStore], Awaitable[T]]) -> T:
+        """Do something with the store, in a loop of its own."""
+
+        async def whole() -> T:
+            store = sqlite.open_store(self.url)
+            try:
+                return await act(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(whole())
+
+    def team(self, name: str = "acme", **fields: Any) -> Team:
+        """Make a team."""
+        made = Team(secrets.new_id("team"), name, **fields)
+        self.do(lambda store: store.add_team(made))
+        return made
+
+    def token(self, team: Team, **fields: Any) -> tuple[str, Token]:
+        """Make a token; give its secret and what is kept of it."""
+        secret = secrets.new_token()
+        token_id = secrets.new_id("tok")
+        prefix = secrets.shown_prefix(secret)
+        made = Token(token_id, team.id, fields.pop("name", token_id), prefix, time.time(), **fields)
+        self.do(lambda store: store.add_token(made, secrets.digest(secret.encode(), self._pepper)))
+        return secret, made
+
+    def domain(self, team: Team, domain: str, **fields: Any) -> Domain:
+        """Whitelist a domain."""
+        made = Domain(secrets.new_id("dom"), team.id, domain, time.time(), **fields)
+        self.do(lambda store: store.add_domain(made))
+        return made
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A running service."""
+
+    program: Program
+    base_url: str
+    metrics_url: str
+    books: Books
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def port(self) -> int:
+        """The public port."""
+        return int(self.base_url.rpartition(":")[2])
+
+    def wire(self, *, source: str | None = None) -> Wire:
+        """Open a connection."""
+        return Wire.open(self.port, source=source, tls=self.tls)
+
+    def ask(
+        self,
+        body: bytes,
+        *,
+        token: str | None = None,
+        path: str = "/x/eth/mainnet",
+        headers: Mapping[str, str] | None = None,
+        method: str = "POST",
+    ) -> Answer:
+        """Send one request on a connection of its own."""
+        with self.wire() as wire:
+            return wire.ask(path, body, {**JSON, **bearer(token), **(headers or {})}, method=method)
+
+    def metrics(self) -> dict[str, float]:
+        """Read the metrics page: sample to value."""
+        with Wire.open(int(self.metrics_url.split(":")[2].partition("/")[0])) as wire:
+            page = wire.ask("/metrics", method="GET").body.decode()
+        pairs = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
+        return {sample: float(value) for sample, _, value in pairs}
+
+    def children(self, prefix: str = "tg-") -> dict[str, int]:
+        """Give the service's processes by name (Linux)."""
+        named = {pid: Path(f"/proc/{pid}/comm") for pid in descendants(self.program.pid)}
+        names = {comm.read_text().strip(): pid for pid, comm in named.items() if comm.exists()}
+        return {name: pid for name, pid in names.items() if name.startswith(prefix) and alive(pid)}
+
+    def workers(self) -> dict[str, int]:
+        """Give the worker processes by name."""
+        return self.children("tg-worker-")
+
+    def worker_of(self, wire: Wire) -> int:
+        """Say which worker holds the other end of a connection; 0 before one has accepted it."""
+        inode = _inode(self.port, wire.local_port)
+        for pid in self.workers().values():
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                try:
+                    if str(link.readlink()) == f"socket:[{inode}]":
+                        return pid
+                except FileNotFoundError:
+                    continue
+        return 0
+
+    @contextmanager
+    def spread(self, each: int = 2) -> Iterator[dict[int, list[Wire]]]:
+        """Open connections until every worker holds this many, or more; give them by worker."""
+        held: dict[int, list[Wire]] = {pid: [] for pid in self.workers().values()}
+        with ExitStack() as opened:
+            for _ in range(200):
+                if all(len(wires) >= each for wires in held.values()):
+                    yield held
+                    return
+                wire = opened.enter_context(self.wire())
+                held[eventually(partial(self.worker_of, wire), what="the accept")].append(wire)
+        raise AssertionError(f"the kernel does not spread connections: {held}")
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """Give the header for a token."""
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _inode(local: int, remote: int) -> str:
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        columns = line.split()
+        if [int(columns[n].rpartition(":")[2], 16) for n in (1, 2)] == [local, remote]:
+            return columns[9]
+    return "none"
+
+
+def write_settings(
+    folder: Path,
+    networks: Mapping[str, Sequence[str | Mapping[str, object]]],
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+) -> Path:
+    """Write a settings file: upstreams (URLs or tables) by network, and tables on top of the usual ones."""
+    usual = {"host": "127.0.0.1", "port": 0, "metrics_port": 0, "workers": 1, "grace_seconds": 10.0}
+    tables = {name: dict(table) for name, table in (settings or {}).items()}
+    tables["server"] = usual | tables.get("server", {})
+    tables["logging"] = {"format": "json"}
+    lines = [f"data_dir = {json.dumps(str(folder / 'data'))}"]
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    for path, upstreams in networks.items():
+        for number, given in enumerate(upstreams):
+            row = {"url": given} if isinstance(given, str) else given
+            lines.append(f"[[families.{path.replace('/', '.')}.upstreams]]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in {"name": f"n{number}", **row}.items()]
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "tollgate.toml"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+@contextmanager
+def serving(
+    folder: Path,
+    networks: Mapping[str, Sequence[str | Mapping[str, object]]],
+    settings: Mapping[str, Mapping[str, object]] | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[Gateway]:
+    """Run `tollgate serve`; `tls` is what a client needs where the settings name a certificate."""
+    file = write_settings(folder, networks, settings)
+    books = Books(folder / "data")
+    with running(
+        [TOLLGATE, "serve", "--config", str(file)], folder=folder / "said", ready=_ready, within=30, grace=20
+    ) as program:
+        said = _ready(program)
+        assert said is not None
+        base_url = said["endpoints"][0].partition("/x/")[0]
+        yield Gateway(program, base_url, said["metrics"], books, tls)
+
+
+def refusal_to_start(file: Path, *, command: str = "serve") -> str:
+    """Run a command that must not come up, and give its words; a trace is no word."""
+    ended = subprocess.run(
+        [TOLLGATE, command, "--config", str(file)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 1, ended
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return ended.stderr
+
+
+def _ready(program: Program) -> dict[str, Any] | None:
+    for line in program.err.read_text().splitlines():
+        if line.startswith("{") and '"ready"' in line:
+            said: dict[str, Any] = json.loads(line)
+            return said
+    return None
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A running demo and the one line that it printed."""
+
+    program: Program
+    said: dict[str, Any]
+
+    @property
+    def port(self) -> int:
+        """The public port."""
+        return int(self.said["base_url"].rpartition(":")[2])
+
+
+@contextmanager
+def demo(folder: Path, *arguments: str) -> Iterator[Demo]:
+    """Run `tollgate demo --json --port 0` with further arguments."""
+    argv = [TOLLGATE, "demo", "--json", "--port", "0", *arguments]
+    environment = {"TMPDIR": str(folder)}
+    folder.mkdir(parents=True, exist_ok=True)
+    with running(
+        argv,
+        folder=folder / "said",
+        ready=lambda started: started.lines(),
+        env=environment,
+        within=30,
+        grace=20,
+    ) as program:
+        yield Demo(program, json.loads(program.lines()[0]))

@@ -1,0 +1,88 @@
+"""The libraries that people use, unchanged, through the gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.anvil import SEPOLIA, Anvil, anvil
+from parts.node import run_node
+from parts.pyclients import run_python
+from parts.tollgate import Demo, Gateway, demo, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Anvil]:
+    with anvil(tmp_path_factory.mktemp("anvil")) as running:
+        first, second = running.call("eth_accounts")[:2]
+        running.call("eth_sendTransaction", {"from": first, "to": second, "value": "0x1"})
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory, chain: Anvil) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("gateway")
+    with serving(folder, {"eth/sepolia": [chain.url]}, {"server": {"workers": 2}}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with demo(tmp_path_factory.mktemp("demo"), "--workers", "1") as running:
+        yield running
+
+
+def run(client: str, url: str, token: str, folder: Path) -> dict[str, Any]:
+    arguments = (url, "--token", token)
+    if client.endswith(".mjs"):
+        return run_node(client, *arguments, folder=folder)
+    environment = "web3" if client.startswith("web3") else "starknet"
+    return run_python(environment, client, *arguments, folder=folder)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("client", ["web3_check.py", "viem_check.mjs", "ethers_check.mjs"])
+def test_ethereum_client_reads_anvil_through_the_gateway(
+    client: str, gateway: Gateway, chain: Anvil, tmp_path: Path
+) -> None:
+    books = gateway.books
+    team = books.do(lambda store: store.team("acme")) or books.team()
+    token, _ = books.token(team)
+    said = run(client, f"{gateway.base_url}/x/eth/sepolia", token, tmp_path)
+    newest = chain.call("eth_getBlockByNumber", "latest", False)
+    assert said["chain_id"] == SEPOLIA
+    assert said["block_number"] == int(newest["number"], 16)
+    assert said["block_hash"] == newest["hash"]
+    assert said["transaction"] == newest["transactions"][0]
+    assert said["receipt_status"] == 1
+    assert int(said["balance"]) > 0
+
+
+@pytest.mark.parametrize("client", ["web3_check.py", "viem_check.mjs", "ethers_check.mjs"])
+def test_ethereum_client_reads_the_demo_chain(client: str, playground: Demo, tmp_path: Path) -> None:
+    said = run(client, playground.said["networks"]["eth/mainnet"], playground.said["token"], tmp_path)
+    assert said["chain_id"] == 1
+    assert said["block_number"] >= said["block"] > 0
+
+
+@pytest.mark.parametrize("client", ["starknet_check.py", "starknetjs_check.mjs"])
+@pytest.mark.parametrize(("network", "chain_id"), [("mainnet", "SN_MAIN"), ("sepolia", "SN_SEPOLIA")])
+def test_starknet_client_reads_the_demo_chain(
+    client: str, network: str, chain_id: str, playground: Demo, tmp_path: Path
+) -> None:
+    url = playground.said["networks"][f"starknet/{network}"]
+    said = run(client, url, playground.said["token"], tmp_path)
+    assert int(said["chain_id"], 16) == int.from_bytes(chain_id.encode(), "big")
+    assert said["block_number"] >= said["block"] > 0
+    assert said["receipt_status"] == "SUCCEEDED"
+
+
+def test_client_with_a_bad_token_is_told(gateway: Gateway, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"401|token"):
+        run("viem_check.mjs", f"{gateway.base_url}/x/eth/sepolia", "tg_wrong", tmp_path)

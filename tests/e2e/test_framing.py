@@ -1,0 +1,175 @@
+"""HTTP from outside, byte by byte: framing, order, leave to continue, and what survives an error."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.processes import eventually
+from parts.road import PATH, Road, open_road, reason
+from parts.tollgate import bearer
+from parts.upstream import Reply
+from parts.wire import JSON, Wire, call, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    with open_road(tmp_path_factory.mktemp("framing")) as it:
+        yield it
+
+
+@pytest.fixture
+def wire(road: Road) -> Iterator[Wire]:
+    with road.gateway.wire() as opened:
+        yield opened
+
+
+def test_request_that_comes_byte_by_byte(road: Road, wire: Wire) -> None:
+    for byte in road.request(id="slow"):
+        wire.send(bytes([byte]))
+    assert wire.read().json()["id"] == "slow"
+
+
+def test_chunked_request(road: Road, wire: Wire) -> None:
+    body = call("eth_chainId", id="c")
+    chunks = b"5\r\n%b\r\n%x;ext=1\r\n%b\r\n0\r\nTrailer: x\r\n\r\n" % (body[:5], len(body) - 5, body[5:])
+    assert wire.ask(PATH, chunks, {**road.headers, "Transfer-Encoding": "chunked"}).json()["id"] == "c"
+
+
+def test_pipelined_requests_are_answered_in_order(road: Road, wire: Wire) -> None:
+    gate = threading.Event()
+    road.node.on("eth_call", Reply(gate=gate))
+    health = request("/healthz", headers={}, method="GET")
+    refusal = request(PATH, b"{bad", road.headers)
+    preflight = request(PATH, method="OPTIONS", headers={"Origin": "https://a.com"})
+    wire.send(
+        road.request(1, "eth_call") + health + road.request(2) + refusal + health + preflight
+        + road.request(3, "eth_call") + road.request(4)
+    )  # fmt: skip
+    eventually(lambda: road.node.bodies("eth_call"), what="the first call upstream")
+    gate.set()
+    assert wire.read().json()["id"] == 1
+    assert wire.read().json() == {"status": "ok"}
+    assert wire.read().json()["id"] == 2
+    assert wire.read().status == 400
+    assert wire.read().json() == {"status": "ok"}
+    assert wire.read().status == 204
+    assert wire.read().json()["id"] == 3
+    assert wire.read().json()["id"] == 4
+
+
+def test_many_pipelined_requests(road: Road, wire: Wire) -> None:
+    wire.send(b"".join(road.request(number) for number in range(200)))
+    assert [wire.read().json()["id"] for _ in range(200)] == list(range(200))
+
+
+def test_broken_request_behind_a_good_one_does_not_cost_its_answer(road: Road, wire: Wire) -> None:
+    gate = threading.Event()
+    road.node.on("eth_getCode", Reply(gate=gate))
+    wire.send(road.request(1, "eth_getCode"))
+    eventually(lambda: road.node.bodies("eth_getCode"), what="the call upstream")
+    wire.send(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
+    gate.set()
+    assert wire.read().json()["id"] == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 415])
+def test_connection_goes_on_after_an_error(road: Road, wire: Wire, status: int) -> None:
+    bad = {
+        400: (PATH, b"{bad", road.headers, "POST"),
+        401: (PATH, b"{}", JSON, "POST"),
+        403: (PATH, call("admin_x"), road.headers, "POST"),
+        404: ("/x/no/where", b"{}", road.headers, "POST"),
+        405: (PATH, b"{}", road.headers, "PUT"),
+        413: (PATH, b" " * 1_048_577, road.headers, "POST"),
+        415: (PATH, b"{}", bearer(road.token), "POST"),
+    }
+    path, body, headers, method = bad[status]
+    assert wire.ask(path, body, headers, method=method).status == status
+    assert wire.ask(PATH, call("m"), road.headers).status == 200
+
+
+@pytest.mark.parametrize("size", [2 << 20, 8 << 20])
+def test_caller_that_keeps_sending_can_read_why(road: Road, wire: Wire, size: int) -> None:
+    """A browser that sends on while the answer is already there must see 413, not a broken connection."""
+    answer = wire.ask(PATH, b" " * size, road.headers)
+    assert (answer.status, reason(answer)) == (413, "body_too_large")
+
+
+def test_endless_body_is_cut_off(road: Road, wire: Wire) -> None:
+    """The drain is bounded: 413 and the end, long before 64 MiB are taken."""
+    wire.send(request(PATH, b"", {**road.headers, "Content-Length": str(64 << 20)}))
+    sent = 0
+    with pytest.raises(OSError):  # noqa: PT012
+        while sent < 64 << 20:
+            sent += wire.socket.send(b" " * 65_536)
+        raise AssertionError("it took everything")
+    assert sent < 64 << 20
+
+
+def test_huge_head_is_refused(road: Road, wire: Wire) -> None:
+    wire.send(f"POST {PATH} HTTP/1.1\r\nHost: a\r\nX-Big: ".encode() + b"a" * 70_000)
+    answer = wire.read()
+    assert answer.status in (400, 431)
+    assert wire.ended()
+
+
+@pytest.mark.parametrize("data", [b"\x16\x03\x01\x02\x00\x01\n\n", b"GET\r\n\r\n", b"POST /x/ HTTP/9.9\r\n\r\n"])
+def test_what_is_not_http_is_told_and_closed(wire: Wire, data: bytes) -> None:
+    wire.send(data)
+    assert wire.read().status == 400
+    assert wire.ended()
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        {"Content-Length": "5", "Transfer-Encoding": "chunked"},
+        {"Content-Length": "5", "content-length": "6"},
+        {"Content-Length": "-1"},
+        {"Content-Length": "99999999999999999999999"},
+    ],
+)
+def test_ambiguous_length_is_refused(road: Road, wire: Wire, framing: dict[str, str]) -> None:
+    wire.send(request(PATH, b"0\r\n\r\n", {**road.headers, **framing}))
+    assert wire.read().status == 400
+    assert wire.ended()
+
+
+# ---- Expect: 100-continue
+
+
+def test_caller_that_asks_for_leave_gets_it(road: Road, wire: Wire) -> None:
+    body = call("eth_chainId", id=5)
+    waiting = {**road.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
+    for _ in range(2):
+        wire.send(request(PATH, b"", waiting))
+        assert wire.read().status == 100
+        wire.send(body)
+        assert wire.read().json()["id"] == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "status"),
+    [
+        (PATH, {"Content-Length": "2000000"}, 413),
+        (PATH, {"Content-Type": "text/plain"}, 415),
+        ("/x/no/where", {}, 404),
+    ],
+)
+def test_caller_that_gets_no_leave_gets_the_reason(
+    road: Road, wire: Wire, path: str, change: dict[str, str], status: int
+) -> None:
+    waiting = {**road.headers, "Expect": "100-continue", "Content-Length": "50", **change}
+    wire.send(request(path, b"", waiting))
+    assert wire.read().status == status
+    wire.socket.shutdown(socket.SHUT_WR)
+    assert wire.ended()

@@ -1,0 +1,196 @@
+"""Processes that die, and starts that must not succeed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.load import BROKEN, load
+from parts.ports import accepts
+from parts.processes import alive, descendants, eventually, running
+from parts.road import Road, open_road
+from parts.tollgate import TOLLGATE, Books, refusal_to_start, serving, write_settings
+from parts.wire import call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+NOWHERE = {"eth/mainnet": ["http://127.0.0.1:1"]}
+TWO = {"server": {"workers": 2}}
+
+
+@pytest.fixture
+def road(tmp_path: Path) -> Iterator[Road]:
+    with open_road(tmp_path, TWO) as it:
+        yield it
+
+
+# ---- death
+
+
+def test_killed_worker_is_replaced_and_others_are_untouched(road: Road) -> None:
+    gateway = road.gateway
+    counted = gateway.metrics()
+    with (
+        gateway.spread(3) as held,
+        load([wire for each in held.values() for wire in each], road.request(), reopen=gateway.wire) as callers,
+    ):
+        (victim, doomed), (_, safe) = held.items()
+        eventually(lambda: len(callers) > 100, what="load")
+        killed = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        eventually(
+            lambda: (
+                {each.caller for each in callers.since(killed) if each.status == 200}
+                >= set(range(len(doomed) + len(safe)))
+            ),
+            what="answers for everybody",
+        )
+        eventually(lambda: len(callers.since(killed + 2.0)) > 20, what="load two seconds later")
+        during = gateway.metrics()
+    lost = [each for each in callers.since(0.0) if each.status == BROKEN]
+    assert {each.caller for each in lost} <= set(range(len(doomed))), "only the dead worker's connections"
+    assert len(lost) <= len(doomed), "each of them once"
+    again = min(each.ended for each in callers.since(killed) if each.caller < len(doomed) and each.status)
+    assert again - killed <= 2.0
+    assert all(each.status == 200 for each in callers.since(killed + 2.0))
+    assert victim not in gateway.workers().values()
+    assert len(gateway.workers()) == 2
+    fallen = {
+        sample: (value, during.get(sample))
+        for sample, value in counted.items()
+        if ("_total" in sample or "_count" in sample) and during.get(sample, -1.0) < value
+    }
+    assert not fallen
+    answered = sum(value for sample, value in during.items() if sample.startswith("tollgate_requests_total"))
+    assert answered >= 100
+
+
+def test_all_workers_killed_at_once(road: Road) -> None:
+    for pid in road.gateway.workers().values():
+        os.kill(pid, signal.SIGKILL)
+    killed = time.monotonic()
+    assert road.ask(call("eth_chainId")).status == 200
+    assert time.monotonic() - killed <= 2.0
+    eventually(lambda: len(road.gateway.workers()) == 2, what="both replaced")
+
+
+def test_counters_never_fall(road: Road) -> None:
+    def calls() -> float:
+        name = 'tollgate_calls_total{family="eth",method="eth_chainId",network="mainnet",outcome="ok"}'
+        return road.gateway.metrics().get(name, 0.0)
+
+    expected = 0
+    for _ in range(3):
+        with road.gateway.spread(1) as held:
+            for wire in (wire for each in held.values() for wire in each):
+                wire.send(road.request())
+                assert wire.read().status == 200
+                expected += 1
+        assert calls() == expected
+        victim = next(iter(road.gateway.workers().values()))
+        os.kill(victim, signal.SIGKILL)
+        eventually(
+            lambda victim=victim: (
+                victim not in road.gateway.workers().values()  # type: ignore[misc]
+                and len(road.gateway.workers()) == 2
+            ),
+            what="the successor",
+        )
+        assert calls() == expected
+
+
+def test_metrics_listener_is_replaced_too(road: Road) -> None:
+    before = road.gateway.metrics()
+    os.kill(road.gateway.children()["tg-metrics"], signal.SIGKILL)
+    after = road.gateway.metrics()
+    assert after.keys() >= before.keys()
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="killed on purpose"), open_road(tmp_path, TWO) as road:  # noqa: PT012
+        children = descendants(road.gateway.program.pid)
+        assert len(children) >= 3
+        with road.gateway.wire() as wire:
+            wire.send(road.request())
+            assert wire.read().status == 200
+            road.gateway.program.send(signal.SIGKILL)
+            eventually(lambda: not any(map(alive, children)), within=5, what="the children's end")
+            assert wire.ended()
+        assert not accepts(road.gateway.port)
+        raise AssertionError("killed on purpose")
+
+
+# ---- starts that must not succeed
+
+
+def test_second_service_on_the_same_folder(road: Road, tmp_path: Path) -> None:
+    words = refusal_to_start(tmp_path / "tollgate.toml")
+    assert str(tmp_path / "data") in words
+    assert "data_dir" in words
+    assert road.ask(call("eth_chainId")).status == 200
+
+
+@pytest.mark.parametrize("setting", ["port", "metrics_port"])
+def test_port_in_use(road: Road, tmp_path: Path, setting: str) -> None:
+    taken = int(road.gateway.base_url.rpartition(":")[2])
+    file = write_settings(tmp_path / "other", NOWHERE, {"server": {setting: taken}})
+    words = refusal_to_start(file)
+    assert str(taken) in words
+    assert "in use" in words
+    assert f"server.{setting}" in words
+
+
+def test_pepper_and_folder_are_for_their_owner_alone(tmp_path: Path) -> None:
+    file = write_settings(tmp_path, NOWHERE)
+    argv = [TOLLGATE, "serve", "--config", str(file)]
+    with running(argv, folder=tmp_path / "said", ready=lambda it: '"ready"' in it.err.read_text()):
+        data = tmp_path / "data"
+        assert (data / "pepper").stat().st_mode & 0o777 == 0o600
+        assert data.stat().st_mode & 0o777 == 0o700
+        pepper = (data / "pepper").read_text()
+    with serving(tmp_path, NOWHERE):
+        assert (data / "pepper").read_text() == pepper, "made once"
+
+
+@pytest.mark.parametrize("change", ["other", "gone", "short", "readable"])
+def test_changed_pepper(tmp_path: Path, change: str) -> None:
+    file = write_settings(tmp_path, NOWHERE)
+    Books(tmp_path / "data")
+    pepper = tmp_path / "data" / "pepper"
+    if change == "other":
+        pepper.write_text("0" * 64)
+    elif change == "gone":
+        pepper.unlink()
+    elif change == "short":
+        pepper.write_text("abc")
+    else:
+        pepper.chmod(0o644)
+    assert "pepper" in refusal_to_start(file)
+
+
+@pytest.mark.parametrize("command", ["serve", "migrate"])
+def test_newer_database(tmp_path: Path, command: str) -> None:
+    file = write_settings(tmp_path, NOWHERE)
+    books = Books(tmp_path / "data")
+    with sqlite3.connect(str(books.url.database)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    words = refusal_to_start(file, command=command)
+    assert "newer" in words
+    assert "9999" in words
+
+
+def test_file_that_is_no_database(tmp_path: Path) -> None:
+    file = write_settings(tmp_path, NOWHERE)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "control.db").write_bytes(b"hello " * 1000)
+    assert "control.db" in refusal_to_start(file)

@@ -1,0 +1,124 @@
+"""Changes of grants reach every worker within one second, under load (spec.md, section 2)."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from parts.load import load
+from parts.processes import eventually
+from parts.road import PATH, Road, open_road
+from parts.tollgate import bearer
+from parts.wire import JSON, call, request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from parts.load import Load
+    from tollgate.core.models import Domain
+
+pytestmark = pytest.mark.e2e
+
+BOUND = 1.0
+ENOUGH = 60
+"""Requests to look at after the bound, from all workers together."""
+BODY = call("eth_chainId")
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    with open_road(tmp_path_factory.mktemp("revocation"), {"server": {"workers": 2}}) as it:
+        yield it
+
+
+@contextmanager
+def busy(road: Road, headers: dict[str, str]) -> Iterator[tuple[Load, int]]:
+    """Keep both workers busy; give the callers and how many they are."""
+    with road.gateway.spread(3) as held:
+        assert len(held) == 2
+        wires = [wire for each in held.values() for wire in each]
+        with load(wires, request(PATH, BODY, {**JSON, **headers})) as callers:
+            yield callers, len(wires)
+
+
+def before_and_after(
+    road: Road, headers: dict[str, str], change: Callable[[], object], before: int, after: int
+) -> None:
+    """Check that all workers answer `before` until the change, and `after` one second later at most."""
+    with busy(road, headers) as (callers, wires):
+        eventually(lambda: heard(callers, 0.0, wires), what="load on all connections")
+        assert {outcome.status for outcome in callers.since(0.0)} == {before}
+        change()
+        late = time.monotonic() + BOUND
+        eventually(lambda: heard(callers, late, wires), within=15, what="load after the bound")
+        assert {outcome.status for outcome in callers.since(late)} == {after}
+
+
+def heard(callers: Load, since: float, count: int) -> bool:
+    """Say whether every connection has had answers, and there were enough of them."""
+    outcomes = callers.since(since)
+    return len(outcomes) >= ENOUGH and len({outcome.caller for outcome in outcomes}) == count
+
+
+def test_deleted_token(road: Road) -> None:
+    books = road.gateway.books
+    secret, token = books.token(road.team)
+    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.delete_token(token.id)), 200, 401)
+
+
+def test_disabled_token_and_its_return(road: Road) -> None:
+    books = road.gateway.books
+    secret, token = books.token(road.team)
+    off = msgspec.structs.replace(token, active=False)
+    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.update_token(off)), 200, 401)
+    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.update_token(token)), 401, 200)
+
+
+def test_token_that_is_made_to_expire(road: Road) -> None:
+    books = road.gateway.books
+    secret, token = books.token(road.team)
+    over = msgspec.structs.replace(token, expires_at=time.time() - 1)
+    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.update_token(over)), 200, 401)
+
+
+def test_token_expires_by_itself(road: Road) -> None:
+    at = time.time() + 2.5
+    secret, _ = road.gateway.books.token(road.team, expires_at=at)
+    with busy(road, bearer(secret)) as (callers, wires):
+        end = time.monotonic() + at - time.time()
+        eventually(lambda: heard(callers, end + 0.05, wires), within=15, what="load after the end")
+        early = {outcome.status for outcome in callers.since(0.0) if outcome.ended < end - 0.05}
+        assert early == {200}
+        assert {outcome.status for outcome in callers.since(end + 0.05)} == {401}
+
+
+def test_new_token_works_at_once_on_all_workers(road: Road) -> None:
+    with road.gateway.spread(2) as held:
+        for wire in (wire for each in held.values() for wire in each):
+            secret, _ = road.gateway.books.token(road.team)
+            assert wire.ask(PATH, BODY, {**JSON, **bearer(secret)}).status == 200
+
+
+def test_capped_team(road: Road) -> None:
+    books = road.gateway.books
+    team = books.team("spender")
+    secret, _ = books.token(team)
+    capped = msgspec.structs.replace(team, capped_until=time.time() + 3600)
+    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.update_team(capped)), 200, 402)
+
+
+def test_new_domain_after_a_refused_attempt_and_its_end(road: Road) -> None:
+    books = road.gateway.books
+    page = {"Origin": "https://app.late.com"}
+    entries: list[Domain] = []
+
+    def add() -> None:
+        plenty = {"address_per_minute": 10_000_000, "domain_per_minute": 10_000_000}
+        entries.append(books.domain(road.team, "late.com", **plenty))
+
+    before_and_after(road, page, add, 403, 200)
+    before_and_after(road, page, lambda: books.do(lambda store: store.delete_domain(entries[0].id)), 200, 403)

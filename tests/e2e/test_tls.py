@@ -1,0 +1,121 @@
+"""TLS by settings, and HTTP/2 by the nginx that people put in front; who the client is, behind it."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from parts.certs import Certificate, make_certificate
+from parts.nginx import Nginx, tls_proxy
+from parts.road import PATH, Road, open_road
+from parts.tollgate import refusal_to_start, write_settings
+from parts.wire import JSON, Wire, call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+PAGE = {**JSON, "Origin": "https://example.com"}
+
+
+@dataclass(frozen=True)
+class Front:
+    road: Road
+    proxy: Nginx
+    certificate: Certificate
+
+    def client(self, address: str) -> httpx.Client:
+        """Make a client that calls nginx by HTTP/2 from this address."""
+        context = self.certificate.client_context()
+        transport = httpx.HTTPTransport(http2=True, verify=context, local_address=address)
+        return httpx.Client(transport=transport, base_url=f"https://127.0.0.1:{self.proxy.port}")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+def front(tmp_path: Path, certificate: Certificate) -> Iterator[Front]:
+    settings = {"server": {"trusted_proxies": ["127.0.0.1"]}}
+    with open_road(tmp_path / "gateway", settings) as road:
+        road.gateway.books.domain(road.team, "example.com", address_per_minute=2)
+        with tls_proxy(tmp_path / "nginx", certificate, f"127.0.0.1:{road.gateway.port}") as proxy:
+            yield Front(road, proxy, certificate)
+
+
+def test_tls_with_a_generated_certificate(tmp_path: Path, certificate: Certificate) -> None:
+    files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
+    with open_road(tmp_path, {"server": files}, tls=certificate.client_context()) as road:
+        assert road.gateway.base_url.startswith("https://")
+        with road.gateway.wire() as wire:
+            for number in range(3):
+                answer = wire.ask(PATH, call("eth_chainId", id=number), road.headers)
+                assert answer.json()["id"] == number
+            wire.send(b"".join(road.request(number) for number in range(5)))
+            assert [wire.read().json()["id"] for _ in range(5)] == list(range(5))
+            assert wire.ask(PATH, b" " * (3 << 20), road.headers).status == 413
+        with pytest.raises(ssl.SSLCertVerificationError):
+            Wire.open(road.gateway.port, tls=ssl.create_default_context())
+
+
+def test_certificate_that_cannot_be_used_is_told(tmp_path: Path, certificate: Certificate) -> None:
+    swapped = {"tls_certificate": str(certificate.key), "tls_key": str(certificate.certificate)}
+    file = write_settings(tmp_path, {"eth/mainnet": ["http://127.0.0.1:1"]}, {"server": swapped})
+    assert "tls_certificate" in refusal_to_start(file)
+
+
+def test_http2_through_nginx(front: Front) -> None:
+    with front.client("127.0.0.2") as client:
+        answer = client.post(PATH, content=call("eth_chainId", id="h2"), headers=front.road.headers)
+        assert (answer.http_version, answer.status_code) == ("HTTP/2", 200)
+        assert answer.json()["id"] == "h2"
+        assert answer.headers["x-request-id"]
+        refused = client.post(PATH, content=b"{bad", headers=front.road.headers)
+        assert (refused.http_version, refused.status_code) == ("HTTP/2", 400)
+        assert refused.json()["error"]["data"]["reason"] == "parse_error"
+
+
+def test_address_limit_is_the_clients_behind_a_trusted_proxy(front: Front) -> None:
+    with front.client("127.0.0.2") as one, front.client("127.0.0.3") as other:
+        said = [one.post(PATH, content=call("m"), headers=PAGE).status_code for _ in range(3)]
+        assert said == [200, 200, 429]
+        assert other.post(PATH, content=call("m"), headers=PAGE).status_code == 200
+
+
+def test_forged_address_in_front_of_the_proxy_is_ignored(front: Front) -> None:
+    with front.client("127.0.0.2") as client:
+        said = [
+            client.post(
+                PATH, content=call("m"), headers={**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}
+            ).status_code
+            for number in range(3)
+        ]
+    assert said == [200, 200, 429]
+
+
+def test_forged_address_past_the_proxy_is_ignored(front: Front) -> None:
+    with front.road.gateway.wire(source="127.0.0.4") as wire:
+        said = [
+            wire.ask(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
+            for number in range(3)
+        ]
+    assert said == [200, 200, 429]
+
+
+def test_nobody_is_believed_unless_configured(tmp_path: Path) -> None:
+    with open_road(tmp_path) as road:
+        road.gateway.books.domain(road.team, "example.com", address_per_minute=2)
+        with road.gateway.wire() as wire:
+            said = [
+                wire.ask(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
+                for number in range(3)
+            ]
+    assert said == [200, 200, 429]

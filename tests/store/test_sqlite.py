@@ -1,0 +1,222 @@
+"""SQLite alone: migrating at start, and what is refused with a clear word."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import create_engine
+from sqlalchemy.engine import URL
+
+from tollgate.core.models import Team
+from tollgate.errors import StartError
+from tollgate.store import sql, sqlite, tables, upgrade
+from tollgate.store.base import StoreUnavailable
+
+TABLES = {"teams", "tokens", "domains", "changes", "facts"}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> URL:
+    return sqlite.store_url("", tmp_path)
+
+
+@contextmanager
+def database(url: URL) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(url.database or "")) as connection:
+        yield connection
+        connection.commit()
+
+
+def tables_of(url: URL) -> set[str]:
+    with database(url) as connection:
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return {name for (name,) in rows} - {"alembic_version", "sqlite_sequence"}
+
+
+# --- Addresses ---------------------------------------------------------------------------------------------
+
+
+def test_store_is_control_db_in_the_data_folder_unless_configured(tmp_path: Path) -> None:
+    assert sqlite.store_url("", tmp_path).database == str(tmp_path / "control.db")
+    assert sqlite.store_url("sqlite:////var/lib/x.db", tmp_path).database == "/var/lib/x.db"
+
+
+@pytest.mark.parametrize(
+    "configured",
+    ["nonsense", "sqlite://", "sqlite:///:memory:", "postgresql://u:secret@db/x", "mysql://db/x"],
+)
+def test_address_that_is_no_sqlite_file_is_refused_and_not_repeated(configured: str, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"store\.url") as caught:
+        sqlite.store_url(configured, tmp_path)
+    assert "secret" not in str(caught.value)
+
+
+# --- Migrating ---------------------------------------------------------------------------------------------
+
+
+def test_empty_database_is_migrated_and_the_steps_are_told(url: URL) -> None:
+    steps = upgrade.migrate(url)
+    assert steps[0].startswith("0001 ")
+    assert tables_of(url) == TABLES
+
+
+def test_second_migration_has_nothing_to_do(url: URL) -> None:
+    upgrade.migrate(url)
+    with database(url) as connection:
+        connection.execute("INSERT INTO teams (id, name, created_at) VALUES ('team_1', 'acme', 0)")
+    assert upgrade.migrate(url) == []
+    with database(url) as connection:
+        assert connection.execute("SELECT name FROM teams").fetchall() == [("acme",)]
+
+
+def test_database_of_version_nought_is_migrated(url: URL) -> None:
+    with database(url) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
+    assert upgrade.migrate(url)
+    assert tables_of(url) == TABLES
+
+
+def test_newer_database_is_refused_with_a_clear_word_and_left_alone(url: URL) -> None:
+    upgrade.migrate(url)
+    with database(url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StartError, match=r"9999.*newer Tollgate"):
+        upgrade.migrate(url)
+    with database(url) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
+
+
+def test_file_that_is_no_database_is_refused_and_left_alone(url: URL) -> None:
+    path = Path(url.database or "")
+    path.write_bytes(b"my diary\n" * 1_000)
+    with pytest.raises(StartError, match="not a database"):
+        upgrade.migrate(url)
+    assert path.read_bytes() == b"my diary\n" * 1_000
+
+
+@pytest.mark.parametrize("place", ["missing/control.db", "file/control.db"])
+def test_folder_that_cannot_be_written_is_refused(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file, no folder")
+    with pytest.raises(StartError, match="cannot be used") as caught:
+        upgrade.migrate(URL.create("sqlite", database=str(tmp_path / place)))
+    assert place in str(caught.value)
+
+
+def test_migrations_lead_to_the_schema_in_tables(url: URL) -> None:
+    upgrade.migrate(url)
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection:
+            assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+    finally:
+        engine.dispose()
+
+
+def test_migration_that_fails_half_way_leaves_the_database_as_it_was(url: URL) -> None:
+    # A table in the way of the last step stands for a full disk or a kill.
+    with database(url) as connection:
+        connection.execute("CREATE TABLE facts (in_the_way TEXT)")
+    with pytest.raises(StartError):
+        upgrade.migrate(url)
+    assert tables_of(url) == {"facts"}
+    with database(url) as connection:
+        connection.execute("DROP TABLE facts")
+    assert upgrade.migrate(url)
+    assert tables_of(url) == TABLES
+
+
+def test_upgrade_in_a_process_of_its_own_tells_the_same(url: URL) -> None:
+    assert upgrade.upgrade(url)[0].startswith("0001 ")
+    assert upgrade.upgrade(url) == []
+    with database(url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StartError, match=r"9999.*newer Tollgate"):
+        upgrade.upgrade(url)
+
+
+def test_two_that_migrate_at_once_both_succeed(tmp_path: Path) -> None:
+    for attempt in range(5):
+        url = URL.create("sqlite", database=str(tmp_path / f"{attempt}.db"))
+        gate, opener = os.pipe()
+        pids = [_migrate_in_child(url, gate, opener) for _ in range(2)]
+        os.close(opener)
+        outcomes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        os.close(gate)
+        assert outcomes == [0, 0]
+        assert tables_of(url) == TABLES
+
+
+def _migrate_in_child(url: URL, gate: int, opener: int) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.close(opener)
+        os.read(gate, 1)
+        upgrade.migrate(url)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+# --- Pragmas, facts and outages ----------------------------------------------------------------------------
+
+
+def test_database_writes_ahead_so_that_readers_do_not_wait(url: URL) -> None:
+    upgrade.migrate(url)
+    with database(url) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_old_changes_are_trimmed_and_young_ones_kept(url: URL) -> None:
+    upgrade.migrate(url)
+    with database(url) as connection:
+        connection.execute(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 25000) "
+            "INSERT INTO changes (kind, key) SELECT 'team', 'x' FROM n"
+        )
+        count, newest = connection.execute("SELECT count(*), max(revision) FROM changes").fetchone()
+    assert 10_000 <= count <= 11_000
+    assert newest == 25_000
+
+
+def test_first_fact_stands(url: URL) -> None:
+    upgrade.migrate(url)
+    assert sqlite.keep_fact(url, "colour", "green") == "green"
+    assert sqlite.keep_fact(url, "colour", "red") == "green"
+    assert sqlite.keep_fact(url, "size", "red") == "red"
+
+
+def test_reader_does_not_wait_for_a_writer(url: URL, loop: asyncio.Runner) -> None:
+    upgrade.migrate(url)
+    store = sqlite.open_store(url)
+    with database(url) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert loop.run(store.token(bytes(32))) is None
+        other.rollback()
+    loop.run(store.close())
+
+
+@pytest.mark.parametrize(("busy", "deadline"), [(20, 5.0), (200, 0.02)])
+def test_writer_that_waits_too_long_is_told_that_the_store_is_unavailable(
+    busy: int, deadline: float, url: URL, loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade.migrate(url)
+    monkeypatch.setattr(sqlite, "BUSY_MILLISECONDS", busy)
+    monkeypatch.setattr(sql, "DEADLINE_SECONDS", deadline)
+    store = sqlite.open_store(url)
+    with database(url) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable):
+            loop.run(store.add_team(Team("team_1", "acme")))
+        other.rollback()
+    monkeypatch.setattr(sql, "DEADLINE_SECONDS", 5.0)
+    loop.run(store.add_team(Team("team_1", "acme")))
+    assert loop.run(store.team("acme")) == Team("team_1", "acme")
+    loop.run(store.close())
