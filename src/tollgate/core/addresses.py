@@ -6,6 +6,7 @@ such a proxy: everything further left was written by the client.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Sequence
 
@@ -35,12 +36,13 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
     return address
 
 
+@functools.lru_cache(maxsize=4096)
 def limit_key(address: str) -> str:
     """The unit in which addresses are limited: an IPv6 customer has a whole /64 to pick from."""
     parsed = _parse(address)
     if isinstance(parsed, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((parsed, 64), strict=False))
-    return address
+    return address if parsed is None else str(parsed)
 
 
 def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -44,6 +44,7 @@ class Credentials:
         time: Callable[[], float],
     ) -> None:
         self._directory = directory
+        self._known_token = directory.tokens.get
         self._meters = meters
         self._pepper = pepper
         self._trusted = trusted
@@ -79,7 +80,7 @@ class Credentials:
         digest = self._digests.get(quick.digest())
         if digest is None:
             return None
-        caller = self._directory.known_token(digest)
+        caller = self._known_token(digest)
         if caller is None or (caller.expires_at is None and request.path_token is None):
             return caller
         return self._checked(caller, request)

@@ -97,7 +97,8 @@ class CallerDirectory:
         self._limits = settings.limits
         self._now = now
         self._writer = writer
-        self._tokens: Recent[bytes] = Recent(self._settings.entries)
+        self.tokens: Recent[bytes] = Recent(self._settings.entries)
+        """Callers by the digest of their token."""
         self._hosts: Recent[str] = Recent(self._settings.entries)
         self._pending: dict[bytes | str, asyncio.Task[Caller | None]] = {}
         self._revision: int | None = None
@@ -110,17 +111,13 @@ class CallerDirectory:
 
     # --- What a request asks ---------------------------------------------------------------------------
 
-    def known_token(self, digest: bytes) -> Caller | None:
-        """Return the caller of a token that is in memory."""
-        return self._tokens.get(digest)
-
     def known_host(self, host: str) -> Caller | None:
         """Return the caller of a host that is in memory."""
         return self._hosts.get(host)
 
     def unknown_token(self, digest: bytes) -> bool:
         """Whether the store was asked for this token a moment ago."""
-        return self._tokens.is_unknown(digest, self._now())
+        return self.tokens.is_unknown(digest, self._now())
 
     def unknown_host(self, host: str) -> bool:
         """Whether the store was asked for this host a moment ago."""
@@ -128,7 +125,7 @@ class CallerDirectory:
 
     async def find_token(self, digest: bytes) -> Caller | None:
         """Ask the store for a token."""
-        return await self._find(self._tokens, digest, lambda: self._store.token(digest))
+        return await self._find(self.tokens, digest, lambda: self._store.token(digest))
 
     async def find_host(self, host: str) -> Caller | None:
         """Ask the store for the domain that covers a host."""
@@ -184,7 +181,7 @@ class CallerDirectory:
         if changes is not None:
             self._apply(changes)
         self._writer.set(self._stale_cell, 0)
-        self._writer.set(self._entries_cell, len(self._tokens) + len(self._hosts))
+        self._writer.set(self._entries_cell, len(self.tokens) + len(self._hosts))
 
     def _silent(self, error: StoreUnavailable) -> None:
         silence = self._now() - self._heard_at
@@ -198,11 +195,11 @@ class CallerDirectory:
         self._revision = changes.revision
         self._generation += 1
         if changes.everything or first:
-            self._tokens.clear()
+            self.tokens.clear()
             self._hosts.clear()
             return
         for digest in changes.tokens:
-            self._tokens.drop(digest)
+            self.tokens.drop(digest)
         names, teams = set(changes.domains), set(changes.teams)
         if names or teams:
             self._hosts.drop_where(
@@ -212,4 +209,4 @@ class CallerDirectory:
                 )
             )
         if teams:
-            self._tokens.drop_where(lambda _, caller: caller is not None and caller.team_id in teams)
+            self.tokens.drop_where(lambda _, caller: caller is not None and caller.team_id in teams)

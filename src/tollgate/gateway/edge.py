@@ -297,6 +297,7 @@ class Edge(HttpToolsProtocol):
         self._whole(request)
 
     def _whole(self, request: Request) -> None:
+        """Answer a request, or let it wait for its turn."""
         chunks = self._chunks
         request.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._request = None

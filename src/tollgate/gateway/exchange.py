@@ -81,8 +81,8 @@ class Exchange:
 
     async def ask(self, body: bytes, read: Callable[[bytes], T], deadline: float, *, repeatable: bool) -> T:
         """Return what the first upstream that answers says, as `read` understands it."""
-        attempts = failover(self._upstreams, repeatable=repeatable)
-        upstream = next(attempts)
+        attempts: Generator[Upstream, AttemptFailed, Refusal] | None = None
+        upstream = self._upstreams[0]
         while True:
             began = self._now()
             pool, ok, histogram = self._ready[upstream.name]
@@ -92,6 +92,9 @@ class Exchange:
                 )
                 answer = read_response(response, read)
             except AttemptFailed as failure:
+                if attempts is None:
+                    attempts = failover(self._upstreams, repeatable=repeatable)
+                    next(attempts)
                 upstream = self._next(attempts, upstream, failure, deadline)
             else:
                 self._cells[ok] += 1

@@ -83,6 +83,8 @@ class Pipeline:
         if isinstance(parsed, list):
             self._admission.admit_rest(caller, request, len(parsed))
             return self._answer_batch(request, request.network, caller, parsed)
+        if not caller.restricted and parsed.method in self._allowed[request.network.path]:
+            return self._answer_call(request, request.network, parsed)
         refusal = self._policy(request.network, caller, parsed)
         if refusal is not None:
             self._recorder.called(request.network, parsed.method, refusal.reason)
@@ -163,8 +165,6 @@ class Pipeline:
 
     def _policy(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
         """Why this caller may not make this call here, if so."""
-        if not caller.restricted and call.method in self._allowed[network.path]:
-            return None
         if caller.networks and network.path not in caller.networks:
             return NetworkNotAllowed(
                 f"This token may not call {network.path}, only: {', '.join(sorted(caller.networks))}."

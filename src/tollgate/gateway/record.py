@@ -36,7 +36,8 @@ class Recorder:
     def answered(self, request: Request, status: int) -> None:
         """Count a request that was answered, and how long it took if an upstream was asked."""
         network = request.network
-        tally = self._tally(network)
+        path = network.path if network is not None else ""
+        tally = self._tallies.get(path) or self._tally(path)
         cell = tally.requests.get(status)
         if cell is None:
             family, name = (network.family, network.name) if network is not None else ("", "")
@@ -51,7 +52,7 @@ class Recorder:
 
     def called(self, network: Network, method: str, outcome: str, count: int = 1) -> None:
         """Count what became of calls."""
-        calls = self._tally(network).calls
+        calls = (self._tallies.get(network.path) or self._tally(network.path)).calls
         cell = calls.get((method, outcome))
         if cell is None:
             label = network.catalogue.label(method)
@@ -60,10 +61,7 @@ class Recorder:
                 calls[method, outcome] = cell
         self._cells[cell] += count
 
-    def _tally(self, network: Network | None) -> _Tally:
-        path = network.path if network is not None else ""
-        tally = self._tallies.get(path)
-        if tally is None:
-            family, _, name = path.partition("/")
-            tally = self._tallies[path] = _Tally(self._writer, family, name)
+    def _tally(self, path: str) -> _Tally:
+        family, _, name = path.partition("/")
+        tally = self._tallies[path] = _Tally(self._writer, family, name)
         return tally

@@ -91,8 +91,10 @@ class Connection(asyncio.Protocol):
         """Whether a request may be sent once it is idle."""
         self.deadline = 0.0
         self.idle_since = 0.0
+        self._body: list[bytes] = []
+        self._size = 0
         self._held = 0
-        self._reset()
+        """Bytes of the body that the budget counts."""
 
     @property
     def busy(self) -> bool:
@@ -148,14 +150,14 @@ class Connection(asyncio.Protocol):
         """End. A response without a length is whole now; a torn one is no JSON, and found out as such."""
         self._transport = None
         self.usable = False
-        waiting = self._waiting
-        if waiting is not None and exc is None and self._body:
-            self._waiting = None
-            self._deliver(waiting, self._parser.get_status_code(), b"".join(self._body))
-        elif waiting is not None:
-            stale = self._used and not self._heard
-            self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
-        self._reset()
+        if self._held:
+            self._give_back()
+        if self._waiting is not None:
+            if exc is None and self._body:
+                self.on_message_complete()
+            else:
+                stale = self._used and not self._heard
+                self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
         self._owner.lost(self)
 
     # --- httptools. No `on_header`: a call back for each header is dear, and none is needed -------------
@@ -183,33 +185,33 @@ class Connection(asyncio.Protocol):
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._waiting = None
         self._used = True
-        self._reset()
+        self._body = []
+        self._size = 0
+        if self._held:
+            self._give_back()
         # Free before the answer goes on its way: whoever it wakes may need a connection.
-        if self._parser.should_keep_alive():
+        if self.usable and self._parser.should_keep_alive():
             self._owner.freed(self)
         else:
             self.close()
-        self._deliver(waiting, status, body)
-
-    def _deliver(self, waiting: Pending[Response], status: int, body: bytes) -> None:
         # JSON never begins like this, so the header need not be looked at.
         if body.startswith(_GZIP):
-            try:
-                body = _unpacked(body, self._most_bytes)
-            except AttemptFailed as failure:
-                waiting.fail(failure)
-                return
-        waiting.settle(Response(status, body))
+            self._deliver_unpacked(waiting, status, body)
+        else:
+            waiting.settle(Response(status, body))
+
+    def _deliver_unpacked(self, waiting: Pending[Response], status: int, body: bytes) -> None:
+        try:
+            waiting.settle(Response(status, _unpacked(body, self._most_bytes)))
+        except AttemptFailed as failure:
+            waiting.fail(failure)
 
     def _too_large(self) -> None:
         self.fail(TooLarge("the response is too large", sent=True))
 
-    def _reset(self) -> None:
-        if self._held:
-            self._budget.free(self._held)
-            self._held = 0
-        self._body: list[bytes] = []
-        self._size = 0
+    def _give_back(self) -> None:
+        self._budget.free(self._held)
+        self._held = 0
 
 
 def _unpacked(body: bytes, most: int) -> bytes:

@@ -50,9 +50,10 @@ class SharedMeters:
 
     def take(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
         """Take `cost` requests out of the limit of this key, if it has them."""
-        workers = self._workers
-        start = self._row(key, now) * workers
-        arrivals = self._arrivals
+        workers, arrivals = self._workers, self._arrivals
+        known = self._known.get(key)
+        row = known[0] if known is not None and self._marks[known[0]] == known[1] else self._row(key, now)
+        start = row * workers
         arrival = arrivals[start] if workers == 1 else max(arrivals[start : start + workers])
         taken = take(limit, arrival, now, cost)
         if taken.allowed:
@@ -65,9 +66,7 @@ class SharedMeters:
         return take(limit, max(self._arrivals[start : start + self._workers]), now)
 
     def _row(self, key: str, now: float) -> int:
-        known = self._known.get(key)
-        if known is not None and self._marks[known[0]] == known[1]:
-            return known[0]
+        """Find or claim the row of a key."""
         if len(self._known) >= self._most_known:
             self._known.clear()
         digest = hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest()

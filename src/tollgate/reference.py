@@ -1,0 +1,73 @@
+"""The reference pages, written from the code: `python -m tollgate.reference` (or `make reference`).
+
+A test fails when a page in docs/reference is not what this module writes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tollgate import metrics
+from tollgate.errors import ALL_REFUSALS
+from tollgate.settings.reference import settings_page
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+_MADE = "<!-- Written by `make reference` from {source}. Change it there. -->\n"
+
+
+def errors_page() -> str:
+    """Every refusal under `/x/`."""
+    rows = "".join(
+        f"| `{each.reason}` | {each.status} | {each.code} | {each.when} | {each.hint} |\n" for each in ALL_REFUSALS
+    )
+    return (
+        "# Errors\n\n"
+        + _MADE.format(source="`src/tollgate/errors.py`")
+        + "\nEvery refusal under `/x/` is a JSON-RPC error object:\n\n"
+        "```json\n"
+        '{"jsonrpc": "2.0", "id": 1, "error": {"code": -32016, "message": "what to do next",\n'
+        ' "data": {"reason": "token_invalid", "request_id": "…"}}}\n'
+        "```\n\n"
+        "`id` is the caller's, or null where it could not be read. `request_id` is the `X-Request-Id` of the "
+        "answer. A node's own error passes through unchanged, with HTTP 200; so does a batch, with one answer for "
+        "each call, unless the whole of it is refused.\n\n"
+        "Checked in this order, and the first that applies answers: 405, 404, 415, 413 (bytes), credentials "
+        "(401, 403), 402, 429 (one call), 400, 413 (batch), 429 (the other calls of a batch), "
+        "policy for each call.\n\n"
+        "| reason | HTTP | code | when | message, if nothing more exact can be said |\n|---|---|---|---|---|\n"
+        + rows
+    )
+
+
+def metrics_page() -> str:
+    """Every metric."""
+    rows = "".join(
+        f"| `{spec.name}{'_total' if spec.kind is metrics.Kind.COUNTER else ''}` | {spec.kind.value} "
+        f"| {', '.join(f'`{label}`' for label in spec.labels)} | {spec.help} |\n"
+        for spec in metrics.ALL
+    )
+    return (
+        "# Metrics\n\n"
+        + _MADE.format(source="`src/tollgate/metrics.py`")
+        + "\nServed for Prometheus at `/metrics` on `server.metrics_host` and `server.metrics_port` "
+        "(127.0.0.1:8403), never on the public port. Counts of all workers are added up, and a worker that dies "
+        "takes none with it. "
+        "Labels come from the settings and the method catalogues; callers cannot invent new ones.\n\n"
+        "| metric | kind | labels | meaning |\n|---|---|---|---|\n" + rows
+    )
+
+
+def pages() -> dict[str, str]:
+    """File name -> page."""
+    return {"settings.md": settings_page(), "errors.md": errors_page(), "metrics.md": metrics_page()}
+
+
+def main() -> None:
+    """Write the pages into the source tree."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
