@@ -146,6 +146,8 @@ Key = tuple[str, ...]
 _CELL_BYTES = 512
 _KEY_BYTES = _CELL_BYTES - 16
 _CELLS = 8_192
+# A place that nobody reads, in the head of the region: for gauges that found no cell.
+_SCRATCH = 1
 _key_of = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -213,19 +215,18 @@ class Writer:
         cells[histogram[-1]] += microseconds
 
     def _cell(self, key: Key) -> int:
-        found = self._index.get(key)
-        if found is None:
-            found = self._index[key] = self._claim(key)
-        return found
+        return self._index.get(key) or self._claim(key)
 
     def _claim(self, key: Key) -> int:
         encoded = msgspec.json.encode(key)
         used = self.cells[0]
-        if used >= _CELLS - 1 or len(encoded) > _KEY_BYTES:
-            dropped = (DROPPED_LABELS.name,)
-            # One cell is always left for this.
-            return self._index.get(dropped) or self._write(dropped, msgspec.json.encode(dropped), used)
-        return self._write(key, encoded, used)
+        if used < _CELLS - 1 and len(encoded) <= _KEY_BYTES:
+            return self._write(key, encoded, used)
+        if _BY_NAME[key[0]].kind is Kind.GAUGE:
+            return _SCRATCH
+        dropped = (DROPPED_LABELS.name,)
+        # One cell is always left for this.
+        return self._index.get(dropped) or self._write(dropped, msgspec.json.encode(dropped), used)
 
     def _write(self, key: Key, encoded: bytes, used: int) -> int:
         start = (used + 1) * _CELL_BYTES

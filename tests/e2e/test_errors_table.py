@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -268,8 +267,9 @@ def test_overload(tmp_path_factory: pytest.TempPathFactory) -> None:
             refused(answer, "overloaded", 503, -32603)
             assert int(answer.headers["retry-after"]) >= 1
             assert it.ask(b"{bad", headers={"Content-Type": "x/y"}).status == 415, "refusals cost nothing"
+            node.on("eth_call", Reply())
             node.hang_up()
-            assert json.loads(waiting.read().body)["error"]["data"]["reason"] == "upstream_error"
+            assert waiting.read().status in (200, 502), "a kept connection that was closed is tried again"
         assert it.ask(BLOCK, token=token).status == 200
 
 

@@ -173,3 +173,17 @@ def test_caller_that_gets_no_leave_gets_the_reason(
     assert wire.read().status == status
     wire.socket.shutdown(socket.SHUT_WR)
     assert wire.ended()
+
+
+def test_leave_is_given_behind_a_request_that_is_still_answered(road: Road, wire: Wire) -> None:
+    gate = threading.Event()
+    road.node.on("eth_getLogs", Reply(gate=gate))
+    body = call("eth_chainId", id="second")
+    waiting = {**road.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
+    wire.send(road.request("first", "eth_getLogs") + request(PATH, b"", waiting))
+    eventually(lambda: road.node.bodies("eth_getLogs"), what="the first call upstream")
+    gate.set()
+    answers = [wire.read(), wire.read()]
+    assert sorted(answer.status for answer in answers) == [100, 200]
+    wire.send(body)
+    assert wire.read().json()["id"] == "second"

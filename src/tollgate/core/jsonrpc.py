@@ -46,6 +46,8 @@ _json = msgspec.json.Encoder().encode
 # Method names as JSON, for the few that are called all the time.
 _method_names: dict[str, bytes] = {}
 _MOST_NAMES = 1_024
+# No real method is longer; what callers invent must not fill a memory that counts names, not bytes.
+LONGEST_REMEMBERED = 128
 
 
 class Unparsable(ValueError):
@@ -131,7 +133,7 @@ def _explained(request: bytes | Raw) -> InvalidRequest:
     """Say what is wrong with something that is not a request, under its id if it has a good one."""
     try:
         loose = _loose(request)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return InvalidRequest()
     call_id = bytes(loose.id)
     call_id = call_id if call_id and call_id[:1] in _IDS else NULL
@@ -183,9 +185,11 @@ def encode_batch(calls: Sequence[Call]) -> bytes:
 
 
 def _name(method: str) -> bytes:
-    if len(_method_names) >= _MOST_NAMES:
-        _method_names.clear()
-    name = _method_names[method] = _json(method)
+    name = _json(method)
+    if len(method) <= LONGEST_REMEMBERED:
+        if len(_method_names) >= _MOST_NAMES:
+            _method_names.clear()
+        _method_names[method] = name
     return name
 
 
@@ -232,7 +236,7 @@ def error_code(reply: Reply) -> int:
     """Return the code of a node's error; 0 where it has none."""
     try:
         return _error_object(reply.error).code
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return 0
 
 

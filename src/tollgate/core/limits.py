@@ -46,9 +46,8 @@ def take(limit: Limit, arrival: float, now: float, cost: int = 1) -> Taken:
     interval = limit.interval
     start = max(now, arrival)
     after = start + cost * interval
-    room = now + limit.seconds - after
-    left = int(room / interval + _HAIR)
-    if room < -_HAIR * interval:
-        wait = math.inf if cost > limit.count else -room
-        return Taken(False, arrival, max(0, left + cost), wait)
-    return Taken(True, after, left, 0.0)
+    room = (now + limit.seconds - after) / interval
+    if room < -_HAIR:
+        wait = math.inf if cost > limit.count else -room * interval
+        return Taken(False, arrival, max(0, math.floor(room + cost + _HAIR)), wait)
+    return Taken(True, after, int(room + _HAIR), 0.0)

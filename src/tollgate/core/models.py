@@ -68,7 +68,7 @@ class Grant(Struct, frozen=True):
 
 def per_second(count: int | None) -> Limit | None:
     """A limit of `count` requests a second, if there is one."""
-    return None if count is None else Limit(count, 1.0)
+    return None if count is None else Limit(max(1, count), 1.0)
 
 
 def per_minute(count: int) -> Limit:

@@ -32,7 +32,7 @@ SHARED_GATEWAYS = (
 )
 
 # RFC 6454: scheme "://" host [ ":" port ], nothing else. No user-info, no path, no brackets (IPv6).
-_ORIGIN = re.compile(r"(https?)://([^\s/?#@:\[\]\\]{1,253})(?::([0-9]{1,5}))?", re.IGNORECASE)
+_ORIGIN = re.compile(r"(https?)://([^\s/?#@:\[\]\\]{1,253})(?::([0-9]{1,5}))?", re.IGNORECASE | re.ASCII)
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 # Roots have few labels: the longest suffix in the list has five. More would only feed the store.

@@ -56,11 +56,10 @@ class LooseCall(Struct, gc=False):
 
 
 class Reply(Struct, gc=False):
-    """What a node said to one call: a result or an error. `id` matters in a batch alone: we sent the numbers."""
+    """What a node said to one call: a result or an error."""
 
     result: Raw = ABSENT
     error: Raw = ABSENT
-    id: Raw | int = ABSENT
 
     @property
     def failed(self) -> bool:
@@ -69,7 +68,7 @@ class Reply(Struct, gc=False):
 
 
 class NumberedReply(Reply, gc=False):
-    """A reply to a call of a batch."""
+    """A reply to a call of a batch, under the number that we gave it."""
 
     id: int = -1
 

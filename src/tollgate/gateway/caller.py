@@ -9,9 +9,6 @@ from tollgate.core.limits import Limit
 from tollgate.core.methods import matches
 from tollgate.core.models import Grant, per_minute, per_second
 
-# Decisions about methods that are remembered for one caller; callers can invent names.
-_MOST_METHODS = 256
-
 
 class Quota(Struct, frozen=True):
     """A limit with the name that callers are told, and the key under which it is counted."""
@@ -36,7 +33,6 @@ class Caller:
     """Who calls."""
 
     __slots__ = (
-        "_methods",
         "allow_in_url",
         "capped_until",
         "expires_at",
@@ -62,18 +58,12 @@ class Caller:
         self.restricted = bool(self.networks or (grant.token and grant.token.methods))
         """Whether the token has lists of its own."""
         self.policy = b"ratelimit-policy: %b\r\nratelimit: " % b", ".join([each.policy for each in self.quotas])
-        self._methods: dict[str, bool] = {}
 
     def allows(self, method: str) -> bool:
         """Whether the token's own list lets this method through."""
         if self.grant.token is None or not self.grant.token.methods:
             return True
-        allowed = self._methods.get(method)
-        if allowed is None:
-            if len(self._methods) >= _MOST_METHODS:
-                self._methods.clear()
-            allowed = self._methods[method] = matches(method, self.grant.token.methods)
-        return allowed
+        return matches(method, self.grant.token.methods)
 
 
 def _quotas(grant: Grant, limits: config.Limits) -> tuple[tuple[Quota, ...], Limit | None]:

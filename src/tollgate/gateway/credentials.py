@@ -24,6 +24,8 @@ from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
 _MOST_HOSTS = 4_096
+# Scheme, the longest host name there is, and a port.
+_LONGEST_ORIGIN = 320
 _MOST_DIGESTS = 32_768
 
 
@@ -53,7 +55,7 @@ class Credentials:
         self._misses_per_address = misses_per_address
         self._monotonic = monotonic
         self._time = time
-        self._hosts: dict[bytes, str | None] = {}
+        self._hosts: dict[bytes, str] = {}
         # From a quick keyed hash of what a caller sent to the token's digest: HMAC-SHA-256 costs three times as
         # much for each request, and a token in clear must not be kept, not even in memory.
         self._quick = hashlib.blake2b(digest_size=16, key=random.token_bytes(32))
@@ -132,13 +134,13 @@ class Credentials:
         origin = request.origin
         if origin is None:
             raise TokenMissing
-        try:
-            host = self._hosts[origin]
-        except KeyError:
-            if len(self._hosts) >= _MOST_HOSTS:
-                self._hosts.clear()
+        host = self._hosts.get(origin)
+        if host is None and len(origin) <= _LONGEST_ORIGIN:
             host = origins.host_of(origin.decode("utf-8", "replace"), allow_localhost=self._allow_localhost)
-            self._hosts[origin] = host
+            if host is not None:
+                if len(self._hosts) >= _MOST_HOSTS:
+                    self._hosts.clear()
+                self._hosts[origin] = host
         if host is None:
             raise _never_allowed(origin)
         return host

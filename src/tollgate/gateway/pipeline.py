@@ -181,7 +181,7 @@ class Pipeline:
         if method in allowed:
             return None
         why = refusal_of(method, network.policy)
-        if why is None:
+        if why is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
             if len(allowed) >= _MOST_METHODS:
                 allowed.clear()
             allowed.add(method)

@@ -70,11 +70,11 @@ class Registry(Protocol):
         ...
 
     async def update_team(self, team: Team) -> bool:
-        """Replace a team; False where there is none."""
+        """Replace a team; False where there is none, `Conflict` when the new name is taken."""
         ...
 
     async def update_token(self, token: Token) -> bool:
-        """Replace a token, its digest and its creation aside; False where there is none."""
+        """Replace a token, its digest and its creation aside; False where there is none. May be a `Conflict`."""
         ...
 
     async def update_domain(self, domain: Domain) -> bool:

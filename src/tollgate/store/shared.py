@@ -3,8 +3,7 @@
 A table of rows; a row is a limited caller and has one column for each worker. A worker writes only its own
 column and reads all: the arrival time of a row is the latest in it. So no lock stands between a request and
 its limit, nothing is lost when a worker is killed, and its successor, which gets the same column, gives no
-fresh allowance. Two workers that take at the very same moment may count one request for two; that is far
-inside the tolerance.
+fresh allowance. A worker that finds, after it wrote, that another took meanwhile puts itself behind it.
 
 A row is handed to a new caller under a file lock, which the kernel frees when its holder dies. A row whose
 arrival time has passed says nothing any more and may be handed on as it is.
@@ -57,7 +56,13 @@ class SharedMeters:
         arrival = arrivals[start] if workers == 1 else max(arrivals[start : start + workers])
         taken = take(limit, arrival, now, cost)
         if taken.allowed:
-            arrivals[start + self._column] = taken.arrival
+            mine = start + self._column
+            arrivals[mine] = taken.arrival
+            if workers > 1:
+                # Another worker may have taken since we looked: then stand behind it, or one of us is forgotten.
+                others = max((*arrivals[start:mine], *arrivals[mine + 1 : start + workers]))
+                if others > arrival:
+                    arrivals[mine] = others + cost * limit.interval
         return taken
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:

@@ -158,8 +158,11 @@ class SqlStore:
         row_id = values.pop("id")
         for fixed in ("created_at", "created_by", "domain"):
             values.pop(fixed, None)
-        async with self._connection() as connection:
-            result = await connection.execute(update(table).where(table.c.id == row_id).values(values))
+        try:
+            async with self._connection() as connection:
+                result = await connection.execute(update(table).where(table.c.id == row_id).values(values))
+        except IntegrityError as error:
+            raise Conflict(f"the name {values.get('name')} is taken") from error
         return bool(result.rowcount)
 
     async def _delete(self, table: Table, row_id: str) -> bool:

@@ -58,15 +58,21 @@ def keep_fact(url: URL, name: str, value: str) -> str:
 
 def set_pragmas(engine: Engine) -> None:
     """Prepare every connection that this engine opens."""
+    run_on_connect(
+        engine,
+        f"busy_timeout={BUSY_MILLISECONDS}",
+        "journal_mode=WAL",
+        "synchronous=NORMAL",
+        "foreign_keys=ON",
+    )
+
+
+def run_on_connect(engine: Engine, *pragmas: str) -> None:
+    """Run pragmas on every connection that this engine opens."""
 
     @event.listens_for(engine, "connect")
-    def pragmas(connection: Any, _record: Any) -> None:
+    def prepare(connection: Any, _record: Any) -> None:
         cursor = connection.cursor()
-        for pragma in (
-            f"busy_timeout={BUSY_MILLISECONDS}",
-            "journal_mode=WAL",
-            "synchronous=NORMAL",
-            "foreign_keys=ON",
-        ):
+        for pragma in pragmas:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()

@@ -10,18 +10,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import Connection, create_engine
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from tollgate.errors import StartError
-from tollgate.store.sqlite import set_pragmas
+from tollgate.store.sqlite import run_on_connect
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+# Another process may be at it: wait for it rather than fail.
+BUSY_MILLISECONDS = 30_000
 
 
 class _Outcome(msgspec.Struct):
@@ -90,7 +93,9 @@ def _migrating(url: URL) -> Iterator[tuple[Connection, Config]]:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     engine = create_engine(url)
-    set_pragmas(engine)
+    # Not WAL: two that switch to it at once do not wait for each other. The first worker will switch.
+    run_on_connect(engine, f"busy_timeout={BUSY_MILLISECONDS}", "foreign_keys=ON")
+    _whole_transactions(engine)
     try:
         with engine.begin() as connection:
             config.attributes["connection"] = connection
@@ -102,6 +107,18 @@ def _migrating(url: URL) -> Iterator[tuple[Connection, Config]]:
         ) from error
     finally:
         engine.dispose()
+
+
+def _whole_transactions(engine: Engine) -> None:
+    """Let a migration happen whole or not at all: by itself, Python's driver leaves out what changes tables."""
+
+    @event.listens_for(engine, "connect")
+    def manual(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _cause(error: BaseException) -> str:
