@@ -7,8 +7,9 @@ for good.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,13 +94,13 @@ def _migrating(url: URL) -> Iterator[tuple[Connection, Config]]:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     engine = create_engine(url)
-    # Not WAL: two that switch to it at once do not wait for each other. The first worker will switch.
     run_on_connect(engine, f"busy_timeout={BUSY_MILLISECONDS}", "foreign_keys=ON")
     _whole_transactions(engine)
     try:
         with engine.begin() as connection:
             config.attributes["connection"] = connection
             yield connection, config
+        _write_ahead(engine)
     except (SQLAlchemyError, OSError) as error:
         raise StartError(
             f"The database {url.database} cannot be used: {_cause(error)}. "
@@ -107,6 +108,13 @@ def _migrating(url: URL) -> Iterator[tuple[Connection, Config]]:
         ) from error
     finally:
         engine.dispose()
+
+
+def _write_ahead(engine: Engine) -> None:
+    """Switch to WAL, for good. Of two that do it at once one is refused, and the other has done it."""
+    connection = engine.raw_connection()
+    with closing(connection), suppress(sqlite3.OperationalError):
+        connection.cursor().execute("PRAGMA journal_mode=WAL")
 
 
 def _whole_transactions(engine: Engine) -> None:
