@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from parts.ports import free_port
+from parts.processes import eventually
 from parts.tollgate import Gateway, serving
 from parts.upstream import Received, Reply, Upstream, result, upstream
 from parts.wire import Answer, call
@@ -85,9 +86,12 @@ def whole_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 @pytest.fixture
 def pair(whole_pair: Pair) -> Pair:
     """Give both nodes a clean start: no script, no kept connection."""
-    for node in (whole_pair.first, whole_pair.second):
-        node.clear()
+    nodes = (whole_pair.first, whole_pair.second)
+    for node in nodes:
         node.hang_up()
+    eventually(lambda: not any(node.open for node in nodes), what="the end of the kept connections")
+    for node in nodes:
+        node.clear()
         node.on("*", result(node.url))
     return whole_pair
 

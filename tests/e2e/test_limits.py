@@ -13,14 +13,14 @@ from parts.house import batch
 from parts.load import load
 from parts.processes import eventually
 from parts.road import PATH, Road, open_road, reason
-from parts.tollgate import bearer
+from parts.tollgate import bearer, linux_only
 from parts.wire import JSON, Answer, Wire, call, request
 from tollgate.core import secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, linux_only]
 
 RATE = 50
 SECONDS = 4.0

@@ -15,13 +15,13 @@ from parts.load import BROKEN, load
 from parts.ports import accepts
 from parts.processes import alive, descendants, eventually, running
 from parts.road import Road, open_road
-from parts.tollgate import TOLLGATE, Books, refusal_to_start, serving, write_settings
+from parts.tollgate import TOLLGATE, Books, linux_only, refusal_to_start, serving, write_settings
 from parts.wire import call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, linux_only]
 
 NOWHERE = {"eth/mainnet": ["http://127.0.0.1:1"]}
 TWO = {"server": {"workers": 2}}

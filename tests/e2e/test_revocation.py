@@ -12,7 +12,7 @@ import pytest
 from parts.load import load
 from parts.processes import eventually
 from parts.road import PATH, Road, open_road
-from parts.tollgate import bearer
+from parts.tollgate import bearer, linux_only
 from parts.wire import JSON, call, request
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from parts.load import Load
     from tollgate.core.models import Domain
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, linux_only]
 
 BOUND = 1.0
 ENOUGH = 60

@@ -12,14 +12,14 @@ import pytest
 from parts.certs import Certificate, make_certificate
 from parts.nginx import Nginx, tls_proxy
 from parts.road import PATH, Road, open_road
-from parts.tollgate import refusal_to_start, write_settings
+from parts.tollgate import linux_only, refusal_to_start, write_settings
 from parts.wire import JSON, Wire, call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, linux_only]
 
 PAGE = {**JSON, "Origin": "https://example.com"}
 

@@ -1,1 +1,196 @@
-X: int = 1
+"""Scripted fakes at the gateway's ports: a clock with hands, a loop without sockets, a store, limits.
+
+Nothing here waits for real time. A connection "to the network" is a transport that writes down what is done
+to it; what the other side says is said by the test, or by a node that answers each request at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from tollgate.core.limits import Limit, Taken, take
+from tollgate.core.models import Grant
+from tollgate.store.base import Changes, StoreUnavailable
+
+T = TypeVar("T")
+
+
+class Clock:
+    """A clock whose hands the test turns."""
+
+    def __init__(self, now: float = 1_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class FakeTransport(asyncio.Transport):
+    """Writes down what a protocol does with its connection. Closed ones are lost in the next turn."""
+
+    def __init__(self, protocol: asyncio.Protocol, peer: tuple[str, int] = ("192.0.2.1", 50_000)) -> None:
+        super().__init__({"peername": peer, "sockname": ("192.0.2.9", 80)})
+        self.protocol = protocol
+        self.written = bytearray()
+        self.closed = False
+        self.aborted = False
+        self.paused = False
+        self.node: Callable[[bytes], bytes | None] | None = None
+        """What the other side answers to a request's body; None is silence."""
+        self.lost = False
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        assert not self.lost, "written to a lost connection"
+        self.written += data
+        if self.node is not None and (answer := self.node(bytes(data).partition(b"\r\n\r\n")[2])) is not None:
+            asyncio.get_running_loop().call_soon(self.say, answer)
+
+    def say(self, data: bytes) -> None:
+        """Speak as the other side."""
+        if not self.lost:
+            self.protocol.data_received(data)
+
+    def drop(self, error: Exception | None = None) -> None:
+        """Hang up as the other side."""
+        if not self.lost:
+            self.lost = self.closed = True
+            self.protocol.connection_lost(error)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self.drop)
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def take(self) -> bytes:
+        """What was written since the last look."""
+        written = bytes(self.written)
+        self.written.clear()
+        return written
+
+
+class ScriptedLoop(asyncio.SelectorEventLoop):
+    """An event loop that opens fake connections, refuses them, or lets them wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transports: list[FakeTransport] = []
+        self.asked: list[tuple[str, int, bool]] = []
+        """Host, port and whether by TLS, of each connection asked for."""
+        self.refusing = False
+        self.gate: asyncio.Event | None = None
+        """Where set, nothing opens before it is."""
+        self.node: Callable[[bytes], bytes | None] | None = None
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, *, ssl: object = None
+    ) -> tuple[FakeTransport, asyncio.Protocol]:
+        self.asked.append((host, port, ssl is not None))
+        await asyncio.sleep(0)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.refusing:
+            raise ConnectionRefusedError("refused by the script")
+        protocol = protocol_factory()
+        transport = FakeTransport(protocol)
+        transport.node = self.node
+        self.transports.append(transport)
+        protocol.connection_made(transport)
+        return transport, protocol
+
+
+def scripted_loop() -> ScriptedLoop:
+    """The loop that runs the test."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ScriptedLoop)
+    return loop
+
+
+def run(test: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run an async test on a loop without sockets; whatever its callbacks raise fails the test."""
+    unhandled: list[dict[str, Any]] = []
+    with asyncio.Runner(loop_factory=ScriptedLoop) as runner:
+        runner.get_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        result = runner.run(test())
+    assert not unhandled, unhandled
+    return result
+
+
+async def turns(count: int = 12) -> None:
+    """Let everything happen that can happen without time passing."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+class Meters:
+    """Limits in a dictionary."""
+
+    def __init__(self) -> None:
+        self.arrivals: dict[str, float] = {}
+        self.taken: list[tuple[str, int]] = []
+
+    def take(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
+        taken = take(limit, self.arrivals.get(key, 0.0), now, cost)
+        if taken.allowed:
+            self.arrivals[key] = taken.arrival
+            self.taken.append((key, cost))
+        return taken
+
+    def peek(self, key: str, limit: Limit, now: float) -> Taken:
+        return take(limit, self.arrivals.get(key, 0.0), now)
+
+
+class ScriptedStore:
+    """A store that answers from dictionaries, when it is let."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[bytes, Grant] = {}
+        self.grants: dict[str, Grant] = {}
+        self.asked: list[bytes | tuple[str, ...]] = []
+        self.news: deque[Changes | None] = deque()
+        self.down = False
+        self.gate: asyncio.Event | None = None
+        """Where set, an answer is read at once and handed out only when it is."""
+
+    async def token(self, digest: bytes) -> Grant | None:
+        self.asked.append(digest)
+        return await self._answer(self.tokens.get(digest))
+
+    async def domain(self, names: Sequence[str]) -> Grant | None:
+        self.asked.append(tuple(names))
+        return await self._answer(next((self.grants[name] for name in names if name in self.grants), None))
+
+    async def _answer(self, grant: Grant | None) -> Grant | None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.down:
+            raise StoreUnavailable("the script says so")
+        return grant
+
+    async def changes(self, since: int | None) -> Changes | None:
+        if self.down:
+            raise StoreUnavailable("the script says so")
+        if since is None and not self.news:
+            return Changes(1)
+        return self.news.popleft() if self.news else None
+
+    async def close(self) -> None:
+        pass

@@ -29,12 +29,21 @@ class WrittenCall(Struct, frozen=True, gc=False):
 
     method: str
     params: Params
-    id: bytes | None
+    id: Raw | None
     problem: str = ""
     """Why it is no call, where it is none."""
 
 
 Call = PlainCall | WrittenCall
+
+
+class SentCall(Struct, gc=False):
+    """A call as it goes to a node."""
+
+    id: Raw | int
+    method: str
+    params: list[Raw] | dict[str, Raw]
+    jsonrpc: str = "2.0"
 
 
 class AnyCall(Struct, gc=False):
@@ -71,6 +80,22 @@ class NumberedReply(Reply, gc=False):
     """A reply to a call of a batch, under the number that we gave it."""
 
     id: int = -1
+
+
+class Result(Struct, gc=False):
+    """An answer to a caller: a node's result under the caller's id."""
+
+    id: Raw | int
+    result: Raw
+    jsonrpc: str = "2.0"
+
+
+class Failure(Struct, gc=False):
+    """An answer to a caller: a node's error under the caller's id."""
+
+    id: Raw | int
+    error: Raw
+    jsonrpc: str = "2.0"
 
 
 class ErrorObject(Struct, gc=False):

@@ -7,12 +7,12 @@ a flood of nonsense is limited too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tollgate.core.addresses import limit_key
-from tollgate.core.limits import Taken
+from tollgate.core.limits import Limit, Taken
 from tollgate.errors import RateLimited, SpendingCap
-from tollgate.gateway.caller import Caller, Quota, quota
+from tollgate.gateway.caller import Caller, Quota, limits_of, policy_of, quota
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
@@ -46,25 +46,40 @@ class Admission:
             self._take(caller, request, calls - 1, calls)
 
     def _take(self, caller: Caller, request: Request, cost: int, calls: int) -> None:
-        quotas, policy = caller.quotas, caller.policy
+        quotas, limits, policy = caller.quotas, caller.limits, caller.policy
         if caller.per_address is not None:
-            assert caller.grant.domain is not None  # noqa: S101 - only domains have it
-            key = f"{caller.grant.domain.id}:{limit_key(self._address(request))}"
-            quotas = (quota("address", key, caller.per_address), *quotas)
-            policy = b"ratelimit-policy: %b\r\nratelimit: " % b", ".join([each.policy for each in quotas])
+            quotas = (self._address_quota(caller, caller.per_address, request), *quotas)
+            limits, policy = limits_of(quotas), policy_of(quotas)
         now = self._monotonic()
-        states = []
-        refused: RateLimited | None = None
-        for each in quotas:
-            taken = self._meters.take(each.key, each.limit, now, cost)
-            states.append(each.state % (taken.remaining, taken.arrival - now + 1))
-            if not taken.allowed:
-                refused = limited(each, taken, calls)
-                break
-        # draft-ietf-httpapi-ratelimit-headers: what there is, and what is left of the limits looked at.
-        request.rate_headers = b"%b%b\r\n" % (policy, b", ".join(states))
-        if refused is not None:
-            raise refused
+        found = self._meters.take(limits, now, cost)
+        request.rates = Rates(policy, quotas, found, now)
+        if not found[-1].allowed:
+            raise limited(quotas[len(found) - 1], found[-1], calls)
+
+    def _address_quota(self, caller: Caller, limit: Limit, request: Request) -> Quota:
+        assert caller.grant.domain is not None  # noqa: S101 - only domains have it
+        return quota("address", f"{caller.grant.domain.id}:{limit_key(self._address(request))}", limit)
+
+
+class Rates:
+    """What a request found of its limits, for the `RateLimit` fields of its answer."""
+
+    __slots__ = ("_found", "_now", "_policy", "_quotas")
+
+    def __init__(self, policy: bytes, quotas: Sequence[Quota], found: list[Taken], now: float) -> None:
+        self._policy = policy
+        self._quotas = quotas
+        self._found = found
+        self._now = now
+
+    def headers(self) -> bytes:
+        """The header lines (draft-ietf-httpapi-ratelimit-headers)."""
+        now = self._now
+        states = [
+            each.state % (taken.remaining, taken.arrival - now + 1)
+            for each, taken in zip(self._quotas, self._found, strict=False)
+        ]
+        return b"%b%b\r\n" % (self._policy, b", ".join(states))
 
 
 def limited(refusing: Quota, taken: Taken, calls: int) -> RateLimited:

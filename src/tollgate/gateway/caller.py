@@ -29,6 +29,16 @@ def quota(name: str, key: str, limit: Limit) -> Quota:
     return Quota(name, key, limit, policy, quoted + b";r=%d;t=%d")
 
 
+def limits_of(quotas: tuple[Quota, ...]) -> tuple[tuple[str, Limit], ...]:
+    """What the meters count for these quotas."""
+    return tuple((each.key, each.limit) for each in quotas)
+
+
+def policy_of(quotas: tuple[Quota, ...]) -> bytes:
+    """The `RateLimit-Policy` line of these quotas, and the beginning of the `RateLimit` line."""
+    return b"ratelimit-policy: %b\r\nratelimit: " % b", ".join([each.policy for each in quotas])
+
+
 class Caller:
     """Who calls."""
 
@@ -37,6 +47,7 @@ class Caller:
         "capped_until",
         "expires_at",
         "grant",
+        "limits",
         "networks",
         "per_address",
         "policy",
@@ -57,7 +68,7 @@ class Caller:
         self.quotas, self.per_address = _quotas(grant, limits)
         self.restricted = bool(self.networks or (grant.token and grant.token.methods))
         """Whether the token has lists of its own."""
-        self.policy = b"ratelimit-policy: %b\r\nratelimit: " % b", ".join([each.policy for each in self.quotas])
+        self.limits, self.policy = limits_of(self.quotas), policy_of(self.quotas)
 
     def allows(self, method: str) -> bool:
         """Whether the token's own list lets this method through."""

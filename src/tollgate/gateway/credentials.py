@@ -18,7 +18,7 @@ from tollgate.core import addresses, origins, secrets
 from tollgate.core.limits import Limit
 from tollgate.errors import OriginNotAllowed, Overloaded, TokenExpired, TokenInvalid, TokenMissing
 from tollgate.gateway.admission import limited
-from tollgate.gateway.caller import Caller, Quota, quota
+from tollgate.gateway.caller import Caller, Quota, limits_of, quota
 from tollgate.gateway.directory import CallerDirectory
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
@@ -162,9 +162,7 @@ class Credentials:
                 raise limited(each, taken, 1)
 
     def _count_miss(self, request: Request) -> None:
-        now = self._monotonic()
-        for each in (self._address_misses(request), self._misses):
-            self._meters.take(each.key, each.limit, now)
+        self._meters.take(limits_of((self._address_misses(request), self._misses)), self._monotonic())
 
     def _address_misses(self, request: Request) -> Quota:
         key = f"miss:{addresses.limit_key(self.address(request))}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
@@ -9,6 +11,14 @@ from tollgate.chains.catalogue import Catalogue
 from tollgate.config import Upstream
 from tollgate.core.methods import Policy
 from tollgate.errors import Refusal
+
+
+class Rates(Protocol):
+    """What a request found of its limits."""
+
+    def headers(self) -> bytes:
+        """The header lines that tell of it."""
+        ...
 
 
 class Network(Struct, frozen=True):
@@ -39,7 +49,8 @@ class Request:
     refusal: Refusal | None = None
     """Set where the request is refused already, but its body must still be read past."""
     keep_alive = True
-    rate_headers = b""
+    rates: Rates | None = None
+    """What it found of its limits."""
     started = 0.0
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:

@@ -7,7 +7,9 @@ no upstream and no store is answered at once, without a task; the rest is a coro
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
+
+from msgspec import Raw
 
 from tollgate import log
 from tollgate.core import jsonrpc
@@ -24,7 +26,6 @@ from tollgate.gateway.record import NODE_ERROR, OK, Recorder
 
 # Decisions about methods that are remembered; callers can invent names.
 _MOST_METHODS = 4_096
-_UPSTREAM_ID = b"1"
 _NO_CONTENT = Answer(204, b"")
 _log = log.get("gateway")
 
@@ -88,27 +89,25 @@ class Pipeline:
         refusal = self._policy(request.network, caller, parsed)
         if refusal is not None:
             self._recorder.called(request.network, parsed.method, refusal.reason)
-            return self.refuse(request, refusal, jsonrpc.id_bytes(parsed))
+            return self.refuse(request, refusal, jsonrpc.caller_id(parsed))
         return self._answer_call(request, request.network, parsed)
 
     # --- One call --------------------------------------------------------------------------------------
 
     async def _answer_call(self, request: Request, network: Network, call: Call) -> Answer:
         request.started = now = self._now()
-        call_id = jsonrpc.id_bytes(call)
         try:
             reply = await self._exchanges[network.path].ask(
-                # Nodes disagree about null ids and notifications, so those go out under a number.
-                jsonrpc.encode_call(call, _UPSTREAM_ID if call_id == jsonrpc.NULL else call_id),
+                jsonrpc.encode_call(call),
                 jsonrpc.decode_reply,
                 now + self._request_seconds,
                 repeatable=call.method in network.reads,
             )
         except Refusal as refusal:
             self._recorder.called(network, call.method, refusal.reason)
-            return _NO_CONTENT if call.id is None else self.refuse(request, refusal, call_id)
-        self._recorder.called(network, call.method, NODE_ERROR if reply.failed else OK)
-        return _NO_CONTENT if call.id is None else Answer(200, jsonrpc.encode_answer(call_id, reply))
+            return _NO_CONTENT if call.id is None else self.refuse(request, refusal, call.id)
+        self._recorder.called(network, call.method, OK if reply.error is ABSENT else NODE_ERROR)
+        return _NO_CONTENT if call.id is None else Answer(200, jsonrpc.encode_answer(call.id, reply))
 
     # --- A batch ---------------------------------------------------------------------------------------
 
@@ -119,39 +118,46 @@ class Pipeline:
         methods = [call.method for call in calls]
         outcomes: Sequence[Reply | Refusal]
         if not caller.restricted and self._allowed[network.path].issuperset(methods):
-            outcomes = await self._ask_batch(network, calls)
+            outcomes = await self._ask_batch(network, calls, methods)
         else:
-            refusals = [self._refusal(network, caller, call) for call in calls]
-            sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-            answers = iter(await self._ask_batch(network, sent) if sent else ())
-            outcomes = [next(answers) if refusal is None else refusal for refusal in refusals]
-        results = [
-            (OK if outcome.error is ABSENT else NODE_ERROR) if isinstance(outcome, Reply) else outcome.reason
-            for outcome in outcomes
-        ]
-        self._count(network, methods, results)
-        if isinstance(calls[0], PlainCall) and results.count(OK) == len(results):
-            plain, replies = cast("list[PlainCall]", calls), cast("list[Reply]", outcomes)
-            return Answer(200, jsonrpc.encode_results(plain, replies))
+            outcomes = await self._ask_allowed(network, caller, calls)
+        if isinstance(calls[0], PlainCall) and all_results(outcomes):
+            self._count(network, methods, [OK] * len(methods))
+            return Answer(200, jsonrpc.encode_results(cast("list[PlainCall]", calls), outcomes))
+        self._count(network, methods, [_result(outcome) for outcome in outcomes])
         bodies = [
-            _body(request, jsonrpc.id_bytes(call), outcome)
+            _body(request, call.id, outcome)
             for call, outcome in zip(calls, outcomes, strict=True)
             if call.id is not None
         ]
         return Answer(200, b"[%b]" % b",".join(bodies)) if bodies else _NO_CONTENT
 
+    async def _ask_allowed(
+        self, network: Network, caller: Caller, calls: Sequence[Call]
+    ) -> Sequence[Reply | Refusal]:
+        """Ask for those calls of a batch that may be made, and refuse the others in their places."""
+        refusals = [self._refusal(network, caller, call) for call in calls]
+        sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
+        answers = iter(await self._ask_batch(network, sent, [call.method for call in sent]) if sent else ())
+        return [next(answers) if refusal is None else refusal for refusal in refusals]
+
     def _count(self, network: Network, methods: list[str], results: list[str]) -> None:
+        if methods.count(methods[0]) == len(methods) == results.count(OK):
+            self._recorder.called(network, methods[0], OK, len(methods))
+            return
         pairs = list(zip(methods, results, strict=True))
         for method, result in set(pairs):
             self._recorder.called(network, method, result, pairs.count((method, result)))
 
-    async def _ask_batch(self, network: Network, calls: Sequence[Call]) -> Sequence[Reply | Refusal]:
+    async def _ask_batch(
+        self, network: Network, calls: Sequence[Call], methods: list[str]
+    ) -> Sequence[Reply | Refusal]:
         try:
             return await self._exchanges[network.path].ask(
                 jsonrpc.encode_batch(calls),
                 lambda body: jsonrpc.decode_batch(body, len(calls)),
                 self._now() + self._request_seconds,
-                repeatable=network.reads.issuperset([call.method for call in calls]),
+                repeatable=network.reads.issuperset(methods),
             )
         except Refusal as refusal:
             return [refusal] * len(calls)
@@ -187,7 +193,7 @@ class Pipeline:
             allowed.add(method)
         return why
 
-    def refuse(self, request: Request, refusal: Refusal, call_id: bytes = jsonrpc.NULL) -> Answer:
+    def refuse(self, request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL) -> Answer:
         """Answer a whole request with a refusal, and count it."""
         self._recorder.refused(refusal)
         return respond.refuse(request, refusal, call_id)
@@ -198,7 +204,20 @@ class Pipeline:
         return self.refuse(request, InternalError())
 
 
-def _body(request: Request, call_id: bytes, outcome: Reply | Refusal) -> bytes:
+def all_results(outcomes: Sequence[Reply | Refusal]) -> TypeGuard[Sequence[Reply]]:
+    """Whether a batch went as it usually does: all of it came back from one node, and none of it is an error."""
+    return isinstance(outcomes[0], Reply) and not [
+        outcome for outcome in outcomes if not isinstance(outcome, Reply) or outcome.error is not ABSENT
+    ]
+
+
+def _result(outcome: Reply | Refusal) -> str:
+    if isinstance(outcome, Reply):
+        return OK if outcome.error is ABSENT else NODE_ERROR
+    return outcome.reason
+
+
+def _body(request: Request, call_id: Raw | int, outcome: Reply | Refusal) -> bytes:
     if isinstance(outcome, Reply):
         return jsonrpc.encode_answer(call_id, outcome)
     return respond.error_body(request, outcome, call_id)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http
 
+from msgspec import Raw
+
 from tollgate.core import jsonrpc
 from tollgate.errors import InvalidRequest, Refusal
 from tollgate.gateway import cors
@@ -17,15 +19,15 @@ _JSON = b"content-type: application/json\r\n"
 _USUAL = _STATUS_LINES[200] + _JSON + b"x-request-id: "
 
 
-def refuse(request: Request, refusal: Refusal, call_id: bytes = jsonrpc.NULL) -> Answer:
+def refuse(request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL) -> Answer:
     """Answer a whole request with a refusal."""
     if isinstance(refusal, InvalidRequest):
-        call_id = refusal.caller_id
+        call_id = Raw(refusal.caller_id)
     lines = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)
     return Answer(refusal.status, error_body(request, refusal, call_id), lines)
 
 
-def error_body(request: Request, refusal: Refusal, call_id: bytes) -> bytes:
+def error_body(request: Request, refusal: Refusal, call_id: Raw | int) -> bytes:
     """The JSON-RPC error object of a refusal."""
     data = {"reason": refusal.reason, "request_id": request.request_id.decode("latin-1"), **refusal.data}
     return jsonrpc.encode_error(call_id, refusal.code, refusal.message, data)
@@ -38,7 +40,7 @@ def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> byt
             _USUAL,
             request.request_id,
             date,
-            request.rate_headers,
+            request.rates.headers() if request.rates is not None else b"",
             len(answer.body),
             answer.body,
         )
@@ -48,7 +50,7 @@ def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> byt
         request.request_id,
         date,
         answer.headers,
-        request.rate_headers,
+        request.rates.headers() if request.rates is not None else b"",
         cors.headers(request.origin) if request.origin is not None else b"",
         _framing(answer, close),
         answer.body,

@@ -105,8 +105,8 @@ class Registry(Protocol):
 class Meters(Protocol):
     """Rate limits that several workers keep together."""
 
-    def take(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
-        """Take `cost` requests out of the limit of this key, if it has them."""
+    def take(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> list[Taken]:
+        """Take `cost` requests out of each limit, named by its key, until one refuses; that one comes last."""
         ...
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:

@@ -16,7 +16,7 @@ import hashlib
 import mmap
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,22 +47,35 @@ class SharedMeters:
         self._column = worker
         self._known: dict[str, tuple[int, int]] = {}
 
-    def take(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
-        """Take `cost` requests out of the limit of this key, if it has them."""
-        workers, arrivals = self._workers, self._arrivals
-        known = self._known.get(key)
-        row = known[0] if known is not None and self._marks[known[0]] == known[1] else self._row(key, now)
-        start = row * workers
-        arrival = arrivals[start] if workers == 1 else max(arrivals[start : start + workers])
+    def take(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> list[Taken]:
+        """Take `cost` requests out of each limit, until one refuses; that one comes last."""
+        arrivals, marks, known, workers = self._arrivals, self._marks, self._known, self._workers
+        found = []
+        for key, limit in limits:
+            place = known.get(key)
+            row = place[0] if place is not None and marks[place[0]] == place[1] else self._row(key, now)
+            if workers == 1:
+                taken = take(limit, arrivals[row], now, cost)
+                if taken.allowed:
+                    arrivals[row] = taken.arrival
+            else:
+                taken = self._take_together(row * workers, limit, now, cost)
+            found.append(taken)
+            if not taken.allowed:
+                break
+        return found
+
+    def _take_together(self, start: int, limit: Limit, now: float, cost: int) -> Taken:
+        """Take from a row that other workers write to as well."""
+        arrivals, end, mine = self._arrivals, start + self._workers, start + self._column
+        arrival = max(arrivals[start:end])
         taken = take(limit, arrival, now, cost)
         if taken.allowed:
-            mine = start + self._column
             arrivals[mine] = taken.arrival
-            if workers > 1:
-                # Another worker may have taken since we looked: then stand behind it, or one of us is forgotten.
-                others = max((*arrivals[start:mine], *arrivals[mine + 1 : start + workers]))
-                if others > arrival:
-                    arrivals[mine] = others + cost * limit.interval
+            # Another worker may have taken since we looked: then stand behind it, or one of us is forgotten.
+            others = max((*arrivals[start:mine], *arrivals[mine + 1 : end]))
+            if others > arrival:
+                arrivals[mine] = others + cost * limit.interval
         return taken
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:

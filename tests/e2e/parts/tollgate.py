@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pytest
+
 from tollgate.config import Settings
 from tollgate.core import secrets
 from tollgate.core.models import Domain, Team, Token
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="looks into /proc, or calls from a second loopback address"
+)
 TOLLGATE = str(Path(sys.executable).with_name("tollgate"))
 
 

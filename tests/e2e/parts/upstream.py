@@ -6,12 +6,13 @@ It keeps what it received. A wait is a gate that the test opens, never a guessed
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import socket
 import socketserver
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _RESET = struct.pack("ii", 1, 0)
-_LONGEST_GATE = 60.0
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ class Upstream(socketserver.ThreadingTCPServer):
 
     def __init__(self) -> None:
         self.received: list[Received] = []
-        self.connections: list[socket.socket] = []
+        self.open: set[socket.socket] = set()
+        self.over = threading.Event()
+        self._count = itertools.count()
         self._scripts: dict[str, Reply | Callable[[Received], Reply]] = {}
         super().__init__((LOOPBACK, 0), _Conversation)
 
@@ -128,12 +130,14 @@ class Upstream(socketserver.ThreadingTCPServer):
         return [each.json() for each in self.received if method in each.methods()]
 
     def hang_up(self) -> None:
-        """Close every connection, as a node does with idle ones."""
-        for connection in self.connections:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
+        """Close every connection, as a node does with idle ones; one is over when the other side has closed."""
+        for connection in list(self.open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+
+    def next_number(self) -> int:
+        """Count a connection."""
+        return next(self._count)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Keep quiet: the gateway may leave whenever it likes."""
@@ -144,8 +148,11 @@ class _Conversation(socketserver.BaseRequestHandler):
 
     def setup(self) -> None:
         self._buffer = b""
-        self._number = len(self.server.connections)
-        self.server.connections.append(self.request)
+        self._number = self.server.next_number()
+        self.server.open.add(self.request)
+
+    def finish(self) -> None:
+        self.server.open.discard(self.request)
 
     def handle(self) -> None:
         while (received := self._receive()) is not None:
@@ -175,8 +182,8 @@ class _Conversation(socketserver.BaseRequestHandler):
 
     def _reply(self, received: Received, reply: Reply) -> bool:
         """Answer; say whether the connection goes on."""
-        if reply.gate is not None:
-            reply.gate.wait(_LONGEST_GATE)
+        while reply.gate is not None and not (reply.gate.wait(0.02) or self.server.over.is_set()):
+            pass
         if reply.hang:
             self.request.recv(1)
             return False
@@ -218,4 +225,7 @@ def upstream() -> Iterator[Upstream]:
         finally:
             server.shutdown()
             thread.join()
-            server.hang_up()
+            server.over.set()
+            for connection in list(server.open):
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)

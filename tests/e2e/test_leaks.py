@@ -1,0 +1,101 @@
+"""Whatever callers and nodes do, nothing stays behind: connections, requests under way, bytes held."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.processes import eventually
+from parts.road import PATH, Road, open_road
+from parts.upstream import Reply
+from parts.wire import call, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+GAUGES = ("tollgate_connections", "tollgate_in_flight", "tollgate_buffered_bytes")
+LARGE = call("eth_chainId", "a" * 300_000)
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    limits = {"body_bytes": 1_000_000, "response_bytes": 3_000_000, "buffer_bytes": 8_000_000}
+    with open_road(tmp_path_factory.mktemp("leaks"), {"limits": limits}) as it:
+        yield it
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(road: Road) -> Iterator[None]:
+    yield
+    eventually(
+        lambda: not any(road.gateway.metrics()[gauge] for gauge in GAUGES),
+        within=10,
+        what=f"nothing left: {[(gauge, road.gateway.metrics()[gauge]) for gauge in GAUGES]}",
+    )
+    assert "Traceback" not in road.gateway.program.err.read_text()
+    assert road.ask(LARGE).status == 200
+
+
+def test_large_bodies_that_pass_and_that_do_not(road: Road) -> None:
+    with road.gateway.wire() as wire:
+        for _ in range(5):
+            assert wire.ask(PATH, LARGE, road.headers).status == 200
+            assert wire.ask(PATH, LARGE[:-1], road.headers).status == 400
+            assert wire.ask(PATH, b" " * 1_000_001, road.headers).status == 413
+            assert wire.ask(PATH, LARGE).status == 415
+
+
+def test_callers_that_leave_in_the_middle_of_a_body(road: Road) -> None:
+    for _ in range(40):
+        with road.gateway.wire() as wire:
+            wire.send(request(PATH, LARGE, road.headers)[:200_000])
+    assert road.ask(LARGE).status == 200
+
+
+def test_callers_that_leave_before_their_answer(road: Road) -> None:
+    gate = threading.Event()
+    road.node.on("eth_call", Reply(gate=gate))
+    for _ in range(20):
+        with road.gateway.wire() as wire:
+            wire.send(road.request(1, "eth_call") + road.request(2) + road.request(3, "eth_call"))
+    eventually(lambda: len(road.node.bodies("eth_call")) >= 20, what="the calls upstream")
+    gate.set()
+
+
+def test_callers_that_leave_in_the_middle_of_an_answer(road: Road) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * 2_500_000)
+    road.node.on("eth_getLogs", Reply(body))
+    for _ in range(10):
+        with road.gateway.wire() as wire:
+            wire.send(road.request(1, "eth_getLogs"))
+            assert wire.socket.recv(1)
+
+
+def test_nodes_that_answer_too_much_or_break_off(road: Road) -> None:
+    large = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * 4_000_000)
+    torn = b"HTTP/1.1 200 OK\r\nContent-Length: 2900000\r\n\r\n" + large[:2_000_000]
+    for reply in (Reply(large), Reply(large, until_close=True), Reply(large, chunked=True), Reply(raw=torn)):
+        road.node.on("eth_getLogs", reply)
+        for _ in range(5):
+            assert road.ask(call("eth_getLogs")).status == 502
+
+
+def test_more_large_bodies_than_there_is_room_for(road: Road) -> None:
+    """Load is shed, in words; nobody is cut off, and the room comes back."""
+    wires = [road.gateway.wire() for _ in range(12)]
+    try:
+        whole = request(PATH, call("eth_chainId", "a" * 900_000), road.headers)
+        for wire in wires:
+            wire.send(whole[:-10])
+        for wire in wires:
+            wire.send(whole[-10:])
+        said = [wire.read().status for wire in wires]
+    finally:
+        for wire in wires:
+            wire.socket.close()
+    assert set(said) <= {200, 503}
+    assert 200 in said

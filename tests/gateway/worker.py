@@ -1,0 +1,164 @@
+"""A gateway worker put together from real parts on scripted ports, and the words to speak to it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedStore, scripted_loop
+from tollgate import config, metrics
+from tollgate.chains.catalogue import Catalogue
+from tollgate.core import addresses, secrets
+from tollgate.core.limits import Limit
+from tollgate.core.methods import Policy
+from tollgate.core.models import Domain, Grant, Team, Token
+from tollgate.gateway.admission import Admission
+from tollgate.gateway.budget import Budget
+from tollgate.gateway.credentials import Credentials
+from tollgate.gateway.directory import CallerDirectory
+from tollgate.gateway.edge import Edge, Lane
+from tollgate.gateway.exchange import Exchange
+from tollgate.gateway.intake import Intake
+from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.pipeline import Pipeline
+from tollgate.gateway.record import Recorder
+from tollgate.gateway.transport import Pool
+
+PEPPER = b"p" * 32
+TOKEN = secrets.new_token()
+TEAM = Team("team_1", "acme")
+OTHER_TEAM = Team("team_2", "globex")
+
+
+def token_grant(team: Team = TEAM, **fields: Any) -> Grant:
+    """A token of a team."""
+    return Grant(team, Token("tok_1", team.id, "ci", "tg_", 0.0, **fields))
+
+
+def domain_grant(team: Team = TEAM, **fields: Any) -> Grant:
+    """A whitelist entry of a team."""
+    return Grant(team, domain=Domain("dom_1", team.id, "example.com", 0.0, **fields))
+
+
+def digest(token: str) -> bytes:
+    """What the store knows of a token."""
+    return secrets.digest(token.encode(), PEPPER)
+
+
+def request(body: bytes = b"", *, peer: str = "192.0.2.1", **headers: str) -> Request:
+    """A request as the edge hands it on; `_` in a header's name stands for `-`."""
+    named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+    made = Request(b"POST", named, peer, b"rid-1")
+    made.body = body
+    return made
+
+
+def with_token(body: bytes = b"", token: str = TOKEN) -> Request:
+    """A request of the usual caller."""
+    return request(body, authorization=f"Bearer {token}")
+
+
+def http(response: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
+    """An HTTP response with a length."""
+    lines = b"".join(b"%b\r\n" % line for line in (b"content-length: %d" % len(response), *headers))
+    return b"HTTP/1.1 %b\r\n%b\r\n%b" % (status, lines, response)
+
+
+def echo(body: bytes) -> bytes:
+    """A node that answers every call with its method and params."""
+    called = json.loads(body)
+    replies = [
+        {"jsonrpc": "2.0", "id": call["id"], "result": [call["method"], call["params"]]}
+        for call in (called if isinstance(called, list) else [called])
+    ]
+    return http(json.dumps(replies if isinstance(called, list) else replies[0]).encode())
+
+
+class Worker:
+    """Everything of one worker, on a scripted loop."""
+
+    def __init__(
+        self,
+        *,
+        node: Callable[[bytes], bytes | None] | None = echo,
+        upstreams: int = 1,
+        limits: config.Limits | None = None,
+        server: config.Server | None = None,
+        policy: Policy | None = None,
+        trusted: tuple[str, ...] = (),
+        misses: Limit | None = None,
+        misses_per_address: Limit | None = None,
+        budget: int = 10_000_000,
+    ) -> None:
+        self.loop = scripted_loop()
+        self.loop.node = node
+        self.clock = Clock()
+        self.wall = Clock(1_700_000_000.0)
+        self.regions = metrics.Regions(1)
+        writer = self.regions.writer(0)
+        self.store = ScriptedStore()
+        self.store.tokens[digest(TOKEN)] = token_grant()
+        self.store.grants["example.com"] = domain_grant()
+        self.meters = Meters()
+        settings = config.Settings(limits=limits or config.Limits(), server=server or config.Server())
+        self.directory = CallerDirectory(self.store, settings, writer, self.clock)
+        self.credentials = Credentials(
+            self.directory,
+            self.meters,
+            PEPPER,
+            trusted=addresses.parse_networks(trusted),
+            allow_localhost=False,
+            misses=misses or Limit(500, 1.0),
+            misses_per_address=misses_per_address or Limit(10, 1.0),
+            monotonic=self.clock,
+            time=self.wall,
+        )
+        self.admission = Admission(
+            self.meters, self.credentials.address, monotonic=self.clock, time=self.wall
+        )
+        named = tuple(config.Upstream(name=f"up{i}", url=f"http://up{i}:8545") for i in range(upstreams))
+        self.network = Network("eth", "mainnet", policy or Policy(), Catalogue("eth"), named)
+        self.budget = Budget(budget)
+        self.pools = {
+            each.name: Pool(each, most_bytes=1_000_000, budget=self.budget, now=self.clock) for each in named
+        }
+        self.recorder = Recorder(writer, self.clock)
+        self.exchange = Exchange(self.network, self.pools, writer, self.clock)
+        self.pipeline = Pipeline(
+            self.credentials,
+            self.admission,
+            {self.network.path: self.exchange},
+            self.recorder,
+            most_calls=settings.limits.batch_calls,
+            request_seconds=settings.limits.request_seconds,
+            now=self.clock,
+        )
+        self.lane = Lane(
+            self.pipeline,
+            Intake([self.network], settings.limits.body_bytes),
+            self.recorder,
+            writer,
+            self.budget,
+            most_bytes=settings.limits.body_bytes,
+            most_connections=settings.server.connections,
+            most_in_flight=settings.limits.in_flight,
+            keep_alive_seconds=settings.server.keep_alive_seconds,
+            read_seconds=settings.server.read_seconds,
+            now=self.clock,
+            time=self.wall,
+        )
+        self.state = ServerState()
+
+    def connect(self, app: Any = None, **options: Any) -> FakeTransport:
+        """A caller connects; what is not under /x/ goes to `app`."""
+        options = {"log_config": None, "lifespan": "off", "ws": "none", "access_log": False, **options}
+        edge = Edge(self.lane, Config(app, **options), self.state, {}, self.loop)
+        transport = FakeTransport(edge)
+        edge.connection_made(transport)
+        return transport
+
+    def counted(self, spec: metrics.Spec, *labels: str) -> int:
+        """What a metric stands at."""
+        return self.regions.totals().get((spec.name, *labels), 0)
