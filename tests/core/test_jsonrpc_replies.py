@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from tollgate.core.jsonrpc import (
     Unparsable,
@@ -22,7 +23,7 @@ ERROR = b'{"code":3,"message":"execution reverted","data": "0x08"}'
 
 def told(reply: Reply) -> tuple[bool, bytes]:
     """Whether a reply is an error, and what the caller is told of it."""
-    answer = encode_answer(b"1", reply)
+    answer = encode_answer(1, reply)
     start = b'{"jsonrpc":"2.0","id":1,"error":' if reply.failed else b'{"jsonrpc":"2.0","id":1,"result":'
     assert answer.startswith(start)
     return reply.failed, answer[len(start) : -1]
@@ -130,14 +131,14 @@ def test_any_order_of_replies_is_put_right(order: list[int]) -> None:
 @pytest.mark.parametrize("call_id", [b"0", b"1.0", rb'"\u00e9\/"', b"null", b"9" * 50])
 def test_answer_has_the_bytes_of_the_callers_id(call_id: bytes) -> None:
     result = decode_reply(b'{"id":7,"result":[1 ]}')
-    assert encode_answer(call_id, result) == b'{"jsonrpc":"2.0","id":%b,"result":[1 ]}' % call_id
+    assert encode_answer(Raw(call_id), result) == b'{"jsonrpc":"2.0","id":%b,"result":[1 ]}' % call_id
     error = decode_reply(b'{"id":7,"error":{"code":1}}')
-    assert encode_answer(call_id, error) == b'{"jsonrpc":"2.0","id":%b,"error":{"code":1}}' % call_id
-    assert b'"id":%b,' % call_id in encode_error(call_id, -32600, "no", {})
+    assert encode_answer(Raw(call_id), error) == b'{"jsonrpc":"2.0","id":%b,"error":{"code":1}}' % call_id
+    assert b'"id":%b,' % call_id in encode_error(Raw(call_id), -32600, "no", {})
 
 
 def test_error_of_ours_is_a_json_rpc_error_object() -> None:
-    answer = json.loads(encode_error(b"7", -32005, 'wait "a" bit', {"reason": "rate_limited"}))
+    answer = json.loads(encode_error(7, -32005, 'wait "a" bit', {"reason": "rate_limited"}))
     error = {"code": -32005, "message": 'wait "a" bit', "data": {"reason": "rate_limited"}}
     assert answer == {"jsonrpc": "2.0", "id": 7, "error": error}
 

@@ -4,13 +4,19 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
 import pytest
 
-from tollgate.core.jsonrpc import encode_batch, encode_call, id_bytes, is_notification, parse
+from tollgate.core.jsonrpc import caller_id, encode_batch, encode_call, parse
 from tollgate.core.shapes import Call, WrittenCall
 from tollgate.errors import BatchTooLarge, InvalidRequest, ParseError
 
 MOST = 5
+
+
+def id_bytes(call: Call) -> bytes:
+    """The id as a caller gets it back."""
+    return msgspec.json.encode(caller_id(call))
 
 
 def one(body: bytes) -> Call:
@@ -31,7 +37,7 @@ def problem(call: Call) -> str:
 
 def sent(call: Call) -> bytes:
     """What a node gets."""
-    return encode_call(call, b"9")
+    return encode_call(call)
 
 
 def request(call_id: bytes = b"1", method: bytes = b'"m"', params: bytes = b"[]") -> bytes:
@@ -71,12 +77,12 @@ def test_spaces_around_an_id_are_not_part_of_it() -> None:
 
 def test_call_without_id_is_a_notification() -> None:
     call = one(b'{"jsonrpc":"2.0","method":"m"}')
-    assert is_notification(call)
+    assert call.id is None
     assert id_bytes(call) == b"null"
 
 
 def test_null_id_is_no_notification() -> None:
-    assert not is_notification(one(request(b"null")))
+    assert one(request(b"null")).id is not None
 
 
 @pytest.mark.parametrize("call_id", [b"true", b"false", b"[1]", b"{}"])
@@ -106,14 +112,19 @@ def test_params_may_be_null_array_or_object_and_keep_their_values(
     call_id: bytes, written: bytes, kept: bytes
 ) -> None:
     call = one(request(call_id, params=written))
-    assert sent(call) == b'{"jsonrpc":"2.0","id":9,"method":"m","params":%b}' % kept
+    assert sent(call) == b'{"jsonrpc":"2.0","id":%b,"method":"m","params":%b}' % (call_id, kept)
     assert encode_batch([call]) == b'[{"jsonrpc":"2.0","id":0,"method":"m","params":%b}]' % kept
 
 
-@pytest.mark.parametrize("rest", [b'"id":1', b'"id":"x"', b'"x":1'])
-def test_absent_params_become_an_empty_array(rest: bytes) -> None:
+@pytest.mark.parametrize(("rest", "call_id"), [(b'"id":1', b"1"), (b'"id":"x"', b'"x"'), (b'"x":1', b"1")])
+def test_absent_params_become_an_empty_array(rest: bytes, call_id: bytes) -> None:
     call = one(b'{"jsonrpc":"2.0","method":"m",%b}' % rest)
-    assert sent(call) == b'{"jsonrpc":"2.0","id":9,"method":"m","params":[]}'
+    assert sent(call) == b'{"jsonrpc":"2.0","id":%b,"method":"m","params":[]}' % call_id
+
+
+@pytest.mark.parametrize("rest", [b'"id":null', b'"params":[]'])
+def test_null_id_and_notification_go_out_under_a_number(rest: bytes) -> None:
+    assert json.loads(sent(one(b'{"jsonrpc":"2.0","method":"m",%b}' % rest)))["id"] == 1
 
 
 @pytest.mark.parametrize(
@@ -154,7 +165,7 @@ def test_of_doubled_members_the_last_counts_and_only_that_one_goes_on(call_id: b
         b'"params":[1],"params":[2],"id":1,"id":%b}' % call_id
     )
     assert (call.method, id_bytes(call)) == ("admin_peers", call_id)
-    assert sent(call) == b'{"jsonrpc":"2.0","id":9,"method":"admin_peers","params":[2]}'
+    assert sent(call) == b'{"jsonrpc":"2.0","id":%b,"method":"admin_peers","params":[2]}' % call_id
 
 
 def test_escaped_member_names_are_the_same_members() -> None:
@@ -270,14 +281,14 @@ def test_bad_members_are_answered_in_their_place_with_the_id_they_have() -> None
 def test_bad_member_among_well_typed_ones_keeps_its_id() -> None:
     calls = many(b'[%b,{"jsonrpc":"1.0","method":"m","id":8},{"jsonrpc":"2.0","method":"n"}]' % request())
     assert [id_bytes(call) for call in calls] == [b"1", b"8", b"null"]
-    assert [is_notification(call) for call in calls] == [False, False, True]
+    assert [(call.id is None) for call in calls] == [False, False, True]
     assert [bool(problem(call)) for call in calls] == [False, True, False]
 
 
 def test_member_that_is_a_notification_in_all_but_validity_is_answered_with_null() -> None:
     (call,) = many(b'[{"jsonrpc":"2.0"}]')
     assert problem(call)
-    assert not is_notification(call)
+    assert call.id is not None
     assert id_bytes(call) == b"null"
 
 

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tollgate.core.limits import Limit
+from tollgate.core.limits import Limit, Taken
 from tollgate.store.shared import SharedMeters
 
 NOW = 1_000.0
 WORKERS = 4
+
+
+def take(meters: SharedMeters, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
+    [taken] = meters.take([(key, limit)], now, cost)
+    return taken
 
 
 @pytest.fixture
@@ -64,7 +69,7 @@ def hammer(
         meters.attach(worker)
         admitted = 0
         for number in range(tries):
-            admitted += meters.take("key", limit, NOW + number * step).allowed
+            admitted += take(meters, "key", limit, NOW + number * step).allowed
             # The other work of a call. Beside it taking is short, but workers do meet in it now and then.
             hashlib.sha256(bytes(busy)).digest()
         return admitted
@@ -77,38 +82,38 @@ def hammer(
 
 def test_key_gets_its_count_and_no_more(meters: SharedMeters) -> None:
     limit = Limit(3, 60.0)
-    assert [meters.take("key", limit, NOW).allowed for _ in range(5)] == [True, True, True, False, False]
-    assert meters.take("key", limit, NOW + 20.0).allowed
-    assert not meters.take("key", limit, NOW + 20.0).allowed
+    assert [take(meters, "key", limit, NOW).allowed for _ in range(5)] == [True, True, True, False, False]
+    assert take(meters, "key", limit, NOW + 20.0).allowed
+    assert not take(meters, "key", limit, NOW + 20.0).allowed
 
 
 def test_keys_do_not_touch_each_other(meters: SharedMeters) -> None:
     limit = Limit(1, 60.0)
-    assert all(meters.take(f"key {number}", limit, NOW).allowed for number in range(50))
-    assert not any(meters.take(f"key {number}", limit, NOW).allowed for number in range(50))
+    assert all(take(meters, f"key {number}", limit, NOW).allowed for number in range(50))
+    assert not any(take(meters, f"key {number}", limit, NOW).allowed for number in range(50))
 
 
 def test_batch_takes_as_many_as_it_has_calls(meters: SharedMeters) -> None:
     limit = Limit(10, 60.0)
-    assert meters.take("key", limit, NOW, 7).remaining == 3
-    assert not meters.take("key", limit, NOW, 4).allowed
-    assert meters.take("key", limit, NOW, 3).allowed
+    assert take(meters, "key", limit, NOW, 7).remaining == 3
+    assert not take(meters, "key", limit, NOW, 4).allowed
+    assert take(meters, "key", limit, NOW, 3).allowed
 
 
 def test_peek_sees_and_takes_nothing(meters: SharedMeters) -> None:
     limit = Limit(1, 60.0)
     assert meters.peek("key", limit, NOW).allowed
     assert meters.peek("key", limit, NOW).allowed
-    assert meters.take("key", limit, NOW).allowed
+    assert take(meters, "key", limit, NOW).allowed
     assert not meters.peek("key", limit, NOW).allowed
 
 
 def test_wait_that_was_told_is_enough(meters: SharedMeters) -> None:
     limit = Limit(5, 1.0)
-    meters.take("key", limit, NOW, 5)
-    refused = meters.take("key", limit, NOW, 2)
-    assert not meters.take("key", limit, NOW + refused.retry_after * 0.9, 2).allowed
-    assert meters.take("key", limit, NOW + refused.retry_after, 2).allowed
+    take(meters, "key", limit, NOW, 5)
+    refused = take(meters, "key", limit, NOW, 2)
+    assert not take(meters, "key", limit, NOW + refused.retry_after * 0.9, 2).allowed
+    assert take(meters, "key", limit, NOW + refused.retry_after, 2).allowed
 
 
 # --- Several processes -------------------------------------------------------------------------------------
@@ -119,11 +124,11 @@ def test_one_worker_sees_what_another_took(meters: SharedMeters) -> None:
 
     def take_six() -> int:
         meters.attach(1)
-        return sum(meters.take("key", limit, NOW).allowed for _ in range(6))
+        return sum(take(meters, "key", limit, NOW).allowed for _ in range(6))
 
     assert in_processes([take_six]) == [6]
     assert meters.peek("key", limit, NOW).remaining == 3
-    assert sum(meters.take("key", limit, NOW).allowed for _ in range(10)) == 4
+    assert sum(take(meters, "key", limit, NOW).allowed for _ in range(10)) == 4
 
 
 def test_workers_that_come_one_after_the_other_share_one_count_exactly(meters: SharedMeters) -> None:
@@ -180,7 +185,7 @@ def test_killed_worker_leaves_no_lock(meters: SharedMeters, tmp_path: Path) -> N
             number = 0
             while True:
                 number += 1
-                meters.take(f"flood {number}", limit, NOW)
+                take(meters, f"flood {number}", limit, NOW)
                 if number == 50:
                     os.write(say, b"!")
 
@@ -192,16 +197,16 @@ def test_killed_worker_leaves_no_lock(meters: SharedMeters, tmp_path: Path) -> N
             os.close(descriptor)
         with (tmp_path / "limits.lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert meters.take(f"fresh {attempt}", limit, NOW).allowed
-        assert not meters.take(f"fresh {attempt}", limit, NOW).allowed
+        assert take(meters, f"fresh {attempt}", limit, NOW).allowed
+        assert not take(meters, f"fresh {attempt}", limit, NOW).allowed
 
 
 def test_holder_of_the_lock_that_was_stopped_stops_nobody_else(meters: SharedMeters, tmp_path: Path) -> None:
     limit = Limit(1, 60.0)
     with (tmp_path / "limits.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert meters.take("key", limit, NOW).allowed
-        assert not meters.take("key", limit, NOW).allowed
+        assert take(meters, "key", limit, NOW).allowed
+        assert not take(meters, "key", limit, NOW).allowed
 
 
 # --- More callers than rows --------------------------------------------------------------------------------
@@ -211,7 +216,7 @@ def test_more_keys_than_rows_only_evict(tmp_path: Path) -> None:
     meters = SharedMeters(16, 2, tmp_path / "limits.lock")
     limit = Limit(5, 60.0)
     for number in range(500):
-        assert meters.take(f"key {number}", limit, NOW + number * 0.001, 5).allowed
+        assert take(meters, f"key {number}", limit, NOW + number * 0.001, 5).allowed
 
 
 def test_key_that_is_used_again_and_again_is_not_evicted_by_callers_that_come_once(tmp_path: Path) -> None:
@@ -219,29 +224,37 @@ def test_key_that_is_used_again_and_again_is_not_evicted_by_callers_that_come_on
     limit = Limit(100, 60.0)
     admitted = 0
     for number in range(300):
-        admitted += meters.take("busy", limit, NOW).allowed
-        meters.take(f"once {number}", limit, NOW)
+        admitted += take(meters, "busy", limit, NOW).allowed
+        take(meters, f"once {number}", limit, NOW)
     assert admitted <= 1.1 * limit.count
 
 
 def test_evicted_key_is_forgotten_by_every_worker(tmp_path: Path) -> None:
     meters = SharedMeters(16, 2, tmp_path / "limits.lock")
     limit = Limit(1, 60.0)
-    assert meters.take("mine", limit, NOW).allowed
+    assert take(meters, "mine", limit, NOW).allowed
 
     def flood() -> int:
         meters.attach(1)
-        return sum(meters.take(f"key {number}", limit, NOW + 1.0).allowed for number in range(100))
+        return sum(take(meters, f"key {number}", limit, NOW + 1.0).allowed for number in range(100))
 
     assert in_processes([flood]) == [100]
     # Whatever stands in its old row now is another's; a fresh allowance is the price of a full table.
-    assert meters.take("mine", limit, NOW + 1.0).allowed
+    assert take(meters, "mine", limit, NOW + 1.0).allowed
 
 
 def test_row_of_a_key_whose_time_has_passed_gives_the_next_one_its_whole_count(tmp_path: Path) -> None:
     meters = SharedMeters(16, 1, tmp_path / "limits.lock")
     limit = Limit(4, 1.0)
     for number in range(16):
-        meters.take(f"old {number}", limit, NOW, 4)
+        take(meters, f"old {number}", limit, NOW, 4)
     for number in range(16):
-        assert meters.take(f"new {number}", limit, NOW + 1.0, 4).allowed
+        assert take(meters, f"new {number}", limit, NOW + 1.0, 4).allowed
+
+
+def test_limits_are_taken_in_order_until_one_refuses(tmp_path: Path) -> None:
+    meters = SharedMeters(1_024, 1, tmp_path / "lock")
+    limits = [("wide", Limit(10, 1.0)), ("narrow", Limit(1, 1.0)), ("never reached", Limit(10, 1.0))]
+    assert [taken.allowed for taken in meters.take(limits, NOW)] == [True, True, True]
+    assert [taken.allowed for taken in meters.take(limits, NOW)] == [True, False]
+    assert take(meters, "never reached", Limit(10, 1.0), NOW).remaining == 8

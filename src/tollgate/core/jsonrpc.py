@@ -49,6 +49,7 @@ _json = msgspec.json.Encoder().encode
 # No real method is longer; what callers invent must not fill a memory that counts names, not bytes.
 LONGEST_REMEMBERED = 128
 _A_NUMBER = 1
+_VERSION = "2.0"
 
 
 class Unparsable(ValueError):
@@ -158,14 +159,14 @@ def caller_id(call: Call) -> Raw | int:
 def encode_call(call: Call) -> bytes:
     """Write one call for a node. Nodes disagree about null ids and notifications: those go out under a number."""
     call_id = _A_NUMBER if call.id is None or call.id == NULL else call.id
-    return _json(SentCall(call_id, call.method, _NO_PARAMS if call.params is None else call.params))
+    return _json(SentCall(_VERSION, call_id, call.method, _NO_PARAMS if call.params is None else call.params))
 
 
 def encode_batch(calls: Sequence[Call]) -> bytes:
     """Write calls for a node, numbered from 0: callers' ids may repeat, and nodes may rewrite them."""
     return _json(
         [
-            SentCall(number, call.method, _NO_PARAMS if call.params is None else call.params)
+            SentCall(_VERSION, number, call.method, _NO_PARAMS if call.params is None else call.params)
             for number, call in enumerate(calls)
         ]
     )
@@ -226,15 +227,15 @@ def error_code(reply: Reply) -> int:
 def encode_answer(call_id: Raw | int, reply: Reply) -> bytes:
     """Write the answer to one call, under the caller's own id."""
     if reply.error is ABSENT:
-        return _json(Result(call_id, reply.result))
-    return _json(Failure(call_id, reply.error))
+        return _json(Result(_VERSION, call_id, reply.result))
+    return _json(Failure(_VERSION, call_id, reply.error))
 
 
 def encode_results(calls: Sequence[PlainCall], replies: Sequence[Reply]) -> bytes:
     """Write the answers to a batch in which every id is an integer and every reply a result: most are."""
-    return _json([Result(call.id, reply.result) for call, reply in zip(calls, replies, strict=True)])
+    return _json([Result(_VERSION, call.id, reply.result) for call, reply in zip(calls, replies, strict=True)])
 
 
 def encode_error(call_id: Raw | int, code: int, message: str, data: dict[str, object]) -> bytes:
     """Write an error of ours."""
-    return _json(Failure(call_id, Raw(_json({"code": code, "message": message, "data": data}))))
+    return _json(Failure(_VERSION, call_id, Raw(_json({"code": code, "message": message, "data": data}))))

@@ -40,10 +40,10 @@ Call = PlainCall | WrittenCall
 class SentCall(Struct, gc=False):
     """A call as it goes to a node."""
 
+    jsonrpc: str
     id: Raw | int
     method: str
     params: list[Raw] | dict[str, Raw]
-    jsonrpc: str = "2.0"
 
 
 class AnyCall(Struct, gc=False):
@@ -85,17 +85,17 @@ class NumberedReply(Reply, gc=False):
 class Result(Struct, gc=False):
     """An answer to a caller: a node's result under the caller's id."""
 
+    jsonrpc: str
     id: Raw | int
     result: Raw
-    jsonrpc: str = "2.0"
 
 
 class Failure(Struct, gc=False):
     """An answer to a caller: a node's error under the caller's id."""
 
+    jsonrpc: str
     id: Raw | int
     error: Raw
-    jsonrpc: str = "2.0"
 
 
 class ErrorObject(Struct, gc=False):
