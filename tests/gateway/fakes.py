@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tollgate.core.limits import Limit, Taken, take
 from tollgate.core.models import Grant
+from tollgate.gateway.flight import Flight
 from tollgate.store.base import Changes, StoreUnavailable
 
 T = TypeVar("T")
@@ -138,6 +139,20 @@ async def turns(count: int = 12) -> None:
     """Let everything happen that can happen without time passing."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def fly(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """Run a coroutine as the edge does, without a task; what comes of it is in the future."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def land(_: Flight[T], value: T | None, error: BaseException | None) -> None:
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(cast("T", value))
+
+    Flight(coroutine, land).step()
+    return future
 
 
 class Meters:

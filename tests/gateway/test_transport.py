@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.gateway.fakes import Clock, FakeTransport, ScriptedLoop, run, scripted_loop, turns
+from tests.gateway.fakes import Clock, FakeTransport, ScriptedLoop, fly, run, scripted_loop, turns
 from tests.gateway.worker import http
 from tollgate import __version__, config
 from tollgate.gateway.budget import Budget
@@ -33,10 +33,10 @@ class House:
     def open(self) -> list[FakeTransport]:
         return [transport for transport in self.loop.transports if not transport.closed]
 
-    def send(self, *, write: bool = False, seconds: float = SOON) -> "asyncio.Task[Response]":
+    def send(self, *, write: bool = False, seconds: float = SOON) -> asyncio.Future[Response]:
         """A call is made; give it the turns it needs with `settled`."""
         sending = self.pool.send(b"{}", self.clock.now + seconds, repeatable=not write)
-        return asyncio.ensure_future(sending)
+        return fly(sending)
 
     async def call(self, *, write: bool = False) -> FakeTransport:
         """A call that is answered; returns the connection it took."""
@@ -224,7 +224,7 @@ def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowed() ->
     run(test)
 
 
-async def filled(house: House) -> list["asyncio.Task[Response]"]:
+async def filled(house: House) -> list[asyncio.Future[Response]]:
     """Calls that keep the only connection busy, and two that wait for it."""
     sent = []
     for _ in range(3):
@@ -327,11 +327,9 @@ def test_waiters_that_have_given_up_do_not_keep_others_out() -> None:
     run(test)
 
 
-async def stop(house: House, sent: list["asyncio.Task[Response]"]) -> None:
+async def stop(house: House, sent: list[asyncio.Future[Response]]) -> None:
     """End what is under way."""
     house.later(10_000)
     house.pool.close()
     await turns(30)
-    for each in sent:
-        each.cancel()
     await asyncio.gather(*sent, return_exceptions=True)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.gateway.fakes import Clock, run, scripted_loop, turns
+from tests.gateway.fakes import Clock, fly, run, scripted_loop, turns
 from tests.gateway.worker import http
 from tollgate import __version__, config
 from tollgate.gateway.budget import Budget
@@ -21,7 +21,7 @@ def test_call_without_an_answer_fails_at_its_deadline_with_its_connection() -> N
     async def test() -> None:
         clock = Clock()
         made = pool(clock)
-        sent = asyncio.ensure_future(made.send(b"{}", clock() + 15, repeatable=True))
+        sent = fly(made.send(b"{}", clock() + 15, repeatable=True))
         await turns()
         clock.advance(14.9)
         made.sweep()
@@ -43,9 +43,9 @@ def test_waiter_fails_at_its_deadline_and_nothing_was_sent() -> None:
     async def test() -> None:
         clock = Clock()
         made = pool(clock, connections=1)
-        busy = asyncio.ensure_future(made.send(b"{}", clock() + 1_000, repeatable=True))
+        busy = fly(made.send(b"{}", clock() + 1_000, repeatable=True))
         await turns()
-        waiting = asyncio.ensure_future(made.send(b"{}", clock() + 15, repeatable=True))
+        waiting = fly(made.send(b"{}", clock() + 15, repeatable=True))
         await turns()
         clock.advance(15)
         made.sweep()
@@ -64,7 +64,7 @@ def test_connection_goes_to_the_waiter_that_still_waits() -> None:
         made = pool(clock, connections=1)
         calls = []
         for seconds in (1_000, 15, 1_000):
-            calls.append(asyncio.ensure_future(made.send(b"{}", clock() + seconds, repeatable=True)))
+            calls.append(fly(made.send(b"{}", clock() + seconds, repeatable=True)))
             await turns()
         clock.advance(15)
         made.sweep()
@@ -84,7 +84,7 @@ def test_refused_connection_is_a_failure_before_sending(write: bool) -> None:
         scripted_loop().refusing = True
         clock = Clock()
         with pytest.raises(ConnectFailed) as caught:
-            await pool(clock).send(b"{}", clock() + 15, repeatable=not write)
+            await fly(pool(clock).send(b"{}", clock() + 15, repeatable=not write))
         assert not caught.value.sent
         assert caught.value.outcome == "connect"
 
@@ -96,7 +96,7 @@ def test_connection_that_does_not_open_before_the_deadline_fails() -> None:
         scripted_loop().gate = asyncio.Event()
         clock = Clock()
         with pytest.raises(ConnectFailed) as caught:
-            await pool(clock).send(b"{}", clock() + 0.01, repeatable=True)
+            await fly(pool(clock).send(b"{}", clock() + 0.01, repeatable=True))
         assert not caught.value.sent
 
     run(test)
@@ -109,10 +109,10 @@ def test_pool_that_could_not_connect_tries_again() -> None:
         loop.refusing = True
         for _ in range(3):
             with pytest.raises(ConnectFailed):
-                await made.send(b"{}", clock() + 15, repeatable=True)
+                await fly(made.send(b"{}", clock() + 15, repeatable=True))
         loop.refusing = False
         loop.node = lambda _: http(b"{}")
-        assert await made.send(b"{}", clock() + 15, repeatable=True) == Response(200, b"{}")
+        assert await fly(made.send(b"{}", clock() + 15, repeatable=True)) == Response(200, b"{}")
 
     run(test)
 
@@ -121,7 +121,7 @@ def test_closed_pool_fails_what_is_under_way() -> None:
     async def test() -> None:
         clock = Clock()
         made = pool(clock)
-        sent = asyncio.ensure_future(made.send(b"{}", clock() + 15, repeatable=True))
+        sent = fly(made.send(b"{}", clock() + 15, repeatable=True))
         await turns()
         made.close()
         with pytest.raises(AttemptFailed):
@@ -141,7 +141,7 @@ def sent_head(url: str, **headers: str) -> bytes:
     async def test() -> bytes:
         clock = Clock()
         scripted_loop().node = lambda _: http(b"{}")
-        await pool(clock, url, **headers).send(b'{"a":1}', clock() + 15, repeatable=True)
+        await fly(pool(clock, url, **headers).send(b'{"a":1}', clock() + 15, repeatable=True))
         return scripted_loop().transports[0].take()
 
     return run(test)
@@ -189,7 +189,7 @@ def test_connection_goes_where_the_url_says(url: str, asked: tuple[str, int, boo
     async def test() -> None:
         clock = Clock()
         scripted_loop().node = lambda _: http(b"{}")
-        await pool(clock, url).send(b"{}", clock() + 15, repeatable=True)
+        await fly(pool(clock, url).send(b"{}", clock() + 15, repeatable=True))
         assert scripted_loop().asked == [asked]
 
     run(test)

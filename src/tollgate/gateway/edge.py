@@ -236,6 +236,10 @@ class Edge(HttpToolsProtocol):
         """Choose the lane."""
         self._in_head = False
         self._head_bytes = 0
+        if self._finished:
+            # Behind the last request that is answered: read past it, in no lane.
+            self.url = intake.PREFIX
+            return
         if not self.url.startswith(intake.PREFIX):
             self._leave_to_asgi()
             return
@@ -245,8 +249,9 @@ class Edge(HttpToolsProtocol):
         peer = self.client[0] if self.client is not None else ""
         self._request = request = self.lane.intake.open(self.parser.get_method(), self.url, headers, peer)
         request.keep_alive = self.parser.should_keep_alive()
-        if b"connection" in headers and self.parser.get_http_version() == "1.0":
-            # Such a caller expects to be told that the connection is kept; it is not.
+        if b"connection" in headers and (self.parser.should_upgrade() or self.parser.get_http_version() == "1.0"):
+            # What follows an upgrade would be another protocol. And a caller of HTTP/1.0 expects to be told that
+            # the connection is kept; it is not.
             request.keep_alive = False
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             if request.refusal is not None:
@@ -289,6 +294,7 @@ class Edge(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request is whole."""
+        self._in_head = True
         request = self._request
         if request is None:
             if not self.url.startswith(intake.PREFIX):
@@ -303,7 +309,7 @@ class Edge(HttpToolsProtocol):
         self._request = None
         self._chunks = []
         self._size = 0
-        if self._answering or self._in_asgi or self._line:
+        if self._answering or self._in_asgi or self._line or self._blocked:
             self._queue(request)
         else:
             self._answer(request)
@@ -346,7 +352,7 @@ class Edge(HttpToolsProtocol):
         lane.recorder.answered(request, answer.status)
         if self.transport.is_closing():
             return
-        close = not request.keep_alive or lane.draining
+        close = not request.keep_alive or (lane.draining and not self._line)
         self._since = lane.clock
         self.transport.write(respond.render(request, answer, lane.date, close=close))
         if close:
@@ -376,14 +382,12 @@ class Edge(HttpToolsProtocol):
             self._held = 0
 
     def _hang_up(self, refusal: InvalidRequest | Overloaded) -> None:
-        """Tell why, and close: the connection cannot go on."""
+        """Answer what was read before, tell why, and close: the connection cannot go on."""
         self._finished = True
-        request = Request(b"", {}, "", b"-")
+        request = self._request or Request(b"", {}, "", self.lane.intake.new_id())
+        request.refusal = refusal
         request.keep_alive = False
-        if self._answering or self._line:
-            self.transport.close()
-        else:
-            self._send(request, self.lane.pipeline.refuse(request, refusal))
+        self._whole(request)
 
     # --- The other lane --------------------------------------------------------------------------------
 

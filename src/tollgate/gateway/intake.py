@@ -33,7 +33,7 @@ class Intake:
         """Begin a request from its head; `refusal` is set where it has no future."""
         given_id = headers.get(b"x-request-id")
         if given_id is None or not _REQUEST_ID.fullmatch(given_id):
-            given_id = b"%b%08x" % (self._id_start, next(self._count))
+            given_id = self.new_id()
         request = Request(method, headers, peer, given_id)
         request.network = self._networks.get(url)
         if (
@@ -50,6 +50,10 @@ class Intake:
             except Refusal as refusal:
                 request.refusal = refusal
         return request
+
+    def new_id(self) -> bytes:
+        """Make the id of a request."""
+        return b"%b%08x" % (self._id_start, next(self._count))
 
     def _check(self, request: Request, url: bytes) -> None:
         if request.network is None:
