@@ -82,7 +82,7 @@ UPSTREAM_ATTEMPTS = Spec(
     "tollgate_upstream_attempts",
     Kind.COUNTER,
     "Attempts at an upstream, by outcome (`ok`, `connect`, `broken`, `status`, `nonsense`, `timeout`, `full`, "
-    "`too_large`).",
+    "`too_large`, `no_room`).",
     ("family", "network", "upstream", "outcome"),
 )
 UPSTREAM_SECONDS = Spec(

@@ -162,12 +162,15 @@ class Meters:
         self.arrivals: dict[str, float] = {}
         self.taken: list[tuple[str, int]] = []
 
-    def take(self, key: str, limit: Limit, now: float, cost: int = 1) -> Taken:
-        taken = take(limit, self.arrivals.get(key, 0.0), now, cost)
-        if taken.allowed:
-            self.arrivals[key] = taken.arrival
+    def take(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> list[Taken]:
+        found = []
+        for key, limit in limits:
+            found.append(take(limit, self.arrivals.get(key, 0.0), now, cost))
+            if not found[-1].allowed:
+                break
+            self.arrivals[key] = found[-1].arrival
             self.taken.append((key, cost))
-        return taken
+        return found
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
         return take(limit, self.arrivals.get(key, 0.0), now)

@@ -10,6 +10,7 @@ import msgspec
 from tollgate import log
 from tollgate.config import DEFAULT_METRICS_PORT, DEFAULT_PORT
 from tollgate.demo import run as demo_run
+from tollgate.settings.rules import rules_for
 
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
 
@@ -77,6 +78,9 @@ def _upstream(text: str) -> tuple[str, str]:
             f"{text!r} must read FAMILY/NETWORK=URL, such as eth/sepolia=http://127.0.0.1:8545.",
             param_hint="--upstream",
         )
+    family, _, name = network.partition("/")
+    for _, problem in rules_for(("families", family, name, "upstreams", 0, "url"), url):
+        raise click.BadParameter(f"{text!r}: {problem}.", param_hint="--upstream")
     return network, url
 
 

@@ -174,6 +174,7 @@ def encode_batch(calls: Sequence[Call]) -> bytes:
 
 def decode_reply(body: bytes) -> Reply:
     """Read a node's answer to one call."""
+    _check_text(body)
     try:
         reply = _reply(body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -183,6 +184,7 @@ def decode_reply(body: bytes) -> Reply:
 
 def decode_batch(body: bytes, count: int) -> list[Reply]:
     """Read a node's answer to a batch of `count` calls, in the order of the calls."""
+    _check_text(body)
     try:
         replies = _replies(body)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -195,6 +197,15 @@ def decode_batch(body: bytes, count: int) -> list[Reply]:
     return [
         reply if reply.error is ABSENT and reply.result is not ABSENT else _settled(reply) for reply in replies
     ]
+
+
+def _check_text(body: bytes) -> None:
+    """Refuse what is not UTF-8: msgspec does not look into what it skips."""
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise Unparsable("not UTF-8") from error
 
 
 def _number(reply: NumberedReply) -> int:

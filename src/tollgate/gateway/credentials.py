@@ -156,10 +156,12 @@ class Credentials:
     def _check_misses(self, request: Request) -> None:
         """Refuse to ask the store for a caller whose address has asked in vain too often."""
         now = self._monotonic()
-        for each in (self._address_misses(request), self._misses):
-            taken = self._meters.peek(each.key, each.limit, now)
-            if not taken.allowed:
-                raise limited(each, taken, 1)
+        each = self._address_misses(request)
+        taken = self._meters.peek(each.key, each.limit, now)
+        if not taken.allowed:
+            raise limited(each, taken, 1)
+        if not self._meters.peek(self._misses.key, self._misses.limit, now).allowed:
+            raise Overloaded("Too many unknown callers at once: try again.")
 
     def _count_miss(self, request: Request) -> None:
         self._meters.take(limits_of((self._address_misses(request), self._misses)), self._monotonic())

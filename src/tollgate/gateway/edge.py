@@ -66,6 +66,7 @@ class Lane:
         self.recorder = recorder
         self.budget = budget
         self.most_bytes = most_bytes
+        self.weighed_from = min(SMALL, most_bytes)
         self.most_connections = most_connections
         self.most_in_flight = most_in_flight
         self.keep_alive_seconds = keep_alive_seconds
@@ -127,6 +128,10 @@ class Edge(HttpToolsProtocol):
         self._in_asgi = False
         self._finished = False
         """Set when nothing more is read: the connection closes after the answer under way."""
+        self._owes_leave = False
+        """Set when the caller waits for `100 Continue`."""
+        self._eof = False
+        """Set when the caller has said its last word but still listens."""
         self._head_bytes = 0
         self._in_head = True
         self._since = 0.0
@@ -168,6 +173,11 @@ class Edge(HttpToolsProtocol):
             self._upgrade()
         if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
             self._hang_up(InvalidRequest("The request's head is too large."))
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection for the answers that a caller still waits for after its last word."""
+        self._eof = True
+        return bool(self._answering or self._line)
 
     def _upgrade(self) -> None:
         if self.url.startswith(intake.PREFIX):
@@ -240,7 +250,7 @@ class Edge(HttpToolsProtocol):
             # Behind the last request that is answered: read past it, in no lane.
             self.url = intake.PREFIX
             return
-        if not self.url.startswith(intake.PREFIX):
+        if not self.url.startswith(intake.PREFIX) and not self._is_absolute():
             self._leave_to_asgi()
             return
         headers = dict(self.headers)
@@ -259,8 +269,26 @@ class Edge(HttpToolsProtocol):
                 request.keep_alive = False
                 self._finished = True
                 self._whole(request)
-            elif not self._answering and not self._line:
-                self.transport.write(respond.CONTINUE)
+            else:
+                self._owes_leave = True
+                self._give_leave()
+
+    def _is_absolute(self) -> bool:
+        """Read a target in absolute form, which proxies may send (RFC 9112, 3.2.2); whether it is one of ours."""
+        if self.url.startswith(b"/"):
+            return False
+        try:
+            parts = httptools.parse_url(self.url)
+        except httptools.HttpParserInvalidURLError:
+            return False
+        self.url = (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")
+        return self.url.startswith(intake.PREFIX)
+
+    def _give_leave(self) -> None:
+        """Tell a caller that waits for it to send its body, once all answers before are out."""
+        if self._owes_leave and not self._busy():
+            self._owes_leave = False
+            self.transport.write(respond.CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         """Collect the body, or read past it."""
@@ -271,7 +299,7 @@ class Edge(HttpToolsProtocol):
             return
         self._chunks.append(body)
         self._size += len(body)
-        if self._size > SMALL or request.refusal is not None:
+        if self._size > self.lane.weighed_from or request.refusal is not None:
             self._weigh(request, body)
 
     def _weigh(self, request: Request, body: bytes) -> None:
@@ -295,6 +323,7 @@ class Edge(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is whole."""
         self._in_head = True
+        self._owes_leave = False
         request = self._request
         if request is None:
             if not self.url.startswith(intake.PREFIX):
@@ -342,7 +371,7 @@ class Edge(HttpToolsProtocol):
         elif answer is None:
             answer = lane.pipeline.failed(request, error)
         self._send(request, answer)
-        if self._line or self.flow.read_paused:
+        if self._line or self.flow.read_paused or self._owes_leave:
             self._advance()
 
     def _send(self, request: Request, answer: Answer) -> None:
@@ -352,7 +381,7 @@ class Edge(HttpToolsProtocol):
         lane.recorder.answered(request, answer.status)
         if self.transport.is_closing():
             return
-        close = not request.keep_alive or (lane.draining and not self._line)
+        close = not request.keep_alive or ((lane.draining or self._eof) and not self._line)
         self._since = lane.clock
         self.transport.write(respond.render(request, answer, lane.date, close=close))
         if close:
@@ -375,6 +404,7 @@ class Edge(HttpToolsProtocol):
                 self._start_asgi(*waiting)
         if not self._line and not self.transport.is_closing():
             self.flow.resume_reading()
+            self._give_leave()
 
     def _release(self) -> None:
         if self._held:

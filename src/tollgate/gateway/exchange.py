@@ -13,10 +13,10 @@ from typing import TypeVar
 from tollgate import metrics
 from tollgate.config import Upstream
 from tollgate.core.jsonrpc import Unparsable
-from tollgate.errors import Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tollgate.gateway.messages import Network
 from tollgate.gateway.transport import Pool
-from tollgate.gateway.wire import AttemptFailed, ConnectFailed, PoolFull, Response, TimedOut
+from tollgate.gateway.wire import AttemptFailed, ConnectFailed, NoRoom, PoolFull, Response, TimedOut
 
 T = TypeVar("T")
 
@@ -48,6 +48,8 @@ def failover(upstreams: Sequence[Upstream], *, repeatable: bool) -> Generator[Up
 
 
 def _refusal(failure: AttemptFailed | None, doubt: str = "") -> Refusal:
+    if isinstance(failure, NoRoom):
+        return Overloaded("Too many large answers at once: try again." + doubt)
     if failure is None or isinstance(failure, ConnectFailed | PoolFull):
         return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)
     if isinstance(failure, TimedOut):

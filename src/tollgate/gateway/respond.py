@@ -53,7 +53,7 @@ def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> byt
         request.rates.headers() if request.rates is not None else b"",
         cors.headers(request.origin) if request.origin is not None else b"",
         _framing(answer, close),
-        answer.body,
+        b"" if request.method == b"HEAD" else answer.body,
     )
 
 

@@ -51,9 +51,15 @@ class TimedOut(AttemptFailed):
 
 
 class TooLarge(AttemptFailed):
-    """The response is over the limit, or there is no room for it."""
+    """The response is over the limit."""
 
     outcome = "too_large"
+
+
+class NoRoom(AttemptFailed):
+    """We hold too many large bodies already."""
+
+    outcome = "no_room"
 
 
 class PoolFull(AttemptFailed):
@@ -174,7 +180,7 @@ class Connection(asyncio.Protocol):
             if self._budget.hold(len(body)):
                 self._held += len(body)
             else:
-                self._too_large()
+                self.fail(NoRoom("too many large responses at once", sent=True))
 
     def on_message_complete(self) -> None:
         """Hand the response over and be free for the next request."""
