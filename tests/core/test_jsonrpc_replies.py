@@ -78,7 +78,7 @@ def test_what_is_no_response_is_unparsable(body: bytes) -> None:
 def test_batch_replies_come_back_in_the_order_of_the_calls() -> None:
     body = b'[{"id":2,"result":"c"},{"id":0,"result":"a"},{"id":1,"error":{"code":5}}]'
     expected = [(False, b'"a"'), (True, b'{"code":5}'), (False, b'"c"')]
-    assert [told(reply) for reply in decode_batch(body, 3)] == expected
+    assert [told(reply) for reply in decode_batch(body, 3).items] == expected
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,14 @@ def test_any_reply_is_a_reply_or_unparsable(body: bytes) -> None:
 @given(st.permutations(range(6)))
 def test_any_order_of_replies_is_put_right(order: list[int]) -> None:
     body = json.dumps([{"jsonrpc": "2.0", "id": number, "result": number * 10} for number in order])
-    assert [json.loads(told(reply)[1]) for reply in decode_batch(body.encode(), 6)] == [0, 10, 20, 30, 40, 50]
+    assert [json.loads(told(reply)[1]) for reply in decode_batch(body.encode(), 6).items] == [
+        0,
+        10,
+        20,
+        30,
+        40,
+        50,
+    ]
 
 
 @pytest.mark.parametrize("call_id", [b"0", b"1.0", rb'"\u00e9\/"', b"null", b"9" * 50])
@@ -171,3 +178,20 @@ def test_error_code_of_an_error_nested_to_the_end_of_the_stack_is_zero() -> None
 
 def _deeper(frames: int, reply: Reply) -> int:
     return _deeper(frames - 1, reply) if frames else error_code(reply)
+
+
+@pytest.mark.parametrize(
+    ("body", "all_results"),
+    [
+        (b'[{"id":0,"result":1},{"id":1,"result":2}]', True),
+        (b'[{"id":1,"result":1},{"id":0,"result":2,"error":null}]', True),
+        (b'[{"id":0,"result":1},{"id":1,"error":{"code":3}}]', False),
+    ],
+)
+def test_batch_without_an_error_is_known_as_such(body: bytes, all_results: bool) -> None:
+    assert decode_batch(body, 2).all_results is all_results
+
+
+def test_reply_too_many_is_refused_even_if_it_is_an_error() -> None:
+    with pytest.raises(Unparsable):
+        decode_batch(b'[{"id":0,"result":1},{"id":1,"result":2},{"id":1,"error":{"code":3}}]', 2)

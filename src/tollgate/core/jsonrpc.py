@@ -22,6 +22,7 @@ from tollgate.core.shapes import (
     LooseCall,
     NumberedReply,
     PlainCall,
+    Replies,
     Reply,
     Result,
     SentCall,
@@ -179,10 +180,10 @@ def decode_reply(body: bytes) -> Reply:
         reply = _reply(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unparsable("not a JSON-RPC response") from error
-    return reply if reply.error is ABSENT and reply.result is not ABSENT else _settled(reply)
+    return _settled(reply)
 
 
-def decode_batch(body: bytes, count: int) -> list[Reply]:
+def decode_batch(body: bytes, count: int) -> Replies:
     """Read a node's answer to a batch of `count` calls, in the order of the calls."""
     _check_text(body)
     try:
@@ -190,13 +191,14 @@ def decode_batch(body: bytes, count: int) -> list[Reply]:
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unparsable("not a JSON-RPC batch response") from error
     numbers = list(range(count))
+    results = [reply.id for reply in replies if reply.error is ABSENT and reply.result is not ABSENT]
+    if results == numbers and len(replies) == count:
+        return Replies(replies, all_results=True)
+    replies.sort(key=_number)
     if [reply.id for reply in replies] != numbers:
-        replies.sort(key=_number)
-        if [reply.id for reply in replies] != numbers:
-            raise Unparsable(f"{len(replies)} responses to {count} calls, or ids that were not asked for")
-    return [
-        reply if reply.error is ABSENT and reply.result is not ABSENT else _settled(reply) for reply in replies
-    ]
+        raise Unparsable(f"{len(replies)} responses to {count} calls, or ids that were not asked for")
+    settled = [_settled(reply) for reply in replies]
+    return Replies(settled, all_results=all(reply.error is ABSENT for reply in settled))
 
 
 def _check_text(body: bytes) -> None:
@@ -213,7 +215,9 @@ def _number(reply: NumberedReply) -> int:
 
 
 def _settled(reply: Reply) -> Reply:
-    """Check a reply that is not simply a result."""
+    """Check a reply, and make one of it that is either a result or an error."""
+    if reply.error is ABSENT and reply.result is not ABSENT:
+        return reply
     error = bytes(reply.error)
     if error in (b"", b"null"):
         if reply.result is ABSENT:

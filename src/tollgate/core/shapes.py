@@ -6,6 +6,7 @@ they are read. Any other call is read with more care into a `WrittenCall`, which
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
@@ -80,6 +81,14 @@ class NumberedReply(Reply, gc=False):
     """A reply to a call of a batch, under the number that we gave it."""
 
     id: int = -1
+
+
+class Replies(Struct, gc=False):
+    """What a node said to a batch, in the order of the calls."""
+
+    items: Sequence[Reply]
+    all_results: bool
+    """Whether none of them is an error."""
 
 
 class Result(Struct, gc=False):

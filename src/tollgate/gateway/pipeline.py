@@ -7,14 +7,14 @@ no upstream and no store is answered at once, without a task; the rest is a coro
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from msgspec import Raw
 
 from tollgate import log
 from tollgate.core import jsonrpc
 from tollgate.core.methods import refusal_of
-from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, WrittenCall
+from tollgate.core.shapes import ABSENT, Call, PlainCall, Replies, Reply, WrittenCall
 from tollgate.errors import InternalError, InvalidRequest, MethodNotAllowed, NetworkNotAllowed, Refusal
 from tollgate.gateway import cors, respond
 from tollgate.gateway.admission import Admission
@@ -116,14 +116,15 @@ class Pipeline:
     ) -> Answer:
         request.started = self._now()
         methods = [call.method for call in calls]
-        outcomes: Sequence[Reply | Refusal]
-        if not caller.restricted and self._allowed[network.path].issuperset(methods):
-            outcomes = await self._ask_batch(network, calls, methods)
-        else:
+        if caller.restricted or not self._allowed[network.path].issuperset(methods):
             outcomes = await self._ask_allowed(network, caller, calls)
-        if isinstance(calls[0], PlainCall) and all_results(outcomes):
-            self._count(network, methods, [OK] * len(methods))
-            return Answer(200, jsonrpc.encode_results(cast("list[PlainCall]", calls), outcomes))
+        else:
+            asked = await self._ask_batch(network, calls, methods)
+            if isinstance(asked, Replies) and asked.all_results and isinstance(calls[0], PlainCall):
+                self._count(network, methods, [OK] * len(methods))
+                plain = cast("Sequence[PlainCall]", calls)
+                return Answer(200, jsonrpc.encode_results(plain, asked.items))
+            outcomes = _spread(asked, len(calls))
         self._count(network, methods, [_result(outcome) for outcome in outcomes])
         bodies = [
             _body(request, call.id, outcome)
@@ -138,7 +139,10 @@ class Pipeline:
         """Ask for those calls of a batch that may be made, and refuse the others in their places."""
         refusals = [self._refusal(network, caller, call) for call in calls]
         sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-        answers = iter(await self._ask_batch(network, sent, [call.method for call in sent]) if sent else ())
+        if not sent:
+            return [refusal for refusal in refusals if refusal is not None]
+        asked = await self._ask_batch(network, sent, [call.method for call in sent])
+        answers = iter(_spread(asked, len(sent)))
         return [next(answers) if refusal is None else refusal for refusal in refusals]
 
     def _count(self, network: Network, methods: list[str], results: list[str]) -> None:
@@ -149,9 +153,7 @@ class Pipeline:
         for method, result in set(pairs):
             self._recorder.called(network, method, result, pairs.count((method, result)))
 
-    async def _ask_batch(
-        self, network: Network, calls: Sequence[Call], methods: list[str]
-    ) -> Sequence[Reply | Refusal]:
+    async def _ask_batch(self, network: Network, calls: Sequence[Call], methods: list[str]) -> Replies | Refusal:
         try:
             return await self._exchanges[network.path].ask(
                 jsonrpc.encode_batch(calls),
@@ -160,7 +162,7 @@ class Pipeline:
                 repeatable=network.reads.issuperset(methods),
             )
         except Refusal as refusal:
-            return [refusal] * len(calls)
+            return refusal
 
     # --- Rules -----------------------------------------------------------------------------------------
 
@@ -204,11 +206,9 @@ class Pipeline:
         return self.refuse(request, InternalError())
 
 
-def all_results(outcomes: Sequence[Reply | Refusal]) -> TypeGuard[Sequence[Reply]]:
-    """Whether a batch went as it usually does: all of it came back from one node, and none of it is an error."""
-    return isinstance(outcomes[0], Reply) and not [
-        outcome for outcome in outcomes if not isinstance(outcome, Reply) or outcome.error is not ABSENT
-    ]
+def _spread(asked: Replies | Refusal, count: int) -> Sequence[Reply | Refusal]:
+    """What became of each call of a batch."""
+    return asked.items if isinstance(asked, Replies) else [asked] * count
 
 
 def _result(outcome: Reply | Refusal) -> str:
