@@ -75,13 +75,13 @@ clean: ## Remove the environments, the caches and what was built
 	@touch $@
 
 .venv/.setup: .venv/.made requirements/runtime.txt requirements/build.txt pyproject.toml $(call absent,$(BIN)/tollgate)
-	@echo 'setup: installing the locked dependencies into .venv'
+	@echo 'setup: installing the locked dependencies into .venv' >&2
 	@$(BIN)/python $(HASHED) -r requirements/runtime.txt -r requirements/build.txt
 	@$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/.dev: .venv/.setup requirements/dev.txt
-	@echo 'setup: installing the development tools into .venv'
+	@echo 'setup: installing the development tools into .venv' >&2
 	@$(BIN)/python $(HASHED) -r requirements/dev.txt
 	@touch $@
 
@@ -92,13 +92,13 @@ system-parts:
 
 # web3 and starknet-py cannot share an environment: their requirements conflict.
 $(DEPS)/web3/.installed: requirements/client-web3.txt $(call absent,$(DEPS)/web3/bin/python)
-	@echo 'test-deps: installing web3.py'
+	@echo 'test-deps: installing web3.py' >&2
 	@scripts/make-venv $(PYTHON) $(DEPS)/web3
 	@$(DEPS)/web3/bin/python $(HASHED) -r requirements/client-web3.txt
 	@touch $@
 
 $(DEPS)/starknet/.installed: requirements/client-starknet.txt $(call absent,$(DEPS)/starknet/bin/python)
-	@echo 'test-deps: installing starknet.py'
+	@echo 'test-deps: installing starknet.py' >&2
 	@scripts/make-venv $(PYTHON) $(DEPS)/starknet
 	@$(DEPS)/starknet/bin/python $(HASHED) -r requirements/client-starknet.txt
 	@touch $@
@@ -109,7 +109,7 @@ $(DEPS)/node/.installed: requirements/node.txt $(call absent,$(DEPS)/bin/node)
 
 $(DEPS)/js/.installed: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/node/.installed \
 		$(call absent,$(DEPS)/js/node_modules/.package-lock.json)
-	@echo 'test-deps: installing ethers, viem, starknet.js and anvil'
+	@echo 'test-deps: installing ethers, viem, starknet.js and anvil' >&2
 	@mkdir -p $(DEPS)/js && rm -f $@
 	@cp $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/js/
 	@cd $(DEPS)/js && $(NPM) ci $(NPM_FLAGS)

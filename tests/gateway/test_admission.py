@@ -1,9 +1,9 @@
 """Caps and limits: who is stopped, by what, and what the headers say to the letter."""
 
 import pytest
-
 from tests.gateway.fakes import Clock, Meters
 from tests.gateway.worker import domain_grant, request, token_grant
+
 from tollgate import config
 from tollgate.core.models import Grant, Team
 from tollgate.errors import RateLimited, SpendingCap
@@ -19,23 +19,23 @@ class Door:
         self.clock = Clock()
         self.wall = Clock(1_700_000_000.0)
         self.meters = Meters()
-        self.admission = Admission(
-            self.meters, lambda asked: asked.peer, monotonic=self.clock, time=self.wall
-        )
+        self.admission = Admission(self.meters, lambda asked: asked.peer, monotonic=self.clock, time=self.wall)
         self.caller = Caller(grant, config.Limits(**limits))
 
     def come(self, calls: int = 1, peer: str = "192.0.2.1") -> Request:
         """A request with so many calls."""
         asked = request(peer=peer)
+        self._admit(asked, calls)
+        return asked
+
+    def _admit(self, asked: Request, calls: int) -> None:
         self.admission.admit(self.caller, asked)
         self.admission.admit_rest(self.caller, asked, calls)
-        return asked
 
     def refused(self, calls: int = 1, peer: str = "192.0.2.1") -> tuple[RateLimited, Request]:
         asked = request(peer=peer)
         with pytest.raises(RateLimited) as caught:
-            self.admission.admit(self.caller, asked)
-            self.admission.admit_rest(self.caller, asked, calls)
+            self._admit(asked, calls)
         return caught.value, asked
 
 
@@ -186,9 +186,7 @@ def test_batch_of_exactly_the_limit_passes() -> None:
 
 def test_headers_of_one_limit() -> None:
     door = Door(token_grant(requests_per_second=10))
-    assert headers(door.come()) == (
-        b'ratelimit-policy: "token";q=10;w=1\r\nratelimit: "token";r=9;t=1\r\n'
-    )
+    assert headers(door.come()) == (b'ratelimit-policy: "token";q=10;w=1\r\nratelimit: "token";r=9;t=1\r\n')
 
 
 def test_headers_of_a_batch_tell_what_is_left_after_all_of_it() -> None:

@@ -1,8 +1,8 @@
 """What browsers are told, to the letter."""
 
 import pytest
-
 from tests.gateway.worker import request
+
 from tollgate.gateway import cors
 from tollgate.gateway.messages import Answer
 

@@ -4,12 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.gateway.fakes import turns
+from tests.gateway.speech import GET, answer_upstream, edge, hello, post, speak, told, whole
+from tests.gateway.worker import Worker, with_worker
 
-from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.test_edge import GET, hello, post, speak, told, whole, with_worker
-from tests.gateway.worker import Worker, echo
 from tollgate import config
-from tollgate.gateway.edge import MOST_WAITING, Edge
+from tollgate.gateway.edge import MOST_WAITING
 from tollgate.gateway.messages import Answer, Request
 
 SERVER = config.Server(keep_alive_seconds=75.0, read_seconds=30.0)
@@ -19,18 +19,6 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 def later(worker: Worker, seconds: float) -> None:
     worker.clock.advance(seconds)
     worker.lane.tick()
-
-
-def edge(transport: FakeTransport) -> Edge:
-    assert isinstance(transport.protocol, Edge)
-    return transport.protocol
-
-
-def answer_upstream(worker: Worker) -> None:
-    """The node answers what it was asked so far."""
-    for upstream in worker.loop.transports:
-        if asked := upstream.take():
-            upstream.say(echo(asked.partition(b"\r\n\r\n")[2]))
 
 
 # --- Expect: 100-continue ----------------------------------------------------------------------------------
@@ -158,7 +146,7 @@ def test_caller_that_does_not_read_gets_no_more_and_is_cut() -> None:
             assert await speak(transport, whole(post(number))) == []
             later(worker, 1.0)
         assert transport.paused
-        later(worker, 31.0 - MOST_WAITING)
+        later(worker, 31.0)
         assert transport.aborted
 
     with_worker(test, server=SERVER)
@@ -246,7 +234,9 @@ def test_defect_of_ours_is_answered_and_the_connection_lives() -> None:
             return fails(defect)
 
         async def fails(defect: RuntimeError) -> Answer:
-            await asyncio.sleep(0)
+            waited = worker.loop.create_future()
+            worker.loop.call_soon(waited.set_result, None)
+            await waited
             raise defect
 
         worker.pipeline.answer = broken  # type: ignore[method-assign]

@@ -3,19 +3,18 @@
 import asyncio
 
 import pytest
-
 from tests.gateway.fakes import FakeTransport, turns
-from tests.gateway.test_edge import GET, hello, post, speak, told, whole, with_worker
-from tests.gateway.test_edge_life import answer_upstream, edge
-from tests.gateway.worker import Worker
+from tests.gateway.speech import GET, answer_upstream, edge, hello, post, speak, told, whole
+from tests.gateway.worker import Worker, with_worker
 
 
 def fire_linger(worker: Worker) -> None:
     """Let the time pass that idle connections are given: run what the loop was told to call later."""
     for handle in list(worker.loop._scheduled):  # type: ignore[attr-defined]
         if not handle.cancelled():
+            callback, arguments = handle._callback, handle._args
             handle.cancel()
-            handle._callback(*handle._args)
+            callback(*arguments)
 
 
 def shut_down(*transports: FakeTransport) -> None:
@@ -28,10 +27,10 @@ def test_idle_connection_is_closed_after_a_moment() -> None:
         fresh, used = worker.connect(hello), worker.connect(hello)
         await speak(used, whole(post()))
         shut_down(fresh, used)
-        assert not fresh.closed
+        assert not fresh.is_closing()
         fire_linger(worker)
-        assert fresh.closed
-        assert used.closed
+        assert fresh.is_closing()
+        assert used.is_closing()
 
     with_worker(test)
 

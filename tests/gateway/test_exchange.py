@@ -5,16 +5,16 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.gateway.fakes import fly, run, turns
 from tests.gateway.worker import Worker, http
+
 from tollgate import metrics
 from tollgate.config import Upstream
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import Reply
-from tollgate.errors import Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tollgate.gateway.exchange import BadStatus, Nonsense, failover, read_response
-from tollgate.gateway.wire import AttemptFailed, ConnectFailed, PoolFull, Response, TimedOut, TooLarge
+from tollgate.gateway.wire import AttemptFailed, ConnectFailed, NoRoom, PoolFull, Response, TimedOut, TooLarge
 
 UPSTREAMS = tuple(Upstream(name=name, url=f"http://{name}") for name in "abcde")
 FAILURES: list[tuple[type[AttemptFailed], bool, type[Refusal]]] = [
@@ -24,6 +24,7 @@ FAILURES: list[tuple[type[AttemptFailed], bool, type[Refusal]]] = [
     (TimedOut, True, UpstreamTimeout),
     (AttemptFailed, True, UpstreamError),
     (TooLarge, True, UpstreamError),
+    (NoRoom, True, Overloaded),
     (BadStatus, True, UpstreamError),
     (Nonsense, True, UpstreamError),
 ]
@@ -93,7 +94,9 @@ def test_status_about_the_upstream_is_a_failure_even_with_a_good_body(status: in
 
 
 @pytest.mark.parametrize("status", [200, 404])
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"jsonrpc":"2.0","id":1,"error":"no"}', GOOD[:-1]])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b"{}", b'{"jsonrpc":"2.0","id":1,"error":"no"}', GOOD[:-1]]
+)
 def test_body_that_is_no_response_is_nonsense(status: int, body: bytes) -> None:
     with pytest.raises(Nonsense) as caught:
         read_response(Response(status, body), jsonrpc.decode_reply)
@@ -104,9 +107,7 @@ def test_body_that_is_no_response_is_nonsense(status: int, body: bytes) -> None:
 
 
 def ask(worker: Worker, *, write: bool = False, seconds: float = 30.0) -> asyncio.Future[Reply]:
-    return fly(
-        worker.exchange.ask(b"{}", jsonrpc.decode_reply, worker.clock() + seconds, repeatable=not write)
-    )
+    return fly(worker.exchange.ask(b"{}", jsonrpc.decode_reply, worker.clock() + seconds, repeatable=not write))
 
 
 def attempts(worker: Worker, upstream: str, outcome: str) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-
 from tests.gateway.fakes import run, turns
+
 from tollgate.gateway.flight import Flight, Pending
 
 

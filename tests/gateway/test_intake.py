@@ -30,7 +30,9 @@ def refusal(*args: object, **options: object) -> Refusal:
     return refused
 
 
-@pytest.mark.parametrize("url", ["/x/eth/mainnet", "/x/eth/mainnet/", "/x/eth/mainnet?a=1", "/x/eth/mainnet/?/x/y"])
+@pytest.mark.parametrize(
+    "url", ["/x/eth/mainnet", "/x/eth/mainnet/", "/x/eth/mainnet?a=1", "/x/eth/mainnet/?/x/y"]
+)
 def test_network_is_found(url: str) -> None:
     request = opened(url)
     assert request.refusal is None
@@ -39,7 +41,9 @@ def test_network_is_found(url: str) -> None:
     assert request.network.path == "eth/mainnet"
 
 
-@pytest.mark.parametrize("url", [f"/x/eth/sepolia/{TOKEN}", f"/x/eth/sepolia/{TOKEN}/", f"/x/eth/sepolia/{TOKEN}?q"])
+@pytest.mark.parametrize(
+    "url", [f"/x/eth/sepolia/{TOKEN}", f"/x/eth/sepolia/{TOKEN}/", f"/x/eth/sepolia/{TOKEN}?q"]
+)
 def test_token_in_the_path_is_found(url: str) -> None:
     request = opened(url)
     assert request.refusal is None
@@ -48,7 +52,9 @@ def test_token_in_the_path_is_found(url: str) -> None:
     assert request.network.path == "eth/sepolia"
 
 
-@pytest.mark.parametrize("url", ["/x/", "/x/eth", "/x/eth/goerli", "/x/eth/MAINNET", "/x//mainnet", "/x/eth/mainnet/a/b"])
+@pytest.mark.parametrize(
+    "url", ["/x/", "/x/eth", "/x/eth/goerli", "/x/eth/MAINNET", "/x//mainnet", "/x/eth/mainnet/a/b"]
+)
 def test_unknown_network_lists_those_that_exist(url: str) -> None:
     refused = refusal(url)
     assert (refused.reason, refused.status) == ("unknown_network", 404)
@@ -79,13 +85,20 @@ def test_options_is_never_refused(url: str) -> None:
 
 @pytest.mark.parametrize(
     "media_type",
-    ["application/json; charset=utf-8", "Application/JSON", "application/json;charset=utf-8", "application/json ;x"],
+    [
+        "application/json; charset=utf-8",
+        "Application/JSON",
+        "application/json;charset=utf-8",
+        "application/json ;x",
+    ],
 )
 def test_media_type_is_understood(media_type: str) -> None:
     assert opened(headers={"content-type": media_type}).refusal is None
 
 
-@pytest.mark.parametrize("media_type", [None, "", "text/plain", "application/jsonx", "application/json, text/plain"])
+@pytest.mark.parametrize(
+    "media_type", [None, "", "text/plain", "application/jsonx", "application/json, text/plain"]
+)
 def test_other_media_types_are_refused(media_type: str | None) -> None:
     refused = refusal(headers={} if media_type is None else {"content-type": media_type})
     assert (refused.reason, refused.status) == ("unsupported_media_type", 415)

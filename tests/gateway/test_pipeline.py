@@ -1,59 +1,39 @@
 """One request, top to bottom: the order of checks, calls, batches and what each is answered."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from tests.gateway.calls import answer, call, reason, say
+from tests.gateway.worker import (
+    TEAM,
+    TOKEN,
+    Worker,
+    digest,
+    echo,
+    http,
+    request,
+    token_grant,
+    with_token,
+    with_worker,
+)
 
-from tests.gateway.fakes import fly, run
-from tests.gateway.worker import TEAM, TOKEN, Worker, digest, echo, http, request, token_grant, with_token
-from tollgate import config, metrics
+from tollgate import metrics
 from tollgate.core.methods import Policy
 from tollgate.core.models import Team
 from tollgate.errors import BodyTooLarge
-from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.messages import Answer
 
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}'
-
-
-async def answer(worker: Worker, asked: Request) -> Answer:
-    """Run a request as the edge does."""
-    asked.network = worker.network
-    got = worker.pipeline.answer(asked)
-    return got if isinstance(got, Answer) else await fly(got)
-
-
-async def say(worker: Worker, body: bytes | object) -> tuple[int, Any]:
-    """Send a body with the usual token; return the status and what the answer says."""
-    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    got = await answer(worker, with_token(sent))
-    return got.status, json.loads(got.body) if got.body else None
-
-
-def with_worker(test: Callable[[Worker], Coroutine[Any, Any, None]], **options: Any) -> None:
-    async def inside() -> None:
-        worker = Worker(**options)
-        await worker.directory.refresh()
-        await test(worker)
-
-    run(inside)
-
-
-def call(call_id: object, method: str = "eth_chainId", **members: object) -> dict[str, object]:
-    return {"jsonrpc": "2.0", "id": call_id, "method": method, **members}
-
-
-def reason(reply: Any) -> str:
-    return str(reply["error"]["data"]["reason"])
 
 
 # --- One call ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call_id", ["1", "-7", "0", '"a"', '""', "12345678901234567890123", '"\\u0031"', "-0", "1.0"])
+@pytest.mark.parametrize(
+    "call_id", ["1", "-7", "0", '"a"', '""', "12345678901234567890123", '"\\u0031"', "-0", "1.0"]
+)
 def test_id_comes_back_byte_for_byte(call_id: str) -> None:
     async def test(worker: Worker) -> None:
         for _ in range(2):
@@ -89,7 +69,7 @@ def test_notification_is_answered_204_and_is_still_sent_and_metered(node: Callab
 @pytest.mark.parametrize(
     ("params", "sent"), [({}, []), ({"params": None}, []), ({"params": [1, {"a": 2}]}, [1, {"a": 2}])]
 )
-def test_params_are_passed_on(params: dict[str, object], sent: object) -> None:
+def test_params_are_passed_on(params: dict[str, Any], sent: object) -> None:
     async def test(worker: Worker) -> None:
         assert (await say(worker, call(1, **params)))[1]["result"] == ["eth_chainId", sent]
         assert (await say(worker, call(1, params={"a": 1})))[1]["result"] == ["eth_chainId", {"a": 1}]
@@ -190,7 +170,9 @@ def test_malformed_request_is_one_error(body: bytes, status: int, slug: str) -> 
 # --- Policy ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["admin_peers", "Admin_peers", "engine_x", "personal_sign", "eth_denied", "net_version"])
+@pytest.mark.parametrize(
+    "method", ["admin_peers", "Admin_peers", "engine_x", "personal_sign", "eth_denied", "net_version"]
+)
 def test_method_that_may_not_be_called_is_refused_under_the_id(method: str) -> None:
     async def test(worker: Worker) -> None:
         for _ in range(2):
@@ -217,87 +199,3 @@ def test_lists_of_a_token_bind_that_token_alone() -> None:
         assert ["result" in each for each in batch] == [True, False]
 
     with_worker(test)
-
-
-# --- Batches -----------------------------------------------------------------------------------------------
-
-
-def test_batch_goes_out_as_one_and_is_answered_in_order() -> None:
-    async def test(worker: Worker) -> None:
-        status, replies = await say(worker, [call(3), call(1, "eth_call"), call("x", "eth_gasPrice")])
-        assert status == 200
-        assert [(each["id"], each["result"][0]) for each in replies] == [
-            (3, "eth_chainId"),
-            (1, "eth_call"),
-            ("x", "eth_gasPrice"),
-        ]
-        (transport,) = worker.loop.transports
-        assert transport.take().count(b"POST ") == 1
-        assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_call", "ok") == 1
-
-    with_worker(test)
-
-
-def test_answers_that_a_node_gives_in_another_order_are_sorted() -> None:
-    def backwards(body: bytes) -> bytes:
-        replies = [{"jsonrpc": "2.0", "id": each["id"], "result": each["method"]} for each in json.loads(body)]
-        return http(json.dumps(replies[::-1]).encode())
-
-    async def test(worker: Worker) -> None:
-        replies = (await say(worker, [call(5), call(5, "eth_call")]))[1]
-        assert [each["result"] for each in replies] == ["eth_chainId", "eth_call"]
-
-    with_worker(test, node=backwards)
-
-
-def test_upstream_failure_is_told_to_every_call_of_a_batch() -> None:
-    async def test(worker: Worker) -> None:
-        status, replies = await say(worker, [call(1), call("b"), {"jsonrpc": "2.0", "method": "eth_call"}])
-        assert status == 200
-        assert [(each["id"], reason(each)) for each in replies] == [(1, "upstream_error"), ("b", "upstream_error")]
-
-    with_worker(test, node=lambda _: http(b"[]"))
-
-
-def test_batch_of_notifications_alone_has_no_body() -> None:
-    async def test(worker: Worker) -> None:
-        note = {"jsonrpc": "2.0", "method": "eth_call"}
-        assert await say(worker, [note, note]) == (204, None)
-        assert len(worker.loop.transports) == 1
-
-    with_worker(test)
-
-
-ids = st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.none()
-members = st.one_of(
-    st.builds(lambda i: ("ok", i, call(i)), ids),
-    st.builds(lambda i: ("method_not_allowed", i, call(i, "admin_x")), ids),
-    st.builds(lambda i: ("invalid_request", i, call(i, "")), ids),
-    st.builds(lambda i: ("invalid_request", i, {"id": i}), ids),
-    st.just(("silent", None, {"jsonrpc": "2.0", "method": "eth_chainId"})),
-    st.just(("silent", None, {"jsonrpc": "2.0", "method": "admin_x"})),
-    st.sampled_from([("invalid_request", None, value) for value in (1, "x", None, [], [[]], True)]),
-)
-
-
-@given(st.lists(members, min_size=1, max_size=8))
-@settings(max_examples=80)
-def test_every_member_of_any_batch_is_answered_in_order(batch: list[tuple[str, object, object]]) -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(2):
-            status, replies = await say(worker, [member for _, _, member in batch])
-            told = [(outcome, call_id) for outcome, call_id, _ in batch if outcome != "silent"]
-            assert status == (200 if told else 204)
-            found = [("ok" if "result" in each else reason(each), each["id"]) for each in replies or []]
-            assert found == told
-
-    with_worker(test)
-
-
-def test_batch_limit_is_exact() -> None:
-    async def test(worker: Worker) -> None:
-        assert (await say(worker, [call(1)] * 3))[0] == 200
-        status, reply = await say(worker, [call(1)] * 4)
-        assert (status, reason(reply)) == (413, "batch_too_large")
-
-    with_worker(test, limits=config.Limits(batch_calls=3))

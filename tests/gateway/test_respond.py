@@ -3,6 +3,7 @@
 import json
 
 from tests.gateway.worker import request
+
 from tollgate.errors import InvalidRequest, MethodNotPost, Overloaded, RateLimited, TokenInvalid
 from tollgate.gateway import respond
 from tollgate.gateway.messages import Answer, Request

@@ -1,18 +1,19 @@
 """The pool: deadlines, connections that cannot be opened, and the bytes of a request's head."""
 
 import asyncio
+from typing import Any
 
 import pytest
-
 from tests.gateway.fakes import Clock, fly, run, scripted_loop, turns
 from tests.gateway.worker import http
+
 from tollgate import __version__, config
 from tollgate.gateway.budget import Budget
 from tollgate.gateway.transport import Pool
 from tollgate.gateway.wire import AttemptFailed, ConnectFailed, Response, TimedOut
 
 
-def pool(clock: Clock, url: str = "http://node:8545", connections: int = 4, **headers: str) -> Pool:
+def pool(clock: Clock, url: str = "http://node:8545", connections: int = 4, **headers: Any) -> Pool:
     upstream = config.Upstream(name="a", url=url, connections=connections, headers=headers)
     return Pool(upstream, most_bytes=1_000_000, budget=Budget(10_000_000), now=clock)
 
@@ -135,7 +136,7 @@ def test_closed_pool_fails_what_is_under_way() -> None:
 # --- The head ----------------------------------------------------------------------------------------------
 
 
-def sent_head(url: str, **headers: str) -> bytes:
+def sent_head(url: str, **headers: Any) -> bytes:
     """What goes out first for a call to this upstream."""
 
     async def test() -> bytes:

@@ -1,21 +1,24 @@
 """A gateway worker put together from real parts on scripted ports, and the words to speak to it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedStore, run, scripted_loop
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedStore, scripted_loop
 from tollgate import config, metrics
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core import addresses, secrets
 from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy
 from tollgate.core.models import Domain, Grant, Team, Token
+from tollgate.errors import Refusal
 from tollgate.gateway.admission import Admission
 from tollgate.gateway.budget import Budget
+from tollgate.gateway.caller import Caller
 from tollgate.gateway.credentials import Credentials
 from tollgate.gateway.directory import CallerDirectory
 from tollgate.gateway.edge import Edge, Lane
@@ -115,9 +118,7 @@ class Worker:
             monotonic=self.clock,
             time=self.wall,
         )
-        self.admission = Admission(
-            self.meters, self.credentials.address, monotonic=self.clock, time=self.wall
-        )
+        self.admission = Admission(self.meters, self.credentials.address, monotonic=self.clock, time=self.wall)
         named = tuple(config.Upstream(name=f"up{i}", url=f"http://up{i}:8545") for i in range(upstreams))
         self.network = Network("eth", "mainnet", policy or Policy(), Catalogue("eth"), named)
         self.budget = Budget(budget)
@@ -162,3 +163,26 @@ class Worker:
     def counted(self, spec: metrics.Spec, *labels: str) -> int:
         """What a metric stands at."""
         return self.regions.totals().get((spec.name, *labels), 0)
+
+
+def with_worker(test: Callable[[Worker], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Run an async test on a worker that knows its store's revision."""
+
+    async def inside() -> None:
+        worker = Worker(**options)
+        await worker.directory.refresh()
+        await test(worker)
+
+    run(inside)
+
+
+async def identify(worker: Worker, asked: Request) -> Caller:
+    """Find the caller as the pipeline does: from memory, or else from the store."""
+    return worker.credentials.recall(asked) or await worker.credentials.look_up(asked)
+
+
+async def refusal(worker: Worker, asked: Request) -> Refusal:
+    """Why a caller is refused."""
+    with pytest.raises(Refusal) as caught:
+        await identify(worker, asked)
+    return caught.value

@@ -1,0 +1,33 @@
+"""Calls through the pipeline of a worker, as the edge would run them."""
+
+import json
+from typing import Any
+
+from tests.gateway.fakes import fly
+from tests.gateway.worker import Worker, with_token
+
+from tollgate.gateway.messages import Answer, Request
+
+
+async def answer(worker: Worker, asked: Request) -> Answer:
+    """Run a request as the edge does."""
+    asked.network = worker.network
+    got = worker.pipeline.answer(asked)
+    return got if isinstance(got, Answer) else await fly(got)
+
+
+async def say(worker: Worker, body: bytes | object) -> tuple[int, Any]:
+    """Send a body with the usual token; return the status and what the answer says."""
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    got = await answer(worker, with_token(sent))
+    return got.status, json.loads(got.body) if got.body else None
+
+
+def call(call_id: object, method: str = "eth_chainId", **members: Any) -> dict[str, object]:
+    """A call, to be written as JSON."""
+    return {"jsonrpc": "2.0", "id": call_id, "method": method, **members}
+
+
+def reason(reply: Any) -> str:
+    """Why a call was refused."""
+    return str(reply["error"]["data"]["reason"])
