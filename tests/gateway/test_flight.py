@@ -170,35 +170,3 @@ def test_cancelled_flight_does_not_land_again_when_what_it_waited_for_comes(outc
         assert len(tower.landed) == 1
 
     run(test)
-
-
-def test_task_can_await_a_pending() -> None:
-    async def test() -> None:
-        settled, failed = pending(), pending()
-        tasks = [asyncio.ensure_future(passed_on(settled)), asyncio.ensure_future(passed_on(failed))]
-        await turns()
-        settled.settle("it")
-        failed.fail(OSError("gone"))
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert results[0] == "got it"
-        assert isinstance(results[1], OSError)
-
-    run(test)
-
-
-def test_pending_can_be_failed_from_inside_another_task() -> None:
-    """A sweep runs in a task; the waiter must not run inside it."""
-
-    async def test() -> None:
-        awaited = pending()
-        waiter = asyncio.ensure_future(passed_on(awaited))
-
-        async def sweep() -> None:
-            awaited.fail(OSError("too late"))
-
-        await turns()
-        await asyncio.ensure_future(sweep())
-        with pytest.raises(OSError, match="too late"):
-            await waiter
-
-    run(test)

@@ -172,8 +172,8 @@ class Credentials:
 
 
 def _in_path(token: bytes) -> bytes:
-    """A token of the path, told from one of the header."""
-    return b"path " + token
+    """A token of the path, told from one of the header, which cannot hold this byte."""
+    return b"\0" + token
 
 
 def _not_allowed(origin: bytes, host: str) -> OriginNotAllowed:

@@ -141,12 +141,16 @@ class CallerDirectory:
                 raise Overloaded("Too many unknown callers at once: try again.")
             task = asyncio.get_running_loop().create_task(self._look_up(recent, key, ask))
             self._pending[key] = task
-            task.add_done_callback(lambda _: self._pending.pop(key, None))
+            task.add_done_callback(lambda done: self._looked_up(key, done))
         try:
             return await asyncio.shield(task)
         except StoreUnavailable as error:
             self._count("failed")
             raise Overloaded("Tokens cannot be checked now: try again.") from error
+
+    def _looked_up(self, key: bytes | str, task: asyncio.Task[Caller | None]) -> None:
+        if self._pending.get(key) is task:
+            del self._pending[key]
 
     async def _look_up(
         self, recent: Recent[Any], key: bytes | str, ask: Callable[[], Coroutine[Any, Any, Grant | None]]
@@ -194,6 +198,8 @@ class CallerDirectory:
         first = self._revision is None
         self._revision = changes.revision
         self._generation += 1
+        # Whoever comes now must not be told what was read before.
+        self._pending.clear()
         if changes.everything or first:
             self.tokens.clear()
             self._hosts.clear()

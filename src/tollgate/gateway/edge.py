@@ -152,8 +152,9 @@ class Edge(HttpToolsProtocol):
         """Forget a caller. What it asked for goes on, nobody reads it."""
         self.lane.connections.discard(self)
         self._finished = True
-        self._line.clear()
-        self._release()
+        self._forget_line()
+        self.lane.budget.free(self._held)
+        self._held = 0
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -169,8 +170,8 @@ class Edge(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._hang_up(InvalidRequest("Not a well-formed HTTP request."))
             return
-        except httptools.HttpParserUpgrade:
-            self._upgrade()
+        except httptools.HttpParserUpgrade as upgrade:
+            self._upgrade(data[upgrade.args[0] :])
         if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
             self._hang_up(InvalidRequest("The request's head is too large."))
 
@@ -179,14 +180,24 @@ class Edge(HttpToolsProtocol):
         self._eof = True
         return bool(self._answering or self._line)
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, rest: bytes) -> None:
         if self.url.startswith(intake.PREFIX):
-            # Already answered as an ordinary request; what follows would be another protocol.
-            self._finished = True
+            self._decline_upgrade(rest)
         elif self._should_upgrade():
             self.handle_websocket_upgrade()
         else:
             self._unsupported_upgrade_warning()
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 with a request that offered another protocol, as some clients always do (h2c).
+
+        The parser stops at such a head, so it gets it again without the offer.
+        """
+        offer = (b"connection", b"upgrade", b"http2-settings")
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] not in offer]
+        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self.url, b"".join(lines))
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(head + rest)
 
     def pause_writing(self) -> None:
         """Stop answering while the caller does not read."""
@@ -236,7 +247,8 @@ class Edge(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self._in_head = True
-        self._since = self.lane.clock
+        if not self._blocked:
+            self._since = self.lane.clock
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect a header."""
@@ -253,15 +265,16 @@ class Edge(HttpToolsProtocol):
         if not self.url.startswith(intake.PREFIX) and not self._is_absolute():
             self._leave_to_asgi()
             return
+        if self.parser.should_upgrade():
+            return
         headers = dict(self.headers)
         if len(headers) != len(self.headers):
             headers = _joined(self.headers)
         peer = self.client[0] if self.client is not None else ""
         self._request = request = self.lane.intake.open(self.parser.get_method(), self.url, headers, peer)
         request.keep_alive = self.parser.should_keep_alive()
-        if b"connection" in headers and (self.parser.should_upgrade() or self.parser.get_http_version() == "1.0"):
-            # What follows an upgrade would be another protocol. And a caller of HTTP/1.0 expects to be told that
-            # the connection is kept; it is not.
+        if b"connection" in headers and self.parser.get_http_version() == "1.0":
+            # Such a caller expects to be told that the connection is kept; it is not.
             request.keep_alive = False
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             if request.refusal is not None:
@@ -335,6 +348,8 @@ class Edge(HttpToolsProtocol):
         """Answer a request, or let it wait for its turn."""
         chunks = self._chunks
         request.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if self._held:
+            request.held, self._held = self._held, 0
         self._request = None
         self._chunks = []
         self._size = 0
@@ -376,8 +391,8 @@ class Edge(HttpToolsProtocol):
 
     def _send(self, request: Request, answer: Answer) -> None:
         lane = self.lane
-        if self._held:
-            self._release()
+        if request.held:
+            lane.budget.free(request.held)
         lane.recorder.answered(request, answer.status)
         if self.transport.is_closing():
             return
@@ -386,7 +401,7 @@ class Edge(HttpToolsProtocol):
         self.transport.write(respond.render(request, answer, lane.date, close=close))
         if close:
             self._finished = True
-            self._line.clear()
+            self._forget_line()
             self.transport.close()
 
     def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
@@ -406,10 +421,11 @@ class Edge(HttpToolsProtocol):
             self.flow.resume_reading()
             self._give_leave()
 
-    def _release(self) -> None:
-        if self._held:
-            self.lane.budget.free(self._held)
-            self._held = 0
+    def _forget_line(self) -> None:
+        for waiting in self._line:
+            if isinstance(waiting, Request):
+                self.lane.budget.free(waiting.held)
+        self._line.clear()
 
     def _hang_up(self, refusal: InvalidRequest | Overloaded) -> None:
         """Answer what was read before, tell why, and close: the connection cannot go on."""
@@ -442,6 +458,8 @@ class Edge(HttpToolsProtocol):
 
     def _start_asgi(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._in_asgi = True
+        if self.lane.draining and not self._line:
+            cycle.keep_alive = False
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -449,7 +467,10 @@ class Edge(HttpToolsProtocol):
         self._in_asgi = False
         self._since = self.lane.clock
         super().on_response_complete()
-        self._advance()
+        # Idle connections are our business (`check`): uvicorn's timer knows nothing of our answers.
+        self._unset_keepalive_if_required()
+        if not self.transport.is_closing():
+            self._advance()
 
 
 def _joined(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -113,12 +113,13 @@ class Exchange:
         """Count a failure and return the upstream to ask next, or refuse."""
         cell = self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, failure.outcome)
         self._writer.add(cell)
-        if self._now() >= deadline:
-            raise UpstreamTimeout from failure
         try:
-            return attempts.send(failure)
+            upstream = attempts.send(failure)
         except StopIteration as stop:
             raise stop.value from failure
+        if self._now() >= deadline:
+            raise UpstreamTimeout from failure
+        return upstream
 
 
 def read_response(response: Response, read: Callable[[bytes], T]) -> T:

@@ -51,10 +51,16 @@ class Flight(Generic[T]):
             self._land(self, stop.value, None)
         except BaseException as error:  # noqa: BLE001
             self._land(self, None, error)
+        # What it waited for may still come.
+        self._land = _nowhere
+
+
+def _nowhere(_flight: Flight[Any], _value: Any, _error: BaseException | None) -> None:
+    """Where a flight lands that was cancelled before."""
 
 
 class Pending(Generic[T]):
-    """A future for one waiter, who is resumed on the spot. Tasks can await it too."""
+    """A future for one flight, which is resumed on the spot. A task cannot await it."""
 
     __slots__ = ("_asyncio_future_blocking", "_error", "_loop", "_resume", "_value", "done")
 
@@ -66,13 +72,8 @@ class Pending(Generic[T]):
         self._error: BaseException | None = None
         self.done = False
 
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of this future, for asyncio."""
-        return self._loop
-
-    def add_done_callback(self, resume: Callable[[Any], object], *, context: object = None) -> None:
+    def add_done_callback(self, resume: Callable[[Any], object]) -> None:
         """Note who waits."""
-        del context
         self._resume = resume
 
     def settle(self, value: T) -> None:

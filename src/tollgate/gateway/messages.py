@@ -49,6 +49,8 @@ class Request:
     refusal: Refusal | None = None
     """Set where the request is refused already, but its body must still be read past."""
     keep_alive = True
+    held = 0
+    """Bytes of its body that the budget counts."""
     rates: Rates | None = None
     """What it found of its limits."""
     started = 0.0

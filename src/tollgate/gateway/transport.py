@@ -86,9 +86,11 @@ class Pool:
                 connection.fail(TimedOut("no answer in time", sent=True))
         while self._idle and now - self._idle[0].idle_since > IDLE_SECONDS:
             self._idle.pop(0).close()
-        for waiter, deadline in list(self._waiters):
+        for waiter, deadline in self._waiters:
             if now >= deadline and not waiter.done():
                 waiter.set_exception(TimedOut("no free connection in time", sent=False))
+        if self._waiters and self._waiters[0][0].done():
+            self._waiters = deque(each for each in self._waiters if not each[0].done())
 
     def close(self) -> None:
         """Close everything; requests under way fail."""
@@ -130,26 +132,41 @@ class Pool:
 
     async def _another(self, deadline: float) -> Connection:
         """Open a connection, or wait for one where there are enough."""
+        if len(self._all) + self._opening >= self._most and self._idle:
+            # Kept, but not fresh enough for a write.
+            self._drop(self._idle.pop(0))
         if len(self._all) + self._opening < self._most:
-            return await self._loop.create_task(self._open(deadline))
-        if len(self._waiters) >= self._most * WAITERS_PER_CONNECTION:
-            raise PoolFull("all connections are busy", sent=False)
-        waiter: asyncio.Future[Connection | None] = self._loop.create_future()
-        self._waiters.append((waiter, deadline))
-        connection = await waiter
-        if connection is not None and connection.usable:
-            return connection
+            self._opening += 1
+        else:
+            if len(self._waiters) >= self._most * WAITERS_PER_CONNECTION:
+                raise PoolFull("all connections are busy", sent=False)
+            waiter: asyncio.Future[Connection | None] = self._loop.create_future()
+            self._waiters.append((waiter, deadline))
+            connection = await waiter
+            if connection is not None:
+                if connection.usable:
+                    return connection
+                # Lost between our being chosen and our turn; the place it had is ours.
+                self._opening += 1
+        # A task of its own, because a flight has none and a deadline needs one.
         return await self._loop.create_task(self._open(deadline))
 
     def _admit_waiter(self) -> None:
+        """Give a free place to whoever waits longest: it may open a connection."""
         while self._waiters and len(self._all) + self._opening < self._most:
             waiter, _ = self._waiters.popleft()
             if not waiter.done():
+                self._opening += 1
                 waiter.set_result(None)
                 return
 
+    def _drop(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        connection.close()
+
     async def _open(self, deadline: float) -> Connection:
-        self._opening += 1
+        """Open a connection in a place that was counted as opening."""
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(min(CONNECT_SECONDS, max(0.0, deadline - self._now()))):
                 _, connection = await self._loop.create_connection(
@@ -164,6 +181,8 @@ class Pool:
             raise ConnectFailed(f"no connection: {error}", sent=False) from error
         finally:
             self._opening -= 1
+            if connection is None:
+                self._admit_waiter()
         self._all.add(connection)
         return connection
 
@@ -173,7 +192,7 @@ def _head(upstream: Upstream) -> bytes:
     address = urlsplit(upstream.url)
     target = (address.path or "/") + (f"?{address.query}" if address.query else "")
     headers = {
-        "host": address.netloc,
+        "host": address.netloc.rpartition("@")[2],
         "content-type": "application/json",
         "accept": "application/json",
         "user-agent": f"tollgate/{__version__}",

@@ -92,6 +92,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._waiting: Pending[Response] | None = None
         self._heard = False
+        self._complete = False
         self._used = False
         self.usable = True
         """Whether a request may be sent once it is idle."""
@@ -147,7 +148,11 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self.fail(AttemptFailed(f"not HTTP: {error}", sent=True))
+            self.usable = False
+            if not self._complete:
+                self.fail(AttemptFailed(f"not HTTP: {error}", sent=True))
+        if self._complete:
+            self._hand_over()
 
     def eof_received(self) -> None:
         """Let the transport close: an answer without a length ends here."""
@@ -160,7 +165,7 @@ class Connection(asyncio.Protocol):
             self._give_back()
         if self._waiting is not None:
             if exc is None and self._body:
-                self.on_message_complete()
+                self._hand_over()
             else:
                 stale = self._used and not self._heard
                 self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
@@ -168,9 +173,14 @@ class Connection(asyncio.Protocol):
 
     # --- httptools. No `on_header`: a call back for each header is dear, and none is needed -------------
 
+    def on_message_begin(self) -> None:
+        """Notice what follows a complete response: nobody asked for it."""
+        if self._complete:
+            self.usable = False
+
     def on_body(self, body: bytes) -> None:
         """Collect, within bounds."""
-        if self._waiting is None:
+        if self._waiting is None or self._complete:
             return
         self._body.append(body)
         self._size += len(body)
@@ -183,9 +193,21 @@ class Connection(asyncio.Protocol):
                 self.fail(NoRoom("too many large responses at once", sent=True))
 
     def on_message_complete(self) -> None:
-        """Hand the response over and be free for the next request."""
+        """Note that a response is whole; an interim one does not count."""
+        if self._parser.get_status_code() >= 200:
+            self._complete = True
+            # Told here or never: the parser forgets it with the message.
+            if not self._parser.should_keep_alive():
+                self.usable = False
+
+    def _hand_over(self) -> None:
+        """Hand the response over and be free for the next request.
+
+        Not before all that was received is parsed: the rest could be taken for the answer to the next call.
+        """
+        self._complete = False
         waiting, status = self._waiting, self._parser.get_status_code()
-        if waiting is None or status < 200:
+        if waiting is None:
             return
         chunks = self._body
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -196,7 +218,7 @@ class Connection(asyncio.Protocol):
         if self._held:
             self._give_back()
         # Free before the answer goes on its way: whoever it wakes may need a connection.
-        if self.usable and self._parser.should_keep_alive():
+        if self.usable:
             self._owner.freed(self)
         else:
             self.close()
