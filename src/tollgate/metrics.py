@@ -72,12 +72,6 @@ REFUSALS = Spec(
     "Requests that were refused as a whole, by reason.",
     ("reason",),
 )
-REQUEST_SECONDS = Spec(
-    "tollgate_request_seconds",
-    Kind.HISTOGRAM,
-    "Time from a request read whole to its answer, where an upstream was asked.",
-    ("family", "network"),
-)
 UPSTREAM_ATTEMPTS = Spec(
     "tollgate_upstream_attempts",
     Kind.COUNTER,
@@ -125,7 +119,6 @@ ALL: tuple[Spec, ...] = (
     REQUESTS,
     CALLS,
     REFUSALS,
-    REQUEST_SECONDS,
     UPSTREAM_ATTEMPTS,
     UPSTREAM_SECONDS,
     CONNECTIONS,

@@ -184,7 +184,7 @@ class _Worker:
         store = sqlite.open_store(self._prepared.store_url)
         directory = CallerDirectory(store, settings, writer, time.monotonic)
         await directory.refresh()
-        recorder = Recorder(writer, time.monotonic)
+        recorder = Recorder(writer)
         budget = Budget(settings.limits.buffer_bytes)
         networks = build_networks(settings)
         pools = {network.path: _pools(network, settings, budget) for network in networks}

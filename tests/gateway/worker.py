@@ -125,7 +125,7 @@ class Worker:
         self.pools = {
             each.name: Pool(each, most_bytes=1_000_000, budget=self.budget, now=self.clock) for each in named
         }
-        self.recorder = Recorder(writer, self.clock)
+        self.recorder = Recorder(writer)
         self.exchange = Exchange(self.network, self.pools, writer, self.clock)
         self.pipeline = Pipeline(
             self.credentials,

@@ -85,15 +85,23 @@ class Exchange:
         """Return what the first upstream that answers says, as `read` understands it."""
         attempts: Generator[Upstream, AttemptFailed, Refusal] | None = None
         upstream = self._upstreams[0]
+        # Nearly always a kept connection is at hand; then the pool's own coroutine can be spared.
+        take_kept = True
         while True:
             began = self._now()
             pool, ok, histogram = self._ready[upstream.name]
+            until = min(deadline, began + upstream.timeout_seconds)
             try:
-                response = await pool.send(
-                    body, min(deadline, began + upstream.timeout_seconds), repeatable=repeatable
-                )
+                kept = pool.kept(repeatable) if take_kept else None
+                if kept is not None:
+                    response = await kept.send(pool.request(body), until)
+                else:
+                    response = await pool.send(body, until, repeatable=repeatable)
                 answer = read_response(response, read)
             except AttemptFailed as failure:
+                if take_kept and failure.stale and repeatable:
+                    take_kept = False
+                    continue
                 if attempts is None:
                     attempts = failover(self._upstreams, repeatable=repeatable)
                     next(attempts)

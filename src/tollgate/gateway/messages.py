@@ -53,7 +53,6 @@ class Request:
     """Bytes of its body that the budget counts."""
     rates: Rates | None = None
     """What it found of its limits."""
-    started = 0.0
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
         self.method = method

@@ -95,12 +95,11 @@ class Pipeline:
     # --- One call --------------------------------------------------------------------------------------
 
     async def _answer_call(self, request: Request, network: Network, call: Call) -> Answer:
-        request.started = now = self._now()
         try:
             reply = await self._exchanges[network.path].ask(
                 jsonrpc.encode_call(call),
                 jsonrpc.decode_reply,
-                now + self._request_seconds,
+                self._now() + self._request_seconds,
                 repeatable=call.method in network.reads,
             )
         except Refusal as refusal:
@@ -114,7 +113,6 @@ class Pipeline:
     async def _answer_batch(
         self, request: Request, network: Network, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
-        request.started = self._now()
         methods = [call.method for call in calls]
         if caller.restricted or not self._allowed[network.path].issuperset(methods):
             outcomes = await self._ask_allowed(network, caller, calls)

@@ -5,8 +5,6 @@ Called once for each answer, before it leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tollgate import metrics
 from tollgate.errors import Refusal
 from tollgate.gateway.messages import Network, Request
@@ -15,36 +13,24 @@ OK = "ok"
 NODE_ERROR = "node_error"
 
 
-class _Tally:
-    """The cells of one network. Labels come from the settings and the catalogues, so they cannot grow."""
-
-    def __init__(self, writer: metrics.Writer, family: str, name: str) -> None:
-        self.seconds = writer.histogram(metrics.REQUEST_SECONDS, family, name) if family else []
-        self.requests: dict[int, int] = {}
-        self.calls: dict[tuple[str, str], int] = {}
-
-
 class Recorder:
     """Counts for one worker."""
 
-    def __init__(self, writer: metrics.Writer, now: Callable[[], float]) -> None:
+    def __init__(self, writer: metrics.Writer) -> None:
         self._writer = writer
         self._cells = writer.cells
-        self._now = now
-        self._tallies: dict[str, _Tally] = {}
+        # Cells by what they count. Labels come from the settings and the catalogues, so these cannot grow.
+        self._requests: dict[tuple[str, int], int] = {}
+        self._calls: dict[tuple[str, str, str], int] = {}
 
     def answered(self, request: Request, status: int) -> None:
-        """Count a request that was answered, and how long it took if an upstream was asked."""
+        """Count a request that was answered."""
         network = request.network
-        path = network.path if network is not None else ""
-        tally = self._tallies.get(path) or self._tally(path)
-        cell = tally.requests.get(status)
+        key = (network.path if network is not None else "/", status)
+        cell = self._requests.get(key)
         if cell is None:
-            family, name = (network.family, network.name) if network is not None else ("", "")
-            cell = tally.requests[status] = self._writer.cell(metrics.REQUESTS, family, name, str(status))
+            cell = self._requests[key] = self._writer.cell(metrics.REQUESTS, *key[0].split("/"), str(status))
         self._cells[cell] += 1
-        if request.started:
-            self._writer.observe(tally.seconds, self._now() - request.started)
 
     def refused(self, refusal: Refusal) -> None:
         """Count a request that was refused as a whole."""
@@ -52,16 +38,10 @@ class Recorder:
 
     def called(self, network: Network, method: str, outcome: str, count: int = 1) -> None:
         """Count what became of calls."""
-        calls = (self._tallies.get(network.path) or self._tally(network.path)).calls
-        cell = calls.get((method, outcome))
+        cell = self._calls.get((network.path, method, outcome))
         if cell is None:
             label = network.catalogue.label(method)
             cell = self._writer.cell(metrics.CALLS, network.family, network.name, label, outcome)
             if label == method:
-                calls[method, outcome] = cell
+                self._calls[network.path, method, outcome] = cell
         self._cells[cell] += count
-
-    def _tally(self, path: str) -> _Tally:
-        family, _, name = path.partition("/")
-        tally = self._tallies[path] = _Tally(self._writer, family, name)
-        return tally

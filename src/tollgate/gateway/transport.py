@@ -66,10 +66,8 @@ class Pool:
 
     async def send(self, body: bytes, deadline: float, *, repeatable: bool) -> Response:
         """Send a call and return the response, or raise AttemptFailed."""
-        request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
-        connection = self._idle.pop() if self._idle and repeatable else None
-        if connection is None or not connection.usable:
-            connection = self._kept(repeatable) or await self._another(deadline)
+        request = self.request(body)
+        connection = self.kept(repeatable) or await self._another(deadline)
         try:
             return await connection.send(request, deadline)
         except AttemptFailed as failure:
@@ -119,7 +117,12 @@ class Pool:
 
     # --- Connections -----------------------------------------------------------------------------------
 
-    def _kept(self, repeatable: bool) -> Connection | None:
+    def request(self, body: bytes) -> bytes:
+        """Write a whole HTTP request with this body."""
+        return b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
+
+    def kept(self, repeatable: bool) -> Connection | None:
+        """Take a connection that is kept and good enough, if there is one."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.usable:
