@@ -50,15 +50,15 @@ def test_counters_go_on_after_a_restart_and_gauges_begin_anew() -> None:
     before = regions.writer(0)
     before.add(before.cell(metrics.REFUSALS, "overloaded"), 5)
     before.set(before.cell(metrics.IN_FLIGHT), 9)
-    before.observe(before.histogram(metrics.REQUEST_SECONDS, "eth", "mainnet"), 0.001)
+    before.observe(before.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), 0.001)
     after = regions.writer(0)
     after.add(after.cell(metrics.REFUSALS, "overloaded"))
-    after.observe(after.histogram(metrics.REQUEST_SECONDS, "eth", "mainnet"), 0.001)
+    after.observe(after.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), 0.001)
     found = page(regions)
-    network = (("family", "eth"), ("network", "mainnet"))
+    network = (("family", "eth"), ("network", "mainnet"), ("upstream", "a"))
     assert found["tollgate_refusals_total", (("reason", "overloaded"),)] == 6
     assert found["tollgate_in_flight", ()] == 0
-    assert found["tollgate_request_seconds_count", network] == 2
+    assert found["tollgate_upstream_seconds_count", network] == 2
 
 
 def test_counts_of_a_process_that_was_killed_stay_on_the_page() -> None:
@@ -111,10 +111,10 @@ def test_histogram_counts_what_was_observed(durations: list[float]) -> None:
 def test_duration_on_a_bound_falls_below_it() -> None:
     regions = Regions(1)
     writer = regions.writer(0)
-    writer.observe(writer.histogram(metrics.REQUEST_SECONDS, "eth", "mainnet"), 0.0025)
+    writer.observe(writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), 0.0025)
     found = page(regions)
-    labels = (("family", "eth"), ("le", "0.0025"), ("network", "mainnet"))
-    assert found["tollgate_request_seconds_bucket", labels] == 1
+    labels = (("family", "eth"), ("le", "0.0025"), ("network", "mainnet"), ("upstream", "a"))
+    assert found["tollgate_upstream_seconds_bucket", labels] == 1
 
 
 # --- Labels ------------------------------------------------------------------------------------------------

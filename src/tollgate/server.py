@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import functools
 import os
 import socket
 import ssl
@@ -30,9 +31,10 @@ from tollgate.gateway.admission import Admission
 from tollgate.gateway.budget import Budget
 from tollgate.gateway.credentials import Credentials
 from tollgate.gateway.directory import CallerDirectory
-from tollgate.gateway.edge import Lane
+from tollgate.gateway.edge import Edge
 from tollgate.gateway.exchange import Exchange
 from tollgate.gateway.intake import Intake
+from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Network
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
@@ -224,7 +226,7 @@ class _Worker:
 
         return Service(
             status.public_app(lambda: "the store cannot be reached" if directory.stale else None),
-            http=lane.protocol(),
+            http=functools.partial(Edge, lane),
             background=(
                 (settings.directory.refresh_seconds, directory.refresh),
                 (SWEEP_SECONDS, sweep),

@@ -14,7 +14,6 @@ from tollgate.core.jsonrpc import (
     decode_reply,
     encode_answer,
     encode_error,
-    error_code,
 )
 from tollgate.core.shapes import Reply
 
@@ -161,25 +160,6 @@ def test_error_of_ours_is_a_json_rpc_error_object() -> None:
         (b'{"code":%b}' % (b"9" * 5_000), 0),
     ],
 )
-def test_error_code_is_the_nodes_or_zero(error: bytes, code: int) -> None:
-    assert error_code(decode_reply(b'{"id":1,"error":%b}' % error)) == code
-
-
-def test_error_code_of_an_error_nested_to_the_end_of_the_stack_is_zero() -> None:
-    # Whoever asks for the code may stand deeper in the stack than whoever read the reply.
-    nested = b'{"error":{"data":%b,"code":1}}'
-    depth = 1
-    with suppress(Unparsable):
-        while True:
-            reply = decode_reply(nested % (b"[" * depth + b"]" * depth))
-            depth += 1
-    assert _deeper(10, reply) in (0, 1)
-
-
-def _deeper(frames: int, reply: Reply) -> int:
-    return _deeper(frames - 1, reply) if frames else error_code(reply)
-
-
 @pytest.mark.parametrize(
     ("body", "all_results"),
     [

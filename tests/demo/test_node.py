@@ -52,9 +52,7 @@ def code(body: bytes) -> Any:
 )
 def test_every_network_answers_and_says_that_it_is_simulated(path: str) -> None:
     family = path.split("/")[1]
-    status, headers, body = post(
-        path, b'{"jsonrpc":"2.0","id":1,"method":"%s_blockNumber"}' % family.encode()
-    )
+    status, headers, body = post(path, b'{"jsonrpc":"2.0","id":1,"method":"%s_blockNumber"}' % family.encode())
     assert status == 200
     assert headers["x-simulated-chain"] == "1"
     assert headers["content-type"] == "application/json"

@@ -112,9 +112,7 @@ def test_the_length_of_a_state_diff_is_what_the_header_says() -> None:
     for height in range(10):
         diff = ask("getStateUpdate", number(height))["state_diff"]
         entries = sum(len(one["storage_entries"]) for one in diff["storage_diffs"])
-        assert ask("getBlockWithTxHashes", number(height))["state_diff_length"] == entries + len(
-            diff["nonces"]
-        )
+        assert ask("getBlockWithTxHashes", number(height))["state_diff_length"] == entries + len(diff["nonces"])
 
 
 def test_the_pre_confirmed_block_is_on_top_and_has_no_hash() -> None:

@@ -21,9 +21,10 @@ from tollgate.gateway.budget import Budget
 from tollgate.gateway.caller import Caller
 from tollgate.gateway.credentials import Credentials
 from tollgate.gateway.directory import CallerDirectory
-from tollgate.gateway.edge import Edge, Lane
+from tollgate.gateway.edge import Edge
 from tollgate.gateway.exchange import Exchange
 from tollgate.gateway.intake import Intake
+from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Network, Request
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder

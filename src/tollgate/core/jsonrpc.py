@@ -17,7 +17,6 @@ from tollgate.core.shapes import (
     ABSENT,
     AnyCall,
     Call,
-    ErrorObject,
     Failure,
     LooseCall,
     NumberedReply,
@@ -44,7 +43,6 @@ _anything = msgspec.json.Decoder(Raw).decode
 _members = msgspec.json.Decoder(list[Raw]).decode
 _reply = msgspec.json.Decoder(Reply).decode
 _replies = msgspec.json.Decoder(list[NumberedReply]).decode
-_error_object = msgspec.json.Decoder(ErrorObject).decode
 _json = msgspec.json.Encoder().encode
 
 # No real method is longer; what callers invent must not fill a memory that counts names, not bytes.
@@ -226,14 +224,6 @@ def _settled(reply: Reply) -> Reply:
     if error[:1] != b"{":
         raise Unparsable("an error that is not an object")
     return Reply(ABSENT, reply.error)
-
-
-def error_code(reply: Reply) -> int:
-    """Return the code of a node's error; 0 where it has none."""
-    try:
-        return _error_object(reply.error).code
-    except (msgspec.DecodeError, RecursionError):
-        return 0
 
 
 # --- Answers -------------------------------------------------------------------------------------------------

@@ -60,11 +60,6 @@ class Grant(Struct, frozen=True):
     token: Token | None = None
     domain: Domain | None = None
 
-    def capped(self, now: float) -> bool:
-        """Whether a spending cap stops this caller."""
-        until = max(self.team.capped_until or 0.0, (self.token and self.token.capped_until) or 0.0)
-        return until > now
-
 
 def per_second(count: int | None) -> Limit | None:
     """A limit of `count` requests a second, if there is one."""

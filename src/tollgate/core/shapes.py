@@ -105,9 +105,3 @@ class Failure(Struct, gc=False):
     jsonrpc: str
     id: Raw | int
     error: Raw
-
-
-class ErrorObject(Struct, gc=False):
-    """A node's error."""
-
-    code: int

@@ -1,0 +1,82 @@
+"""What all connections of a worker share: the pipeline, the bounds, the clock of idle connections, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Protocol
+
+from tollgate import metrics
+from tollgate.gateway import intake
+from tollgate.gateway.budget import SMALL, Budget
+from tollgate.gateway.flight import Flight
+from tollgate.gateway.messages import Answer
+from tollgate.gateway.pipeline import Pipeline
+from tollgate.gateway.record import Recorder
+
+
+class Waiting(Protocol):
+    """A connection that may have waited too long."""
+
+    def check(self, now: float) -> None:
+        """Close it if so."""
+        ...
+
+
+class Lane:
+    """What all connections of a worker share."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        door: intake.Intake,
+        recorder: Recorder,
+        writer: metrics.Writer,
+        budget: Budget,
+        *,
+        most_bytes: int,
+        most_connections: int,
+        most_in_flight: int,
+        keep_alive_seconds: float,
+        read_seconds: float,
+        now: Callable[[], float],
+        time: Callable[[], float],
+    ) -> None:
+        self.pipeline = pipeline
+        self.intake = door
+        self.recorder = recorder
+        self.budget = budget
+        self.most_bytes = most_bytes
+        self.weighed_from = min(SMALL, most_bytes)
+        self.most_connections = most_connections
+        self.most_in_flight = most_in_flight
+        self.keep_alive_seconds = keep_alive_seconds
+        self.read_seconds = read_seconds
+        self._now = now
+        self._time = time
+        self._writer = writer
+        self._cells = [
+            writer.cell(spec) for spec in (metrics.CONNECTIONS, metrics.IN_FLIGHT, metrics.BUFFERED_BYTES)
+        ]
+        self.connections: set[Waiting] = set()
+        self.flights: set[Flight[Answer]] = set()
+        self.draining = False
+        self.date = b""
+        self.clock = now()
+        """The time of the last tick: exact enough for idle connections, and costs nothing."""
+
+    def tick(self) -> None:
+        """Once a second: the date, the gauges, and connections that have waited too long."""
+        self.date = b"date: %b\r\n" % formatdate(self._time(), usegmt=True).encode()
+        for cell, value in zip(
+            self._cells, (len(self.connections), len(self.flights), self.budget.held), strict=True
+        ):
+            self._writer.set(cell, value)
+        self.clock = self._now()
+        for connection in list(self.connections):
+            connection.check(self.clock)
+
+    def stop(self) -> None:
+        """At the end of the grace: answer what is still under way, with a refusal."""
+        for flight in list(self.flights):
+            flight.cancel()
