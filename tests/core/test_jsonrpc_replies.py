@@ -150,17 +150,6 @@ def test_error_of_ours_is_a_json_rpc_error_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (b'{"code":-32000,"message":"x"}', -32000),
-        (b'{"message":"x"}', 0),
-        (b'{"code":"x"}', 0),
-        (b'{"code":null}', 0),
-        (b"{}", 0),
-        (b'{"code":%b}' % (b"9" * 5_000), 0),
-    ],
-)
-@pytest.mark.parametrize(
     ("body", "all_results"),
     [
         (b'[{"id":0,"result":1},{"id":1,"result":2}]', True),
