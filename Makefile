@@ -14,7 +14,7 @@ UV ?= $(if $(wildcard $(BIN)/uv),$(BIN)/uv,uv)
 
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 HASHED := $(PIP_INSTALL) --require-hashes
-COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes \
 	--python-version 3.11 --custom-compile-command 'make lock' $(ARGS)
 NPM := PATH="$(CURDIR)/$(DEPS)/bin:$$PATH" npm
 NPM_FLAGS := --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error \

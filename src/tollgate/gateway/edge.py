@@ -196,9 +196,9 @@ class Edge(HttpToolsProtocol):
         if not self.url.startswith(intake.PREFIX) and not self._is_absolute():
             self._leave_to_asgi()
             return
-        if self.parser.should_upgrade():
-            return
         headers = dict(self.headers)
+        if b"upgrade" in headers and self.parser.should_upgrade():
+            return
         if len(headers) != len(self.headers):
             headers = _joined(self.headers)
         peer = self.client[0] if self.client is not None else ""
