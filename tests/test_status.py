@@ -9,7 +9,7 @@ import pytest
 from tollgate.status import App, metrics_app, public_app
 
 
-def get(app: App, path: str) -> tuple[int, dict[bytes, bytes], bytes]:
+def get(app: App, path: str, *given: tuple[bytes, bytes]) -> tuple[int, dict[bytes, bytes], bytes]:
     """Ask an app as uvicorn does."""
     sent: list[dict[str, Any]] = []
 
@@ -19,7 +19,7 @@ def get(app: App, path: str) -> tuple[int, dict[bytes, bytes], bytes]:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(_call(app, {"type": "http", "path": path}, receive, send))
+    asyncio.run(_call(app, {"type": "http", "path": path, "headers": given}, receive, send))
     start, body = sent
     assert (start["type"], body["type"]) == ("http.response.start", "http.response.body")
     headers = dict(start["headers"])
@@ -66,3 +66,12 @@ def test_metrics_are_rendered_when_asked_for() -> None:
     assert (status, body) == (200, b"tollgate_connections 1\n")
     assert headers[b"content-type"] == b"text/plain; version=1.0.0"
     assert get(app, "/")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/nowhere"])
+def test_every_answer_has_a_request_id(path: str) -> None:
+    app = public_app(lambda: None)
+    assert get(app, path, (b"x-request-id", b"mine-1"))[1][b"x-request-id"] == b"mine-1"
+    made = {get(app, path, (b"x-request-id", bad))[1][b"x-request-id"] for bad in (b"", b"a b", b"x" * 129)}
+    assert len(made) == 3
+    assert all(len(each) == 24 and each.isalnum() for each in made)

@@ -6,10 +6,13 @@ port: they tell what an operator's customers do.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+
+from tollgate.gateway.intake import REQUEST_ID
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -25,13 +28,13 @@ def public_app(why_not_ready: Callable[[], str | None]) -> App:
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path == "/healthz":
-            await _answer(send, 200, _JSON, msgspec.json.encode({"status": "ok"}))
+            await _answer(scope, send, 200, _JSON, msgspec.json.encode({"status": "ok"}))
         elif path == "/readyz":
             why = why_not_ready()
             body = {"status": "ready"} if why is None else {"status": "not ready", "reason": why}
-            await _answer(send, 200 if why is None else 503, _JSON, msgspec.json.encode(body))
+            await _answer(scope, send, 200 if why is None else 503, _JSON, msgspec.json.encode(body))
         else:
-            await _not_found(send, "Endpoints stand under /x/<family>/<network>.")
+            await _not_found(scope, send, "Endpoints stand under /x/<family>/<network>.")
 
     return app
 
@@ -41,19 +44,28 @@ def metrics_app(render: Callable[[], bytes], content_type: str) -> App:
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["path"] == "/metrics":
-            await _answer(send, 200, content_type.encode(), render())
+            await _answer(scope, send, 200, content_type.encode(), render())
         else:
-            await _not_found(send, "Only /metrics is here.")
+            await _not_found(scope, send, "Only /metrics is here.")
 
     return app
 
 
-async def _not_found(send: Send, detail: str) -> None:
+async def _not_found(scope: Scope, send: Send, detail: str) -> None:
     problem = {"type": "about:blank", "title": "Not Found", "status": 404, "detail": detail}
-    await _answer(send, 404, b"application/problem+json", msgspec.json.encode(problem))
+    await _answer(scope, send, 404, b"application/problem+json", msgspec.json.encode(problem))
 
 
-async def _answer(send: Send, status: int, content_type: bytes, body: bytes) -> None:
-    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+async def _answer(scope: Scope, send: Send, status: int, content_type: bytes, body: bytes) -> None:
+    headers = [
+        (b"content-type", content_type),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-request-id", _request_id(scope)),
+    ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _request_id(scope: Scope) -> bytes:
+    given: bytes = dict(scope.get("headers", ())).get(b"x-request-id", b"")
+    return given if REQUEST_ID.fullmatch(given) else secrets.token_hex(12).encode()

@@ -16,7 +16,7 @@ from tollgate.gateway.messages import Network, Request
 
 PREFIX = b"/x/"
 _JSON = re.compile(rb"application/json[ \t]*(?:;.*)?", re.IGNORECASE)
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 class Intake:
@@ -32,7 +32,7 @@ class Intake:
     def open(self, method: bytes, url: bytes, headers: dict[bytes, bytes], peer: str) -> Request:
         """Begin a request from its head; `refusal` is set where it has no future."""
         given_id = headers.get(b"x-request-id")
-        if given_id is None or not _REQUEST_ID.fullmatch(given_id):
+        if given_id is None or not REQUEST_ID.fullmatch(given_id):
             given_id = self.new_id()
         request = Request(method, headers, peer, given_id)
         request.network = self._networks.get(url)
