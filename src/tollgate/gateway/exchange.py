@@ -83,28 +83,16 @@ class Exchange:
 
     async def ask(self, body: bytes, read: Callable[[bytes], T], deadline: float, *, repeatable: bool) -> T:
         """Return what the first upstream that answers says, as `read` understands it."""
-        attempts: Generator[Upstream, AttemptFailed, Refusal] | None = None
-        upstream = self._upstreams[0]
-        # Nearly always a kept connection is at hand; then the pool's own coroutine can be spared.
-        take_kept = True
+        attempts = failover(self._upstreams, repeatable=repeatable)
+        upstream = next(attempts)
         while True:
             began = self._now()
             pool, ok, histogram = self._ready[upstream.name]
             until = min(deadline, began + upstream.timeout_seconds)
             try:
-                kept = pool.kept(repeatable) if take_kept else None
-                if kept is not None:
-                    response = await kept.send(pool.request(body), until)
-                else:
-                    response = await pool.send(body, until, repeatable=repeatable)
+                response = await pool.send(body, until, repeatable=repeatable)
                 answer = read_response(response, read)
             except AttemptFailed as failure:
-                if take_kept and failure.stale and repeatable:
-                    take_kept = False
-                    continue
-                if attempts is None:
-                    attempts = failover(self._upstreams, repeatable=repeatable)
-                    next(attempts)
                 upstream = self._next(attempts, upstream, failure, deadline)
             else:
                 self._cells[ok] += 1
@@ -133,9 +121,7 @@ class Exchange:
 def read_response(response: Response, read: Callable[[bytes], T]) -> T:
     """Tell an answer to the call from a failure of the upstream."""
     status = response.status
-    if status == 200:
-        pass
-    elif status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
+    if status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
         raise BadStatus(f"HTTP {status}", sent=True)
     try:
         return read(response.body)

@@ -66,8 +66,8 @@ class Pool:
 
     async def send(self, body: bytes, deadline: float, *, repeatable: bool) -> Response:
         """Send a call and return the response, or raise AttemptFailed."""
-        request = self.request(body)
-        connection = self.kept(repeatable) or await self._another(deadline)
+        request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
+        connection = self._kept(repeatable) or await self._another(deadline)
         try:
             return await connection.send(request, deadline)
         except AttemptFailed as failure:
@@ -87,7 +87,7 @@ class Pool:
         for waiter, deadline in self._waiters:
             if now >= deadline and not waiter.done():
                 waiter.set_exception(TimedOut("no free connection in time", sent=False))
-        if self._waiters and self._waiters[0][0].done():
+        if self._waiters:
             self._waiters = deque(each for each in self._waiters if not each[0].done())
 
     def close(self) -> None:
@@ -117,11 +117,7 @@ class Pool:
 
     # --- Connections -----------------------------------------------------------------------------------
 
-    def request(self, body: bytes) -> bytes:
-        """Write a whole HTTP request with this body."""
-        return b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
-
-    def kept(self, repeatable: bool) -> Connection | None:
+    def _kept(self, repeatable: bool) -> Connection | None:
         """Take a connection that is kept and good enough, if there is one."""
         while self._idle:
             connection = self._idle.pop()
