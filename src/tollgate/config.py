@@ -19,6 +19,8 @@ DEFAULT_METRICS_PORT = 8403
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Meta(gt=0, le=3600)]
+Hours = Annotated[int, Meta(ge=1, le=8760)]
+Days = Annotated[int, Meta(ge=1, le=365)]
 Text = Annotated[str, Meta(min_length=1)]
 
 
@@ -159,6 +161,69 @@ class Whitelist(Section, frozen=True):
     allow_localhost: Annotated[
         bool, Help("Let `http://localhost` be whitelisted, for development; never on a public service.")
     ] = False
+    resolvers: Annotated[
+        tuple[str, ...],
+        Help("DNS servers asked for proofs of ownership, `address` or `address:port`. Empty: the system's."),
+    ] = ()
+    allow_private_addresses: Annotated[
+        bool, Help("Let `/.well-known/tollgate.txt` be fetched from private, loopback and link-local addresses.")
+    ] = False
+    well_known_port: Annotated[Port, Help("Port from which `/.well-known/tollgate.txt` is fetched.")] = 443
+
+
+class Accounts(Section, frozen=True):
+    """People: how they get an account and how long they stay signed in."""
+
+    sign_up: Annotated[
+        Annotated[str, Form(r"^(closed|invited|open)\Z", "`closed`, `invited` or `open`")],
+        Help("Who may make an account: the operator's guests alone, also those of teams, or anyone."),
+    ] = "closed"
+    session_hours: Annotated[Hours, Help("How long a browser stays signed in.")] = 12
+    access_minutes: Annotated[
+        Annotated[int, Meta(ge=1, le=1440)], Help("Lifetime of an access token of the command-line tool.")
+    ] = 60
+    refresh_days: Annotated[Days, Help("How long the command-line tool stays logged in without being used.")] = 90
+    invitation_days: Annotated[Days, Help("How long an invitation can be accepted.")] = 7
+    reset_minutes: Annotated[
+        Annotated[int, Meta(ge=5, le=10_080)], Help("How long a link to reset a password works.")
+    ] = 60
+    device_minutes: Annotated[
+        Annotated[int, Meta(ge=1, le=60)], Help("How long a code of `tollgate auth login` can be approved.")
+    ] = 15
+    device_interval: Annotated[
+        Annotated[int, Meta(ge=1, le=60)], Help("Seconds that `tollgate auth login` waits between its questions.")
+    ] = 5
+    audit_days: Annotated[
+        Annotated[int, Meta(ge=1, le=36_500)], Help("How long entries of the audit log are kept.")
+    ] = 400
+    teams_per_account: Annotated[Positive, Help("Teams that one account may own.")] = 20
+    members_per_team: Annotated[Positive, Help("Members and open invitations of one team.")] = 500
+    tokens_per_team: Annotated[Positive, Help("API tokens of one team.")] = 1_000
+    domains_per_team: Annotated[Positive, Help("Whitelist entries of one team.")] = 1_000
+
+
+class Oidc(Section, frozen=True):
+    """Signing in with an OpenID Connect provider. Off while `issuer` is empty."""
+
+    issuer: Annotated[str, Help("The provider's issuer URL, without `/.well-known/openid-configuration`.")] = ""
+    name: Annotated[Text, Help("What the button on the sign-in page calls the provider.")] = "OpenID Connect"
+    client_id: Annotated[str, Help("Client id that the provider gave to this service.")] = ""
+    client_secret: Annotated[str, Secret("Client secret that belongs to `client_id`.")] = ""
+    scopes: Annotated[Text, Help("Scopes asked for.")] = "openid email profile"
+
+
+class Mail(Section, frozen=True):
+    """Sending mail. Off while `host` is empty: links are printed instead."""
+
+    host: Annotated[str, Help("SMTP server.")] = ""
+    port: Annotated[Port, Help("Port of the SMTP server.")] = 587
+    security: Annotated[
+        Annotated[str, Form(r"^(starttls|tls|none)\Z", "`starttls`, `tls` or `none`")],
+        Help("How the connection is protected."),
+    ] = "starttls"
+    username: Annotated[str, Help("User name, if the server wants one.")] = ""
+    password: Annotated[str, Secret("Password of `username`.")] = ""
+    sender: Annotated[str, Help("Address that mail comes from.")] = ""
 
 
 class Logging(Section, frozen=True):
@@ -215,6 +280,9 @@ class Settings(Section, frozen=True):
     store: Store = Store()
     secrets: Secrets = Secrets()
     whitelist: Whitelist = Whitelist()
+    accounts: Accounts = Accounts()
+    oidc: Oidc = Oidc()
+    mail: Mail = Mail()
     logging: Logging = Logging()
     families: Annotated[
         dict[str, dict[str, Network]],

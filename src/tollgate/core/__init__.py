@@ -2,10 +2,16 @@
 
 jsonrpc    bytes <-> calls and replies; ids byte for byte
 shapes     JSON-RPC messages as msgspec reads them
-secrets    token format, checksum, digest
+secrets    format, checksum and digest of tokens and what else we hand out
 origins    Origin header -> host; root-domain rules; label match
 addresses  client addresses behind trusted proxies
 limits     GCRA arithmetic
 methods    method names against patterns and the never-forwarded prefixes
 models     Team, Token, Domain (frozen)
+people     Account, Login, Member, Invitation, AuditEntry and the like (frozen)
+roles      who may do what in a team
+patience   waits after failed attempts
+months     months of UTC
+cursors    where a page of a list ended
+durations  30m, 1h, 24h
 """

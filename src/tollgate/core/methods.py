@@ -6,12 +6,14 @@ regard to case for refusing, exactly for allowing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 # Methods that steer a node or hold keys. No setting forwards them.
 NEVER_FORWARDED = ("admin_", "engine_", "personal_", "testing_", "miner_")
+_PATTERN = re.compile(r"[A-Za-z0-9_.:/*-]{1,64}")
 
 
 class Policy(Struct, frozen=True):
@@ -32,6 +34,11 @@ def refusal_of(method: str, policy: Policy) -> str | None:
     if policy.allow and not matches(method, policy.allow):
         return f"Allowed here: {', '.join(policy.allow)}."
     return None
+
+
+def is_pattern(text: str) -> bool:
+    """Whether this can stand in a list: a method's name, or one with `*` in it."""
+    return _PATTERN.fullmatch(text) is not None and "**" not in text
 
 
 def matches(method: str, patterns: Sequence[str]) -> bool:

@@ -15,6 +15,7 @@ class Team(Struct, frozen=True):
     requests_per_second: int | None = None
     capped_until: float | None = None
     """Until when a reached spending cap stops its calls, in seconds since 1970."""
+    created_at: float = 0.0
 
 
 class Token(Struct, frozen=True):
@@ -37,6 +38,8 @@ class Token(Struct, frozen=True):
     monthly_requests: int | None = None
     capped_until: float | None = None
     allow_in_url: bool = False
+    replaces: str = ""
+    """The token whose successor this is."""
 
 
 class Domain(Struct, frozen=True):

@@ -1,7 +1,8 @@
-"""API tokens: their format, checksum and digest.
+"""Secrets that we hand out: their format, checksum and digest.
 
-A token is `tg_`, 32 base62 characters (190 bits) and the CRC-32 of what stands before, in six base62
+An API token is `tg_`, 32 base62 characters (190 bits) and the CRC-32 of what stands before, in six base62
 characters: secret scanners recognise it, and a mistyped one is refused without a look-up (as GitHub's are).
+What logs people in has the same form with a prefix of its own, so that one is never taken for another.
 Nothing here keeps, logs or compares a secret in clear: the store holds HMAC-SHA-256 under the pepper.
 """
 
@@ -13,18 +14,24 @@ import string
 import zlib
 
 PREFIX = "tg_"
+ACCESS, REFRESH, PERSONAL, SESSION = "tga_", "tgr_", "tgp_", "tgs_"
+DEVICE, INVITATION, RESET = "tgd_", "tgi_", "tgl_"
 RANDOM_LENGTH = 32
 CHECK_LENGTH = 6
 LENGTH = len(PREFIX) + RANDOM_LENGTH + CHECK_LENGTH
 SHOWN = 8
 PEPPER_LENGTH = 32
 
+# Consonants alone, so that no code spells a word (RFC 8628, section 6.1): 20 ** 8 are 34 bits.
+CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+CODE_LENGTH = 8
+
 _ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
-def new_token() -> str:
-    """Make a token; the only time it exists in clear on our side."""
-    start = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(RANDOM_LENGTH))
+def new_token(prefix: str = PREFIX) -> str:
+    """Make a secret; the only time it exists in clear on our side."""
+    start = prefix + "".join(secrets.choice(_ALPHABET) for _ in range(RANDOM_LENGTH))
     return start + _checksum(start)
 
 
@@ -33,13 +40,26 @@ def new_id(kind: str) -> str:
     return f"{kind}_{''.join(secrets.choice(_ALPHABET) for _ in range(16))}"
 
 
-def well_formed(token: str) -> bool:
+def new_code() -> str:
+    """Make a code for a person to type, `BCDF-GHJK`."""
+    letters = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
+    return f"{letters[:4]}-{letters[4:]}"
+
+
+def plain_code(typed: str) -> str | None:
+    """The letters of a code as a person typed it, or None where it cannot be one."""
+    # Spaces, line ends and dashes of any kind come along when a code is pasted (RFC 8628, section 6.1).
+    letters = "".join(letter for letter in typed.upper() if letter.isalnum())
+    return letters if len(letters) == CODE_LENGTH and set(letters) <= set(CODE_LETTERS) else None
+
+
+def well_formed(token: str, prefix: str = PREFIX) -> bool:
     """Whether this could be a token at all."""
     return (
-        len(token) == LENGTH
-        and token.startswith(PREFIX)
+        len(token) == len(prefix) + RANDOM_LENGTH + CHECK_LENGTH
+        and token.startswith(prefix)
         and token.isascii()
-        and token[len(PREFIX) :].isalnum()
+        and token[len(prefix) :].isalnum()
         and hmac.compare_digest(_checksum(token[:-CHECK_LENGTH]), token[-CHECK_LENGTH:])
     )
 

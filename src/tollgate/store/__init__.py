@@ -1,8 +1,10 @@
 """Where state lives: small ports, and the backends behind them.
 
-base        the ports: Directory (what the gateway reads), Registry (what changes it), Meters (rate limits)
+base        the ports: Directory and UseBook (the gateway's), Office (the control plane's), Meters (rate limits)
 tables      one SQLAlchemy Core schema;  migrations/ (Alembic) brings a database to it
-sql         Directory and Registry over SQLAlchemy
+sql         the ports over SQLAlchemy
+rows        the Office's tables, all by one small class
+uses        which tokens are in use, and how much of their cap is gone
 sqlite      what only SQLite has: its address and its pragmas
 upgrade     brings a database to the schema, in a process of its own
 shared      Meters in memory that the workers of one machine share

@@ -7,12 +7,26 @@ calls it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from tollgate.core.cursors import Position
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.models import Domain, Grant, Team, Token
+from tollgate.core.people import (
+    Account,
+    AuditEntry,
+    DeviceLogin,
+    Failures,
+    Identity,
+    Invitation,
+    Login,
+    Member,
+    Replay,
+    ResetLink,
+)
 from tollgate.errors import TollgateError
 
 
@@ -21,7 +35,7 @@ class StoreUnavailable(TollgateError):
 
 
 class Conflict(TollgateError):
-    """The name or domain is taken."""
+    """A name, address or domain is taken."""
 
 
 class Changes(Struct, frozen=True):
@@ -54,51 +68,103 @@ class Directory(Protocol):
         ...
 
 
-class Registry(Protocol):
-    """What changes grants: teams, tokens and domains."""
+class Use(Struct, frozen=True):
+    """What one token did since it was last told of."""
 
-    async def add_team(self, team: Team) -> None:
-        """Add a team; `Conflict` when the name is taken."""
+    token_id: str
+    calls: int
+    """Calls that count for its monthly cap."""
+    last_at: float
+
+
+class UseBook(Protocol):
+    """What the gateway writes: which tokens are in use."""
+
+    async def note_uses(self, uses: Sequence[Use]) -> None:
+        """Note when tokens were last used and count their calls of the month; cap those that reached their cap."""
         ...
 
-    async def add_token(self, token: Token, digest: bytes) -> None:
-        """Add a token; `Conflict` when its name is taken in the team."""
+
+Value = TypeVar("Value", bound=Struct)
+
+
+class Rows(Protocol[Value]):
+    """The rows of one table, inside one transaction. Conditions name columns; a tuple means any of its values."""
+
+    async def add(self, row: Value, **hidden: bytes) -> None:
+        """Add a row, with columns that its value does not show; `Conflict` when something unique is taken."""
         ...
 
-    async def add_domain(self, domain: Domain) -> None:
-        """Add a whitelist entry; `Conflict` when any team has the domain."""
+    async def get(self, row_id: str) -> Value | None:
+        """Return the row of this id."""
         ...
 
-    async def update_team(self, team: Team) -> bool:
-        """Replace a team; False where there is none, `Conflict` when the new name is taken."""
+    async def find(self, **where: object) -> Value | None:
+        """Return the one row that fits."""
         ...
 
-    async def update_token(self, token: Token) -> bool:
-        """Replace a token, its digest and its creation aside; False where there is none. May be a `Conflict`."""
+    async def page(
+        self, limit: int, after: Position | None = None, *, newest_first: bool = False, **where: object
+    ) -> list[Value]:
+        """Return rows that fit, in the order of their making, from after a place on."""
         ...
 
-    async def update_domain(self, domain: Domain) -> bool:
-        """Replace an entry, its domain and its creation aside; False where there is none."""
+    async def replace(self, row: Value) -> bool:
+        """Write what differs from the row of the same id; False where there is none. May be a `Conflict`."""
         ...
 
-    async def delete_token(self, token_id: str) -> bool:
-        """Delete a token; False where there is none."""
+    async def remove(self, **where: object) -> int:
+        """Remove what fits; return how many that were."""
         ...
 
-    async def delete_domain(self, domain_id: str) -> bool:
-        """Delete an entry; False where there is none."""
+    async def remove_older(self, column: str, than: float, **where: object) -> int:
+        """Remove rows whose time in this column has passed; return how many that were."""
         ...
 
-    async def team(self, name: str) -> Team | None:
-        """Return the team of this name."""
+    async def count(self, **where: object) -> int:
+        """Count what fits."""
         ...
 
-    async def tokens(self, team_id: str) -> list[Token]:
-        """Return a team's tokens, oldest first."""
+
+class Records(Protocol):
+    """All that the control plane keeps, inside one transaction."""
+
+    teams: Rows[Team]
+    tokens: Rows[Token]
+    domains: Rows[Domain]
+    accounts: Rows[Account]
+    identities: Rows[Identity]
+    logins: Rows[Login]
+    device_logins: Rows[DeviceLogin]
+    members: Rows[Member]
+    invitations: Rows[Invitation]
+    reset_links: Rows[ResetLink]
+    failures: Rows[Failures]
+    replays: Rows[Replay]
+    audit: Rows[AuditEntry]
+
+    async def month_of(self, token_id: str, month: str) -> int:
+        """Return how many calls of a token were counted in this month."""
         ...
 
-    async def domains(self, team_id: str) -> list[Domain]:
-        """Return a team's entries, oldest first."""
+    async def carry_month(self, from_id: str, to_id: str, month: str) -> None:
+        """Let a token begin the month with the calls of another."""
+        ...
+
+
+class Office(Protocol):
+    """What the control plane works with: transactions."""
+
+    def reading(self) -> AbstractAsyncContextManager[Records]:
+        """Read, as everything stood at one moment."""
+        ...
+
+    def changing(self) -> AbstractAsyncContextManager[Records]:
+        """Read and write, alone; all of it happens, or nothing when an exception leaves the block."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back."""
         ...
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tollgate.errors import StartError
 from tollgate.store import tables
-from tollgate.store.sql import SqlStore
+from tollgate.store.sql import DEADLINE_SECONDS, SqlStore
 
 BUSY_MILLISECONDS = 2_000
 
@@ -34,16 +34,37 @@ def store_url(configured: str, data_dir: Path) -> URL:
     return url
 
 
-def open_store(url: URL) -> SqlStore:
+def open_store(
+    url: URL, *, deadline: float = DEADLINE_SECONDS, busy_milliseconds: int = BUSY_MILLISECONDS
+) -> SqlStore:
     """Open the store for a worker. Call it in the process that uses it, never before a fork."""
-    engine = create_async_engine(url.set(drivername="sqlite+aiosqlite"), pool_size=4, max_overflow=0)
-    set_pragmas(engine.sync_engine)
-    return SqlStore(engine)
+    engine = create_async_engine(
+        url.set(drivername="sqlite+aiosqlite"),
+        pool_size=4,
+        max_overflow=0,
+        hide_parameters=True,  # digests and addresses of people, which the text of an error would repeat
+    )
+    set_pragmas(engine.sync_engine, busy_milliseconds)
+    _begin_as_told(engine.sync_engine)
+    return SqlStore(engine, deadline)
+
+
+def _begin_as_told(engine: Engine) -> None:
+    """Begin transactions ourselves: Python's driver begins one only at the first change, after what was read."""
+
+    @event.listens_for(engine, "connect")
+    def manual(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        immediate = connection.get_execution_options().get("immediate")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
 def keep_fact(url: URL, name: str, value: str) -> str:
     """Write a fact once; return the one that stands, which may be older than ours."""
-    engine = create_engine(url)
+    engine = create_engine(url, hide_parameters=True)
     set_pragmas(engine)
     try:
         with engine.begin() as connection:
@@ -56,11 +77,11 @@ def keep_fact(url: URL, name: str, value: str) -> str:
         engine.dispose()
 
 
-def set_pragmas(engine: Engine) -> None:
+def set_pragmas(engine: Engine, busy_milliseconds: int = BUSY_MILLISECONDS) -> None:
     """Prepare every connection that this engine opens."""
     run_on_connect(
         engine,
-        f"busy_timeout={BUSY_MILLISECONDS}",
+        f"busy_timeout={busy_milliseconds}",
         "journal_mode=WAL",
         "synchronous=NORMAL",
         "foreign_keys=ON",

@@ -8,6 +8,7 @@ workers.
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Float,
@@ -59,7 +60,18 @@ tokens = Table(
     Column("monthly_requests", Integer),
     Column("capped_until", Float),
     Column("allow_in_url", Boolean, nullable=False, default=False),
+    Column("replaces", String(32), nullable=False, default="", server_default=""),
     UniqueConstraint("team_id", "name"),
+    Index("ix_tokens_team_id", "team_id", "created_at"),
+)
+
+# Calls of a token that count for its cap, by month of UTC, `2026-11`.
+token_months = Table(
+    "token_months",
+    metadata,
+    Column("token_id", String(32), ForeignKey("tokens.id", ondelete="CASCADE"), primary_key=True),
+    Column("month", String(7), primary_key=True),
+    Column("requests", BigInteger, nullable=False),
 )
 
 domains = Table(
@@ -75,6 +87,147 @@ domains = Table(
     Column("domain_per_minute", Integer),
     Column("active", Boolean, nullable=False, default=True),
     Index("ix_domains_team_id", "team_id"),
+)
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("email", String(254), nullable=False, unique=True),
+    Column("created_at", Float, nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("password_hash", String(200), nullable=False),
+    Column("verified_at", Float),
+    Column("active", Boolean, nullable=False),
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("account_id", String(32), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("issuer", String(255), nullable=False),
+    Column("subject", String(255), nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("issuer", "subject"),
+    Index("ix_identities_account_id", "account_id"),
+)
+
+logins = Table(
+    "logins",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("account_id", String(32), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),
+    Column("expires_at", Float),
+    Column("last_used_at", Float),
+    Column("address", String(45), nullable=False),
+    Column("agent", String(256), nullable=False),
+    Column("refresh_digest", LargeBinary(32), unique=True),
+    Column("old_refresh_digest", LargeBinary(32)),
+    Column("refreshed_at", Float),
+    Column("refresh_until", Float),
+    Index("ix_logins_account_id", "account_id", "created_at"),
+    Index("ix_logins_old_refresh_digest", "old_refresh_digest"),
+)
+
+device_logins = Table(
+    "device_logins",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),
+    Column("code_digest", LargeBinary(32), nullable=False, unique=True),
+    Column("machine", String(100), nullable=False),
+    Column("address", String(45), nullable=False),
+    Column("agent", String(256), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False, index=True),
+    Column("interval", Integer, nullable=False),
+    Column("polled_at", Float),
+    Column("state", String(8), nullable=False),
+    Column("account_id", String(32), ForeignKey("accounts.id", ondelete="CASCADE")),
+)
+
+members = Table(
+    "members",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("team_id", String(32), ForeignKey("teams.id", ondelete="CASCADE"), nullable=False),
+    Column("account_id", String(32), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("role", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("created_by", String(254), nullable=False),
+    UniqueConstraint("team_id", "account_id"),
+    Index("ix_members_account_id", "account_id", "created_at"),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("email", String(254), nullable=False),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False, index=True),
+    Column("created_by", String(254), nullable=False),
+    Column("team_id", String(32), ForeignKey("teams.id", ondelete="CASCADE")),
+    Column("role", String(16), nullable=False),
+    Column("by_operator", Boolean, nullable=False),
+    Index("ix_invitations_team_id", "team_id", "created_at"),
+)
+
+reset_links = Table(
+    "reset_links",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("account_id", String(32), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False, index=True),
+    Index("ix_reset_links_account_id", "account_id"),
+)
+
+# Failed attempts by what was tried, such as an account's password. Old rows are swept.
+failures = Table(
+    "failures",
+    metadata,
+    Column("id", String(100), primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("created_at", Float, nullable=False, index=True),
+)
+
+# Answers to requests with an `Idempotency-Key`. Old rows are swept.
+replays = Table(
+    "replays",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("body_digest", LargeBinary(32), nullable=False),
+    Column("created_at", Float, nullable=False, index=True),
+    Column("status", Integer, nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+)
+
+# No foreign keys: what happened outlives what it happened to.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("action", String(40), nullable=False),
+    Column("actor", String(254), nullable=False),
+    Column("actor_id", String(32)),
+    Column("team_id", String(32)),
+    Column("target", String(32), nullable=False),
+    Column("name", String(254), nullable=False),
+    Column("details", String, nullable=False),
+    Column("address", String(45), nullable=False),
+    Column("via", String(120), nullable=False),
+    Column("request_id", String(128), nullable=False),
+    Index("ix_audit_team_id", "team_id", "created_at", "id"),
+    Index("ix_audit_actor_id", "actor_id", "created_at", "id"),
 )
 
 # One row for each change of a grant; the newest revision is the store's.

@@ -1,0 +1,169 @@
+"""People and what lets them in, as values: accounts, logins, memberships, invitations, the audit log.
+
+Frozen; no behaviour that needs a clock or a store. Secrets are digests here, never clear, and a repr hides even
+those.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+# Columns whose values never stand in a repr.
+_HIDDEN = frozenset({"password_hash", "digest", "refresh_digest", "old_refresh_digest", "code_digest"})
+
+
+class _Guarded(Struct, frozen=True):
+    def __repr__(self) -> str:
+        shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        words = (f"{name}={'…' if name in _HIDDEN and value else repr(value)}" for name, value in shown)
+        return f"{type(self).__name__}({', '.join(words)})"
+
+
+class Account(_Guarded, frozen=True):
+    """A person."""
+
+    id: str
+    email: str
+    """Lower-cased."""
+    created_at: float
+    name: str = ""
+    password_hash: str = ""
+    """Argon2id in PHC form; empty where only a provider signs this person in."""
+    verified_at: float | None = None
+    """Since when the address is known to be theirs."""
+    active: bool = True
+
+
+class Identity(Struct, frozen=True):
+    """An account at an OpenID Connect provider that signs a person in."""
+
+    id: str
+    account_id: str
+    issuer: str
+    subject: str
+    created_at: float
+
+
+# Kinds of logins.
+CONSOLE, TOOL, PERSONAL = "console", "tool", "personal"
+
+
+class Login(_Guarded, frozen=True):
+    """One way in for an account: a browser's session, the tool's login, or a personal access token."""
+
+    id: str
+    account_id: str
+    kind: str
+    name: str
+    created_at: float
+    digest: bytes
+    expires_at: float | None = None
+    """When the secret runs out; of a tool's login the access token."""
+    last_used_at: float | None = None
+    address: str = ""
+    """From where it was made."""
+    agent: str = ""
+    refresh_digest: bytes | None = None
+    old_refresh_digest: bytes | None = None
+    """The one before: used again it gives a thief away, or a tool that did not hear the answer."""
+    refreshed_at: float | None = None
+    refresh_until: float | None = None
+
+
+# What a device login may be.
+PENDING, APPROVED, DENIED = "pending", "approved", "denied"
+
+
+class DeviceLogin(_Guarded, frozen=True):
+    """A tool that waits for a person to approve it (RFC 8628)."""
+
+    id: str
+    digest: bytes
+    """Of the device code, which the tool holds."""
+    code_digest: bytes
+    """Of the user code, which the person types."""
+    machine: str
+    address: str
+    agent: str
+    created_at: float
+    expires_at: float
+    interval: int
+    polled_at: float | None = None
+    state: str = PENDING
+    account_id: str | None = None
+
+
+class Member(Struct, frozen=True):
+    """An account in a team."""
+
+    id: str
+    team_id: str
+    account_id: str
+    role: str
+    created_at: float
+    created_by: str = ""
+
+
+class Invitation(_Guarded, frozen=True):
+    """A link that lets one person in: to a team, or, made by the operator, to the service alone."""
+
+    id: str
+    email: str
+    digest: bytes
+    created_at: float
+    expires_at: float
+    created_by: str = ""
+    team_id: str | None = None
+    role: str = ""
+    by_operator: bool = False
+    """Whether it also lets an account be made while sign-up is closed."""
+
+
+class ResetLink(_Guarded, frozen=True):
+    """A link that lets a password be set, once."""
+
+    id: str
+    account_id: str
+    digest: bytes
+    created_at: float
+    expires_at: float
+
+
+class Failures(Struct, frozen=True):
+    """Failed attempts at one thing: an account's password, an address, a person's codes."""
+
+    id: str
+    count: int
+    created_at: float
+    """When the last one failed."""
+
+
+class Replay(Struct, frozen=True):
+    """What was answered to a request with an `Idempotency-Key`; `status` 0 while it runs."""
+
+    id: str
+    body_digest: bytes
+    created_at: float
+    status: int = 0
+    answer: bytes = b""
+
+
+class AuditEntry(Struct, frozen=True):
+    """Who changed what, when, from where."""
+
+    id: str
+    created_at: float
+    action: str
+    """`token.create` and the like."""
+    actor: str
+    """The person's address, or `operator`."""
+    actor_id: str | None = None
+    team_id: str | None = None
+    target: str = ""
+    name: str = ""
+    details: str = "{}"
+    """JSON; never a secret."""
+    address: str = ""
+    via: str = ""
+    """How the actor was logged in."""
+    request_id: str = ""

@@ -1,0 +1,169 @@
+"""The control plane's rows over SQLAlchemy Core: one small class for all tables. No rule lives here.
+
+A value's fields are the columns of the same name. Tuples are kept as JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic
+
+import msgspec
+from sqlalchemy import ColumnElement, Table, delete, func, insert, or_, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgate.core.cursors import Position
+from tollgate.core.models import Domain, Team, Token
+from tollgate.core.people import (
+    Account,
+    AuditEntry,
+    DeviceLogin,
+    Failures,
+    Identity,
+    Invitation,
+    Login,
+    Member,
+    Replay,
+    ResetLink,
+)
+from tollgate.store import tables
+from tollgate.store.base import Conflict, Rows, Value
+
+
+class SqlRows(Generic[Value]):
+    """The rows of one table, inside one transaction."""
+
+    def __init__(self, connection: AsyncConnection, table: Table, kind: type[Value]) -> None:
+        self._connection = connection
+        self._table = table
+        self._kind = kind
+        self._columns = [table.c[name] for name in kind.__struct_fields__]
+
+    async def add(self, row: Value, **hidden: bytes) -> None:
+        """Add a row."""
+        await self._write(insert(self._table).values(**columns_of(row), **hidden))
+
+    async def get(self, row_id: str) -> Value | None:
+        """Return the row of this id."""
+        return await self.find(id=row_id)
+
+    async def find(self, **where: object) -> Value | None:
+        """Return the one row that fits."""
+        query = select(*self._columns).where(*self._conditions(where)).limit(1)
+        row = (await self._connection.execute(query)).mappings().first()
+        return None if row is None else value_of(self._kind, row)
+
+    async def page(
+        self, limit: int, after: Position | None = None, *, newest_first: bool = False, **where: object
+    ) -> list[Value]:
+        """Return rows that fit, in the order of their making."""
+        order = tuple_(self._table.c.created_at, self._table.c.id)
+        query = select(*self._columns).where(*self._conditions(where)).limit(limit)
+        if after is not None:
+            place = tuple_(after.created_at, after.id)
+            query = query.where(order < place if newest_first else order > place)
+        for column in (self._table.c.created_at, self._table.c.id):
+            query = query.order_by(column.desc() if newest_first else column)
+        rows = (await self._connection.execute(query)).mappings()
+        return [value_of(self._kind, row) for row in rows]
+
+    async def replace(self, row: Value) -> bool:
+        """Write what differs. An untouched column must not look like a change of a grant."""
+        new = columns_of(row)
+        stands = await self.get(new["id"])
+        if stands is None:
+            return False
+        old = columns_of(stands)
+        changed = {name: value for name, value in new.items() if value != old[name]}
+        if changed:
+            await self._write(update(self._table).where(self._table.c.id == new["id"]).values(**changed))
+        return True
+
+    async def remove(self, **where: object) -> int:
+        """Remove what fits."""
+        result = await self._connection.execute(delete(self._table).where(*self._conditions(where)))
+        return int(result.rowcount)
+
+    async def remove_older(self, column: str, than: float, **where: object) -> int:
+        """Remove rows whose time has passed."""
+        passed = self._table.c[column] < than
+        result = await self._connection.execute(delete(self._table).where(passed, *self._conditions(where)))
+        return int(result.rowcount)
+
+    async def count(self, **where: object) -> int:
+        """Count what fits."""
+        query = select(func.count()).select_from(self._table).where(*self._conditions(where))
+        return int((await self._connection.execute(query)).scalar_one())
+
+    def _conditions(self, where: Mapping[str, object]) -> list[ColumnElement[bool]]:
+        return [_fits(self._table.c[name], value) for name, value in where.items()]
+
+    async def _write(self, statement: Any) -> None:
+        try:
+            await self._connection.execute(statement)
+        except IntegrityError as error:
+            # A foreign key that does not hold is a defect, and must not pass for something taken.
+            if "unique" not in str(error.orig).lower():
+                raise
+            raise Conflict(f"taken in {self._table.name}") from error
+
+
+class SqlRecords:
+    """All tables of the control plane, inside one transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+        self.teams: Rows[Team] = SqlRows(connection, tables.teams, Team)
+        self.tokens: Rows[Token] = SqlRows(connection, tables.tokens, Token)
+        self.domains: Rows[Domain] = SqlRows(connection, tables.domains, Domain)
+        self.accounts: Rows[Account] = SqlRows(connection, tables.accounts, Account)
+        self.identities: Rows[Identity] = SqlRows(connection, tables.identities, Identity)
+        self.logins: Rows[Login] = SqlRows(connection, tables.logins, Login)
+        self.device_logins: Rows[DeviceLogin] = SqlRows(connection, tables.device_logins, DeviceLogin)
+        self.members: Rows[Member] = SqlRows(connection, tables.members, Member)
+        self.invitations: Rows[Invitation] = SqlRows(connection, tables.invitations, Invitation)
+        self.reset_links: Rows[ResetLink] = SqlRows(connection, tables.reset_links, ResetLink)
+        self.failures: Rows[Failures] = SqlRows(connection, tables.failures, Failures)
+        self.replays: Rows[Replay] = SqlRows(connection, tables.replays, Replay)
+        self.audit: Rows[AuditEntry] = SqlRows(connection, tables.audit, AuditEntry)
+
+    async def month_of(self, token_id: str, month: str) -> int:
+        """Return how many calls of a token were counted in this month."""
+        table = tables.token_months
+        query = select(table.c.requests).where(table.c.token_id == token_id, table.c.month == month)
+        return (await self._connection.execute(query)).scalar() or 0
+
+    async def carry_month(self, from_id: str, to_id: str, month: str) -> None:
+        """Let a token begin the month with the calls of another."""
+        requests = await self.month_of(from_id, month)
+        values = {"token_id": to_id, "month": month, "requests": requests}
+        await self._connection.execute(insert(tables.token_months).values(**values))
+
+
+def _fits(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
+    if not isinstance(value, tuple):
+        return column == value
+    fits = column.in_([each for each in value if each is not None])
+    # Nothing is IN a list by being NULL.
+    return or_(fits, column.is_(None)) if None in value else fits
+
+
+def columns_of(value: msgspec.Struct) -> dict[str, Any]:
+    """A value as columns."""
+    columns = msgspec.structs.asdict(value)
+    return {
+        name: msgspec.json.encode(item).decode() if isinstance(item, tuple) else item
+        for name, item in columns.items()
+    }
+
+
+def value_of(kind: type[Value], row: Mapping[Any, Any], prefix: str = "") -> Value:
+    """Columns as a value."""
+    values = {name: row[prefix + name] for name in kind.__struct_fields__}
+    for name in _LISTS.get(kind, ()):
+        values[name] = msgspec.json.decode(values[name], type=tuple[str, ...])
+    return kind(**values)
+
+
+_LISTS: dict[type[msgspec.Struct], tuple[str, ...]] = {Token: ("networks", "methods")}
