@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from tollgate.core.limits import Limit, Taken, take
 from tollgate.core.models import Grant
 from tollgate.gateway.flight import Flight
-from tollgate.store.base import Changes, StoreUnavailable
+from tollgate.store.base import Changes, StoreUnavailable, Use
 
 T = TypeVar("T")
 
@@ -212,3 +212,37 @@ class ScriptedStore:
 
     async def close(self) -> None:
         pass
+
+
+class ScriptedBook:
+    """A book of uses that takes what it is told, when it is let."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Use, ...]] = []
+        """What it has taken, transaction by transaction."""
+        self.failures: deque[Exception | None] = deque()
+        """What the next tellings come to, in order; then they succeed."""
+        self.down = False
+        self.gate: asyncio.Event | None = None
+        """Where set, nothing is taken before it is."""
+
+    async def note_uses(self, uses: Sequence[Use]) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        failure = self.failures.popleft() if self.failures else None
+        if failure is not None:
+            raise failure
+        if self.down:
+            raise StoreUnavailable("the script says so")
+        self.told.append(tuple(uses))
+
+    def calls(self) -> dict[str, int]:
+        """The calls of each token that was told of."""
+        counts: dict[str, int] = {}
+        for use in (use for uses in self.told for use in uses):
+            counts[use.token_id] = counts.get(use.token_id, 0) + use.calls
+        return counts
+
+    def last(self) -> dict[str, float]:
+        """When each token that was told of was last used."""
+        return {use.token_id: use.last_at for uses in self.told for use in uses}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedStore, run, scripted_loop
+from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedBook, ScriptedStore, run, scripted_loop
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -29,6 +29,7 @@ from tollgate.gateway.messages import Network, Request
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
 from tollgate.gateway.transport import Pool
+from tollgate.gateway.uses import Uses
 
 PEPPER = b"p" * 32
 TOKEN = secrets.new_token()
@@ -127,6 +128,8 @@ class Worker:
             each.name: Pool(each, most_bytes=1_000_000, budget=self.budget, now=self.clock) for each in named
         }
         self.recorder = Recorder(writer)
+        self.book = ScriptedBook()
+        self.uses = Uses(self.book, most=1_000, time=self.wall)
         self.exchange = Exchange(self.network, self.pools, writer, self.clock)
         self.pipeline = Pipeline(
             self.credentials,
@@ -136,6 +139,7 @@ class Worker:
             most_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,
             now=self.clock,
+            used=self.uses.used,
         )
         self.lane = Lane(
             self.pipeline,

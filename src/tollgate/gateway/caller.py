@@ -54,11 +54,13 @@ class Caller:
         "quotas",
         "restricted",
         "team_id",
+        "token_id",
     )
 
     def __init__(self, grant: Grant, limits: config.Limits) -> None:
         self.grant = grant
         self.team_id = grant.team.id
+        self.token_id = grant.token.id if grant.token else None
         self.capped_until = max(
             grant.team.capped_until or 0.0, (grant.token.capped_until or 0.0) if grant.token else 0.0
         )

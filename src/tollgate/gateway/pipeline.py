@@ -22,7 +22,7 @@ from tollgate.gateway.caller import Caller
 from tollgate.gateway.credentials import Credentials
 from tollgate.gateway.exchange import Exchange
 from tollgate.gateway.messages import Answer, Network, Request
-from tollgate.gateway.record import NODE_ERROR, OK, Recorder
+from tollgate.gateway.record import NODE_ERROR, OK, Recorder, billable
 
 # Decisions about methods that are remembered; callers can invent names.
 _MOST_METHODS = 4_096
@@ -43,6 +43,7 @@ class Pipeline:
         most_calls: int,
         request_seconds: float,
         now: Callable[[], float],
+        used: Callable[[str | None, int], None],
     ) -> None:
         self._credentials = credentials
         self._admission = admission
@@ -51,6 +52,8 @@ class Pipeline:
         self._most_calls = most_calls
         self._request_seconds = request_seconds
         self._now = now
+        self._used = used
+        """Told once for each request of a known caller: its token, if any, and how many billable calls it made."""
         self._allowed: dict[str, set[str]] = {path: set() for path in exchanges}
         """Methods that a network lets through, as far as they have been asked for."""
 
@@ -78,23 +81,28 @@ class Pipeline:
         return answer if isinstance(answer, Answer) else await answer
 
     def _answer_caller(self, request: Request, caller: Caller) -> Answer | Coroutine[Any, Any, Answer]:
-        self._admission.admit(caller, request)
-        parsed = jsonrpc.parse(request.body, self._most_calls)
         assert request.network is not None  # noqa: S101 - the intake refuses what has none
-        if isinstance(parsed, list):
-            self._admission.admit_rest(caller, request, len(parsed))
-            return self._answer_batch(request, request.network, caller, parsed)
+        try:
+            self._admission.admit(caller, request)
+            parsed = jsonrpc.parse(request.body, self._most_calls)
+            if isinstance(parsed, list):
+                self._admission.admit_rest(caller, request, len(parsed))
+                return self._answer_batch(request, request.network, caller, parsed)
+        except Refusal:
+            self._used(caller.token_id, 0)
+            raise
         if not caller.restricted and parsed.method in self._allowed[request.network.path]:
-            return self._answer_call(request, request.network, parsed)
+            return self._answer_call(request, request.network, caller, parsed)
         refusal = self._policy(request.network, caller, parsed)
         if refusal is not None:
             self._recorder.called(request.network, parsed.method, refusal.reason)
+            self._used(caller.token_id, 0)
             return self.refuse(request, refusal, jsonrpc.caller_id(parsed))
-        return self._answer_call(request, request.network, parsed)
+        return self._answer_call(request, request.network, caller, parsed)
 
     # --- One call --------------------------------------------------------------------------------------
 
-    async def _answer_call(self, request: Request, network: Network, call: Call) -> Answer:
+    async def _answer_call(self, request: Request, network: Network, caller: Caller, call: Call) -> Answer:
         try:
             reply = await self._exchanges[network.path].ask(
                 jsonrpc.encode_call(call),
@@ -104,8 +112,10 @@ class Pipeline:
             )
         except Refusal as refusal:
             self._recorder.called(network, call.method, refusal.reason)
+            self._used(caller.token_id, 0)
             return _NO_CONTENT if call.id is None else self.refuse(request, refusal, call.id)
         self._recorder.called(network, call.method, OK if reply.error is ABSENT else NODE_ERROR)
+        self._used(caller.token_id, 1)
         return _NO_CONTENT if call.id is None else Answer(200, jsonrpc.encode_answer(call.id, reply))
 
     # --- A batch ---------------------------------------------------------------------------------------
@@ -119,11 +129,14 @@ class Pipeline:
         else:
             asked = await self._ask_batch(network, calls, methods)
             if isinstance(asked, Replies) and asked.all_results and isinstance(calls[0], PlainCall):
+                self._used(caller.token_id, len(methods))
                 self._count(network, methods, [OK] * len(methods))
                 plain = cast("Sequence[PlainCall]", calls)
                 return Answer(200, jsonrpc.encode_results(plain, asked.items))
             outcomes = _spread(asked, len(calls))
-        self._count(network, methods, [_result(outcome) for outcome in outcomes])
+        results = [_result(outcome) for outcome in outcomes]
+        self._used(caller.token_id, billable(results))
+        self._count(network, methods, results)
         bodies = [
             _body(request, call.id, outcome)
             for call, outcome in zip(calls, outcomes, strict=True)
