@@ -1,0 +1,218 @@
+"""Signing in with an OpenID Connect provider: the authorization code flow with PKCE, state and nonce.
+
+Owns the talk with the provider: what is asked, in which order, for how long, and how much is read. Whether an
+answer is believed is decided in `oidc_rules.py`. What a claim means here (which account, whether one is made, the
+session) must not enter, nor a cookie, a route or a page: the caller keeps a `Start` for the browser, for a few
+minutes, and gives it back once.
+
+Authlib makes the authorization URL. The requests are our own: Authlib's client for httpx keeps the last person's
+token, reads answers of any size, and is deprecated by its maker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, TypeVar
+from urllib.parse import quote_plus
+
+import httpx
+import msgspec
+from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]
+from joserfc.errors import InvalidKeyIdError
+
+from tollgate.config import Oidc
+
+from . import oidc_rules as rules
+from .oidc_rules import AGAIN, LATER, TELL, Claim, OidcError, Start
+
+__all__ = ["Claim", "OidcClient", "OidcError", "Start"]
+
+CACHE_SECONDS = 3600.0
+# Ten times what the largest key sets in wide use have.
+BODY_BYTES = 262_144
+
+T = TypeVar("T")
+
+
+class OidcClient:
+    """One provider, as one client of it. Holds nothing about anybody who signs in."""
+
+    def __init__(
+        self,
+        settings: Oidc,
+        redirect_uri: str,
+        *,
+        seconds: float = 10.0,
+        now: Callable[[], float],
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Each of `start` and `finish` may take `seconds` as a whole; `now` gives seconds since 1970."""
+        rules.check_settings(settings)
+        self._settings = settings
+        self._redirect_uri = redirect_uri
+        self._seconds = seconds
+        self._now = now
+        self._oauth = OAuth2Client(
+            None,
+            client_id=settings.client_id,
+            scope=settings.scopes,
+            redirect_uri=redirect_uri,
+            code_challenge_method="S256",
+        )
+        self._http = httpx.AsyncClient(
+            timeout=seconds,
+            follow_redirects=False,
+            limits=httpx.Limits(max_connections=20, max_keepalive_connections=2),
+            # A provider on this machine is not behind the proxy that the environment names.
+            trust_env=not rules.is_local(settings.issuer),
+            # No cookie of one person's sign-in may travel with the next one's.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+            # A compressed answer could grow far beyond the bound on what is read.
+            headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+            transport=transport,
+        )
+        self._reading = asyncio.Lock()
+        self._known: rules.Provider | None = None
+
+    def __repr__(self) -> str:
+        return f"OidcClient(issuer={self._settings.issuer!r})"
+
+    async def start(self) -> Start:
+        """Give the address to send the browser to, and what to keep until it returns."""
+        async with self._border():
+            provider = await self._provider()
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        url, _ = self._oauth.create_authorization_url(
+            provider.metadata.authorization_endpoint, state=state, code_verifier=verifier, nonce=nonce
+        )
+        return Start(url, state, nonce, verifier)
+
+    async def finish(self, params: Mapping[str, str], start: Start) -> Claim:
+        """Judge the query with which the browser returned, and give who has signed in."""
+        rules.check_start(params, start)
+        async with self._border():
+            provider = await self._provider()
+            metadata = provider.metadata
+            code = rules.callback_code(params, metadata)
+            tokens = await self._redeem(metadata, code, start.verifier)
+            claims = await self._verify(provider, tokens, start.nonce)
+            asked = not rules.email_of(claims) and metadata.userinfo_endpoint
+            userinfo = await self._userinfo(metadata, claims, tokens) if asked else {}
+        return rules.make_claim(metadata.issuer, claims, userinfo, self._settings.scopes)
+
+    async def close(self) -> None:
+        """Close the connections to the provider."""
+        await self._http.aclose()
+
+    async def _provider(self, but_not: rules.Provider | None = None) -> rules.Provider:
+        """Give the provider's description: at most an hour old, and not the one that was found wanting."""
+        # One sign-in reads it, the others wait, each within its own deadline.
+        async with self._reading:
+            known = self._known
+            if known is None or known is but_not or not 0 <= self._now() - known.read_at < CACHE_SECONDS:
+                known = self._known = await self._read_provider()
+            return known
+
+    async def _read_provider(self) -> rules.Provider:
+        issuer = self._settings.issuer
+        address = issuer.rstrip("/") + "/.well-known/openid-configuration"
+        metadata = await self._document(address, rules.Metadata)
+        rules.check_metadata(metadata, issuer)
+        keys = await self._document(metadata.jwks_uri, rules.KeyDocument)
+        return rules.Provider(metadata, rules.import_keys(keys), self._now())
+
+    async def _document(self, url: str, kind: type[T]) -> T:
+        status, body = await self._ask("GET", url)
+        if status != httpx.codes.OK:
+            raise OidcError(
+                f"The sign-in provider does not describe itself (HTTP {status}). {LATER} {TELL}: `oidc.issuer` may"
+                " be wrong."
+            )
+        return _decoded(body, kind)
+
+    async def _redeem(self, metadata: rules.Metadata, code: str, verifier: str) -> rules.Tokens:
+        client_id, client_secret = self._settings.client_id, self._settings.client_secret
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._redirect_uri,
+            "code_verifier": verifier,
+        }
+        auth: httpx.Auth | None = None
+        if rules.auth_method(metadata) == "client_secret_basic":
+            # RFC 6749, 2.3.1: both halves are form-encoded first.
+            auth = httpx.BasicAuth(quote_plus(client_id), quote_plus(client_secret))
+        else:
+            form |= {"client_id": client_id, "client_secret": client_secret}
+        status, body = await self._ask("POST", metadata.token_endpoint, data=form, auth=auth)
+        if status != httpx.codes.OK:
+            raise rules.token_refusal(status, body)
+        tokens = _decoded(body, rules.Tokens)
+        if not tokens.id_token:
+            raise OidcError(
+                "The sign-in provider sent no id token. Tell the operator of this service: `oidc.scopes` must"
+                " contain `openid`."
+            )
+        return tokens
+
+    async def _verify(self, provider: rules.Provider, tokens: rules.Tokens, nonce: str) -> dict[str, Any]:
+        client_id = self._settings.client_id
+        try:
+            return rules.verified_claims(provider, tokens, client_id, nonce, self._now())
+        except InvalidKeyIdError:
+            # Providers change their keys; reading them again once shows the new ones.
+            provider = await self._provider(but_not=provider)
+        try:
+            return rules.verified_claims(provider, tokens, client_id, nonce, self._now())
+        except InvalidKeyIdError as error:
+            raise rules.untrusted(error) from error
+
+    async def _userinfo(
+        self, metadata: rules.Metadata, claims: Mapping[str, Any], tokens: rules.Tokens
+    ) -> dict[str, Any]:
+        if tokens.token_type.lower() != "bearer" or not re.fullmatch(r"[\x21-\x7e]+", tokens.access_token):
+            raise OidcError(f"The sign-in provider sent no usable access token. {AGAIN} {TELL}.")
+        headers = {"Authorization": f"Bearer {tokens.access_token}"}
+        status, body = await self._ask("GET", metadata.userinfo_endpoint, headers=headers)
+        if status != httpx.codes.OK:
+            raise OidcError(f"The sign-in provider did not say who you are (HTTP {status}). {AGAIN}")
+        said = _decoded(body, dict[str, Any])
+        # OpenID Connect Core 1.0, 5.3.2: the access token might have been swapped for somebody else's.
+        if said.get("sub") != rules.subject_of(claims):
+            raise OidcError(f"The sign-in provider described somebody else. {AGAIN}")
+        return said
+
+    async def _ask(self, method: str, url: str, **more: Any) -> tuple[int, bytes]:
+        async with self._http.stream(method, url, **more) as response:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise OidcError(f"The sign-in provider sent a compressed answer, unasked. {LATER} {TELL}.")
+            body = bytearray()
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > BODY_BYTES:
+                    raise OidcError(f"The sign-in provider sent an answer without end. {LATER} {TELL}.")
+            return response.status_code, bytes(body)
+
+    @asynccontextmanager
+    async def _border(self) -> AsyncIterator[None]:
+        """Put the deadline around a talk with the provider, and words to what the network does."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise OidcError(f"The sign-in provider did not answer in time. {LATER}") from error
+        except httpx.HTTPError as error:
+            raise OidcError(f"The sign-in provider cannot be reached. {LATER} {TELL}.") from error
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    # The cause is dropped: a UnicodeDecodeError holds the body, and that may be somebody's tokens.
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise OidcError(f"The sign-in provider sent an answer that cannot be read. {LATER} {TELL}.") from None

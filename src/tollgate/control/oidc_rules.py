@@ -1,0 +1,362 @@
+"""What an OpenID Connect provider may say, and what follows from it: plain functions, each verdict with its words.
+
+Owns the values of a sign-in, the one error of it, and every judgement on the provider's documents, its callback
+and its id token. No request, no clock and no state must enter: `oidc.py` does the talking. Nothing that the
+provider wrote is repeated in an error, and nothing that is secret.
+
+Authlib knows the rules of an id token; joserfc, to which Authlib has handed its JOSE part, checks signatures.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+from authlib.oidc.core import CodeIDToken  # type: ignore[import-untyped]
+from joserfc import jwt
+from joserfc.errors import ClaimError, InvalidKeyIdError, JoseError
+from joserfc.jwk import JWKRegistry, Key, KeySet
+from joserfc.jws import JWSRegistry
+from msgspec import Struct
+
+from tollgate.config import Oidc
+from tollgate.errors import TollgateError
+
+LEEWAY_SECONDS = 60
+SUBJECT_CHARACTERS = 255  # OpenID Connect Core 1.0, section 2
+EMAIL_CHARACTERS = 254
+NAME_CHARACTERS = 200
+
+# Asymmetric ones alone: with HS256 a public key would be a shared secret, and `none` proves nothing. EdDSA is
+# left out because RFC 9864 retires that name, and hardly any provider signs id tokens with it.
+ALGORITHMS = frozenset(f"{family}{bits}" for family in ("RS", "PS", "ES") for bits in (256, 384, 512))
+KEY_TYPES = frozenset({"RSA", "EC"})
+CODE = re.compile(r"[\x20-\x7e]{1,4096}")
+AUTH_METHODS = ("client_secret_basic", "client_secret_post")
+
+AGAIN = "Start again from the sign-in page."
+LATER = "Try again in a few minutes."
+TELL = "If it stays so, tell the operator of this service"
+
+# RFC 6749 (4.1.2.1 and 5.2) and OpenID Connect Core 1.0 (3.1.2.6).
+_SIGN_IN_THERE = f"The sign-in provider wants you to sign in or to agree there first. {AGAIN}"
+_TROUBLE = f"The sign-in provider has a problem of its own. {LATER}"
+_NOT_UNDERSTOOD = (
+    "The sign-in provider does not accept what this service asks. Tell the operator of this service: at the"
+    " provider, the client must be allowed the authorization code flow, and this service's redirect URI."
+)
+REFUSALS = {
+    "access_denied": "The sign-in was cancelled at the provider. Start again, or sign in another way.",
+    "login_required": _SIGN_IN_THERE,
+    "consent_required": _SIGN_IN_THERE,
+    "interaction_required": _SIGN_IN_THERE,
+    "account_selection_required": _SIGN_IN_THERE,
+    "server_error": _TROUBLE,
+    "temporarily_unavailable": _TROUBLE,
+    "invalid_request": _NOT_UNDERSTOOD,
+    "unauthorized_client": _NOT_UNDERSTOOD,
+    "unsupported_response_type": _NOT_UNDERSTOOD,
+    "unsupported_grant_type": _NOT_UNDERSTOOD,
+    "invalid_scope": (
+        "The sign-in provider refuses the scopes that this service asks for. Tell the operator of this service:"
+        " check `oidc.scopes`."
+    ),
+    "invalid_client": (
+        "The sign-in provider does not accept this service's credentials. Tell the operator of this service: check"
+        " `oidc.client_id` and `oidc.client_secret`."
+    ),
+    "invalid_grant": f"The sign-in took too long, or was finished before. {AGAIN}",
+}
+
+_CLOCK = f"is not valid at this time. {AGAIN} {TELL}: its clock may be wrong."
+_AUDIENCE = "is meant for another service. Tell the operator of this service: check `oidc.client_id`."
+UNTRUSTED = {
+    "exp": _CLOCK,
+    "iat": _CLOCK,
+    "nbf": _CLOCK,
+    "aud": _AUDIENCE,
+    "azp": _AUDIENCE,
+    "iss": "comes from another provider. Tell the operator of this service: check `oidc.issuer`.",
+    "nonce": f"belongs to another sign-in. {AGAIN}",
+}
+
+
+class OidcError(TollgateError):
+    """Nobody was signed in. The message is for the person at the browser and says what to do next."""
+
+
+class Claim(Struct, frozen=True):
+    """Who somebody is at the provider. Issuer and subject together are the identity; an email can change."""
+
+    issuer: str
+    subject: str
+    email: str
+    email_verified: bool
+    name: str
+
+
+class Start(Struct, frozen=True):
+    """A sign-in under way: where the browser goes, and what must be known when it comes back."""
+
+    url: str
+    state: str
+    nonce: str
+    verifier: str
+
+    def __repr__(self) -> str:
+        # The query of the URL carries the state and the nonce.
+        return f"Start(url={self.url.partition('?')[0]!r}, …)"
+
+
+class Metadata(Struct, frozen=True):
+    """What is used of a discovery document. The defaults are those of OpenID Connect Discovery 1.0."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    userinfo_endpoint: str = ""
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+    id_token_signing_alg_values_supported: tuple[str, ...] = ("RS256",)
+    authorization_response_iss_parameter_supported: bool = False
+
+
+class KeyDocument(Struct, frozen=True):
+    """The provider's keys as it publishes them."""
+
+    keys: tuple[dict[str, Any], ...]
+
+
+class Provider(Struct, frozen=True):
+    """The provider as it described itself at one moment."""
+
+    metadata: Metadata
+    keys: KeySet
+    read_at: float
+
+
+class Tokens(Struct, frozen=True):
+    """What a code was redeemed for."""
+
+    id_token: str = ""
+    access_token: str = ""
+    token_type: str = ""
+
+    def __repr__(self) -> str:
+        return "Tokens(…)"
+
+
+class _Refused(Struct, frozen=True):
+    error: str = ""
+
+
+# ---- settings and the provider's documents
+
+
+def check_settings(settings: Oidc) -> None:
+    """Refuse settings with which no sign-in could be safe."""
+    if not is_safe_url(settings.issuer, local=True) or httpx.URL(settings.issuer).query:
+        raise OidcError(
+            "`oidc.issuer` must be an https:// URL without query and fragment (http:// for a provider on this"
+            " machine): write it as the provider's discovery document does."
+        )
+    if not settings.client_id or not settings.client_secret:
+        raise OidcError("Set `oidc.client_id` and `oidc.client_secret` to what the provider gave to this service.")
+
+
+def is_local(url: str) -> bool:
+    """Say whether a URL leads to this machine itself."""
+    host = httpx.URL(url).host
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_safe_url(url: str, *, local: bool) -> bool:
+    """Say whether secrets may be sent there: over TLS, or, where `local` allows it, on this machine."""
+    try:
+        urlsplit(url)  # as Authlib will; it refuses hosts that httpx lets pass
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return False
+    if not parsed.host or parsed.userinfo or parsed.fragment:
+        return False
+    return parsed.scheme == "https" or (parsed.scheme == "http" and local and is_local(url))
+
+
+def check_metadata(metadata: Metadata, issuer: str) -> None:
+    """Refuse a discovery document of another provider, or one that cannot be worked with safely."""
+    if metadata.issuer != issuer:
+        raise OidcError(
+            "The sign-in provider calls itself otherwise than this service expects. Tell the operator of this"
+            " service: `oidc.issuer` must be written exactly as `issuer` in the provider's discovery document, a"
+            " slash at its end included."
+        )
+    urls = [metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri]
+    if metadata.userinfo_endpoint:
+        urls.append(metadata.userinfo_endpoint)
+    if not all(is_safe_url(url, local=is_local(issuer)) for url in urls):
+        raise OidcError(
+            "The sign-in provider names addresses that are not safe. Tell the operator of this service: every"
+            " endpoint in the provider's discovery document must be an https:// URL."
+        )
+    signing_algorithms(metadata)
+    auth_method(metadata)
+
+
+def signing_algorithms(metadata: Metadata) -> list[str]:
+    """Give those of the provider's signing algorithms that are accepted: at least one."""
+    names = sorted(ALGORITHMS.intersection(metadata.id_token_signing_alg_values_supported))
+    # Never an empty list: joserfc takes that for its own choice, HS256 included.
+    if not names:
+        raise OidcError(
+            "The sign-in provider signs in none of the accepted ways. Tell the operator of this service: at the"
+            " provider, id tokens must be signed with RS256 or another RS, PS or ES algorithm."
+        )
+    return names
+
+
+def auth_method(metadata: Metadata) -> str:
+    """Give the way in which the client secret is sent."""
+    for name in AUTH_METHODS:
+        if name in metadata.token_endpoint_auth_methods_supported:
+            return name
+    raise OidcError(
+        "The sign-in provider takes no client secret. Tell the operator of this service: the provider must allow"
+        f" {AUTH_METHODS[0]} or {AUTH_METHODS[1]}."
+    )
+
+
+def import_keys(document: KeyDocument) -> KeySet:
+    """Give the keys that can have signed an id token. One that is not understood does not spoil the others."""
+    keys: list[Key] = []
+    for data in document.keys:
+        try:
+            if data.get("kty") in KEY_TYPES and data.get("use", "sig") == "sig":
+                keys.append(JWKRegistry.import_key(data))
+        except (JoseError, ValueError, TypeError, KeyError):
+            continue
+    return KeySet(keys)
+
+
+# ---- the callback and the token endpoint
+
+
+def check_start(params: Mapping[str, str], start: Start) -> None:
+    """Refuse a callback that this browser did not ask for."""
+    given, kept = (text.encode("utf-8", "surrogatepass") for text in (params.get("state", ""), start.state))
+    # An empty nonce would not be compared at all.
+    if not hmac.compare_digest(given, kept) or not (start.state and start.nonce and start.verifier):
+        raise OidcError(f"This sign-in was not begun in this browser, or is too old. {AGAIN}")
+
+
+def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
+    """Give the code that the provider sent with the browser, or say why there is none."""
+    # RFC 9207: what another provider answered must not be redeemed at this one.
+    issuer = params.get("iss")
+    missing = issuer is None and metadata.authorization_response_iss_parameter_supported
+    if missing or issuer not in (None, metadata.issuer):
+        raise OidcError(f"The answer did not come from the provider that was asked. {AGAIN}")
+    if "error" in params:
+        raise OidcError(REFUSALS.get(params["error"], f"The sign-in provider did not sign you in. {AGAIN}"))
+    code = params.get("code", "")
+    if not CODE.fullmatch(code):
+        raise OidcError(f"The sign-in provider answered without a usable code. {AGAIN}")
+    return code
+
+
+def token_refusal(status: int, body: bytes) -> OidcError:
+    """Give the words for a code that was not redeemed."""
+    try:
+        error = msgspec.json.decode(body, type=_Refused).error
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        error = ""
+    if status == httpx.codes.UNAUTHORIZED:
+        error = "invalid_client"
+    return OidcError(
+        REFUSALS.get(error, f"The sign-in provider did not finish the sign-in (HTTP {status}). {AGAIN}")
+    )
+
+
+# ---- the id token and the person
+
+
+def verified_claims(provider: Provider, tokens: Tokens, client_id: str, nonce: str, now: float) -> dict[str, Any]:
+    """Give the claims of an id token that is genuine, ours and fresh; `InvalidKeyIdError` for an unknown key."""
+    metadata = provider.metadata
+    rules = {
+        "iss": {"essential": True, "value": metadata.issuer},
+        "sub": {"essential": True},
+        "aud": {"essential": True, "value": client_id},
+    }
+    # `at_hash`, where there is one, binds the access token to the id token.
+    facts = {"nonce": nonce, "client_id": client_id, "access_token": tokens.access_token}
+    registry = JWSRegistry(algorithms=signing_algorithms(metadata), strict_check_header=False)
+    try:
+        token = jwt.decode(tokens.id_token, provider.keys, registry=registry)
+        claims = CodeIDToken(token.claims, token.header, rules, facts)
+        claims.validate(now=int(now), leeway=LEEWAY_SECONDS)
+    except InvalidKeyIdError:
+        raise
+    except (JoseError, ValueError, TypeError, RecursionError) as error:
+        raise untrusted(error) from error
+    return dict(claims)
+
+
+def untrusted(error: Exception) -> OidcError:
+    """Give the words for an id token that is not believed."""
+    if isinstance(error, ClaimError):
+        why = UNTRUSTED.get(error.claim, f"is incomplete or contradicts itself. {AGAIN} {TELL}.")
+    else:
+        why = f"does not bear a signature that this service trusts. {AGAIN} {TELL}."
+    return OidcError(f"What the sign-in provider says about you {why}")
+
+
+def subject_of(claims: Mapping[str, Any]) -> str:
+    """Give the provider's own name for somebody."""
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS:
+        raise OidcError(f"The sign-in provider did not say who you are. {AGAIN} {TELL}.")
+    return subject
+
+
+def email_of(claims: Mapping[str, Any]) -> str:
+    """Give the email address among claims, or nothing."""
+    email = claims.get("email")
+    if not isinstance(email, str) or len(email) > EMAIL_CHARACTERS or not email.isprintable():
+        return ""
+    return email if re.fullmatch(r"[^\s@]+@[^\s@]+", email) else ""
+
+
+def name_of(claims: Mapping[str, Any]) -> str:
+    """Give a name to show, or nothing: what cannot be printed could disguise it."""
+    name = claims.get("name")
+    if not isinstance(name, str):
+        return ""
+    return "".join(character for character in " ".join(name.split()) if character.isprintable())[:NAME_CHARACTERS]
+
+
+def make_claim(issuer: str, claims: Mapping[str, Any], userinfo: Mapping[str, Any], scopes: str) -> Claim:
+    """Put together who somebody is; the email and its verification come from the same source."""
+    source = claims if email_of(claims) else userinfo
+    email = email_of(source)
+    if not email:
+        raise OidcError(
+            "The sign-in provider gave no email address. Add one to your account there; if it has one, tell the"
+            " operator of this service: "
+            + (
+                "the provider must allow the scope `email` to this client."
+                if "email" in scopes.split()
+                else "add the scope `email` to `oidc.scopes`."
+            )
+        )
+    # Some providers write booleans as words.
+    verified = source.get("email_verified") in (True, "true")
+    return Claim(issuer, subject_of(claims), email, verified, name_of(source) or name_of(claims))

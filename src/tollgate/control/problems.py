@@ -1,0 +1,281 @@
+"""What the control plane refuses, as RFC 9457 problem details: one tree, each with status and reason.
+
+    Problem
+    ├── InvalidRequest  NotARootDomain
+    ├── NotLoggedIn  LoginExpired  WrongPassword
+    ├── NoSuchTeam  RoleNeeded  PersonalTokenRefused  SignUpClosed  InvitationForOther
+    ├── NotFound
+    ├── NameTaken  DomainTaken  DomainVerified  NotProven  LastOwner  AlreadyMember  LimitReached  RequestRunning
+    ├── ChangedMeanwhile  KeyReused
+    ├── TooManyAttempts
+    └── StoreAway  Busy
+
+A problem's detail says what to do next. An unknown team and one that is not one's own are the same problem in
+the same words. `docs/reference/problems.md` is written from these classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import ClassVar
+
+from tollgate.errors import TollgateError
+
+
+class Problem(TollgateError):
+    """A request that is refused. `detail` says what happened and what to do next."""
+
+    status: ClassVar[int] = 400
+    reason: ClassVar[str] = "invalid_request"
+    when: ClassVar[str] = ""
+
+    def __init__(self, detail: str, *, headers: dict[str, str] | None = None, **extras: object) -> None:
+        self.detail = detail
+        self.headers = headers or {}
+        self.extras = {name: value for name, value in extras.items() if value is not None}
+        super().__init__(detail)
+
+    @property
+    def title(self) -> str:
+        """The status in words."""
+        return HTTPStatus(self.status).phrase
+
+
+class InvalidRequest(Problem):
+    """Something in the request is wrong."""
+
+    when = "The body, the query or a cursor is wrong; `field` names what."
+
+    def __init__(self, detail: str, *, field: str | None = None) -> None:
+        super().__init__(detail, field=field)
+
+
+class NotARootDomain(Problem):
+    """A name that cannot be whitelisted."""
+
+    status, reason = 422, "not_a_root_domain"
+    when = "The name is no root domain; `suggestion` is the root to use."
+
+
+class NotLoggedIn(Problem):
+    """No usable credential."""
+
+    status, reason = 401, "not_logged_in"
+    when = "No credential, or one that is not known."
+
+    def __init__(self, detail: str = "Log in first: send the header Authorization: Bearer <token>.") -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+class LoginExpired(Problem):
+    """A credential that was good once."""
+
+    status, reason = 401, "login_expired"
+    when = "The login or personal token has run out or was ended."
+
+    def __init__(self, detail: str = "This login has expired or was ended: log in again.") -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": 'Bearer error="invalid_token"'})
+
+
+class WrongPassword(Problem):
+    """Email or password is wrong; which of them is nobody's business."""
+
+    status, reason = 401, "wrong_password"
+    when = "The email or the password is wrong."
+
+    def __init__(self, detail: str = "The email or the password is wrong.") -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+class NoSuchTeam(Problem):
+    """No team of that name among one's own; whether another has it is nobody's business."""
+
+    status, reason = 403, "no_such_team"
+    when = "The team does not exist, or one does not belong to it; `suggestion` is the nearest of one's own."
+
+    def __init__(self, team: str, suggestion: str | None = None) -> None:
+        hint = f' Did you mean "{suggestion}"?' if suggestion else " List yours with: tollgate teams list"
+        super().__init__(f'There is no team "{team}" that you belong to.{hint}', team=team, suggestion=suggestion)
+
+
+class RoleNeeded(Problem):
+    """A member without the right."""
+
+    status, reason = 403, "role_needed"
+    when = "One's role in the team lacks the right; `roles` have it."
+
+    def __init__(self, action: str, role: str, roles: Sequence[str]) -> None:
+        names = " or ".join([", ".join(roles[:-1]), roles[-1]] if len(roles) > 1 else roles)
+        super().__init__(f"To {action} one must be {names}; you are {role}.", role=role, roles=list(roles))
+
+
+class PersonalTokenRefused(Problem):
+    """What only a person may do, not a program with a personal token."""
+
+    status, reason = 403, "personal_token_refused"
+    when = "A personal access token may not do this: log in."
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"A personal access token may not {what}: log in with `tollgate auth login` or the console."
+        )
+
+
+class SignUpClosed(Problem):
+    """No account may be made this way."""
+
+    status, reason = 403, "sign_up_closed"
+    when = "The setting `accounts.sign_up` does not let this account be made."
+
+
+class InvitationForOther(Problem):
+    """The invitation names another person."""
+
+    status, reason = 403, "invitation_for_other"
+    when = "The invitation is for another email than one's own."
+
+
+class NotFound(Problem):
+    """Not here."""
+
+    status, reason = 404, "not_found"
+    when = "No such thing in this team or account, or no such path."
+
+
+class NameTaken(Problem):
+    """A name that must be unique is not."""
+
+    status, reason = 409, "name_taken"
+    when = "The name, email or domain is taken; `field` names which."
+
+    def __init__(self, detail: str, field: str) -> None:
+        super().__init__(detail, field=field)
+
+
+class DomainTaken(Problem):
+    """Another team has the domain."""
+
+    status, reason = 409, "domain_taken"
+    when = "Another team has whitelisted the domain; the answer says how to prove that it is yours."
+
+
+class DomainVerified(Problem):
+    """The other team's proof still stands."""
+
+    status, reason = 409, "domain_verified"
+    when = "A take-over is refused: the other team's own proof still stands."
+
+
+class NotProven(Problem):
+    """No proof was found."""
+
+    status, reason = 409, "not_proven"
+    when = "No proof of ownership was found; `problems` says where it was looked for."
+
+
+class LastOwner(Problem):
+    """The team would be left without an owner."""
+
+    status, reason = 409, "last_owner"
+    when = "The team would be left without an owner."
+
+    def __init__(self) -> None:
+        super().__init__("A team needs an owner: make another member owner first.")
+
+
+class AlreadyMember(Problem):
+    """The person is in the team."""
+
+    status, reason = 409, "already_member"
+    when = "The person belongs to the team already."
+
+
+class LimitReached(Problem):
+    """A bound of the settings."""
+
+    status, reason = 409, "limit_reached"
+    when = "A bound of the settings is reached, such as `accounts.tokens_per_team`."
+
+
+class RequestRunning(Problem):
+    """A request of the same Idempotency-Key still runs."""
+
+    status, reason = 409, "request_running"
+    when = "A request with the same `Idempotency-Key` still runs."
+
+
+class ChangedMeanwhile(Problem):
+    """If-Match names another version."""
+
+    status, reason = 412, "changed_meanwhile"
+    when = "`If-Match` does not fit: someone changed it meanwhile."
+
+    def __init__(self) -> None:
+        super().__init__("It was changed meanwhile: read it again, then change it.")
+
+
+class KeyReused(Problem):
+    """An Idempotency-Key with another body."""
+
+    status, reason = 422, "key_reused"
+    when = "The `Idempotency-Key` was used with another body."
+
+
+class TooManyAttempts(Problem):
+    """Slow down."""
+
+    status, reason = 429, "too_many_attempts"
+    when = "Too many failed logins, wrong codes or waiting logins; with `Retry-After`."
+
+    def __init__(self, detail: str, seconds: float) -> None:
+        wait = max(1, int(seconds + 0.999))
+        super().__init__(detail, headers={"Retry-After": str(wait)}, retry_after=wait)
+
+
+class StoreAway(Problem):
+    """The database cannot be reached."""
+
+    status, reason = 503, "store_unavailable"
+    when = "The database cannot be reached; with `Retry-After`."
+
+    def __init__(self) -> None:
+        super().__init__("The service cannot reach its database now: try again.", headers={"Retry-After": "2"})
+
+
+class Busy(Problem):
+    """Too much at once."""
+
+    status, reason = 503, "busy"
+    when = "Too many passwords are being checked at once; with `Retry-After`."
+
+    def __init__(self) -> None:
+        super().__init__("Too many sign-ins at once: try again.", headers={"Retry-After": "2"})
+
+
+ALL_PROBLEMS: tuple[type[Problem], ...] = (
+    InvalidRequest,
+    NotLoggedIn,
+    LoginExpired,
+    WrongPassword,
+    NoSuchTeam,
+    RoleNeeded,
+    PersonalTokenRefused,
+    SignUpClosed,
+    InvitationForOther,
+    NotFound,
+    NameTaken,
+    DomainTaken,
+    DomainVerified,
+    NotProven,
+    LastOwner,
+    AlreadyMember,
+    LimitReached,
+    RequestRunning,
+    ChangedMeanwhile,
+    KeyReused,
+    NotARootDomain,
+    TooManyAttempts,
+    StoreAway,
+    Busy,
+)
