@@ -25,7 +25,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def _on_path(*names: str) -> Path | None:
-    # Debian keeps nginx in sbin, which the path of an ordinary account lacks.
+    # Debian keeps nginx and dnsmasq in sbin, which the path of an ordinary account lacks.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
     for name in names:
         if found := shutil.which(name, path=path):
@@ -48,6 +48,7 @@ def _anvil() -> Path | None:
 # What a test may ask for: how it is found, and what it is.
 PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "nginx": (lambda: _on_path("nginx"), "nginx, on the path"),
+    "dnsmasq": (lambda: _on_path("dnsmasq"), "dnsmasq, on the path; Debian's package is dnsmasq-base"),
     "wrk": (lambda: _on_path("wrk"), "wrk, on the path"),
     "chromium": (
         lambda: _on_path("chromium", "chromium-browser", "google-chrome"),

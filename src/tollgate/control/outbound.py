@@ -1,0 +1,256 @@
+"""How the service fetches a URL that a user chose, without being turned against its own network.
+
+    TollgateError
+    ├── Refused        the rules forbid the address or the answer; asking again changes nothing
+    ├── Missing        asked, and nothing is there
+    └── Unreachable    could not be asked now: DNS, connection, TLS, status, deadline
+
+Owns the rules of such a fetch: HTTPS only, each name resolved once and the connection made to that very
+address, no address inside a network, no redirect, no compression, a deadline and a bound on the answer.
+What the bytes mean does not enter, nor does any client that could follow, retry, or read the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import ssl
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Protocol
+
+import dns.asyncresolver
+import dns.exception
+import dns.name
+import dns.nameserver
+import dns.resolver
+import httpcore
+from dns.rdtypes.ANY.TXT import TXT
+
+from tollgate import __version__
+from tollgate.control.pinned import Pinned, TooMuch, forbidden_kind
+from tollgate.core.origins import normal_host
+from tollgate.errors import StartError, TollgateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dns.rdata import Rdata
+
+HTTPS_PORT = 443
+
+# What fits one packet on every path of the internet (DNS flag day 2020); longer answers come by TCP.
+_UDP_BYTES = 1232
+
+# A name may have thousands of addresses; whoever publishes them must not make us knock at each.
+_MOST_CONNECTS = 4
+
+# Of the answer's head. Browsers and servers stop at 8 to 64 KiB.
+_MOST_HEAD = 16 * 1024
+
+_HEADERS: tuple[tuple[str | bytes, str | bytes], ...] = (
+    ("User-Agent", f"tollgate/{__version__}"),
+    ("Accept", "*/*"),
+    ("Accept-Encoding", "identity"),
+    ("Connection", "close"),
+)
+
+_PATH = re.compile(r"/[!-~]*")
+
+
+class Refused(TollgateError):
+    """The rules forbid this address or this answer; the message says which rule."""
+
+
+class Missing(TollgateError):
+    """The other side answered that nothing is there."""
+
+
+class Unreachable(TollgateError):
+    """It could not be asked now, so nothing is known about what is there."""
+
+
+class Addresses(Protocol):
+    """What a fetch needs of DNS."""
+
+    async def addresses(self, host: str) -> list[str]:
+        """Give the IPv4 and IPv6 addresses of a host."""
+        ...
+
+
+class Resolver:
+    """Asks the given DNS servers, or those of the system; keeps nothing between two questions."""
+
+    def __init__(self, servers: Sequence[str], *, seconds: float = 5.0) -> None:
+        self._servers = [_server(text) for text in servers]
+        self._seconds = seconds
+
+    async def addresses(self, host: str) -> list[str]:
+        """Give the addresses of a host, IPv4 and IPv6 in turn; none if it has none."""
+        answers = await asyncio.gather(self._ask(host, "A"), self._ask(host, "AAAA"), return_exceptions=True)
+        found: list[list[str]] = []
+        failures: list[BaseException] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                failures.append(answer)
+            else:
+                found.append([rdata.to_text() for rdata in answer])
+        in_turn = [address for address in chain.from_iterable(zip_longest(*found)) if address]
+        # Some name servers answer A and fail at AAAA: what was found is enough to go on with.
+        for failure in failures:
+            if not in_turn or not isinstance(failure, Unreachable):
+                raise failure
+        return in_turn
+
+    async def texts(self, name: str) -> list[str]:
+        """Give the TXT records at a name, the strings of each joined; none if there are none."""
+        records = await self._ask(name, "TXT")
+        return [b"".join(record.strings).decode(errors="replace") for record in records if isinstance(record, TXT)]
+
+    async def _ask(self, name: str, kind: str) -> list[Rdata]:
+        try:
+            absolute = dns.name.from_text(name)  # with the root: the system's search list has no say
+            answer = await self._client().resolve(absolute, kind, search=False, raise_on_no_answer=False)
+        except (dns.resolver.NXDOMAIN, dns.name.NameTooLong):
+            return []
+        except dns.resolver.NoResolverConfiguration as error:
+            raise Unreachable("No DNS server is known: the operator can set whitelist.resolvers.") from error
+        except dns.exception.Timeout as error:
+            raise Unreachable(
+                f"DNS gave no answer about {name} ({kind}) within {self._seconds:g} s: try again later."
+            ) from error
+        except (dns.exception.DNSException, OSError) as error:
+            # The text of the error names our own DNS servers, which are nobody's business.
+            raise Unreachable(
+                f"The DNS look-up of {name} ({kind}) failed: check the domain's name servers, or try again later."
+            ) from error
+        return list(answer.rrset or ())
+
+    def _client(self) -> dns.asyncresolver.Resolver:
+        # A new one for each question: the system's servers may have changed since the last.
+        client = dns.asyncresolver.Resolver(configure=not self._servers)
+        if self._servers:
+            client.nameservers = self._servers
+        client.lifetime = self._seconds
+        client.use_edns(0, payload=_UDP_BYTES)
+        return client
+
+
+def _server(text: str) -> dns.nameserver.Do53Nameserver:
+    address, port = text, "53"
+    if match := re.fullmatch(r"\[([^\]]*)\](?::([0-9]{1,5}))?|([^:]*):([0-9]{1,5})", text):
+        address, port = match[1] or match[3] or "", match[2] or match[4] or "53"
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        parsed = None
+    if parsed is None or not 0 < int(port) < 65536:
+        raise StartError(
+            f"{text!r} is not a DNS server: give an address, with or without a port (9.9.9.9, [2620:fe::fe]:53)."
+        )
+    return dns.nameserver.Do53Nameserver(str(parsed), int(port))
+
+
+class Fetcher:
+    """Fetches small files by HTTPS from hosts that users name."""
+
+    def __init__(
+        self,
+        resolver: Addresses,
+        *,
+        allow_private: bool,
+        port: int = HTTPS_PORT,
+        seconds: float = 5.0,
+        most_bytes: int = 4096,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._resolver = resolver
+        self._allow_private = allow_private
+        self._port = port
+        self._seconds = seconds
+        self._most_bytes = most_bytes
+        self._tls = tls or ssl.create_default_context()
+
+    def url(self, host: str, path: str) -> str:
+        """Give the URL that `get` fetches."""
+        return f"https://{host}{path}" if self._port == HTTPS_PORT else f"https://{host}:{self._port}{path}"
+
+    async def get(self, host: str, path: str) -> bytes:
+        """Give the body at a path of a host; raise Refused, Missing or Unreachable without one."""
+        name = normal_host(host)
+        url = self.url(name or host, path)
+        if name is None or not _PATH.fullmatch(path):
+            raise Refused(f"{url!r} is no URL of a named host: use a name such as example.com.")
+        try:
+            async with asyncio.timeout(self._seconds) as deadline:
+                addresses = await self._resolver.addresses(name)
+                self._check(name, addresses)
+                return await self._get_from(addresses[:_MOST_CONNECTS], deadline.when() or 0.0, url)
+        except TimeoutError as error:
+            raise Unreachable(f"{url} did not answer within {self._seconds:g} s: try again later.") from error
+
+    def _check(self, host: str, addresses: list[str]) -> None:
+        # All of them before the first connection: a name that mixes public and inner addresses is a trick.
+        if not addresses:
+            raise Missing(f"{host} has no address: DNS has neither an A nor an AAAA record for it.")
+        if self._allow_private:
+            return
+        for address in addresses:
+            if kind := forbidden_kind(address):
+                raise Refused(f"{host} has {kind} address in DNS: only public addresses are fetched from.")
+
+    async def _get_from(self, addresses: list[str], until: float, url: str) -> bytes:
+        # httpcore and not httpx: nothing in it follows, decodes, keeps cookies or reads the environment. It takes
+        # SNI, the name that the certificate must have, and Host from the URL; the addresses are below it.
+        pinned = Pinned(addresses, until=until, most_bytes=self._most_bytes + _MOST_HEAD)
+        async with httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=pinned) as pool:
+            try:
+                async with pool.stream("GET", url, headers=_HEADERS) as response:
+                    _judge(url, response)
+                    return await self._read(url, response)
+            except TooMuch as error:
+                raise Refused(
+                    f"{url} sends over {_MOST_HEAD} bytes besides the file itself: shorten its headers."
+                ) from error
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                raise Unreachable(f"{url} cannot be reached: {_why(error)}.") from error
+            except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+                # A TLS failure after the handshake is an OSError.
+                raise Unreachable(f"{url} gives no whole answer in HTTP: {_why(error)}.") from error
+
+    async def _read(self, url: str, response: httpcore.Response) -> bytes:
+        body = bytearray()
+        async for part in response.aiter_stream():
+            body += part
+            if len(body) > self._most_bytes:
+                raise Refused(f"{url} is larger than {self._most_bytes} bytes: shorten it.")
+        return bytes(body)
+
+
+def _judge(url: str, response: httpcore.Response) -> None:
+    status = response.status
+    if status in {404, 410}:
+        raise Missing(f"{url} answers {status}.")
+    if 300 <= status < 400:
+        raise Refused(f"{url} answers {status}, and redirects are not followed: answer there with 200.")
+    if status != 200:
+        raise Unreachable(f"{url} answers {status} instead of 200.")
+    for name, value in response.headers:
+        if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
+            raise Refused(f"{url} is sent compressed: send it without Content-Encoding.")
+
+
+def _why(error: BaseException | None) -> str:
+    """Put a failure of the connection into words; the cause that says most may lie deep."""
+    cause = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is refused ({cause.verify_message.rstrip('.')})"
+        if isinstance(cause, ssl.SSLError):
+            return "TLS failed"
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpcore.ConnectTimeout):
+        return "the connection takes too long"
+    if isinstance(error, httpcore.ConnectError):
+        return "the connection is not accepted"
+    return "the connection broke" if isinstance(error, httpcore.NetworkError) else "the answer is not HTTP"

@@ -1,0 +1,137 @@
+"""Which addresses may be connected to, and connections that lead to those alone.
+
+Owns the table of addresses inside a network, and the network side of one fetch: the addresses were checked
+before, no name is resolved here, and only so many bytes are taken. What is asked and answered does not enter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+import httpcore
+
+from tollgate.errors import TollgateError
+
+if TYPE_CHECKING:
+    import ssl
+
+# By the IANA registries of special-purpose addresses, written out because ipaddress has changed its mind
+# between releases of Python 3.11. The first match names the kind.
+_FORBIDDEN = tuple(
+    (ipaddress.ip_network(network), kind)
+    for kind, networks in {
+        "a loopback": ("127.0.0.0/8", "::1/128"),
+        "an unspecified": ("0.0.0.0/8", "::/128"),
+        "a link-local": ("169.254.0.0/16", "fe80::/10"),  # with the metadata service of most clouds
+        "a private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
+        "a carrier's internal": ("100.64.0.0/10",),  # with the metadata service of Alibaba
+        "a cloud provider's internal": ("168.63.129.16/32",),  # Azure's: it looks public and is not
+        "a multicast": ("224.0.0.0/4", "ff00::/8"),
+        # Mapped, compatible, 6to4, Teredo, local NAT64: no web site is there, but an IPv4 address may hide.
+        "a tunnelled IPv4": ("::ffff:0:0/96", "::/96", "2002::/16", "2001::/32", "64:ff9b:1::/48"),
+        "a reserved": (
+            *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24"),
+            *("203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20"),
+        ),
+    }.items()
+    for network in networks
+)
+_GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
+# Resolvers of networks without IPv4 (DNS64) give every IPv4 host an address in here.
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class TooMuch(TollgateError):
+    """More bytes came than a connection may bring."""
+
+
+def forbidden_kind(address: str) -> str | None:
+    """Say what kind of address this is, with its article, if it is not one on the public internet."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return "an unreadable"
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed in _NAT64:
+            return forbidden_kind(str(ipaddress.IPv4Address(int(parsed) & 0xFFFF_FFFF)))
+        if parsed.scope_id:
+            return "a link-local"
+    for network, kind in _FORBIDDEN:
+        if parsed.version == network.version and parsed in network:
+            return kind
+    if parsed.version == 6 and parsed not in _GLOBAL_IPV6:
+        return "a reserved"
+    return None if parsed.is_global else "a reserved"
+
+
+class Pinned(httpcore.AsyncNetworkBackend):
+    """Connects to the given addresses, whatever name is asked for; `until` is in the time of the loop."""
+
+    def __init__(self, addresses: list[str], *, until: float, most_bytes: int) -> None:
+        self._addresses = addresses
+        self._until = until
+        self._most_bytes = most_bytes
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,  # noqa: ARG002 - the name that must have no say
+        port: int,
+        *_: Any,
+        **__: Any,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect to the first address that accepts; each gets its share of the time that is left."""
+        failure: Exception = httpcore.ConnectError("no address")
+        for number, address in enumerate(self._addresses):
+            left = max(self._until - asyncio.get_running_loop().time(), 0.0)
+            try:
+                stream = await self._inner.connect_tcp(address, port, left / (len(self._addresses) - number))
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+            else:
+                return _Stream(stream, self._most_bytes)
+        raise failure
+
+
+class _Stream(httpcore.AsyncNetworkStream):
+    """A connection that brings only so many bytes: endless heads would keep the parser, and the loop, busy."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream, most_bytes: int) -> None:
+        self._inner = inner
+        self._left = most_bytes
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        """Give what has come, up to the bound."""
+        if self._left <= 0:
+            raise TooMuch
+        data = await self._inner.read(min(max_bytes, self._left), timeout)
+        self._left -= len(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Send all of it."""
+        await self._inner.write(buffer, timeout)
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> httpcore.AsyncNetworkStream:
+        """Put TLS on top; ssl checks the certificate against the server's name."""
+        try:
+            return _Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout), self._left)
+        except BaseException:
+            # httpcore forgets a connection that is cancelled within the handshake: a silent peer would keep it.
+            await self._inner.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._inner.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        """Tell what httpcore wants to know of the socket."""
+        return self._inner.get_extra_info(info)
