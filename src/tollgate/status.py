@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -22,19 +23,21 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _JSON = b"application/json"
 
 
-def public_app(why_not_ready: Callable[[], str | None]) -> App:
-    """The app of the public port. The control plane will be mounted here."""
+def public_app(why_not_ready: Callable[[], str | None], rest: App | None = None) -> App:
+    """The app of the public port. Other paths than health and readiness belong to `rest`, where it is given."""
 
-    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path == "/healthz":
-            await _answer(scope, send, 200, _JSON, msgspec.json.encode({"status": "ok"}))
+            await _answer(send, request_id(scope), 200, _JSON, msgspec.json.encode({"status": "ok"}))
         elif path == "/readyz":
             why = why_not_ready()
             body = {"status": "ready"} if why is None else {"status": "not ready", "reason": why}
-            await _answer(scope, send, 200 if why is None else 503, _JSON, msgspec.json.encode(body))
+            await _answer(send, request_id(scope), 200 if why is None else 503, _JSON, msgspec.json.encode(body))
+        elif rest is not None:
+            await rest(scope, receive, send)
         else:
-            await _not_found(scope, send, "Endpoints stand under /x/<family>/<network>.")
+            await problem(send, request_id(scope), 404, "Endpoints stand under /x/<family>/<network>.")
 
     return app
 
@@ -44,28 +47,39 @@ def metrics_app(render: Callable[[], bytes], content_type: str) -> App:
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["path"] == "/metrics":
-            await _answer(scope, send, 200, content_type.encode(), render())
+            await _answer(send, request_id(scope), 200, content_type.encode(), render())
         else:
-            await _not_found(scope, send, "Only /metrics is here.")
+            await problem(send, request_id(scope), 404, "Only /metrics is here.")
 
     return app
 
 
-async def _not_found(scope: Scope, send: Send, detail: str) -> None:
-    problem = {"type": "about:blank", "title": "Not Found", "status": 404, "detail": detail}
-    await _answer(scope, send, 404, b"application/problem+json", msgspec.json.encode(problem))
+async def problem(send: Send, identity: bytes, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
+    """Answer with problem details (RFC 9457); `identity` is the request's id."""
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "request_id": identity.decode("ascii"),
+    }
+    await _answer(send, identity, status, b"application/problem+json", msgspec.json.encode(body), *headers)
 
 
-async def _answer(scope: Scope, send: Send, status: int, content_type: bytes, body: bytes) -> None:
+def request_id(scope: Scope) -> bytes:
+    """The id that a caller gave its request, where it is well-formed, or a new one."""
+    given: bytes = dict(scope.get("headers", ())).get(b"x-request-id", b"")
+    return given if REQUEST_ID.fullmatch(given) else secrets.token_hex(12).encode()
+
+
+async def _answer(
+    send: Send, identity: bytes, status: int, content_type: bytes, body: bytes, *more: tuple[bytes, bytes]
+) -> None:
     headers = [
         (b"content-type", content_type),
         (b"content-length", b"%d" % len(body)),
-        (b"x-request-id", _request_id(scope)),
+        (b"x-request-id", identity),
+        *more,
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _request_id(scope: Scope) -> bytes:
-    given: bytes = dict(scope.get("headers", ())).get(b"x-request-id", b"")
-    return given if REQUEST_ID.fullmatch(given) else secrets.token_hex(12).encode()

@@ -1,5 +1,7 @@
 """A caller's connection: framing and the order of answers. Each transcript is fed in several ways."""
 
+from typing import Any
+
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.speech import GET, Feed, feeds, hello, post, speak, told, whole
@@ -125,6 +127,44 @@ def test_request_that_offers_another_protocol_is_answered_in_this_one() -> None:
         answers = await speak(transport, whole(upgrade + post(2)))
         assert answers in (["200 1", "200 2"], ["200 1 close"])
         assert transport.closed is answers[-1].endswith("close")
+
+    with_worker(test)
+
+
+def test_the_other_lane_gets_the_body_of_a_request_that_offers_another_protocol() -> None:
+    heard: list[bytes] = []
+
+    async def listening(scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        heard.append(message["body"])
+
+        async def again() -> Any:
+            return message
+
+        await hello(scope, again, send)
+
+    async def test(worker: Worker) -> None:
+        offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
+        sent = b"POST /api/v1/teams HTTP/1.1\r\nhost: gate\r\n" + offer + b"content-length: 5\r\n\r\nabcde"
+        assert await speak(worker.connect(listening), whole(sent)) == ["200 /api/v1/teams"]
+        assert heard == [b"abcde"]
+
+    with_worker(test)
+
+
+def test_the_other_lane_hears_that_its_caller_has_gone_although_a_request_waits_behind() -> None:
+    heard: list[str] = []
+
+    async def listening(_scope: Any, receive: Any, _send: Any) -> None:
+        await receive()
+        heard.append((await receive())["type"])
+
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(listening)
+        assert await speak(transport, whole(GET + GET)) == []
+        transport.drop()
+        await turns(60)
+        assert heard == ["http.disconnect"]
 
     with_worker(test)
 

@@ -66,10 +66,7 @@ def test_methods_that_we_override_are_there() -> None:
         "on_message_complete": ["self"],
         "on_response_complete": ["self"],
         "_start_asgi_task": ["self", "cycle", "app"],
-        "_should_upgrade": ["self"],
-        "_unsupported_upgrade_warning": ["self"],
         "_unset_keepalive_if_required": ["self"],
-        "handle_websocket_upgrade": ["self"],
         "timeout_keep_alive_handler": ["self"],
     }
     assert {name: parameters(getattr(HttpToolsProtocol, name)) for name in signatures} == signatures
@@ -113,6 +110,8 @@ def test_second_request_waits_in_uvicorns_line_and_reading_is_paused() -> None:
         ((cycle, app),) = protocol.pipeline
         assert cycle is protocol.cycle
         assert isinstance(cycle, RequestResponseCycle)
+        assert cycle.disconnected is False
+        assert isinstance(cycle.message_event, asyncio.Event)
         assert cycle.scope["path"] == "/b"
         assert app is protocol.app
         assert protocol.flow.read_paused

@@ -56,7 +56,10 @@ class Edge(HttpToolsProtocol):
         self._held = 0
         self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
         self._answering: Request | None = None
-        self._in_asgi = False
+        self._reading_asgi = False
+        """Set while a request of the other lane is read."""
+        self._asgi: RequestResponseCycle | None = None
+        """The request under way in the other lane."""
         self._finished = False
         """Set when nothing more is read: the connection closes after the answer under way."""
         self._owes_leave = False
@@ -86,6 +89,10 @@ class Edge(HttpToolsProtocol):
         self._forget_line()
         self.lane.budget.free(self._held)
         self._held = 0
+        if self._asgi is not None:
+            # uvicorn tells only the newest request, which may be one that waits behind this.
+            self._asgi.disconnected = True
+            self._asgi.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -102,7 +109,7 @@ class Edge(HttpToolsProtocol):
             self._hang_up(InvalidRequest("Not a well-formed HTTP request."))
             return
         except httptools.HttpParserUpgrade as upgrade:
-            self._upgrade(data[upgrade.args[0] :])
+            self._decline_upgrade(data[upgrade.args[0] :])
         if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
             self._hang_up(InvalidRequest("The request's head is too large."))
 
@@ -110,14 +117,6 @@ class Edge(HttpToolsProtocol):
         """Keep the connection for the answers that a caller still waits for after its last word."""
         self._eof = True
         return bool(self._answering or self._line)
-
-    def _upgrade(self, rest: bytes) -> None:
-        if self.url.startswith(intake.PREFIX):
-            self._decline_upgrade(rest)
-        elif self._should_upgrade():
-            self.handle_websocket_upgrade()
-        else:
-            self._unsupported_upgrade_warning()
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1 with a request that offered another protocol, as some clients always do (h2c).
@@ -157,7 +156,7 @@ class Edge(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Begin to stop. A request on its way is still answered; an idle connection is closed in a moment."""
         self.lane.draining = True
-        if self._in_asgi:
+        if self._asgi is not None:
             super().shutdown()
         self.loop.call_later(LINGER_SECONDS, self._close_if_idle)
 
@@ -166,7 +165,7 @@ class Edge(HttpToolsProtocol):
             self.transport.close()
 
     def _busy(self) -> bool:
-        return bool(self._answering or self._in_asgi or self._line)
+        return bool(self._answering or self._asgi or self._line)
 
     def _reading(self) -> bool:
         return self._request is not None or bool(self._in_head and self._head_bytes)
@@ -178,6 +177,7 @@ class Edge(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self._in_head = True
+        self._reading_asgi = False
         if not self._blocked:
             self._since = self.lane.clock
 
@@ -191,13 +191,12 @@ class Edge(HttpToolsProtocol):
         self._head_bytes = 0
         if self._finished:
             # Behind the last request that is answered: read past it, in no lane.
-            self.url = intake.PREFIX
-            return
-        if not self.url.startswith(intake.PREFIX) and not self._is_absolute():
-            self._leave_to_asgi()
             return
         headers = dict(self.headers)
         if b"upgrade" in headers and self.parser.should_upgrade():
+            return
+        if not self.url.startswith(intake.PREFIX) and not self._is_absolute():
+            self._leave_to_asgi()
             return
         if len(headers) != len(self.headers):
             headers = _joined(self.headers)
@@ -238,7 +237,7 @@ class Edge(HttpToolsProtocol):
         """Collect the body, or read past it."""
         request = self._request
         if request is None:
-            if not self.url.startswith(intake.PREFIX):
+            if self._reading_asgi:
                 super().on_body(body)
             return
         self._chunks.append(body)
@@ -270,7 +269,7 @@ class Edge(HttpToolsProtocol):
         self._owes_leave = False
         request = self._request
         if request is None:
-            if not self.url.startswith(intake.PREFIX):
+            if self._reading_asgi:
                 super().on_message_complete()
             return
         self._whole(request)
@@ -284,7 +283,7 @@ class Edge(HttpToolsProtocol):
         self._request = None
         self._chunks = []
         self._size = 0
-        if self._answering or self._in_asgi or self._line or self._blocked:
+        if self._answering or self._asgi or self._line or self._blocked:
             self._queue(request)
         else:
             self._answer(request)
@@ -342,7 +341,7 @@ class Edge(HttpToolsProtocol):
 
     def _advance(self) -> None:
         """Answer what waits, as long as its turn has come."""
-        while self._line and not (self._answering or self._blocked or self._in_asgi):
+        while self._line and not (self._answering or self._blocked or self._asgi):
             waiting = self._line.popleft()
             if isinstance(waiting, Request):
                 self._answer(waiting)
@@ -370,6 +369,7 @@ class Edge(HttpToolsProtocol):
 
     def _leave_to_asgi(self) -> None:
         """Let uvicorn make an ASGI request of it, after ours that came before."""
+        self._reading_asgi = True
         headers, url = self.headers, self.url
         super().on_message_begin()
         self.url = url
@@ -388,14 +388,14 @@ class Edge(HttpToolsProtocol):
             self._start_asgi(cycle, app)
 
     def _start_asgi(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._in_asgi = True
+        self._asgi = cycle
         if self.lane.draining and not self._line:
             cycle.keep_alive = False
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Go on after an ASGI answer."""
-        self._in_asgi = False
+        self._asgi = None
         self._since = self.lane.clock
         super().on_response_complete()
         # Idle connections are our business (`check`): uvicorn's timer knows nothing of our answers.
