@@ -41,7 +41,7 @@ test: .venv/.dev ## Run all tests; parts that cannot be had here are named
 		echo 'make test: not every part for the end-to-end tests could be installed; see above.' >&2
 	@$(BIN)/pytest $(ARGS)
 
-test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed ## Install what the end-to-end tests drive: clients, anvil, nginx, wrk, Chromium
+test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, nginx, dnsmasq, wrk, Chromium
 
 check: .venv/.dev ## Check format, lint, types and the import contract
 	@$(BIN)/ruff format --check src tests bench
@@ -109,7 +109,7 @@ $(DEPS)/node/.installed: requirements/node.txt $(call absent,$(DEPS)/bin/node)
 
 $(DEPS)/js/.installed: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/node/.installed \
 		$(call absent,$(DEPS)/js/node_modules/.package-lock.json)
-	@echo 'test-deps: installing ethers, viem, starknet.js and anvil' >&2
+	@echo 'test-deps: installing ethers, viem, starknet.js, anvil and oidc-provider' >&2
 	@mkdir -p $(DEPS)/js && rm -f $@
 	@cp $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/js/
 	@cd $(DEPS)/js && $(NPM) ci $(NPM_FLAGS)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine, insert
 
-from tollgate import server
 from tollgate.config import Settings
 from tollgate.core import secrets
+from tollgate.prepared import prepare
 from tollgate.store import tables
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def seed(data_dir: Path, tokens: int) -> str:
     That token and its team have `PER_SECOND` as their limit: "everything on" means that limits are counted.
     The pepper is made here too, as `serve` makes it, so that the hash fits.
     """
-    prepared = server.prepare(Settings(data_dir=str(data_dir)))
+    prepared = prepare(Settings(data_dir=str(data_dir)))
     secret = secrets.new_token()
     digests = [secrets.digest(secret.encode(), prepared.pepper)]
     digests += [random.token_bytes(32) for _ in range(tokens - 1)]

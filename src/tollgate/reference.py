@@ -8,6 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tollgate import metrics
+from tollgate.cli.reference import commands_page
+from tollgate.control.problems import ALL_PROBLEMS
+from tollgate.core.roles import ALLOWED, Action, Role
 from tollgate.errors import ALL_REFUSALS
 from tollgate.settings.reference import settings_page
 
@@ -57,9 +60,53 @@ def metrics_page() -> str:
     )
 
 
+def problems_page() -> str:
+    """Every problem of the management API."""
+    rows = "".join(f"| `{each.reason}` | {each.status} | {each.when} |\n" for each in ALL_PROBLEMS)
+    return (
+        "# Problems of the management API\n\n"
+        + _MADE.format(source="`src/tollgate/control/problems.py`")
+        + "\nEvery refusal under `/api/v1` is a problem of RFC 9457, `application/problem+json`:\n\n"
+        "```json\n"
+        '{"type": "about:blank", "title": "Forbidden", "status": 403, "reason": "no_such_team",\n'
+        ' "detail": "There is no team \\"acne\\" that you belong to. Did you mean \\"acme\\"?",\n'
+        ' "request_id": "…", "team": "acne", "suggestion": "acme"}\n'
+        "```\n\n"
+        "`detail` says what to do next. Further members depend on the reason. The endpoints under `/api/v1/oauth` "
+        "answer errors as RFC 6749 and RFC 8628 say instead.\n\n"
+        "| reason | HTTP | when |\n|---|---|---|\n" + rows
+    )
+
+
+def roles_page() -> str:
+    """Who may do what in a team."""
+    head = "| a member may | " + " | ".join(Role) + " |\n|---|" + "---|" * len(Role) + "\n"
+    rows = "".join(
+        f"| {action.value} | " + " | ".join("yes" if role in ALLOWED[action] else "" for role in Role) + " |\n"
+        for action in Action
+    )
+    return (
+        "# Roles\n\n"
+        + _MADE.format(source="`src/tollgate/core/roles.py`")
+        + "\n"
+        + head
+        + rows
+        + "\nOnly an owner may invite, remove or change an owner, or make someone owner. Everybody may leave, but "
+        "the last owner stays. Someone who does not belong to a team learns nothing about it, not even whether it "
+        "exists.\n"
+    )
+
+
 def pages() -> dict[str, str]:
     """File name -> page."""
-    return {"settings.md": settings_page(), "errors.md": errors_page(), "metrics.md": metrics_page()}
+    return {
+        "settings.md": settings_page(),
+        "errors.md": errors_page(),
+        "metrics.md": metrics_page(),
+        "problems.md": problems_page(),
+        "roles.md": roles_page(),
+        "commands.md": commands_page(),
+    }
 
 
 def main() -> None:

@@ -1,55 +1,30 @@
-"""Composition root: the only module that names concrete backends and puts the parts together.
+"""Composition root: puts the processes together. With `prepared`, `worker` and `control_process` the only modules
+that name concrete backends.
 
-`run` prepares everything in the parent (folder, store, pepper, sockets, shared memory), then hands over to the
-supervisor. `_Worker` is one gateway process.
+`run` makes in the parent what all processes share (sockets, shared memory), then hands over to the supervisor.
 """
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
-import functools
 import os
 import socket
 import ssl
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from msgspec import Struct
-from sqlalchemy.engine import URL
 
-from tollgate import listeners, log, metrics, status
-from tollgate.chains.catalogue import Catalogue
+from tollgate import control_process, listeners, metrics, status
 from tollgate.config import Settings
-from tollgate.core import addresses
-from tollgate.core.limits import Limit
-from tollgate.core.methods import Policy
+from tollgate.control_process import ControlAddress
 from tollgate.errors import StartError
-from tollgate.gateway.admission import Admission
-from tollgate.gateway.budget import Budget
-from tollgate.gateway.credentials import Credentials
-from tollgate.gateway.directory import CallerDirectory
-from tollgate.gateway.edge import Edge
-from tollgate.gateway.exchange import Exchange
-from tollgate.gateway.intake import Intake
-from tollgate.gateway.lane import Lane
-from tollgate.gateway.messages import Network
-from tollgate.gateway.pipeline import Pipeline
-from tollgate.gateway.record import Recorder
-from tollgate.gateway.routing import in_order
-from tollgate.gateway.transport import Pool
+from tollgate.prepared import Prepared
 from tollgate.serving import Service, serve
-from tollgate.store import pepper, sqlite
 from tollgate.store.shared import SharedMeters
-from tollgate.store.upgrade import upgrade
 from tollgate.supervisor import Child, Lifeline, StartFailed, Supervisor
-
-SWEEP_SECONDS = 0.1
-# For the last answers to leave.
-FLUSH_SECONDS = 0.05
-_log = log.get("server")
+from tollgate.worker import Worker
 
 
 class Addresses(Struct, frozen=True):
@@ -57,28 +32,6 @@ class Addresses(Struct, frozen=True):
 
     base_url: str
     metrics_url: str
-
-
-class Prepared(Struct, frozen=True):
-    """What the parent has made before it forks."""
-
-    settings: Settings
-    data_dir: Path
-    store_url: URL
-    pepper: bytes
-
-
-def prepare(settings: Settings) -> Prepared:
-    """Make the data folder, bring the store up to date, load the pepper."""
-    data_dir = Path(settings.data_dir)
-    try:
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StartError(f"data_dir: {data_dir} cannot be made: {error.strerror}.") from error
-    url = sqlite.store_url(settings.store.url, data_dir)
-    for step in upgrade(url):
-        _log.info("database migrated", step=step)
-    return Prepared(settings, data_dir, url, pepper.load(settings.secrets.pepper, data_dir, url))
 
 
 def run(
@@ -100,18 +53,23 @@ def run(
         settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
         listeners.url("http", private[0]) + "/metrics",
     )
+    control = ControlAddress()
     children = [
         *extra_children,
         *(
-            Child(f"worker-{slot}", _Worker(prepared, slot, public, private, regions, meters, tls).run)
+            Child(f"worker-{slot}", Worker(prepared, slot, public, private, regions, meters, tls, control).run)
             for slot in range(workers)
         ),
-        Child("metrics", lambda lifeline: _serve_metrics(lifeline, regions, public, private)),
+        Child(
+            "control",
+            lambda lifeline: control_process.run(lifeline, prepared, control, where.base_url, [*public, *private]),
+        ),
+        Child("metrics", lambda lifeline: _serve_metrics(lifeline, regions, private, [*public, control.listener])),
     ]
     counts = regions.writer(workers)
 
     def close_listeners() -> None:
-        for each in (*public, *private):
+        for each in (*public, *private, control.listener):
             each.close()
 
     supervisor = Supervisor(
@@ -130,9 +88,9 @@ def run(
 
 
 def _serve_metrics(
-    lifeline: Lifeline, regions: metrics.Regions, public: list[socket.socket], private: list[socket.socket]
+    lifeline: Lifeline, regions: metrics.Regions, private: list[socket.socket], others: list[socket.socket]
 ) -> None:
-    for each in public:
+    for each in others:
         each.close()
 
     async def make() -> Service:
@@ -142,151 +100,6 @@ def _serve_metrics(
         return Service(status.metrics_app(lambda: render(regions), CONTENT_TYPE_LATEST))
 
     serve(make, private, lifeline, grace_seconds=1.0)
-
-
-class _Worker:
-    """One gateway process."""
-
-    def __init__(
-        self,
-        prepared: Prepared,
-        slot: int,
-        public: list[socket.socket],
-        private: list[socket.socket],
-        regions: metrics.Regions,
-        meters: SharedMeters,
-        tls: tuple[str, str] | None,
-    ) -> None:
-        self._prepared = prepared
-        self._slot = slot
-        self._public = public
-        self._private = private
-        self._regions = regions
-        self._meters = meters
-        self._tls = tls
-
-    def run(self, lifeline: Lifeline) -> None:
-        """Serve, in the child."""
-        mine = self._public[self._slot]
-        for each in (*self._public, *self._private):
-            if each is not mine:
-                each.close()
-        self._meters.attach(self._slot)
-        serve(
-            self._make,
-            [mine],
-            lifeline,
-            grace_seconds=self._prepared.settings.server.grace_seconds,
-            tls=self._tls,
-        )
-
-    async def _make(self) -> Service:
-        settings = self._prepared.settings
-        writer = self._regions.writer(self._slot)
-        store = sqlite.open_store(self._prepared.store_url)
-        directory = CallerDirectory(store, settings, writer, time.monotonic)
-        await directory.refresh()
-        recorder = Recorder(writer)
-        budget = Budget(settings.limits.buffer_bytes)
-        networks = build_networks(settings)
-        pools = {network.path: _pools(network, settings, budget) for network in networks}
-        pipeline = self._pipeline(directory, recorder, networks, pools, writer)
-        lane = Lane(
-            pipeline,
-            Intake(networks, settings.limits.body_bytes),
-            recorder,
-            writer,
-            budget,
-            most_bytes=settings.limits.body_bytes,
-            most_connections=settings.server.connections,
-            most_in_flight=settings.limits.in_flight,
-            keep_alive_seconds=settings.server.keep_alive_seconds,
-            read_seconds=settings.server.read_seconds,
-            now=time.monotonic,
-            time=time.time,
-        )
-        lane.tick()
-
-        def sweep() -> None:
-            for pool in (pool for each in pools.values() for pool in each.values()):
-                pool.sweep()
-
-        def gauges() -> None:
-            for network in networks:
-                for name, pool in pools[network.path].items():
-                    cell = writer.cell(metrics.UPSTREAM_CONNECTIONS, network.family, network.name, name)
-                    writer.set(cell, pool.size)
-
-        async def close() -> None:
-            lane.stop()
-            await asyncio.sleep(FLUSH_SECONDS)
-            for pool in (pool for each in pools.values() for pool in each.values()):
-                pool.close()
-            await store.close()
-
-        return Service(
-            status.public_app(lambda: "the store cannot be reached" if directory.stale else None),
-            http=functools.partial(Edge, lane),
-            background=(
-                (settings.directory.refresh_seconds, directory.refresh),
-                (SWEEP_SECONDS, sweep),
-                (1.0, lane.tick),
-                (1.0, gauges),
-            ),
-            close=close,
-        )
-
-    def _pipeline(
-        self,
-        directory: CallerDirectory,
-        recorder: Recorder,
-        networks: Sequence[Network],
-        pools: dict[str, dict[str, Pool]],
-        writer: metrics.Writer,
-    ) -> Pipeline:
-        settings = self._prepared.settings
-        credentials = Credentials(
-            directory,
-            self._meters,
-            self._prepared.pepper,
-            trusted=addresses.parse_networks(settings.server.trusted_proxies),
-            allow_localhost=settings.whitelist.allow_localhost,
-            misses=Limit(settings.limits.misses_per_second, 1.0),
-            misses_per_address=Limit(settings.limits.misses_per_second_per_address, 1.0),
-            monotonic=time.monotonic,
-            time=time.time,
-        )
-        return Pipeline(
-            credentials,
-            Admission(self._meters, credentials.address, monotonic=time.monotonic, time=time.time),
-            {network.path: Exchange(network, pools[network.path], writer, time.monotonic) for network in networks},
-            recorder,
-            most_calls=settings.limits.batch_calls,
-            request_seconds=settings.limits.request_seconds,
-            now=time.monotonic,
-        )
-
-
-def build_networks(settings: Settings) -> list[Network]:
-    """The served networks, as the gateway sees them."""
-    return [
-        Network(
-            family,
-            name,
-            Policy(network.allow_methods, network.deny_methods),
-            Catalogue(family),
-            in_order(network.upstreams),
-        )
-        for family, networks in settings.families.items()
-        for name, network in networks.items()
-    ]
-
-
-def _pools(network: Network, settings: Settings, budget: Budget) -> dict[str, Pool]:
-    return {
-        upstream.name: Pool(upstream, most_bytes=settings.limits.response_bytes, budget=budget, now=time.monotonic)
-        for upstream in network.upstreams
-    }
 
 
 def _tls(settings: Settings) -> tuple[str, str] | None:

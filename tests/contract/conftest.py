@@ -1,68 +1,14 @@
-"""The backends that pass the contract. A new one is a class with these three methods, and one line below."""
+"""What the contract's tests are given: an installation of each backend, connections to it, and broken ones."""
 
 import asyncio
-import shutil
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Protocol
 
 import pytest
+from tests.contract.backends import BACKENDS, Backend, Store
 
-from tollgate.store import sqlite, upgrade
-from tollgate.store.base import Directory, Registry
-
-
-class Store(Directory, Registry, Protocol):
-    """What every backend is."""
-
-
-class Backend(Protocol):
-    """One installation of a backend, empty and migrated."""
-
-    def open(self) -> Store:
-        """Connect, as a worker does."""
-        ...
-
-    def by_hand(self, statement: str) -> None:
-        """Run SQL past all our code, as an operator might."""
-        ...
-
-    def break_down(self, how: str) -> None:
-        """Become unusable for whoever connects from now on."""
-        ...
-
-
-class Sqlite:
-    """A file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "sqlite"
-        self._folder.mkdir()
-        self._url = sqlite.store_url("", self._folder)
-        upgrade.migrate(self._url)
-
-    def open(self) -> Store:
-        return sqlite.open_store(self._url)
-
-    def by_hand(self, statement: str) -> None:
-        with closing(sqlite3.connect(self._folder / "control.db")) as connection:
-            connection.execute("PRAGMA foreign_keys=ON")
-            connection.execute(statement)
-            connection.commit()
-
-    def break_down(self, how: str) -> None:
-        shutil.rmtree(self._folder)
-        if how == "garbage":
-            self._folder.mkdir()
-            (self._folder / "control.db").write_bytes(b"this is no database\n" * 1_000)
-        elif how == "empty":
-            self._folder.mkdir()
-
-
-BACKENDS: dict[str, Callable[[Path], Backend]] = {"sqlite": Sqlite}
+from tollgate.store.base import Directory
 
 
 @pytest.fixture(params=BACKENDS)
@@ -83,17 +29,12 @@ def directory(store: Store) -> Directory:
 
 
 @pytest.fixture
-def registry(store: Store) -> Registry:
-    return store
-
-
-@pytest.fixture
 def by_hand(backend: Backend) -> Callable[[str], None]:
     return backend.by_hand
 
 
 @pytest.fixture
-def another_worker(backend: Backend, loop: asyncio.Runner) -> Iterator[Directory]:
+def another_worker(backend: Backend, loop: asyncio.Runner) -> Iterator[Store]:
     """A second connection to the same data."""
     opened = backend.open()
     yield opened
@@ -111,13 +52,3 @@ def broken(request: pytest.FixtureRequest, backend: Backend, loop: asyncio.Runne
     # aiosqlite tells the loop of a failed connection's end from its thread, which nobody awaits.
     for thread in set(threading.enumerate()) - others:
         thread.join(timeout=5)
-
-
-@pytest.fixture
-def broken_directory(broken: Store) -> Directory:
-    return broken
-
-
-@pytest.fixture
-def broken_registry(broken: Store) -> Registry:
-    return broken

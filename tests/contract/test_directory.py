@@ -2,65 +2,77 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.contract.backends import Store
 
 from tollgate.core.models import Domain, Grant, Team, Token
-from tollgate.store.base import Directory, Registry, StoreUnavailable
+from tollgate.store.base import Directory, Records, StoreUnavailable
 
-TEAM = Team("team_1", "acme", requests_per_second=50)
+TEAM = Team("team_1", "acme", requests_per_second=50, created_at=500.25)
 TOKEN = Token("tok_1", "team_1", "ci", "tg_abcde", 1_000.0, requests_per_second=7)
 DIGEST = bytes(range(32))
 DOMAIN = Domain("dom_1", "team_1", "example.com", 1_000.0, address_per_minute=60)
 DEADLINE = 6.0
 
 ByHand = Callable[[str], None]
+Act = Callable[[Records], Coroutine[Any, Any, object]]
+Change = Callable[[Act], None]
 
 
-@pytest.fixture(autouse=True)
-def filled(request: pytest.FixtureRequest, loop: asyncio.Runner) -> None:
-    if "registry" in request.fixturenames:
-        registry: Registry = request.getfixturevalue("registry")
-        loop.run(registry.add_team(TEAM))
-        loop.run(registry.add_token(TOKEN, DIGEST))
-        loop.run(registry.add_domain(DOMAIN))
+@pytest.fixture
+def change(store: Store, loop: asyncio.Runner) -> Change:
+    """Change records that are filled with a team, a token and a domain."""
+
+    def do(act: Act) -> None:
+        async def whole() -> None:
+            async with store.changing() as records:
+                await act(records)
+
+        loop.run(whole())
+
+    do(lambda records: records.teams.add(TEAM))
+    do(lambda records: records.tokens.add(TOKEN, digest=DIGEST))
+    do(lambda records: records.domains.add(DOMAIN))
+    return do
 
 
 # --- Grants ------------------------------------------------------------------------------------------------
 
 
-def test_token_is_found_by_its_digest(registry: Registry, directory: Directory, loop: asyncio.Runner) -> None:
+def test_token_is_found_by_its_digest(change: Change, directory: Directory, loop: asyncio.Runner) -> None:
     assert loop.run(directory.token(DIGEST)) == Grant(TEAM, token=TOKEN)
     assert loop.run(directory.token(bytes(32))) is None
     assert loop.run(directory.token(b"")) is None
 
 
 def test_expired_token_is_found_so_that_its_caller_can_be_told(
-    registry: Registry, directory: Directory, loop: asyncio.Runner
+    change: Change, directory: Directory, loop: asyncio.Runner
 ) -> None:
     expired = replace(TOKEN, expires_at=1.0)
-    loop.run(registry.update_token(expired))
+    change(lambda records: records.tokens.replace(expired))
     assert loop.run(directory.token(DIGEST)) == Grant(TEAM, token=expired)
 
 
 def test_disabled_token_is_not_found_until_it_is_enabled(
-    registry: Registry, directory: Directory, loop: asyncio.Runner
+    change: Change, directory: Directory, loop: asyncio.Runner
 ) -> None:
-    loop.run(registry.update_token(replace(TOKEN, active=False)))
+    change(lambda records: records.tokens.replace(replace(TOKEN, active=False)))
     assert loop.run(directory.token(DIGEST)) is None
-    loop.run(registry.update_token(TOKEN))
+    change(lambda records: records.tokens.replace(TOKEN))
     assert loop.run(directory.token(DIGEST)) is not None
 
 
-def test_deleted_token_is_not_found(registry: Registry, directory: Directory, loop: asyncio.Runner) -> None:
-    loop.run(registry.delete_token(TOKEN.id))
+def test_deleted_token_is_not_found(change: Change, directory: Directory, loop: asyncio.Runner) -> None:
+    change(lambda records: records.tokens.remove(id=TOKEN.id))
     assert loop.run(directory.token(DIGEST)) is None
 
 
 def test_domain_is_found_among_the_names_of_a_host(
-    registry: Registry, directory: Directory, loop: asyncio.Runner
+    change: Change, directory: Directory, loop: asyncio.Runner
 ) -> None:
     grant = Grant(TEAM, domain=DOMAIN)
     assert loop.run(directory.domain(["a.example.com", "example.com", "com"])) == grant
@@ -71,27 +83,27 @@ def test_domain_is_found_among_the_names_of_a_host(
     "names", [[], ["com"], ["notexample.com", "com"], ["EXAMPLE.COM"], ["example.com.evil.com"], ["%"]]
 )
 def test_domain_is_found_by_no_other_name(
-    names: list[str], registry: Registry, directory: Directory, loop: asyncio.Runner
+    names: list[str], change: Change, directory: Directory, loop: asyncio.Runner
 ) -> None:
     assert loop.run(directory.domain(names)) is None
 
 
 def test_disabled_or_removed_domain_is_not_found(
-    registry: Registry, directory: Directory, loop: asyncio.Runner
+    change: Change, directory: Directory, loop: asyncio.Runner
 ) -> None:
-    loop.run(registry.update_domain(replace(DOMAIN, active=False)))
+    change(lambda records: records.domains.replace(replace(DOMAIN, active=False)))
     assert loop.run(directory.domain(["example.com"])) is None
-    loop.run(registry.update_domain(DOMAIN))
+    change(lambda records: records.domains.replace(DOMAIN))
     assert loop.run(directory.domain(["example.com"])) is not None
-    loop.run(registry.delete_domain(DOMAIN.id))
+    change(lambda records: records.domains.remove(id=DOMAIN.id))
     assert loop.run(directory.domain(["example.com"])) is None
 
 
 def test_new_token_is_found_by_every_worker_at_once(
-    registry: Registry, another_worker: Directory, loop: asyncio.Runner
+    change: Change, another_worker: Directory, loop: asyncio.Runner
 ) -> None:
     assert loop.run(another_worker.token(b"n" * 32)) is None
-    loop.run(registry.add_token(replace(TOKEN, id="tok_2", name="new"), b"n" * 32))
+    change(lambda records: records.tokens.add(replace(TOKEN, id="tok_2", name="new"), digest=b"n" * 32))
     assert loop.run(another_worker.token(b"n" * 32)) is not None
 
 
@@ -106,7 +118,7 @@ def start(directory: Directory, loop: asyncio.Runner) -> int:
 
 
 def test_nothing_changes_by_itself_or_by_reading(
-    registry: Registry, directory: Directory, loop: asyncio.Runner
+    change: Change, directory: Directory, loop: asyncio.Runner
 ) -> None:
     revision = start(directory, loop)
     loop.run(directory.token(DIGEST))
@@ -115,35 +127,33 @@ def test_nothing_changes_by_itself_or_by_reading(
 
 
 @pytest.mark.parametrize(
-    ("change", "tokens", "domains", "teams"),
+    ("act", "tokens", "domains", "teams"),
     [
-        (lambda r: r.add_token(replace(TOKEN, id="tok_2", name="b"), b"n" * 32), [b"n" * 32], [], []),
-        (lambda r: r.update_token(replace(TOKEN, active=False)), [DIGEST], [], []),
-        (lambda r: r.update_token(replace(TOKEN, methods=("eth_call",))), [DIGEST], [], []),
-        (lambda r: r.delete_token("tok_1"), [DIGEST], [], []),
-        (lambda r: r.add_domain(replace(DOMAIN, id="dom_2", domain="b.org")), [], ["b.org"], []),
-        (lambda r: r.update_domain(replace(DOMAIN, active=False)), [], ["example.com"], []),
-        (lambda r: r.update_domain(replace(DOMAIN, domain_per_minute=5)), [], ["example.com"], []),
-        (lambda r: r.delete_domain("dom_1"), [], ["example.com"], []),
-        (lambda r: r.add_team(Team("team_2", "other")), [], [], ["team_2"]),
-        (lambda r: r.update_team(replace(TEAM, capped_until=9e9)), [], [], ["team_1"]),
+        (lambda r: r.tokens.add(replace(TOKEN, id="tok_2", name="b"), digest=b"n" * 32), [b"n" * 32], [], []),
+        (lambda r: r.tokens.replace(replace(TOKEN, active=False)), [DIGEST], [], []),
+        (lambda r: r.tokens.replace(replace(TOKEN, methods=("eth_call",))), [DIGEST], [], []),
+        (lambda r: r.tokens.remove(id="tok_1"), [DIGEST], [], []),
+        (lambda r: r.domains.add(replace(DOMAIN, id="dom_2", domain="b.org")), [], ["b.org"], []),
+        (lambda r: r.domains.replace(replace(DOMAIN, active=False)), [], ["example.com"], []),
+        (lambda r: r.domains.replace(replace(DOMAIN, domain_per_minute=5)), [], ["example.com"], []),
+        (lambda r: r.domains.remove(id="dom_1"), [], ["example.com"], []),
+        (lambda r: r.teams.add(Team("team_2", "other")), [], [], ["team_2"]),
+        (lambda r: r.teams.replace(replace(TEAM, capped_until=9e9)), [], [], ["team_1"]),
+        (lambda r: r.teams.remove(id="team_1"), [DIGEST], ["example.com"], ["team_1"]),
     ],
 )
 def test_every_kind_of_change_is_told_to_other_workers(
-    change: Callable[[Registry], asyncio.Future[None]],
+    act: Act,
     tokens: list[bytes],
     domains: list[str],
     teams: list[str],
-    registry: Registry,
+    change: Change,
     another_worker: Directory,
     loop: asyncio.Runner,
 ) -> None:
     revision = start(another_worker, loop)
 
-    async def story() -> None:
-        await change(registry)
-
-    loop.run(story())
+    change(act)
     changes = loop.run(another_worker.changes(revision))
     assert changes is not None
     assert changes.revision > revision
@@ -170,7 +180,7 @@ def test_change_by_hand_in_the_database_is_told_too(
     tokens: list[bytes],
     domains: list[str],
     teams: list[str],
-    registry: Registry,
+    change: Change,
     directory: Directory,
     by_hand: ByHand,
     loop: asyncio.Runner,
@@ -183,7 +193,7 @@ def test_change_by_hand_in_the_database_is_told_too(
 
 
 def test_replaced_digest_and_renamed_domain_tell_the_old_and_the_new(
-    registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+    change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
 ) -> None:
     revision = start(directory, loop)
     by_hand(f"UPDATE tokens SET digest = x'{(b'n' * 32).hex()}'")
@@ -199,7 +209,7 @@ def test_replaced_digest_and_renamed_domain_tell_the_old_and_the_new(
     ["UPDATE tokens SET last_used_at = 5", "UPDATE domains SET verified_at = 5"],
 )
 def test_what_the_gateway_does_not_obey_is_no_change_of_grants(
-    statement: str, registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+    statement: str, change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
 ) -> None:
     revision = start(directory, loop)
     by_hand(statement)
@@ -207,7 +217,7 @@ def test_what_the_gateway_does_not_obey_is_no_change_of_grants(
 
 
 def test_several_changes_are_told_together_and_each_once(
-    registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+    change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
 ) -> None:
     revision = start(directory, loop)
     for active in (0, 1, 0):
@@ -220,7 +230,7 @@ def test_several_changes_are_told_together_and_each_once(
 
 
 def test_worker_that_missed_trimmed_changes_is_told_to_forget_everything(
-    registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+    change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
 ) -> None:
     revision = start(directory, loop)
     for active in (0, 1, 0):
@@ -233,7 +243,7 @@ def test_worker_that_missed_trimmed_changes_is_told_to_forget_everything(
 
 
 def test_worker_that_missed_too_many_changes_is_told_to_forget_everything(
-    registry: Registry, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+    change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
 ) -> None:
     revision = start(directory, loop)
     by_hand(
@@ -247,7 +257,7 @@ def test_worker_that_missed_too_many_changes_is_told_to_forget_everything(
 
 
 def test_worker_that_is_ahead_of_the_store_is_told_to_forget_everything(
-    registry: Registry, directory: Directory, loop: asyncio.Runner
+    change: Change, directory: Directory, loop: asyncio.Runner
 ) -> None:
     revision = start(directory, loop)
     changes = loop.run(directory.changes(revision + 50))
@@ -264,14 +274,12 @@ def test_empty_store_has_a_place_to_begin(directory: Directory, loop: asyncio.Ru
 # --- Outages -----------------------------------------------------------------------------------------------
 
 
-def test_store_that_cannot_be_used_is_said_to_be_unavailable_in_time(
-    broken_directory: Directory, loop: asyncio.Runner
-) -> None:
+def test_store_that_cannot_be_used_is_said_to_be_unavailable_in_time(broken: Store, loop: asyncio.Runner) -> None:
     begun = time.monotonic()
     with pytest.raises(StoreUnavailable):
-        loop.run(broken_directory.token(DIGEST))
+        loop.run(broken.token(DIGEST))
     with pytest.raises(StoreUnavailable):
-        loop.run(broken_directory.domain(["example.com"]))
+        loop.run(broken.domain(["example.com"]))
     with pytest.raises(StoreUnavailable):
-        loop.run(broken_directory.changes(None))
+        loop.run(broken.changes(None))
     assert time.monotonic() - begun < DEADLINE

@@ -1,4 +1,4 @@
-"""Tokens: how they look, that a typo is seen, and what the store knows of them."""
+"""Tokens, other secrets and codes: how they look, that a typo is seen, and what the store knows of them."""
 
 import math
 import re
@@ -13,6 +13,10 @@ from tollgate.core import secrets
 BASE62 = string.digits + string.ascii_letters
 TOKEN = secrets.new_token()
 PEPPER = b"p" * 32
+PREFIXES = ["tg_", "tga_", "tgr_", "tgp_", "tgs_", "tgd_", "tgi_", "tgl_"]
+SECRETS = {prefix: secrets.new_token(prefix) for prefix in PREFIXES}
+CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+codes = st.text(CODE_LETTERS, min_size=8, max_size=8)
 
 
 def test_token_is_tg_32_random_characters_and_6_of_checksum() -> None:
@@ -82,3 +86,109 @@ def test_id_has_its_kind_and_does_not_repeat(kind: str) -> None:
     assert len(ids) == 1_000
     assert all(re.fullmatch(kind + r"_[0-9A-Za-z]{16}", each) for each in ids)
     assert all(len(each) <= 32 for each in ids)
+
+
+# --- Prefixes ----------------------------------------------------------------------------------------------
+
+
+def test_prefixes_are_those_of_the_contract_and_no_two_alike() -> None:
+    assert [
+        secrets.PREFIX,
+        secrets.ACCESS,
+        secrets.REFRESH,
+        secrets.PERSONAL,
+        secrets.SESSION,
+        secrets.DEVICE,
+        secrets.INVITATION,
+        secrets.RESET,
+    ] == PREFIXES
+    assert len(set(PREFIXES)) == 8
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_secret_of_one_kind_is_taken_for_no_other(prefix: str) -> None:
+    for _ in range(50):
+        secret = secrets.new_token(prefix)
+        assert re.fullmatch(prefix + r"[0-9A-Za-z]{38}", secret)
+        assert [other for other in PREFIXES if secrets.well_formed(secret, other)] == [prefix]
+        assert secrets.shown_prefix(secret).startswith(prefix)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_secret_with_another_prefix_put_before_it_is_refused(prefix: str) -> None:
+    bare = secrets.new_token(prefix).removeprefix(prefix)
+    for other in PREFIXES:
+        assert secrets.well_formed(other + bare, other) is (other == prefix)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@given(position=st.integers(0, 41), letter=st.characters())
+def test_any_single_typo_in_any_kind_is_refused(prefix: str, position: int, letter: str) -> None:
+    secret = SECRETS[prefix]
+    position %= len(secret)
+    mistyped = secret[:position] + letter + secret[position + 1 :]
+    assert secrets.well_formed(mistyped, prefix) == (mistyped == secret)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@given(text=st.text())
+def test_any_text_behind_any_prefix_is_judged_without_failing(prefix: str, text: str) -> None:
+    assert not secrets.well_formed(text, prefix)
+    assert not secrets.well_formed(prefix + text, prefix)
+
+
+# --- Codes -------------------------------------------------------------------------------------------------
+
+
+def test_code_is_two_groups_of_four_consonants_and_has_34_bits() -> None:
+    made = {secrets.new_code() for _ in range(1_000)}
+    assert len(made) == 1_000
+    assert all(re.fullmatch(r"[BCDFGHJKLMNPQRSTVWXZ]{4}-[BCDFGHJKLMNPQRSTVWXZ]{4}", code) for code in made)
+    assert {letter for code in made for letter in code} == set(CODE_LETTERS + "-")
+    assert int(secrets.CODE_LENGTH * math.log2(len(secrets.CODE_LETTERS))) == 34
+    assert not set(secrets.CODE_LETTERS) & set("AEIOUY0123456789")
+
+
+def test_new_code_is_read_as_it_was_made() -> None:
+    code = secrets.new_code()
+    assert secrets.plain_code(code) == code.replace("-", "")
+
+
+@given(
+    codes,
+    st.lists(st.tuples(st.integers(0, 8), st.text(" -\t\r\n\u00a0\u2011\u2013\u2014._'\"\u200b", max_size=4))),
+)
+def test_code_is_read_in_any_case_and_with_whatever_comes_along_when_pasted(
+    code: str, between: list[tuple[int, str]]
+) -> None:
+    typed = code
+    for position, more in between:
+        typed = typed[:position] + more + typed[position:]
+    assert secrets.plain_code(typed) == code
+    assert secrets.plain_code(typed.lower()) == code
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        " ",
+        "-",
+        "BCDF",
+        "BCDF-GHJ",
+        "BCDF-GHJKL",
+        "BCDF-GHJA",
+        "BCDF-GHJ1",
+        "BCDF-GHJÉ",
+        "\u0412CDF-GHJK",
+        "8CDF-GHJK",
+    ],
+)
+def test_what_cannot_be_a_code_is_refused(typed: str) -> None:
+    assert secrets.plain_code(typed) is None
+
+
+@given(st.text())
+def test_any_text_is_read_as_a_code_or_as_none(typed: str) -> None:
+    code = secrets.plain_code(typed)
+    assert code is None or (len(code) == 8 and set(code) <= set(CODE_LETTERS))

@@ -52,7 +52,7 @@ def test_ethereum_client_reads_anvil_through_the_gateway(
     client: str, gateway: Gateway, chain: Anvil, tmp_path: Path
 ) -> None:
     books = gateway.books
-    team = books.do(lambda store: store.team("acme")) or books.team()
+    team = books.do(lambda records: records.teams.find(name="acme")) or books.team()
     token, _ = books.token(team)
     said = run(client, f"{gateway.base_url}/x/eth/sepolia", token, tmp_path)
     newest = chain.call("eth_getBlockByNumber", "latest", False)

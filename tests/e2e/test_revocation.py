@@ -67,22 +67,28 @@ def heard(callers: Load, since: float, count: int) -> bool:
 def test_deleted_token(road: Road) -> None:
     books = road.gateway.books
     secret, token = books.token(road.team)
-    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.delete_token(token.id)), 200, 401)
+    before_and_after(
+        road, bearer(secret), lambda: books.do(lambda records: records.tokens.remove(id=token.id)), 200, 401
+    )
 
 
 def test_disabled_token_and_its_return(road: Road) -> None:
     books = road.gateway.books
     secret, token = books.token(road.team)
     off = msgspec.structs.replace(token, active=False)
-    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.update_token(off)), 200, 401)
-    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.update_token(token)), 401, 200)
+    before_and_after(road, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(off)), 200, 401)
+    before_and_after(
+        road, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(token)), 401, 200
+    )
 
 
 def test_token_that_is_made_to_expire(road: Road) -> None:
     books = road.gateway.books
     secret, token = books.token(road.team)
     over = msgspec.structs.replace(token, expires_at=time.time() - 1)
-    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.update_token(over)), 200, 401)
+    before_and_after(
+        road, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(over)), 200, 401
+    )
 
 
 def test_token_expires_by_itself(road: Road) -> None:
@@ -108,7 +114,9 @@ def test_capped_team(road: Road) -> None:
     team = books.team("spender")
     secret, _ = books.token(team)
     capped = msgspec.structs.replace(team, capped_until=time.time() + 3600)
-    before_and_after(road, bearer(secret), lambda: books.do(lambda store: store.update_team(capped)), 200, 402)
+    before_and_after(
+        road, bearer(secret), lambda: books.do(lambda records: records.teams.replace(capped)), 200, 402
+    )
 
 
 def test_new_domain_after_a_refused_attempt_and_its_end(road: Road) -> None:
@@ -121,4 +129,6 @@ def test_new_domain_after_a_refused_attempt_and_its_end(road: Road) -> None:
         entries.append(books.domain(road.team, "late.com", **plenty))
 
     before_and_after(road, page, add, 403, 200)
-    before_and_after(road, page, lambda: books.do(lambda store: store.delete_domain(entries[0].id)), 200, 403)
+    before_and_after(
+        road, page, lambda: books.do(lambda records: records.domains.remove(id=entries[0].id)), 200, 403
+    )

@@ -13,6 +13,8 @@ from tollgate.settings.schema import describe
 
 UPSTREAM = {"name": "a", "url": "https://node.example.com/KEY"}
 
+OIDC = {"client_id": "tollgate", "client_secret": "x"}
+
 
 def server(**values: Any) -> dict[str, Any]:
     return {"server": values}
@@ -71,6 +73,19 @@ def texts(tree: dict[str, Any]) -> str:
         (server(base_url="https://rpc.example.com?a"), "must not have a path, a query or a trailing slash"),
         (server(base_url="https://rpc.example.com?"), "must not have a path, a query or a trailing slash"),
         (server(base_url="https://a@rpc.example.com"), "has user-info"),
+        ({"whitelist": {"resolvers": ["dns.example"]}}, "has 'dns.example', no DNS server"),
+        ({"whitelist": {"resolvers": ["1.1.1.1:99999"]}}, "has '1.1.1.1:99999', no DNS server"),
+        ({"accounts": {"sign_up": "maybe"}}, "must be `closed`, `invited` or `open`, not 'maybe'"),
+        ({"oidc": {"issuer": "http://login.example.com", **OIDC}}, "`oidc.issuer` must begin with https://"),
+        ({"oidc": {"issuer": "https://login.example.com?a=b", **OIDC}}, "must not have a query or a fragment"),
+        ({"oidc": {"issuer": "https://", **OIDC}}, "`oidc.issuer` has no host"),
+        (
+            {"oidc": {"issuer": "https://login.example.com", "client_id": "a"}},
+            "`oidc.issuer` is set without `oidc.client_secret`",
+        ),
+        ({"mail": {"host": "smtp.example.com"}}, "`mail.host` is set without `mail.sender`"),
+        ({"mail": {"username": "ada"}}, "`mail.username` is set without `mail.password`"),
+        ({"mail": {"security": "ssl"}}, "must be `starttls`, `tls` or `none`, not 'ssl'"),
         ({"store": {"url": "control.db"}}, "`store.url` is not a database URL"),
         ({"secrets": {"pepper": "x" * 31}}, "`secrets.pepper` is too short: give 32 characters or more"),
         ({"families": {"eth": {}}}, "families.eth has no networks: add [[families.eth.mainnet.upstreams]]"),
@@ -124,6 +139,10 @@ def test_a_problem_is_named_with_its_key_and_what_to_do(tree: dict[str, Any], sa
         server(base_url="http://[::1]:8402"),
         server(trusted_proxies=["10.1.2.3/8", "::1", "127.0.0.1"]),
         server(tls_certificate="c", tls_key="k"),
+        {"whitelist": {"resolvers": ["1.1.1.1", "127.0.0.1:5353", "::1", "[::1]:53"]}},
+        {"oidc": {"issuer": "https://login.example.com/realm", **OIDC}},
+        {"oidc": {"issuer": "http://127.0.0.1:9000", **OIDC}},
+        {"mail": {"host": "smtp.example.com", "sender": "toll@example.com"}},
         {"secrets": {"pepper": "x" * 32}},
         {"store": {"url": "postgresql+psycopg://user:p@ss@host/db"}},
         network(allow_methods=["eth_*", "net_version", "*"]),

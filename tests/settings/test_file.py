@@ -129,6 +129,12 @@ def sample(row: Setting) -> tuple[str, Any]:
         "limits.limit_rows": ("2_048", 2048),
         "store.url": ("sqlite:///x.db", "sqlite:///x.db"),
         "secrets.pepper": ("p" * 32, "…"),
+        "whitelist.resolvers": ('["1.1.1.1"]', ("1.1.1.1",)),
+        "accounts.sign_up": ("open", "open"),
+        "oidc.issuer": ("https://login.example.com", "https://login.example.com"),
+        "oidc.client_secret": ("x", "…"),
+        "mail.security": ("tls", "tls"),
+        "mail.password": ("x", "…"),
         "logging.level": ("debug", "debug"),
         "logging.format": ("json", "json"),
         "url": ("https://node.example.com/KEY", "https://node.example.com/…"),
@@ -154,8 +160,18 @@ def test_every_setting_can_be_set_from_the_environment(row: Setting) -> None:
         key, text, value = f"{key}[0].name", '[{name = "text", url = "http://a"}]', "text"
         environ = {variable: text}
     else:
-        pair = {"TOLLGATE_SERVER__TLS_CERTIFICATE": "c", "TOLLGATE_SERVER__TLS_KEY": "k"}
-        environ = {**ONE_UPSTREAM, **(pair if "tls" in key else {}), variable: text}
+        # Settings that are only accepted together.
+        pairs = {
+            "server.tls": {"TOLLGATE_SERVER__TLS_CERTIFICATE": "c", "TOLLGATE_SERVER__TLS_KEY": "k"},
+            "oidc.": {"TOLLGATE_OIDC__CLIENT_ID": "a", "TOLLGATE_OIDC__CLIENT_SECRET": "b"},
+            "mail.": {
+                "TOLLGATE_MAIL__SENDER": "a@b",
+                "TOLLGATE_MAIL__USERNAME": "a",
+                "TOLLGATE_MAIL__PASSWORD": "b",
+            },
+        }
+        pair = next((values for start, values in pairs.items() if key.startswith(start)), {})
+        environ = {**ONE_UPSTREAM, **pair, variable: text}
 
     loaded = load(None, environ)
 

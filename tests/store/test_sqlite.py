@@ -7,18 +7,34 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine
 from sqlalchemy.engine import URL
 
-from tollgate.core.models import Team
+from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.errors import StartError
 from tollgate.store import sql, sqlite, tables, upgrade
-from tollgate.store.base import StoreUnavailable
+from tollgate.store.base import Conflict, StoreUnavailable
 
-TABLES = {"teams", "tokens", "domains", "changes", "facts"}
+FIRST_TABLES = {"teams", "tokens", "domains", "changes", "facts"}
+TABLES = FIRST_TABLES | {
+    "accounts",
+    "audit",
+    "device_logins",
+    "failures",
+    "identities",
+    "invitations",
+    "logins",
+    "members",
+    "replays",
+    "reset_links",
+    "token_months",
+}
 
 
 @pytest.fixture
@@ -62,7 +78,7 @@ def test_address_that_is_no_sqlite_file_is_refused_and_not_repeated(configured: 
 
 def test_empty_database_is_migrated_and_the_steps_are_told(url: URL) -> None:
     steps = upgrade.migrate(url)
-    assert steps[0].startswith("0001 ")
+    assert [step.split()[0] for step in steps] == ["0001", "0002"]
     assert tables_of(url) == TABLES
 
 
@@ -80,6 +96,60 @@ def test_database_of_version_nought_is_migrated(url: URL) -> None:
         connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
     assert upgrade.migrate(url)
     assert tables_of(url) == TABLES
+
+
+def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_changes(
+    url: URL, loop: asyncio.Runner
+) -> None:
+    migrate_to("0001", url)
+    assert tables_of(url) == FIRST_TABLES
+    with database(url) as connection:
+        connection.executescript(
+            """
+            INSERT INTO teams VALUES ('team_1', 'acme', 1.5, 50, NULL);
+            INSERT INTO tokens VALUES ('tok_1', 'team_1', 'ci', zeroblob(32), 'tg_abcde', 2.5, 'ann', 3.5, NULL, 1,
+                                       '["eth/mainnet"]', '[]', 7, NULL, NULL, 0);
+            INSERT INTO domains VALUES ('dom_1', 'team_1', 'example.com', 4.5, 'ann', NULL, 60, NULL, 1);
+            INSERT INTO facts VALUES ('pepper', 'p');
+            """
+        )
+        changes = connection.execute("SELECT revision, kind, key FROM changes").fetchall()
+    assert [step.split()[0] for step in upgrade.migrate(url)] == ["0002"]
+    assert tables_of(url) == TABLES
+    with database(url) as connection:
+        assert connection.execute("SELECT revision, kind, key FROM changes").fetchall() == changes
+    assert sqlite.keep_fact(url, "pepper", "another") == "p"
+
+    async def story() -> None:
+        store = sqlite.open_store(url)
+        team = Team("team_1", "acme", requests_per_second=50, created_at=1.5)
+        token = Token(
+            "tok_1", "team_1", "ci", "tg_abcde", 2.5, "ann", 3.5, networks=("eth/mainnet",), requests_per_second=7
+        )
+        domain = Domain("dom_1", "team_1", "example.com", 4.5, "ann", address_per_minute=60)
+        assert await store.token(bytes(32)) == Grant(team, token=token)
+        assert await store.domain(["example.com"]) == Grant(team, domain=domain)
+        async with store.changing() as records:
+            await records.tokens.replace(msgspec.structs.replace(token, active=False))
+        told = await store.changes(len(changes))
+        assert told is not None
+        assert told.tokens == (bytes(32),)
+        await store.close()
+
+    loop.run(story())
+
+
+def migrate_to(version: str, url: URL) -> None:
+    """Bring a new database to an older version's schema."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(upgrade.__file__).parent / "migrations"))
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, version)
+    finally:
+        engine.dispose()
 
 
 def test_newer_database_is_refused_with_a_clear_word_and_left_alone(url: URL) -> None:
@@ -121,12 +191,12 @@ def test_migrations_lead_to_the_schema_in_tables(url: URL) -> None:
 def test_migration_that_fails_half_way_leaves_the_database_as_it_was(url: URL) -> None:
     # A table in the way of the last step stands for a full disk or a kill.
     with database(url) as connection:
-        connection.execute("CREATE TABLE facts (in_the_way TEXT)")
+        connection.execute("CREATE TABLE audit (in_the_way TEXT)")
     with pytest.raises(StartError):
         upgrade.migrate(url)
-    assert tables_of(url) == {"facts"}
+    assert tables_of(url) == {"audit"}
     with database(url) as connection:
-        connection.execute("DROP TABLE facts")
+        connection.execute("DROP TABLE audit")
     assert upgrade.migrate(url)
     assert tables_of(url) == TABLES
 
@@ -203,20 +273,57 @@ def test_reader_does_not_wait_for_a_writer(url: URL, loop: asyncio.Runner) -> No
     loop.run(store.close())
 
 
-@pytest.mark.parametrize(("busy", "deadline"), [(20, 5.0), (200, 0.02)])
-def test_writer_that_waits_too_long_is_told_that_the_store_is_unavailable(
-    busy: int, deadline: float, url: URL, loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("busy", "deadline"), [(20, 5.0), (300, 0.02)])
+def test_writer_that_waits_too_long_is_told_that_the_store_is_unavailable_and_leaves_no_lock(
+    busy: int, deadline: float, url: URL, loop: asyncio.Runner
 ) -> None:
     upgrade.migrate(url)
-    monkeypatch.setattr(sqlite, "BUSY_MILLISECONDS", busy)
-    monkeypatch.setattr(sql, "DEADLINE_SECONDS", deadline)
+    impatient = sqlite.open_store(url, busy_milliseconds=busy, deadline=deadline)
     store = sqlite.open_store(url)
     with database(url) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable):
-            loop.run(store.add_team(Team("team_1", "acme")))
+            loop.run(add_acme(impatient))
         other.rollback()
-    monkeypatch.setattr(sql, "DEADLINE_SECONDS", 5.0)
-    loop.run(store.add_team(Team("team_1", "acme")))
-    assert loop.run(store.team("acme")) == Team("team_1", "acme")
+    loop.run(add_acme(store))
+    with pytest.raises(Conflict):
+        loop.run(add_acme(store))
+    loop.run(impatient.close())
     loop.run(store.close())
+
+
+def test_store_can_be_used_again_after_a_wait_in_vain(url: URL, loop: asyncio.Runner) -> None:
+    upgrade.migrate(url)
+    store = sqlite.open_store(url, busy_milliseconds=20)
+    with database(url) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(6):
+            with pytest.raises(StoreUnavailable):
+                loop.run(add_acme(store))
+        other.rollback()
+    loop.run(add_acme(store))
+    loop.run(store.close())
+
+
+def test_block_that_outlives_the_deadline_is_undone_and_said_to_be_unavailable(
+    url: URL, loop: asyncio.Runner
+) -> None:
+    upgrade.migrate(url)
+    impatient = sqlite.open_store(url, deadline=0.3)
+    store = sqlite.open_store(url)
+
+    async def endless() -> None:
+        async with impatient.changing() as records:
+            await records.teams.add(Team("team_1", "acme"))
+            await asyncio.Event().wait()
+
+    with pytest.raises(StoreUnavailable):
+        loop.run(endless())
+    loop.run(add_acme(store))
+    loop.run(impatient.close())
+    loop.run(store.close())
+
+
+async def add_acme(store: sql.SqlStore) -> None:
+    async with store.changing() as records:
+        await records.teams.add(Team("team_1", "acme"))

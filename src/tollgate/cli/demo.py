@@ -105,7 +105,16 @@ From a whitelisted domain (localhost), without a token:
     -H 'Origin: http://localhost:3000' \\
     -d '{call}'
 
-team {team} | metrics {metrics_url} | data {data_dir} | pid {pid}
+Console   {console_url}
+          {email}, password {password}
+
+From the command line, without logging in:
+
+  export TOLLGATE_URL={base_url} TOLLGATE_TEAM={team}
+  export TOLLGATE_TOKEN={management_token}
+  tollgate rpc tokens list
+
+metrics {metrics_url} | data {data_dir} | pid {pid}
 Stop with Ctrl-C.
 """
 
@@ -124,6 +133,10 @@ def _print_page(running: demo_run.Demo) -> None:
             token=running.token,
             call='{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}',
             team=running.team,
+            console_url=running.console_url,
+            email=running.email,
+            password=running.password,
+            management_token=running.management_token,
             metrics_url=running.metrics_url,
             data_dir=running.data_dir,
             pid=running.pid,

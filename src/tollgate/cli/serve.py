@@ -9,9 +9,11 @@ import click
 
 from tollgate import log, server
 from tollgate.config import Settings
+from tollgate.prepared import prepare
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
 from tollgate.store.upgrade import upgrade
+from tollgate.worker import build_networks
 
 _config_option = click.option(
     "--config",
@@ -29,16 +31,17 @@ def serve(config_file: str | None) -> None:
     settings_file.require_networks(settings)
 
     def ready(where: server.Addresses) -> None:
-        networks = [f"{where.base_url}/x/{network.path}" for network in server.build_networks(settings)]
+        networks = [f"{where.base_url}/x/{network.path}" for network in build_networks(settings)]
         log.get("server").info(
             "ready",
             endpoints=networks,
+            console=f"{where.base_url}/console",
             metrics=where.metrics_url,
             pid=os.getpid(),
             data_dir=settings.data_dir,
         )
 
-    server.run(server.prepare(settings), on_ready=ready)
+    server.run(prepare(settings), on_ready=ready)
 
 
 @click.command(epilog="Example: tollgate migrate --config /etc/tollgate/tollgate.toml")

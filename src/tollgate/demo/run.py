@@ -5,7 +5,6 @@ The chain is simulated and says so; a real node can take the place of any networ
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import socket
@@ -17,20 +16,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from tollgate import listeners, server
+from tollgate.aside import aside
 from tollgate.config import Network, Server, Settings, Upstream, Whitelist
-from tollgate.core import secrets
-from tollgate.core.models import Domain, Team, Token
-from tollgate.core.origins import LOCALHOST
+from tollgate.demo import fill
 from tollgate.demo.node import SimulatedNode
+from tollgate.prepared import prepare
 from tollgate.serving import Service, serve
-from tollgate.store import sqlite
-from tollgate.store.base import Registry
 from tollgate.supervisor import Child, Lifeline
 
-TEAM = "demo"
 NETWORKS = (("eth", "mainnet"), ("eth", "sepolia"), ("starknet", "mainnet"), ("starknet", "sepolia"))
-# Started again on the same folder, the demo makes a new token, because the old secret is not kept anywhere.
-KEPT_TOKENS = 5
 
 
 class Demo(Struct, frozen=True):
@@ -38,8 +32,13 @@ class Demo(Struct, frozen=True):
 
     base_url: str
     metrics_url: str
+    console_url: str
     team: str
     token: str
+    email: str
+    """The demo account, with its password and a personal access token for `TOLLGATE_TOKEN`."""
+    password: str
+    management_token: str
     data_dir: str
     pid: int
     networks: dict[str, str]
@@ -62,13 +61,13 @@ def run(
     folder = Path(data_dir) if data_dir else Path(tempfile.mkdtemp(prefix="tollgate-demo-"))
     node = listeners.bind("127.0.0.1", 0, 1, "the simulated node")[0]
     try:
-        prepared = server.prepare(
+        prepared = prepare(
             _settings(host, port, metrics_port, workers, folder, upstreams, listeners.url("http", node))
         )
-        token = asyncio.run(_fill(prepared))
+        filled = aside(lambda: fill.fill(prepared), fill.Filled, "Filling the demo")
 
         def ready(where: server.Addresses) -> None:
-            on_ready(_told(where, token, folder, upstreams))
+            on_ready(_told(where, filled, folder, upstreams))
 
         server.run(
             prepared,
@@ -81,13 +80,17 @@ def run(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _told(where: server.Addresses, token: str, folder: Path, upstreams: Mapping[str, str]) -> Demo:
+def _told(where: server.Addresses, filled: fill.Filled, folder: Path, upstreams: Mapping[str, str]) -> Demo:
     names = [*dict.fromkeys([*(f"{family}/{name}" for family, name in NETWORKS), *upstreams])]
     return Demo(
         base_url=where.base_url,
         metrics_url=where.metrics_url,
-        team=TEAM,
-        token=token,
+        console_url=f"{where.base_url}/console",
+        team=fill.TEAM,
+        token=filled.token,
+        email=fill.EMAIL,
+        password=filled.password,
+        management_token=filled.management_token,
         data_dir=str(folder),
         pid=os.getpid(),
         networks={name: f"{where.base_url}/x/{name}" for name in names},
@@ -117,38 +120,6 @@ def _settings(
         whitelist=Whitelist(allow_localhost=True),
         families=families,
     )
-
-
-async def _fill(prepared: server.Prepared) -> str:
-    """Make the demo team, its token and its whitelist entry; return the token."""
-    store = sqlite.open_store(prepared.store_url)
-    try:
-        team = await store.team(TEAM)
-        if team is None:
-            team = Team(secrets.new_id("team"), TEAM)
-            await store.add_team(team)
-        if not any(entry.domain == LOCALHOST for entry in await store.domains(team.id)):
-            await store.add_domain(Domain(secrets.new_id("dom"), team.id, LOCALHOST, time.time(), "demo"))
-        return await _new_token(store, team, prepared.pepper)
-    finally:
-        await store.close()
-
-
-async def _new_token(store: Registry, team: Team, pepper: bytes) -> str:
-    earlier = [token for token in await store.tokens(team.id) if token.created_by == "demo"]
-    for token in earlier[: max(0, len(earlier) - KEPT_TOKENS + 1)]:
-        await store.delete_token(token.id)
-    secret = secrets.new_token()
-    row = Token(
-        id=secrets.new_id("tok"),
-        team_id=team.id,
-        name=f"demo-{time.time_ns():x}" if earlier else "demo",
-        prefix=secrets.shown_prefix(secret),
-        created_at=time.time(),
-        created_by="demo",
-    )
-    await store.add_token(row, secrets.digest(secret.encode(), pepper))
-    return secret
 
 
 def _serve_chain(lifeline: Lifeline, node: socket.socket) -> None:

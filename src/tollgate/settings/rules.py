@@ -8,11 +8,12 @@ network, no environment. A rule never quotes a secret.
 from __future__ import annotations
 
 import re
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from tollgate.config import DEFAULT_METRICS_PORT, DEFAULT_PORT
+from tollgate.core.methods import is_pattern
 from tollgate.settings.lines import KeyPath, dotted
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 SHORTEST_PEPPER = 32
 
 _NAME = re.compile(r"[a-z0-9-]{1,32}")
-_METHOD = re.compile(r"[A-Za-z0-9_.:/*-]{1,64}")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PRINTABLE = re.compile(r"[ -~]*")
 _URL_CHARACTERS = re.compile(r"[!-~]+")
@@ -160,7 +160,7 @@ def _headers(key: str, headers: dict[str, Any]) -> Iterator[Finding]:
 
 def _methods(key: str, patterns: list[Any]) -> Iterator[Finding]:
     for index, pattern in enumerate(patterns):
-        if isinstance(pattern, str) and (not _METHOD.fullmatch(pattern) or "**" in pattern):
+        if isinstance(pattern, str) and not is_pattern(pattern):
             advice = "write a method such as eth_call, or a pattern such as debug_*"
             yield (index,), f"`{key}` has {pattern!r}: {advice}"
 
@@ -176,6 +176,51 @@ def _store_url(key: str, url: str) -> Iterator[Finding]:
         yield (), f"`{key}` is not a database URL: write one such as sqlite:////var/lib/tollgate/control.db"
 
 
+def _resolvers(key: str, entries: list[Any]) -> Iterator[Finding]:
+    for index, entry in enumerate(entries):
+        if isinstance(entry, str) and not _is_server(entry):
+            yield (index,), f"`{key}` has {entry!r}, no DNS server: write an address such as 1.1.1.1 or [::1]:5353"
+
+
+def _is_server(entry: str) -> bool:
+    host, colon, port = entry.rpartition(":") if "." in entry or entry.startswith("[") else (entry, "", "")
+    if entry.endswith("]") or not colon:
+        host, port = entry, "53"
+    try:
+        ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return port.isdecimal() and 0 < int(port) < 65536
+
+
+def _oidc(key: str, oidc: dict[str, Any]) -> Iterator[Finding]:
+    issuer = oidc.get("issuer")
+    if not isinstance(issuer, str) or not issuer:
+        return
+    advice = "write the provider's issuer URL, such as https://login.example.com"
+    try:
+        parts = _split(issuer)
+    except ValueError as error:
+        yield ("issuer",), f"`{key}.issuer` {error}: {advice}"
+        return
+    local = parts.hostname in ("localhost", "127.0.0.1", "::1")
+    if parts.scheme != "https" and not (local and parts.scheme == "http"):
+        yield ("issuer",), f"`{key}.issuer` must begin with https://: {advice}"
+    elif parts.query or parts.fragment:
+        yield ("issuer",), f"`{key}.issuer` must not have a query or a fragment: {advice}"
+    for name in ("client_id", "client_secret"):
+        if not oidc.get(name):
+            yield ("issuer",), f"`{key}.issuer` is set without `{key}.{name}`: set what the provider gave to you"
+
+
+def _mail(key: str, mail: dict[str, Any]) -> Iterator[Finding]:
+    if mail.get("host") and not mail.get("sender"):
+        yield ("host",), f"`{key}.host` is set without `{key}.sender`: set the address that mail comes from"
+    if bool(mail.get("username")) != bool(mail.get("password")):
+        name, other = ("username", "password") if mail.get("username") else ("password", "username")
+        yield (name,), f"`{key}.{name}` is set without `{key}.{other}`: set both, or neither"
+
+
 # Depths in `families.<family>.<network>.upstreams[<n>]` that hold a chosen name or a position.
 _CHOSEN_DEPTHS = frozenset({1, 2, 4})
 _NAMED = frozenset({("families", "*"), ("families", "*", "*")})
@@ -184,6 +229,9 @@ _RULES: dict[KeyPath, tuple[Rule, ...]] = {
     ("server", "trusted_proxies"): (_trusted_proxies,),
     ("server", "base_url"): (_base_url,),
     ("secrets", "pepper"): (_pepper,),
+    ("whitelist", "resolvers"): (_resolvers,),
+    ("oidc",): (_oidc,),
+    ("mail",): (_mail,),
     ("store", "url"): (_store_url,),
     ("families", "*"): (_family,),
     ("families", "*", "*"): (_network,),

@@ -6,18 +6,17 @@ for good.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from tollgate.aside import aside
 from tollgate.errors import StartError
 from tollgate.store.sqlite import run_on_connect
 
@@ -28,41 +27,9 @@ if TYPE_CHECKING:
 BUSY_MILLISECONDS = 30_000
 
 
-class _Outcome(msgspec.Struct):
-    steps: list[str] = []
-    error: str = ""
-
-
 def upgrade(url: URL) -> list[str]:
     """Migrate in a child process; return the steps taken, or raise StartError."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _report(url, write)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        told = pipe.read()
-    os.waitpid(child, 0)
-    if not told:
-        raise StartError(f"The database {url.database} could not be migrated; the reason stands above.")
-    outcome = msgspec.json.decode(told, type=_Outcome)
-    if outcome.error:
-        raise StartError(outcome.error)
-    return outcome.steps
-
-
-def _report(url: URL, write: int) -> None:
-    """Migrate in the child, tell the parent, and end."""
-    code = 1
-    try:
-        try:
-            outcome = _Outcome(steps=migrate(url))
-        except StartError as error:
-            outcome = _Outcome(error=str(error))
-        os.write(write, msgspec.json.encode(outcome))
-        code = 0
-    finally:
-        os._exit(code)
+    return aside(lambda: migrate(url), list[str], f"Migrating the database {url.database}")
 
 
 def migrate(url: URL) -> list[str]:

@@ -72,7 +72,7 @@ def _fill(gateway: Gateway) -> dict[str, str]:
     tokens["team-capped"] = books.token(capped)[0]
     tokens["team-slow"] = books.token(slow)[0]
     tokens["deleted"], row = books.token(team)
-    books.do(lambda store: store.delete_token(row.id))
+    books.do(lambda records: records.tokens.remove(id=row.id))
     tokens["unknown"] = secrets.new_token()
     tokens["mistyped"] = tokens["good"][:-1] + ("a" if tokens["good"][-1] != "a" else "b")
     books.domain(team, "example.com")

@@ -21,7 +21,8 @@ import pytest
 from tollgate.config import Settings
 from tollgate.core import secrets
 from tollgate.core.models import Domain, Team, Token
-from tollgate.server import prepare
+from tollgate.core.people import PERSONAL, Account, Login, Member
+from tollgate.prepared import prepare
 from tollgate.store import sqlite
 
 from .processes import alive, descendants, eventually, running
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from tollgate.store.sql import SqlStore
+    from tollgate.store.base import Records
 
     from .processes import Program
 
@@ -51,13 +52,14 @@ class Books:
         self.url = prepared.store_url
         self._pepper = prepared.pepper
 
-    def do(self, act: Callable[[SqlStore], Awaitable[T]]) -> T:
-        """Do something with the store, in a loop of its own."""
+    def do(self, act: Callable[[Records], Awaitable[T]]) -> T:
+        """Do something with the records in one transaction, in a loop of its own."""
 
         async def whole() -> T:
             store = sqlite.open_store(self.url)
             try:
-                return await act(store)
+                async with store.changing() as records:
+                    return await act(records)
             finally:
                 await store.close()
 
@@ -65,8 +67,8 @@ class Books:
 
     def team(self, name: str = "acme", **fields: Any) -> Team:
         """Make a team."""
-        made = Team(secrets.new_id("team"), name, **fields)
-        self.do(lambda store: store.add_team(made))
+        made = Team(secrets.new_id("team"), name, **{"created_at": time.time(), **fields})
+        self.do(lambda records: records.teams.add(made))
         return made
 
     def token(self, team: Team, **fields: Any) -> tuple[str, Token]:
@@ -75,14 +77,44 @@ class Books:
         token_id = secrets.new_id("tok")
         prefix = secrets.shown_prefix(secret)
         made = Token(token_id, team.id, fields.pop("name", token_id), prefix, time.time(), **fields)
-        self.do(lambda store: store.add_token(made, secrets.digest(secret.encode(), self._pepper)))
+        digest = secrets.digest(secret.encode(), self._pepper)
+        self.do(lambda records: records.tokens.add(made, digest=digest))
         return secret, made
 
     def domain(self, team: Team, domain: str, **fields: Any) -> Domain:
         """Whitelist a domain."""
         made = Domain(secrets.new_id("dom"), team.id, domain, time.time(), **fields)
-        self.do(lambda store: store.add_domain(made))
+        self.do(lambda records: records.domains.add(made))
         return made
+
+    def account(self, email: str, **roles: str) -> Account:
+        """Make an account without a password, with a role in each team that is named."""
+        made = Account(secrets.new_id("acc"), email, time.time(), verified_at=time.time())
+
+        async def add(records: Records) -> None:
+            await records.accounts.add(made)
+            for name, role in roles.items():
+                team = await records.teams.find(name=name)
+                assert team is not None, name
+                await records.members.add(Member(secrets.new_id("mem"), team.id, made.id, role, time.time()))
+
+        self.do(add)
+        return made
+
+    def personal_token(self, email: str) -> str:
+        """Make a personal access token for an account, as only its owner could."""
+        secret = secrets.new_token(secrets.PERSONAL)
+        digest = secrets.digest(secret.encode(), self._pepper)
+
+        async def add(records: Records) -> None:
+            account = await records.accounts.find(email=email)
+            assert account is not None, email
+            await records.logins.add(
+                Login(secrets.new_id("log"), account.id, PERSONAL, "test", time.time(), digest)
+            )
+
+        self.do(add)
+        return secret
 
 
 @dataclass(frozen=True)

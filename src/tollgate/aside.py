@@ -1,0 +1,59 @@
+"""Runs something in a forked child and brings back what it returned.
+
+For work at the start that imports what the parent and its workers must not carry for good: a migration needs 10 MB
+of Alembic, the demo's account all of the control plane.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from tollgate.errors import StartError, TollgateError
+
+Result = TypeVar("Result")
+
+
+class _Told(msgspec.Struct):
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: str = ""
+
+
+def aside(work: Callable[[], Result], kind: type[Result], what: str) -> Result:
+    """Run `work` in a child; return its result, which msgspec must be able to carry, or raise StartError."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        _tell(work, write)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    if not told:
+        raise StartError(f"{what} failed; the reason stands above.")
+    outcome = msgspec.json.decode(told, type=_Told)
+    if outcome.error:
+        raise StartError(outcome.error)
+    return msgspec.json.decode(outcome.result, type=kind)
+
+
+def _tell(work: Callable[[], Result], write: int) -> None:
+    """Work in the child, tell the parent, and end."""
+    code = 1
+    try:
+        try:
+            outcome = _Told(msgspec.Raw(msgspec.json.encode(work())))
+        except TollgateError as error:
+            outcome = _Told(error=str(error))
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(msgspec.json.encode(outcome))
+        code = 0
+    except BaseException:  # noqa: BLE001 - the end of the process, whatever it was
+        traceback.print_exc()
+    finally:
+        os._exit(code)

@@ -1,0 +1,51 @@
+"""The control plane as one ASGI application: `/api/v1`, `/console`, and `/.well-known` for OAuth.
+
+Puts routers together and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from litestar import Litestar, Router
+from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import Message, Scope
+
+from tollgate.control.api import access, docs, openapi, routes
+from tollgate.control.api.errors import HANDLERS
+from tollgate.control.console import pages
+from tollgate.control.plane import ControlPlane
+
+MOST_BODY_BYTES = 262_144
+
+
+def control_app(plane: ControlPlane) -> Litestar:
+    """Make the application."""
+    return assembled(plane, [routes.router(), pages.router(), *routes.outside()])
+
+
+def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -> Litestar:
+    """Make an application of these parts."""
+    app = Litestar(
+        route_handlers=parts,
+        dependencies={"plane": Provide(lambda: plane, sync_to_thread=False)},
+        exception_handlers=HANDLERS,
+        before_send=[_name_request],
+        # Ours is in `api/openapi.py`; Litestar's pages would load scripts from elsewhere.
+        openapi_config=None,
+        request_max_body_size=MOST_BODY_BYTES,
+        logging_config=None,
+        debug=False,
+    )
+    document = openapi.document(app.routes, plane.base_url)
+    app.state.openapi_json = msgspec.json.encode(document)
+    app.state.docs_html = docs.page(document)
+    return app
+
+
+async def _name_request(message: Message, scope: Scope) -> None:
+    """Put the request's id on every answer."""
+    if message["type"] == "http.response.start" and (name := access.request_id(scope)):
+        message["headers"] = [*message["headers"], (b"x-request-id", name.encode("latin-1"))]

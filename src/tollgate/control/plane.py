@@ -1,0 +1,73 @@
+"""The control plane put together: all services over one store, for the API, the pages and the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tollgate.config import Settings
+from tollgate.control.desk import Desk
+from tollgate.control.mail import Mailer
+from tollgate.control.oidc import OidcClient
+from tollgate.control.outbound import Fetcher, Resolver
+from tollgate.control.passwords import Passwords
+from tollgate.control.proofs import Proofs
+from tollgate.control.services.accounts import Accounts
+from tollgate.control.services.audit import Audit
+from tollgate.control.services.devices import Devices
+from tollgate.control.services.domains import Domains
+from tollgate.control.services.invitations import Invitations
+from tollgate.control.services.logins import Logins
+from tollgate.control.services.operator import Operator
+from tollgate.control.services.replays import Replays
+from tollgate.control.services.sweep import Sweep
+from tollgate.control.services.teams import Teams
+from tollgate.control.services.tokens import Tokens
+from tollgate.store.base import Office
+
+OIDC_PATH = "/console/oidc/callback"
+
+
+class ControlPlane:
+    """All services, over one store."""
+
+    def __init__(
+        self,
+        office: Office,
+        settings: Settings,
+        pepper: bytes,
+        base_url: str,
+        now: Callable[[], float],
+        *,
+        proofs: Proofs | None = None,
+    ) -> None:
+        self.settings = settings
+        self.base_url = base_url
+        self.desk = Desk(office, settings, pepper, base_url, now)
+        self.mailer = Mailer(settings.mail)
+        passwords = Passwords()
+        self.accounts = Accounts(self.desk, passwords, self.mailer)
+        self.logins = Logins(self.desk)
+        self.devices = Devices(self.desk, self.logins)
+        self.teams = Teams(self.desk)
+        self.operator = Operator(self.desk, passwords, self.accounts, self.teams)
+        self.invitations = Invitations(self.desk, self.teams, self.mailer)
+        self.tokens = Tokens(self.desk)
+        self.domains = Domains(self.desk, proofs or _proofs(settings), self.mailer)
+        self.audit = Audit(self.desk)
+        self.replays = Replays(self.desk)
+        self.sweep = Sweep(self.desk)
+        self.oidc = OidcClient(settings.oidc, base_url + OIDC_PATH, now=now) if settings.oidc.issuer else None
+
+    async def close(self) -> None:
+        """Give everything back."""
+        await self.mailer.close()
+        if self.oidc is not None:
+            await self.oidc.close()
+        await self.desk.office.close()
+
+
+def _proofs(settings: Settings) -> Proofs:
+    whitelist = settings.whitelist
+    resolver = Resolver(whitelist.resolvers)
+    fetcher = Fetcher(resolver, allow_private=whitelist.allow_private_addresses, port=whitelist.well_known_port)
+    return Proofs(resolver, fetcher)

@@ -1,0 +1,15 @@
+"""One file for each thing that is managed. Every rule about it lives there, and asks `core/roles.py` first.
+
+throttle     failed attempts
+accounts     people and their passwords
+logins       browser sessions, the tool's logins, personal access tokens
+devices      the device login (RFC 8628)
+teams        teams and their members
+invitations  links that let people in
+tokens       API tokens
+domains      whitelisted domains, their proofs and take-overs
+operator     what the operator does from the machine itself
+audit        reading what was noted
+replays      Idempotency-Key
+sweep        throwing away what has expired
+"""

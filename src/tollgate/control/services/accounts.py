@@ -1,0 +1,274 @@
+"""Accounts: making them, checking passwords, resetting them, signing in through a provider.
+
+An unknown address and a wrong password cannot be told apart, neither by words nor by time.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tollgate.control.desk import Actor, Desk, Visit, email_of, name_of
+from tollgate.control.mail import Mailer
+from tollgate.control.oidc import Claim
+from tollgate.control.passwords import Passwords
+from tollgate.control.problems import InvalidRequest, NameTaken, NotFound, SignUpClosed, WrongPassword
+from tollgate.control.services import throttle
+from tollgate.core import patience, secrets
+from tollgate.core.people import Account, Identity, Invitation, ResetLink
+from tollgate.store.base import Records
+
+RESET_PATH = "/console/reset/"
+CLOSED = "Accounts are made by the operator here: ask for an invitation."
+
+
+class Accounts:
+    """People."""
+
+    def __init__(self, desk: Desk, passwords: Passwords, mailer: Mailer) -> None:
+        self._desk = desk
+        self._passwords = passwords
+        self._mailer = mailer
+
+    # --- Making them -----------------------------------------------------------------------------------
+
+    async def sign_up(self, visit: Visit, email: str, password: str, *, name: str = "") -> Account:
+        """Make an account for oneself, where sign-up is open."""
+        if self._desk.settings.accounts.sign_up != "open":
+            raise SignUpClosed(CLOSED)
+        address = email_of(email)
+        self._passwords.check_new(password, address)
+        # Hashing is dear, and the answer tells whether an address has an account: both are rationed.
+        guards = [(self._desk.key_from("sign-up", visit), patience.ADDRESS)]
+        async with self._desk.office.changing() as records:
+            await throttle.begin(self._desk, records, guards, "new accounts from this address")
+        hashed = await self._passwords.hash(password)
+        async with self._desk.office.changing() as records:
+            return await self.add(records, Actor(None, None, visit), address, hashed, name=name, verified=False)
+
+    async def sign_up_invited(
+        self, visit: Visit, invitation: Invitation, password: str, *, name: str = ""
+    ) -> Account:
+        """Make an account for whom an invitation was made; its link proves the address."""
+        if not invitation.by_operator and self._desk.settings.accounts.sign_up == "closed":
+            raise SignUpClosed(CLOSED)
+        self._passwords.check_new(password, invitation.email)
+        hashed = await self._passwords.hash(password)
+        async with self._desk.office.changing() as records:
+            row = await records.invitations.get(invitation.id)
+            if row is None or self._desk.now() >= row.expires_at:
+                raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
+            actor = Actor(None, None, visit)
+            return await self.add(records, actor, row.email, hashed, name=name, verified=True)
+
+    async def add(
+        self, records: Records, actor: Actor, email: str, hashed: str, *,
+        name: str, verified: bool, **details: object,
+    ) -> Account:  # fmt: skip
+        """Add an account to the records."""
+        if await records.accounts.find(email=email) is not None:
+            raise NameTaken(f"{email} has an account already: sign in, or reset its password.", "email")
+        now = self._desk.now()
+        account = Account(
+            id=secrets.new_id("acc"),
+            email=email,
+            created_at=now,
+            name=name_of(name, least=0),
+            password_hash=hashed,
+            verified_at=now if verified else None,
+        )
+        await records.accounts.add(account)
+        # Whoever makes an account for themselves is the actor.
+        who = actor if actor.account or not actor.visit.address else Actor(account, None, actor.visit)
+        await self._desk.note(
+            records, who, "account.create", team_id=None, target=account.id, name=email, **details
+        )
+        return account
+
+    async def find(self, email: str) -> Account | None:
+        """The account of an address."""
+        async with self._desk.office.reading() as records:
+            return await records.accounts.find(email=email_of(email))
+
+    async def rename(self, actor: Actor, name: str) -> Account:
+        """Change one's own name."""
+        async with self._desk.office.changing() as records:
+            account = await _own(records, actor)
+            renamed = replace(account, name=name_of(name, least=0))
+            await records.accounts.replace(renamed)
+            await self._desk.note(records, actor, "account.rename", target=account.id, name=account.email)
+        return renamed
+
+    # --- Passwords -------------------------------------------------------------------------------------
+
+    async def check_password(self, visit: Visit, email: str, password: str) -> Account:
+        """Return the account whose password this is. Failures slow down the account and the address."""
+        try:
+            address = email_of(email)
+        except InvalidRequest:
+            raise WrongPassword from None
+        key = self._desk.key("password", address)
+        from_here = self._desk.key_from("address", visit)
+        async with self._desk.office.changing() as records:
+            guards = [(key, patience.PASSWORD), (from_here, patience.ADDRESS)]
+            before = await throttle.begin(self._desk, records, guards, "failed sign-ins")
+            account = await records.accounts.find(email=address)
+        fits = await self._passwords.fits(password, account.password_hash if account else "")
+        if account is None or not fits or not account.active:
+            raise WrongPassword
+        hashed = ""
+        if self._passwords.outdated(account.password_hash):
+            hashed = await self._passwords.hash(password)
+        async with self._desk.office.changing() as records:
+            # Read anew: checking took a while, and what was done to the account meanwhile must not be undone.
+            now = await records.accounts.get(account.id)
+            if now is None or not now.active:
+                raise WrongPassword
+            await throttle.forgive(records, [key])
+            await throttle.take_back(records, from_here, before)
+            if hashed and now.password_hash == account.password_hash:
+                now = replace(now, password_hash=hashed)
+                await records.accounts.replace(now)
+        return now
+
+    async def change_password(self, actor: Actor, current: str, new: str) -> None:
+        """Change one's own password; all other logins end."""
+        account = actor.person("change the password")
+        if account.password_hash:
+            await self.check_password(actor.visit, account.email, current)
+        self._passwords.check_new(new, account.email)
+        hashed = await self._passwords.hash(new)
+        async with self._desk.office.changing() as records:
+            account = await _own(records, actor)
+            await self._set_password(records, actor, account, hashed, by_link=False)
+
+    async def reset_link(self, actor: Actor, email: str) -> str:
+        """Make a link that lets the password of an account be set, for the operator to hand over."""
+        address = email_of(email)
+        async with self._desk.office.changing() as records:
+            account = await records.accounts.find(email=address)
+            if account is None:
+                raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
+            return await self._new_reset_link(records, actor, account)
+
+    async def forgot(self, visit: Visit, email: str) -> None:
+        """Send a link to reset the password, if the address has an account. Says nothing either way."""
+        address = email_of(email)
+        guards = [
+            (self._desk.key("forgot", address), patience.PASSWORD),
+            (self._desk.key_from("forgot-from", visit), patience.ADDRESS),
+        ]
+        async with self._desk.office.changing() as records:
+            await throttle.begin(self._desk, records, guards, "requests for a link")
+            account = await records.accounts.find(email=address)
+            if account is None or not account.active or not self._mailer.enabled:
+                return
+            link = await self._new_reset_link(records, Actor(account, None, visit), account)
+        minutes = self._desk.settings.accounts.reset_minutes
+        self._mailer.post(
+            address,
+            "Reset your Tollgate password",
+            f"Open this link within {minutes} minutes to choose a new password:\n\n{link}\n\n"
+            "If you did not ask for it, do nothing: your password stays as it is.\n",
+        )
+
+    async def account_of_reset(self, secret: str) -> Account:
+        """Whose password this link resets."""
+        async with self._desk.office.reading() as records:
+            return await self._reset_account(records, secret)
+
+    async def reset(self, visit: Visit, secret: str, password: str) -> Account:
+        """Set the password by a link, once; all logins end."""
+        account = await self.account_of_reset(secret)
+        self._passwords.check_new(password, account.email)
+        hashed = await self._passwords.hash(password)
+        async with self._desk.office.changing() as records:
+            account = await self._reset_account(records, secret)
+            return await self._set_password(records, Actor(account, None, visit), account, hashed, by_link=True)
+
+    async def _new_reset_link(self, records: Records, actor: Actor, account: Account) -> str:
+        secret = secrets.new_token(secrets.RESET)
+        now = self._desk.now()
+        await records.reset_links.remove(account_id=account.id)
+        until = now + 60 * self._desk.settings.accounts.reset_minutes
+        await records.reset_links.add(
+            ResetLink(secrets.new_id("rst"), account.id, self._desk.digest(secret), now, until)
+        )
+        await self._desk.note(records, actor, "account.reset_link", target=account.id, name=account.email)
+        return f"{self._desk.base_url}{RESET_PATH}{secret}"
+
+    async def _reset_account(self, records: Records, secret: str) -> Account:
+        link = await records.reset_links.find(digest=self._desk.digest(secret))
+        account = await records.accounts.get(link.account_id) if link else None
+        if link is None or account is None or not account.active or self._desk.now() >= link.expires_at:
+            raise NotFound("This link was used or has expired: ask for another.")
+        return account
+
+    async def _set_password(
+        self, records: Records, actor: Actor, account: Account, hashed: str, *, by_link: bool
+    ) -> Account:
+        changed = replace(account, password_hash=hashed)
+        if by_link and account.verified_at is None:
+            changed = replace(changed, verified_at=self._desk.now())
+            # Whoever signed up with a stranger's address must not stay linked to the account that it now is.
+            await records.identities.remove(account_id=account.id)
+        await records.accounts.replace(changed)
+        await records.reset_links.remove(account_id=account.id)
+        await throttle.forgive(records, [self._desk.key("password", account.email)])
+        for login in await records.logins.page(10_000, account_id=account.id):
+            if actor.login is None or login.id != actor.login.id:
+                await records.logins.remove(id=login.id)
+        # One that was approved but has not been fetched yet is a login as well.
+        await records.device_logins.remove(account_id=account.id)
+        await self._desk.note(records, actor, "account.password", target=account.id, name=account.email)
+        return changed
+
+    # --- Providers -------------------------------------------------------------------------------------
+
+    async def by_provider(self, visit: Visit, claim: Claim, invitation: Invitation | None = None) -> Account:
+        """The account that a provider vouches for: known by its subject, else by a verified address, else new."""
+        async with self._desk.office.changing() as records:
+            identity = await records.identities.find(issuer=claim.issuer, subject=claim.subject)
+            account = await records.accounts.get(identity.account_id) if identity else None
+            if account is None:
+                account = await self._by_address(records, visit, claim, invitation)
+                await records.identities.add(
+                    Identity(secrets.new_id("idn"), account.id, claim.issuer, claim.subject, self._desk.now())
+                )
+            # Inside, so that nothing is linked to an account that is switched off.
+            if not account.active:
+                raise WrongPassword("This account is switched off: ask the operator.")
+        return account
+
+    async def _by_address(
+        self, records: Records, visit: Visit, claim: Claim, invitation: Invitation | None
+    ) -> Account:
+        email = email_of(claim.email)
+        account = await records.accounts.find(email=email)
+        if account is None:
+            self._check_provider_sign_up(email, claim, invitation)
+            actor, verified = Actor(None, None, visit), claim.email_verified
+            return await self.add(
+                records, actor, email, "", name=claim.name[:100], verified=verified, issuer=claim.issuer
+            )
+        if not claim.email_verified or account.verified_at is None:
+            # Otherwise whoever signs up first with a stranger's address would own that person's login.
+            raise NameTaken(f"{email} has an account already: sign in with its password.", "email")
+        who = Actor(account, None, visit)
+        await self._desk.note(records, who, "account.link", target=account.id, name=email, issuer=claim.issuer)
+        return account
+
+    def _check_provider_sign_up(self, email: str, claim: Claim, invitation: Invitation | None) -> None:
+        sign_up = self._desk.settings.accounts.sign_up
+        if sign_up == "open":
+            return
+        invited = invitation is not None and invitation.email == email and claim.email_verified
+        if invited and invitation is not None and (invitation.by_operator or sign_up == "invited"):
+            return
+        raise SignUpClosed(f"{email} has no account here. {CLOSED}")
+
+
+async def _own(records: Records, actor: Actor) -> Account:
+    account = await records.accounts.get(actor.id)
+    if account is None:
+        raise NotFound("This account is gone.")
+    return account

@@ -1,0 +1,185 @@
+"""The device login (RFC 8628): a tool asks, a person approves in a browser, the tool's next poll succeeds.
+
+Wrong codes are counted for the person and the address; after ten nothing is heard from them for a while, not even
+the right one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tollgate.control.desk import Actor, Desk, Visit, name_of
+from tollgate.control.problems import NotFound, TooManyAttempts
+from tollgate.control.services import throttle
+from tollgate.control.services.logins import Logins, Secrets
+from tollgate.core import patience, secrets
+from tollgate.core.people import APPROVED, DENIED, PENDING, DeviceLogin
+from tollgate.errors import TollgateError
+from tollgate.store.base import Records
+
+CLIENT_ID = "tollgate-cli"
+PAGE_PATH = "/console/device"
+SLOW_DOWN_SECONDS = 5
+# A poll may come a little early: clocks and networks jitter.
+EARLY_SECONDS = 0.5
+MOST_WAITING, MOST_WAITING_FROM_ADDRESS = 10_000, 50
+# Whoever has one IPv6 address has 2 ** 64 of them: what they begin and never finish is rationed together.
+STARTS = patience.Patience(free=200, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
+# An expired one is remembered for so long, so that the tool hears why.
+REMEMBERED_SECONDS = 600.0
+
+
+class Started(Struct, frozen=True):
+    """What a tool is told when it asks."""
+
+    device_code: str
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: int
+    interval: int
+
+    def __repr__(self) -> str:
+        return "Started(…)"
+
+
+class OAuthError(TollgateError):
+    """An answer of RFC 6749 and RFC 8628 that is no success."""
+
+    codes: ClassVar[dict[str, str]] = {
+        "authorization_pending": "Nobody has approved it yet.",
+        "slow_down": "Ask less often.",
+        "access_denied": "The login was denied in the browser.",
+        "expired_token": "The code has expired: begin again.",
+        "invalid_grant": "The code or refresh token is not valid (any more).",
+        "invalid_request": "A parameter is missing or malformed.",
+        "invalid_client": f"The client_id must be {CLIENT_ID}.",
+        "unsupported_grant_type": "Use the device_code or the refresh_token grant.",
+    }
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.description = self.codes[code]
+        super().__init__(self.description)
+
+
+class Devices:
+    """Tools that wait for approval."""
+
+    def __init__(self, desk: Desk, logins: Logins) -> None:
+        self._desk = desk
+        self._logins = logins
+
+    async def start(self, visit: Visit, machine: str) -> Started:
+        """Begin: a secret for the tool, a code for the person."""
+        settings = self._desk.settings.accounts
+        now = self._desk.now()
+        device_code, user_code = secrets.new_token(secrets.DEVICE), secrets.new_code()
+        row = DeviceLogin(
+            id=secrets.new_id("dev"),
+            digest=self._desk.digest(device_code),
+            code_digest=self._code_digest(user_code.replace("-", "")),
+            machine=name_of(machine, field="machine", least=0),
+            address=visit.address,
+            agent=visit.agent[:256],
+            created_at=now,
+            expires_at=now + 60.0 * settings.device_minutes,
+            interval=settings.device_interval,
+        )
+        async with self._desk.office.changing() as records:
+            from_here = await records.device_logins.count(address=visit.address)
+            if from_here >= MOST_WAITING_FROM_ADDRESS or await records.device_logins.count() >= MOST_WAITING:
+                raise TooManyAttempts("Too many logins wait for approval: finish or wait for them.", 60)
+            guards = [(self._desk.key_from("device-from", visit), STARTS)]
+            await throttle.begin(self._desk, records, guards, "logins that nobody approved")
+            await records.device_logins.add(row)
+        page = self._desk.base_url + PAGE_PATH
+        return Started(
+            device_code,
+            user_code,
+            page,
+            f"{page}?user_code={user_code}",
+            60 * settings.device_minutes,
+            row.interval,
+        )
+
+    async def poll(self, visit: Visit, device_code: str) -> Secrets:
+        """Answer the tool's question: its secrets, or an OAuthError."""
+        now = self._desk.now()
+        async with self._desk.office.changing() as records:
+            row = await records.device_logins.find(digest=self._desk.digest(device_code))
+            if row is None:
+                raise OAuthError("invalid_grant")
+            if now >= row.expires_at:
+                raise OAuthError("expired_token")
+            why = _waiting(row, now)
+            if why in {"", "access_denied"}:
+                await self._finish(records, row)
+                account = await records.accounts.get(row.account_id or "") if not why else None
+                if account is not None and account.active:
+                    return await self._logins.issue(records, visit, account, row.machine)
+            else:
+                slower = SLOW_DOWN_SECONDS if why == "slow_down" else 0
+                await records.device_logins.replace(replace(row, polled_at=now, interval=row.interval + slower))
+        raise OAuthError(why or "access_denied")
+
+    async def _finish(self, records: Records, row: DeviceLogin) -> None:
+        await records.device_logins.remove(id=row.id)
+        await throttle.take_back(records, self._desk.key_from("device-from", Visit(row.address)), {})
+
+    # --- The person's side -----------------------------------------------------------------------------
+
+    async def look(self, actor: Actor, typed: str) -> DeviceLogin:
+        """Which tool waits with this code."""
+        return await self._act(actor, typed, None)
+
+    async def approve(self, actor: Actor, typed: str) -> DeviceLogin:
+        """Let the tool in, as oneself."""
+        actor.person("approve a login")
+        return await self._act(actor, typed, APPROVED)
+
+    async def deny(self, actor: Actor, typed: str) -> DeviceLogin:
+        """Send the tool away."""
+        return await self._act(actor, typed, DENIED)
+
+    async def _act(self, actor: Actor, typed: str, state: str | None) -> DeviceLogin:
+        keys = (self._desk.key("code", actor.id), self._desk.key_from("code-from", actor.visit))
+        async with self._desk.office.changing() as records:
+            guards = [(key, patience.CODE) for key in keys]
+            before = await throttle.begin(self._desk, records, guards, "wrong codes")
+            row = await self._waiting_row(records, typed)
+            if row is not None:
+                for key in keys:
+                    await throttle.take_back(records, key, before)
+                if state is not None:
+                    row = replace(row, state=state, account_id=actor.id)
+                    await records.device_logins.replace(row)
+                    await self._desk.note(records, actor, f"login.{state}", target=row.id, name=row.machine)
+        # After the transaction, so that the failure stays counted.
+        if row is None:
+            raise NotFound("No login waits with this code: check it, or run `tollgate auth login` again.")
+        return row
+
+    async def _waiting_row(self, records: Records, typed: str) -> DeviceLogin | None:
+        code = secrets.plain_code(typed)
+        row = await records.device_logins.find(code_digest=self._code_digest(code)) if code else None
+        if row is None or row.state != PENDING or self._desk.now() >= row.expires_at:
+            return None
+        return row
+
+    def _code_digest(self, code: str) -> bytes:
+        return self._desk.digest(f"user code {code}")
+
+
+def _waiting(row: DeviceLogin, now: float) -> str:
+    """Why the tool gets nothing yet; empty where it gets its login."""
+    if row.state == APPROVED:
+        return ""
+    if row.state == DENIED:
+        return "access_denied"
+    if row.polled_at is not None and now - row.polled_at < row.interval - EARLY_SECONDS:
+        return "slow_down"
+    return "authorization_pending"

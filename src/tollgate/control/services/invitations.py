@@ -1,0 +1,168 @@
+"""Invitations: a link that lets one person in, to a team or to the service.
+
+Whoever accepts must hold the link and the address that it was made for.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tollgate.control.desk import Actor, Ask, Desk, Page, Seat, email_of, page_of
+from tollgate.control.mail import Mailer
+from tollgate.control.problems import AlreadyMember, InvitationForOther, LimitReached, NotFound, RoleNeeded
+from tollgate.control.services.teams import Teams, role_of
+from tollgate.core import secrets
+from tollgate.core.models import Team
+from tollgate.core.people import Invitation
+from tollgate.core.roles import Action, Role, may_change_member
+from tollgate.store.base import Records
+
+PATH = "/console/invitations/"
+DAY = 86_400.0
+
+
+class Invited(Struct, frozen=True):
+    """A new invitation, and its link, which is shown once."""
+
+    invitation: Invitation
+    link: str
+    mailed: bool
+
+    def __repr__(self) -> str:
+        return f"Invited({self.invitation.id})"
+
+
+class Invitations:
+    """Links that let people in."""
+
+    def __init__(self, desk: Desk, teams: Teams, mailer: Mailer) -> None:
+        self._desk = desk
+        self._teams = teams
+        self._mailer = mailer
+
+    async def create(self, actor: Actor, team: str, email: str, role: str) -> Invited:
+        """Invite someone to a team; an older invitation of the same person is replaced."""
+        address, wanted = email_of(email), role_of(role)
+        async with self._desk.office.changing() as records:
+            seat = await self._desk.seat(records, actor, team, Action.CHANGE_MEMBERS)
+            _check_rank(seat, wanted)
+            account = await records.accounts.find(email=address)
+            if account and await records.members.find(team_id=seat.team.id, account_id=account.id):
+                raise AlreadyMember(f"{address} belongs to {seat.team.name} already.")
+            older = await records.invitations.find(team_id=seat.team.id, email=address)
+            if older is not None:
+                _check_rank(seat, Role(older.role))
+                await records.invitations.remove(id=older.id)
+            await self._check_room(records, seat.team)
+            invitation, link = await self._add(records, actor, address, seat.team, wanted, by_operator=False)
+        return Invited(invitation, link, self._mail(invitation, link, f"join the team {seat.team.name}"))
+
+    async def create_by_operator(self, actor: Actor, email: str, team: str | None, role: str) -> Invited:
+        """Invite someone to the service, and to a team of it, whatever the setting of sign-up."""
+        address, wanted = email_of(email), role_of(role)
+        async with self._desk.office.changing() as records:
+            found = await records.teams.find(name=team) if team else None
+            if team and found is None:
+                raise NotFound(f"There is no team {team[:60]}: check its name, or let it be made first.")
+            await records.invitations.remove(team_id=found.id if found else None, email=address)
+            invitation, link = await self._add(records, actor, address, found, wanted, by_operator=True)
+        return Invited(invitation, link, self._mail(invitation, link, "use Tollgate"))
+
+    async def list(self, actor: Actor, team: str, ask: Ask) -> Page[Invitation]:
+        """The open invitations of a team."""
+        async with self._desk.office.reading() as records:
+            seat = await self._desk.seat(records, actor, team, Action.CHANGE_MEMBERS)
+            scope = f"invitations:{seat.team.id}"
+            rows = await records.invitations.page(ask.limit + 1, ask.place(scope), team_id=seat.team.id)
+        return page_of(scope, rows, ask.limit)
+
+    async def revoke(self, actor: Actor, team: str, invitation_id: str) -> None:
+        """Withdraw an invitation."""
+        async with self._desk.office.changing() as records:
+            seat = await self._desk.seat(records, actor, team, Action.CHANGE_MEMBERS)
+            row = await records.invitations.find(id=invitation_id, team_id=seat.team.id)
+            if row is None:
+                raise NotFound(
+                    f"The team {seat.team.name} has no invitation {invitation_id[:60]}: "
+                    "see `tollgate teams invitations list`."
+                )
+            _check_rank(seat, Role(row.role))
+            await records.invitations.remove(id=row.id)
+            await self._desk.note(
+                records, actor, "invitation.revoke", team_id=seat.team.id, target=row.id, name=row.email
+            )
+
+    async def look(self, link: str) -> tuple[Invitation, Team | None]:
+        """What a link invites to."""
+        async with self._desk.office.reading() as records:
+            row = await self._open(records, link)
+            return row, await records.teams.get(row.team_id) if row.team_id else None
+
+    async def accept(self, actor: Actor, link: str) -> Seat | None:
+        """Follow a link: a seat in its team, or None where it was to the service alone."""
+        async with self._desk.office.changing() as records:
+            row = await self._open(records, link)
+            if actor.account is None or actor.account.email != row.email:
+                raise InvitationForOther(
+                    f"This invitation is for {row.email}, and you are logged in as {actor.label}: "
+                    "log in as the one it is for."
+                )
+            await records.invitations.remove(id=row.id)
+            team = await records.teams.get(row.team_id) if row.team_id else None
+            if team is None:
+                await self._desk.note(records, actor, "invitation.accept", target=row.id, name=row.email)
+                return None
+            if await records.members.find(team_id=team.id, account_id=actor.id):
+                raise AlreadyMember(f"You belong to {team.name} already.")
+            member = await self._teams.add_member(records, actor, team, actor.id, Role(row.role))
+        return Seat(team, member)
+
+    async def _open(self, records: Records, link: str) -> Invitation:
+        secret = link.strip().rpartition("/")[2]
+        row = None
+        if secrets.well_formed(secret, secrets.INVITATION):
+            row = await records.invitations.find(digest=self._desk.digest(secret))
+        if row is None or self._desk.now() >= row.expires_at:
+            raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
+        return row
+
+    async def _check_room(self, records: Records, team: Team) -> None:
+        most = self._desk.settings.accounts.members_per_team
+        held = await records.members.count(team_id=team.id) + await records.invitations.count(team_id=team.id)
+        if held >= most:
+            raise LimitReached(f"The team {team.name} has {held} members and invitations, the most.", limit=most)
+
+    async def _add(
+        self, records: Records, actor: Actor, email: str, team: Team | None, role: Role, *, by_operator: bool
+    ) -> tuple[Invitation, str]:
+        secret = secrets.new_token(secrets.INVITATION)
+        now = self._desk.now()
+        row = Invitation(
+            id=secrets.new_id("inv"),
+            email=email,
+            digest=self._desk.digest(secret),
+            created_at=now,
+            expires_at=now + DAY * self._desk.settings.accounts.invitation_days,
+            created_by=actor.label,
+            team_id=team.id if team else None,
+            role=role.value,
+            by_operator=by_operator,
+        )
+        await records.invitations.add(row)
+        await self._desk.note(
+            records, actor, "invitation.create", team_id=row.team_id, target=row.id, name=email, role=role.value
+        )
+        return row, f"{self._desk.base_url}{PATH}{secret}"
+
+    def _mail(self, row: Invitation, link: str, what: str) -> bool:
+        return self._mailer.post(
+            row.email,
+            f"You are invited to {what}",
+            f"{row.created_by} invites you to {what}.\n\n{link}\n\n"
+            f"The link works for {self._desk.settings.accounts.invitation_days} days, once.\n",
+        )
+
+
+def _check_rank(seat: Seat, invited: Role) -> None:
+    if not may_change_member(seat.role, invited):
+        raise RoleNeeded("invite an owner or withdraw that", seat.role.value, [Role.OWNER.value])

@@ -1,0 +1,61 @@
+"""What the operator does from the machine itself, without a login: accounts, and helping people back in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from tollgate.control.desk import OPERATOR, Desk, email_of
+from tollgate.control.passwords import Passwords
+from tollgate.control.problems import NotFound
+from tollgate.control.services.accounts import Accounts
+from tollgate.control.services.teams import Teams, team_name
+from tollgate.core.people import Account
+
+
+class Operator:
+    """The operator's own commands."""
+
+    def __init__(self, desk: Desk, passwords: Passwords, accounts: Accounts, teams: Teams) -> None:
+        self._desk = desk
+        self._passwords = passwords
+        self._accounts = accounts
+        self._teams = teams
+
+    async def create_account(
+        self, email: str, password: str, *, name: str = "", team: str | None = None
+    ) -> Account:
+        """Make an account, and a team that it owns: both or neither."""
+        address = email_of(email)
+        if team is not None:
+            team_name(team)
+        self._passwords.check_new(password, address)
+        hashed = await self._passwords.hash(password)
+        async with self._desk.office.changing() as records:
+            account = await self._accounts.add(records, OPERATOR, address, hashed, name=name, verified=True)
+            if team is not None:
+                await self._teams.add(records, OPERATOR, team, account.id)
+        return account
+
+    async def accounts(self, limit: int) -> Sequence[Account]:
+        """All accounts, oldest first."""
+        async with self._desk.office.reading() as records:
+            return await records.accounts.page(limit)
+
+    async def switch(self, email: str, *, active: bool) -> Account:
+        """Switch an account off or on. Off: no login of it works, though its teams' API tokens go on."""
+        address = email_of(email)
+        async with self._desk.office.changing() as records:
+            account = await records.accounts.find(email=address)
+            if account is None:
+                raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
+            switched = replace(account, active=active)
+            await records.accounts.replace(switched)
+            if not active:
+                await records.logins.remove(account_id=account.id)
+                await records.device_logins.remove(account_id=account.id)
+                await records.reset_links.remove(account_id=account.id)
+            action = "account.enable" if active else "account.disable"
+            await self._desk.note(records, OPERATOR, action, target=account.id, name=address)
+        return switched

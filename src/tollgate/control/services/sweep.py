@@ -1,0 +1,32 @@
+"""Throwing away what has expired, so that nothing grows for ever."""
+
+from __future__ import annotations
+
+from tollgate.control.desk import Desk
+from tollgate.control.services.devices import REMEMBERED_SECONDS
+from tollgate.control.services.replays import KEPT_SECONDS
+from tollgate.core.people import CONSOLE
+
+DAY = 86_400.0
+EVERY_SECONDS = 60.0
+
+
+class Sweep:
+    """Throws away what has expired."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def run(self) -> None:
+        """Once a minute."""
+        now = self._desk.now()
+        async with self._desk.office.changing() as records:
+            await records.device_logins.remove_older("expires_at", now - REMEMBERED_SECONDS)
+            await records.replays.remove_older("created_at", now - KEPT_SECONDS)
+            await records.failures.remove_older("created_at", now - DAY)
+            await records.invitations.remove_older("expires_at", now)
+            await records.reset_links.remove_older("expires_at", now)
+            await records.logins.remove_older("expires_at", now, kind=CONSOLE)
+            await records.logins.remove_older("refresh_until", now)
+            kept = self._desk.settings.accounts.audit_days
+            await records.audit.remove_older("created_at", now - DAY * kept)

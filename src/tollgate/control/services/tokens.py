@@ -1,0 +1,252 @@
+"""API tokens: made, shown once, changed, rotated, deleted. What each setting means is the gateway's to obey."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from tollgate.control.desk import Actor, Ask, Desk, Page, Seat, name_of, page_of
+from tollgate.control.problems import InvalidRequest, LimitReached, NameTaken, NotFound
+from tollgate.control.versions import check_version
+from tollgate.core import secrets
+from tollgate.core.methods import NEVER_FORWARDED, is_pattern
+from tollgate.core.models import Token
+from tollgate.core.months import month_of
+from tollgate.core.roles import Action
+from tollgate.store.base import Conflict, Records
+
+MOST_METHODS = 100
+MOST_PER_SECOND = 1_000_000
+MOST_PER_MONTH = 1_000_000_000_000
+LONGEST_OVERLAP = 30 * 86_400
+USUAL_OVERLAP = 86_400
+# Far enough for everybody; a date that a database, a calendar or a shell cannot hold is no use.
+LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+
+
+class Wish(Struct, frozen=True):
+    """Settings of a token that are given; the others stay as they are."""
+
+    name: str | UnsetType = UNSET
+    active: bool | UnsetType = UNSET
+    expires_at: float | UnsetType | None = UNSET
+    networks: Sequence[str] | UnsetType = UNSET
+    methods: Sequence[str] | UnsetType = UNSET
+    requests_per_second: int | UnsetType | None = UNSET
+    monthly_requests: int | UnsetType | None = UNSET
+    allow_in_url: bool | UnsetType = UNSET
+
+
+class Tokens:
+    """API tokens."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        families = desk.settings.families
+        self._networks = [f"{family}/{name}" for family, networks in families.items() for name in networks]
+
+    async def create(self, actor: Actor, team: str, wish: Wish) -> tuple[Token, str]:
+        """Make a token; its secret is shown once."""
+        async with self._desk.office.changing() as records:
+            seat = await self._desk.seat(records, actor, team, Action.CHANGE_TOKENS)
+            return await self.add(records, actor, seat.team.id, wish)
+
+    async def add(self, records: Records, actor: Actor, team_id: str, wish: Wish) -> tuple[Token, str]:
+        """Add a token to a team's records."""
+        if wish.name is UNSET:
+            raise InvalidRequest("A token needs a `name`.", field="name")
+        secret = secrets.new_token()
+        blank = Token(
+            id=secrets.new_id("tok"),
+            team_id=team_id,
+            name="",
+            prefix=secrets.shown_prefix(secret),
+            created_at=self._desk.now(),
+            created_by=actor.label,
+        )
+        token = self._with(blank, wish)
+        await self._keep(records, token, secret)
+        await self._desk.note(
+            records, actor, "token.create", team_id=team_id, target=token.id, name=token.name, prefix=token.prefix
+        )
+        return token, secret
+
+    async def _keep(self, records: Records, token: Token, secret: str) -> None:
+        most = self._desk.settings.accounts.tokens_per_team
+        if await records.tokens.count(team_id=token.team_id) >= most:
+            raise LimitReached(f"The team has {most} tokens, the most that it may: delete some.", limit=most)
+        try:
+            await records.tokens.add(token, digest=self._desk.digest(secret))
+        except Conflict as error:
+            raise _taken(token.name) from error
+
+    async def list(self, actor: Actor, team: str, ask: Ask) -> Page[Token]:
+        """A team's tokens."""
+        async with self._desk.office.reading() as records:
+            seat = await self._desk.seat(records, actor, team, Action.SEE_TOKENS)
+            scope = f"tokens:{seat.team.id}"
+            rows = await records.tokens.page(ask.limit + 1, ask.place(scope), team_id=seat.team.id)
+        return page_of(scope, rows, ask.limit)
+
+    async def show(self, actor: Actor, team: str, token_id: str) -> Token:
+        """One token."""
+        async with self._desk.office.reading() as records:
+            return (await self._find(records, actor, team, token_id, Action.SEE_TOKENS))[1]
+
+    async def update(
+        self, actor: Actor, team: str, token_id: str, wish: Wish, if_match: str | None = None
+    ) -> Token:
+        """Change settings of a token."""
+        async with self._desk.office.changing() as records:
+            seat, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
+            check_version(token, if_match)
+            changed = await self._uncapped(records, self._with(token, wish), token)
+            await _write(records, changed)
+            await self._desk.note(
+                records, actor, "token.update", team_id=seat.team.id, target=token.id, name=changed.name,
+                **_differences(token, changed),
+            )  # fmt: skip
+        return changed
+
+    async def rotate(self, actor: Actor, team: str, token_id: str, overlap: int) -> tuple[Token, str]:
+        """Issue a successor that takes over the name; the old secret works for the overlap."""
+        if not 0 <= overlap <= LONGEST_OVERLAP:
+            raise InvalidRequest(f"`overlap_seconds` is from 0 to {LONGEST_OVERLAP}.", field="overlap_seconds")
+        now = self._desk.now()
+        async with self._desk.office.changing() as records:
+            seat, old = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
+            if not old.active or (old.expires_at is not None and old.expires_at <= now):
+                raise InvalidRequest(
+                    "A token that is disabled or has expired cannot be rotated: create a new one."
+                )
+            successor = await records.tokens.find(team_id=seat.team.id, replaces=old.id)
+            if successor is not None:
+                raise InvalidRequest(f"This token was rotated already: rotate its successor {successor.id}.")
+            ends = min(now + overlap, old.expires_at or LATEST)
+            await _write(records, replace(old, name=_old_name(old, ends), expires_at=ends))
+            new, secret = self._successor(actor, old)
+            await self._keep(records, new, secret)
+            await records.carry_month(old.id, new.id, month_of(now))
+            await self._desk.note(
+                records, actor, "token.rotate", team_id=seat.team.id, target=old.id, name=old.name,
+                successor=new.id, old_works_until=ends,
+            )  # fmt: skip
+        return new, secret
+
+    def _successor(self, actor: Actor, old: Token) -> tuple[Token, str]:
+        """A token with all settings of another, also those that could not be set any more."""
+        now, secret = self._desk.now(), secrets.new_token()
+        lives = None if old.expires_at is None else min(now + old.expires_at - old.created_at, LATEST)
+        new = replace(
+            old,
+            id=secrets.new_id("tok"),
+            prefix=secrets.shown_prefix(secret),
+            created_at=now,
+            created_by=actor.label,
+            last_used_at=None,
+            expires_at=lives,
+            replaces=old.id,
+        )
+        return new, secret
+
+    async def delete(self, actor: Actor, team: str, token_id: str, if_match: str | None = None) -> None:
+        """Delete a token; it stops working within a second."""
+        async with self._desk.office.changing() as records:
+            seat, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
+            check_version(token, if_match)
+            await records.tokens.remove(id=token.id)
+            await self._desk.note(
+                records, actor, "token.delete", team_id=seat.team.id, target=token.id, name=token.name
+            )
+
+    async def _find(
+        self, records: Records, actor: Actor, team: str, token_id: str, action: Action
+    ) -> tuple[Seat, Token]:
+        seat = await self._desk.seat(records, actor, team, action)
+        token = await records.tokens.find(id=token_id, team_id=seat.team.id)
+        if token is None:
+            raise NotFound(
+                f"The team {seat.team.name} has no token {token_id[:60]}: "
+                f"list them with `tollgate rpc tokens list --team {seat.team.name}`."
+            )
+        return seat, token
+
+    def _with(self, token: Token, wish: Wish) -> Token:
+        """The token with what is wished for, each checked."""
+        given = {name: value for name in Wish.__struct_fields__ if (value := getattr(wish, name)) is not UNSET}
+        for name, check in (
+            ("name", name_of),
+            ("networks", self._check_networks),
+            ("methods", _check_methods),
+            ("expires_at", self._check_expiry),
+        ):
+            if given.get(name) is not None:
+                given[name] = check(given[name])
+        for name, most in (("requests_per_second", MOST_PER_SECOND), ("monthly_requests", MOST_PER_MONTH)):
+            if given.get(name) is not None and not 1 <= given[name] <= most:
+                raise InvalidRequest(f"`{name}` is from 1 to {most}, or null for no limit.", field=name)
+        return replace(token, **given)
+
+    def _check_networks(self, networks: Sequence[str]) -> tuple[str, ...]:
+        for network in networks:
+            if network not in self._networks:
+                served = ", ".join(self._networks) or "none"
+                raise InvalidRequest(f"{network[:60]!r} is not served here. Served: {served}.", field="networks")
+        return tuple(dict.fromkeys(networks))
+
+    def _check_expiry(self, at: float) -> float:
+        if not self._desk.now() < at <= LATEST:
+            raise InvalidRequest(
+                "`expires_at` must lie in the future, but not beyond the year 9998.", field="expires_at"
+            )
+        return at
+
+    async def _uncapped(self, records: Records, changed: Token, before: Token) -> Token:
+        """Lift the token's own cap where it was raised above what is used."""
+        if changed.monthly_requests == before.monthly_requests or changed.capped_until is None:
+            return changed
+        used = await records.month_of(changed.id, month_of(self._desk.now()))
+        reached = changed.monthly_requests is not None and used >= changed.monthly_requests
+        return changed if reached else replace(changed, capped_until=None)
+
+
+def _check_methods(methods: Sequence[str]) -> tuple[str, ...]:
+    if len(methods) > MOST_METHODS:
+        raise InvalidRequest(f"At most {MOST_METHODS} patterns.", field="methods")
+    for pattern in methods:
+        if not is_pattern(pattern):
+            raise InvalidRequest(
+                f"{pattern[:60]!r} is no method: write one such as eth_call, or a pattern such as eth_get*.",
+                field="methods",
+            )
+        if pattern.casefold().startswith(NEVER_FORWARDED):
+            raise InvalidRequest(f"Methods such as {pattern[:60]} are never forwarded.", field="methods")
+    return tuple(dict.fromkeys(methods))
+
+
+def _old_name(token: Token, ends: float) -> str:
+    """A name for a token that was replaced. Its own id keeps it unique."""
+    day = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%d")
+    return f"{token.name[:60]}-until-{day}-{token.id[-6:]}"
+
+
+def _differences(before: Token, after: Token) -> dict[str, object]:
+    return {
+        name: getattr(after, name)
+        for name in Token.__struct_fields__
+        if getattr(after, name) != getattr(before, name) and name != "capped_until"
+    }
+
+
+async def _write(records: Records, token: Token) -> None:
+    try:
+        await records.tokens.replace(token)
+    except Conflict as error:
+        raise _taken(token.name) from error
+
+
+def _taken(name: str) -> NameTaken:
+    return NameTaken(f"The team has a token named {name!r} already: choose another name.", "name")

@@ -1,0 +1,26 @@
+"""Versions of things, for `ETag` and `If-Match`: whoever changes something must have seen it as it is."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from tollgate.control.problems import ChangedMeanwhile
+
+# What changes without anybody's doing.
+_VOLATILE = ("last_used_at", "capped_until")
+
+
+def version_of(row: msgspec.Struct) -> str:
+    """The version of a row, as an entity tag."""
+    fields = {name: value for name, value in msgspec.structs.asdict(row).items() if name not in _VOLATILE}
+    return f'"{hashlib.blake2b(msgspec.json.encode(fields), digest_size=12).hexdigest()}"'
+
+
+def check_version(row: msgspec.Struct, if_match: str | None) -> None:
+    """Refuse a change of a row that was changed meanwhile. Weak tags never match (RFC 9110, section 13.1.1)."""
+    if if_match is None or if_match.strip() == "*":
+        return
+    if version_of(row) not in {tag.strip() for tag in if_match.split(",")}:
+        raise ChangedMeanwhile

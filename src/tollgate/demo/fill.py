@@ -1,0 +1,104 @@
+"""Fills the demo: an account, its team, an API token, a whitelist entry and a personal access token.
+
+Started again on the same folder, the demo makes new secrets, because the old ones are not kept anywhere in clear.
+Run it aside: it needs the control plane, which the parent must not carry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets as random
+import time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tollgate.core.models import Team
+from tollgate.core.origins import LOCALHOST
+from tollgate.core.people import PERSONAL, Account
+from tollgate.core.roles import Role
+from tollgate.prepared import Prepared
+from tollgate.store import sqlite
+from tollgate.store.base import Records
+
+if TYPE_CHECKING:
+    from tollgate.control.desk import Actor
+    from tollgate.control.plane import ControlPlane
+
+TEAM = "demo"
+EMAIL = "demo@tollgate.test"
+KEPT_TOKENS = 5
+MOST_TOKENS = 1_000
+
+
+class Filled(Struct, frozen=True):
+    """What was made, in clear."""
+
+    token: str
+    password: str
+    management_token: str
+
+    def __repr__(self) -> str:
+        return "Filled(…)"
+
+
+def fill(prepared: Prepared) -> Filled:
+    """Fill the store of the demo."""
+    return asyncio.run(_fill(prepared))
+
+
+async def _fill(prepared: Prepared) -> Filled:
+    # Imported here, because whoever imports this module is the parent of all workers.
+    from tollgate.control.desk import Actor  # noqa: PLC0415
+    from tollgate.control.passwords import Passwords  # noqa: PLC0415
+    from tollgate.control.plane import ControlPlane  # noqa: PLC0415
+    from tollgate.control.services.tokens import Wish  # noqa: PLC0415
+
+    store = sqlite.open_store(prepared.store_url)
+    plane = ControlPlane(store, prepared.settings, prepared.pepper, "", time.time)
+    password = random.token_urlsafe(12)
+    hashed = await Passwords().hash(password)
+    try:
+        async with store.changing() as records:
+            account = await records.accounts.find(email=EMAIL)
+            if account is None:
+                actor = Actor(None)
+                account = await plane.accounts.add(records, actor, EMAIL, hashed, name="Demo", verified=True)
+            else:
+                await records.accounts.replace(replace(account, password_hash=hashed))
+            actor = Actor(account)
+            team = await _team(records, plane, actor, account)
+            await records.logins.remove(account_id=account.id, kind=PERSONAL, name=TEAM)
+            _, management_token = await plane.logins.add_personal(records, actor, account, TEAM, None)
+            name = await _room_for_token(records, team)
+            _, token = await plane.tokens.add(records, actor, team.id, Wish(name=name))
+        await _localhost(plane, actor, team)
+    finally:
+        await plane.close()
+    return Filled(token, password, management_token)
+
+
+async def _team(records: Records, plane: ControlPlane, actor: Actor, account: Account) -> Team:
+    team = await records.teams.find(name=TEAM)
+    if team is None:
+        return (await plane.teams.add(records, actor, TEAM, account.id)).team
+    if await records.members.find(team_id=team.id, account_id=account.id) is None:
+        await plane.teams.add_member(records, actor, team, account.id, Role.OWNER)
+    return team
+
+
+async def _room_for_token(records: Records, team: Team) -> str:
+    """Delete the demo's oldest tokens; give the name of the next."""
+    tokens = await records.tokens.page(MOST_TOKENS, team_id=team.id)
+    earlier = [token for token in tokens if token.name == TEAM or token.name.startswith(f"{TEAM}-")]
+    too_old = earlier[: max(0, len(earlier) - KEPT_TOKENS + 1)]
+    await records.tokens.remove(id=tuple(token.id for token in too_old))
+    return f"{TEAM}-{time.time_ns():x}" if earlier else TEAM
+
+
+async def _localhost(plane: ControlPlane, actor: Actor, team: Team) -> None:
+    async with plane.desk.office.reading() as records:
+        held = await records.domains.find(domain=LOCALHOST)
+    if held is None:
+        await plane.domains.add(actor, team.id, LOCALHOST)

@@ -1,0 +1,138 @@
+"""One row of every table with all of its fields set, one with as few as it may have, and how to put them down."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.contract.backends import Store
+
+from tollgate.core.models import Domain, Team, Token
+from tollgate.core.people import (
+    APPROVED,
+    PERSONAL,
+    TOOL,
+    Account,
+    AuditEntry,
+    DeviceLogin,
+    Failures,
+    Identity,
+    Invitation,
+    Login,
+    Member,
+    Replay,
+    ResetLink,
+)
+from tollgate.store.base import Records
+
+TEAM = Team("team_1", "acme", requests_per_second=50, capped_until=5.5, created_at=500.25)
+OTHER = Team("team_2", "other")
+TOKEN = Token(
+    "tok_1",
+    "team_1",
+    "ci",
+    "tg_abcde",
+    1_000.25,
+    created_by="ann@example.com",
+    last_used_at=2_000.0,
+    expires_at=3_000.0,
+    networks=("eth/mainnet", "starknet/sepolia"),
+    methods=("eth_*", 'odd"\\é'),
+    requests_per_second=7,
+    monthly_requests=1_000_000,
+    capped_until=4_000.0,
+    allow_in_url=True,
+    replaces="tok_0",
+)
+DIGEST = bytes(range(32))
+DOMAIN = Domain(
+    "dom_1",
+    "team_1",
+    "example.com",
+    1_000.25,
+    created_by="ann@example.com",
+    verified_at=2_000.0,
+    address_per_minute=60,
+    domain_per_minute=600,
+)
+ACCOUNT = Account("acc_1", "ann@example.com", 1.5, "Ann Ø", "$argon2id$v=19$sample", verified_at=2.5, active=False)
+LOGIN = Login(
+    "log_1",
+    "acc_1",
+    TOOL,
+    "ann@laptop",
+    1.5,
+    b"L" * 32,
+    expires_at=2.5,
+    last_used_at=3.5,
+    address="2001:db8::1",
+    agent="tollgate/1",
+    refresh_digest=b"R" * 32,
+    old_refresh_digest=b"O" * 32,
+    refreshed_at=4.5,
+    refresh_until=5.5,
+)
+DEVICE_LOGIN = DeviceLogin(
+    "dev_1", b"D" * 32, b"C" * 32, "ann@laptop", "192.0.2.1", "tollgate/1", 1.5, 601.5, 5, 3.5, APPROVED, "acc_1"
+)
+INVITATION = Invitation(
+    "inv_1", "new@example.com", b"I" * 32, 1.5, 9.5, "ann@example.com", "team_1", "admin", True
+)
+AUDIT = AuditEntry(
+    "aud_1", 1.5, "token.create", "ann@example.com", "acc_1", "team_1", "tok_1", "ci", '{"a":1}', "192.0.2.1",
+    "tool", "req-1",
+)  # fmt: skip
+
+FULL: dict[str, Any] = {
+    "teams": TEAM,
+    "tokens": TOKEN,
+    "domains": DOMAIN,
+    "accounts": ACCOUNT,
+    "identities": Identity("idn_1", "acc_1", "https://id.example", "248289761001", 1.5),
+    "logins": LOGIN,
+    "device_logins": DEVICE_LOGIN,
+    "members": Member("mem_1", "team_1", "acc_1", "owner", 1.5, "operator"),
+    "invitations": INVITATION,
+    "reset_links": ResetLink("rst_1", "acc_1", b"S" * 32, 1.5, 9.5),
+    "failures": Failures("password acc_1", 3, 1.5),
+    "replays": Replay("f" * 64, b"B" * 32, 1.5, 201, b'{"id":"tok_1"}\x00\xff'),
+    "audit": AUDIT,
+}
+PLAIN: dict[str, Any] = {
+    "teams": OTHER,
+    "tokens": Token("tok_2", "team_2", "plain", "tg_zzzzz", 2_000.0),
+    "domains": Domain("dom_2", "team_2", "example.org", 2_000.0),
+    "accounts": Account("acc_2", "bob@example.com", 2.0),
+    "identities": Identity("idn_2", "acc_2", "https://id.example", "2", 2.0),
+    "logins": Login("log_2", "acc_2", PERSONAL, "ci", 2.0, b"l" * 32),
+    "device_logins": DeviceLogin("dev_2", b"d" * 32, b"c" * 32, "", "", "", 2.0, 602.0, 5),
+    "members": Member("mem_2", "team_2", "acc_2", "viewer", 2.0),
+    "invitations": Invitation("inv_2", "x@example.com", b"i" * 32, 2.0, 9.0),
+    "reset_links": ResetLink("rst_2", "acc_2", b"s" * 32, 2.0, 9.0),
+    "failures": Failures("address 192.0.2.1", 1, 2.0),
+    "replays": Replay("0" * 64, b"b" * 32, 2.0),
+    "audit": AuditEntry("aud_2", 2.0, "account.create", "operator"),
+}
+TABLES: Sequence[str] = tuple(FULL)
+"""In an order in which nothing refers to what comes later."""
+
+
+def rows(records: Records, table: str) -> Any:
+    """Give a table's rows by its name."""
+    return getattr(records, table)
+
+
+async def put(store: Store, samples: dict[str, Any], tables: Sequence[str] = TABLES) -> None:
+    """Add these samples in one transaction."""
+    async with store.changing() as records:
+        for table in tables:
+            await add(records, table, samples[table])
+
+
+async def add(records: Records, table: str, row: Any) -> None:
+    """Add one row; a token gets a digest of its own."""
+    hidden = {"digest": digest_of(row.id)} if table == "tokens" else {}
+    await rows(records, table).add(row, **hidden)
+
+
+def digest_of(token_id: str) -> bytes:
+    """The digest under which a token of the samples is kept."""
+    return DIGEST if token_id == TOKEN.id else token_id.encode().ljust(32, b"-")
