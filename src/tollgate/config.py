@@ -8,7 +8,7 @@ TOML file and `TOLLGATE_…` variables become a `Settings` is in `settings/file.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.inspect import Metadata, StructType, type_info
@@ -47,10 +47,14 @@ def Form(pattern: str, words: str) -> Meta:  # noqa: N802 - reads as an annotati
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of settings. Its repr hides secrets, because a repr ends up in logs and tracebacks."""
 
-    def __repr__(self) -> str:
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What whoever prints one may see."""
         hidden = _secret_fields(type(self))
         shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        words = (f"{name}={'…' if value and name in hidden else repr(value)}" for name, value in shown)
+        return [(name, "…" if value and name in hidden else value) for name, value in shown]
+
+    def __repr__(self) -> str:
+        words = (f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({', '.join(words)})"
 
 

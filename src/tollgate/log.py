@@ -24,7 +24,10 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([] if as_text else [structlog.processors.format_exc_info]),
-            structlog.dev.ConsoleRenderer(colors=stream.isatty())
+            # The plain traceback: the one that rich draws shows local variables, secrets among them.
+            structlog.dev.ConsoleRenderer(
+                colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
             if as_text
             else structlog.processors.JSONRenderer(),
         ],

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from rich.pretty import pretty_repr
 
 from tollgate.core.people import (
     APPROVED,
@@ -40,20 +41,22 @@ GUARDED: list[msgspec.Struct] = [
     DeviceLogin("dev_1", DIGESTS[0], DIGESTS[1], "laptop", "192.0.2.1", "tollgate/1", 1.5, 601.5, 5),
     Invitation("inv_1", "new@example.com", DIGESTS[0], 1.5, 9.5),
     ResetLink("rst_1", "acc_1", DIGESTS[0], 1.5, 9.5),
+    Replay("f" * 64, DIGESTS[0], 1.5, 201, b"SECRET"),
 ]
 ALL: list[msgspec.Struct] = [
     *GUARDED,
     Identity("idn_1", "acc_1", "https://id.example", "1", 1.5),
     Member("mem_1", "team_1", "acc_1", "owner", 1.5),
     Failures("password acc_1", 1, 1.5),
-    Replay("f" * 64, b"B" * 32, 1.5),
     AuditEntry("aud_1", 1.5, "token.create", "ann@example.com"),
 ]
 NAMED = pytest.mark.parametrize("value", GUARDED, ids=lambda value: type(value).__name__)
 
 
 @NAMED
-@pytest.mark.parametrize("say", [repr, str, "{}".format, "{!r}".format, lambda value: repr([{"it": (value,)}])])
+@pytest.mark.parametrize(
+    "say", [repr, str, "{}".format, "{!r}".format, pretty_repr, lambda value: repr([{"it": (value,)}])]
+)
 def test_no_secret_in_a_repr(value: msgspec.Struct, say: Callable[[object], str]) -> None:
     assert "SECRET" not in say(value)
     assert "SECRET" not in say(msgspec.structs.replace(value, id="another"))

@@ -6,16 +6,24 @@ those.
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 
 # Columns whose values never stand in a repr.
-_HIDDEN = frozenset({"password_hash", "digest", "refresh_digest", "old_refresh_digest", "code_digest"})
+_HIDDEN = frozenset(
+    {"password_hash", "digest", "refresh_digest", "old_refresh_digest", "code_digest", "body_digest", "answer"}
+)
 
 
 class _Guarded(Struct, frozen=True):
-    def __repr__(self) -> str:
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """What whoever prints one may see."""
         shown = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        words = (f"{name}={'…' if name in _HIDDEN and value else repr(value)}" for name, value in shown)
+        return [(name, "…" if value and name in _HIDDEN else value) for name, value in shown]
+
+    def __repr__(self) -> str:
+        words = (f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({', '.join(words)})"
 
 
@@ -138,7 +146,7 @@ class Failures(Struct, frozen=True):
     """When the last one failed."""
 
 
-class Replay(Struct, frozen=True):
+class Replay(_Guarded, frozen=True):
     """What was answered to a request with an `Idempotency-Key`; `status` 0 while it runs."""
 
     id: str
