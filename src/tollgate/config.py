@@ -54,7 +54,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return [(name, "…" if value and name in hidden else value) for name, value in shown]
 
     def __repr__(self) -> str:
-        words = (f"{name}={value!r}" for name, value in self.__rich_repr__())
+        words = (f"{name}={'…' if value == '…' else repr(value)}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({', '.join(words)})"
 
 

@@ -1,53 +1,93 @@
-"""The `tollgate` command. Sub-commands are imported when they are called, so that help is quick."""
+"""The `tollgate` command: its tree of commands, and the one place where failures become exit codes.
+
+Commands are imported when they are called, so that help is quick: only Click and the error trees are loaded
+here.
+"""
 
 from __future__ import annotations
 
-import importlib
+import io
+import os
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from tollgate import __version__
+from tollgate.cli.failures import INTERRUPTED
+from tollgate.cli.lazy import Group, Row
+from tollgate.cli.show import note
 from tollgate.errors import TollgateError
 
-# Name -> (module, attribute, one line of help). The help stands here so that listing imports nothing.
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.group(
+    cls=Group,
+    rows={
+        "tokens": Row("tollgate.cli.rpc_tokens:tokens", "API tokens, the credentials of programs."),
+        "whitelist": Row("tollgate.cli.rpc_whitelist:whitelist", "Domains whose pages call without a token."),
+    },
+    epilog="Example: tollgate rpc tokens create ci --team acme",
+)
+def rpc() -> None:
+    """API tokens and whitelisted domains: who may call /x/."""
+
+
 _COMMANDS = {
-    "serve": ("tollgate.cli.serve", "serve", "Run the service."),
-    "demo": ("tollgate.cli.demo", "demo", "Run the service with a simulated chain, to try it out."),
-    "migrate": ("tollgate.cli.serve", "migrate", "Bring the database to this version's schema."),
-    "config": ("tollgate.cli.config", "config", "Check and show settings."),
+    "auth": Row("tollgate.cli.auth:auth", "Log in and out, and see who is logged in."),
+    "teams": Row("tollgate.cli.teams:teams", "Teams, their members and invitations."),
+    "rpc": Row(rpc, "API tokens and whitelisted domains: who may call /x/."),
+    "audit": Row("tollgate.cli.audit:audit", "Show who changed what in a team."),
+    "account": Row("tollgate.cli.account:account", "Your account and its personal access tokens."),
+    "completion": Row("tollgate.cli.completion:completion", "Print a script that completes commands."),
+    "serve": Row("tollgate.cli.serve:serve", "Run the service."),
+    "demo": Row("tollgate.cli.demo:demo", "Run the service with a simulated chain, to try it out."),
+    "migrate": Row("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
+    "config": Row("tollgate.cli.config:config", "Check and show settings.", example="tollgate config check"),
+    "admin": Row("tollgate.cli.admin:admin", "Accounts, for the operator of the service."),
 }
 
 
-class _LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        module, attribute, _ = _COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, row[2]) for name, row in _COMMANDS.items()])
-
-
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Group,
+    rows=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: tollgate auth login",
+)
 @click.version_option(__version__, "-V", "--version", prog_name="tollgate")
 def cli() -> None:
-    """Blockchain RPC access that anyone can host.
-
-    Try it: tollgate demo
-    """
+    """Blockchain RPC access that anyone can host. Try it: tollgate demo"""
 
 
-def main() -> None:
-    """Run the tool. A foreseen failure is one message and exit code 1, never a trace."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the tool and end the process."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool and give its exit code. A foreseen failure is a message, never a trace."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal's encoding lacks is no reason to fail.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        cli(prog_name="tollgate")
+        code = cli.main(arguments, prog_name="tollgate", standalone_mode=False)
+    except (KeyboardInterrupt, click.Abort):  # Click makes the second of the first
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
     except TollgateError as error:
-        click.echo(f"tollgate: {error}", err=True)
-        sys.exit(1)
+        note(f"tollgate: {error}")
+        return getattr(error, "exit_code", 1)
+    except BrokenPipeError:
+        _hush()
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _hush() -> None:
+    """Let what is still buffered for a reader that has gone go nowhere, without a complaint at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

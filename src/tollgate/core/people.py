@@ -23,7 +23,7 @@ class _Guarded(Struct, frozen=True):
         return [(name, "…" if value and name in _HIDDEN else value) for name, value in shown]
 
     def __repr__(self) -> str:
-        words = (f"{name}={value!r}" for name, value in self.__rich_repr__())
+        words = (f"{name}={'…' if value == '…' else repr(value)}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({', '.join(words)})"
 
 

@@ -49,13 +49,16 @@ def _anvil() -> Path | None:
 PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "nginx": (lambda: _on_path("nginx"), "nginx, on the path"),
     "dnsmasq": (lambda: _on_path("dnsmasq"), "dnsmasq, on the path; Debian's package is dnsmasq-base"),
+    "bash": (lambda: _on_path("bash"), "bash, on the path"),
+    "zsh": (lambda: _on_path("zsh"), "zsh, on the path"),
+    "fish": (lambda: _on_path("fish"), "fish, on the path"),
     "wrk": (lambda: _on_path("wrk"), "wrk, on the path"),
     "chromium": (
         lambda: _on_path("chromium", "chromium-browser", "google-chrome"),
         "Chromium, on the path as chromium, chromium-browser or google-chrome",
     ),
     "node": (lambda: _installed("node", "bin/node"), "Node.js, as .deps/bin/node"),
-    "js": (lambda: _installed("js", "js/node_modules"), "ethers, viem and starknet.js, in .deps/js"),
+    "js": (lambda: _installed("js", "js/node_modules"), "ethers, viem, starknet.js and oidc-provider, in .deps/js"),
     "anvil": (_anvil, "anvil, in .deps/js or on the path"),
     "web3": (lambda: _installed("web3", "web3/bin/python"), "web3.py, in .deps/web3"),
     "starknet": (lambda: _installed("starknet", "starknet/bin/python"), "starknet.py, in .deps/starknet"),

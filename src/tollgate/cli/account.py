@@ -1,0 +1,137 @@
+"""`tollgate account`: one's own account, its personal access tokens and its password."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tollgate.cli import show
+from tollgate.cli.failures import Failure, NotFound
+from tollgate.cli.lazy import Group
+from tollgate.cli.options import Duration, confirm, logged_in, page_options, yes_option
+
+if TYPE_CHECKING:
+    from tollgate.cli.session import Session
+    from tollgate.cli.shapes import Login
+
+_DAY = 86_400
+_LONGEST_LINE = 4096
+
+
+@click.group(cls=Group, epilog="Example: tollgate account tokens create ci --expires 90d")
+def account() -> None:
+    """Your account and its personal access tokens."""
+
+
+@account.command("show", epilog="Example: tollgate account show --json")
+@logged_in
+def show_(session: Session) -> None:
+    """Show your account."""
+    answer = session.client.me()
+    me = answer.value
+    session.thing(
+        answer.raw,
+        [
+            ("id", me.id),
+            ("email", me.email),
+            ("name", me.name),
+            ("created", me.created_at),
+            ("password", me.has_password),
+        ],
+    )
+
+
+@account.command(epilog="Example: tollgate account password")
+@logged_in
+def password(session: Session) -> None:
+    """Change your password. All other logins end.
+
+    Without a terminal, the current and the new one are read from standard input, a line each.
+    """
+    if sys.stdin.isatty():
+        current = click.prompt("Current password", hide_input=True, err=True)
+        new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        current, new = _line(), _line()
+    if not current or not new:
+        raise Failure("Two lines are needed on standard input: the current password and the new one.")
+    session.client.change_password(current, new)
+    if session.as_json:
+        show.as_json({"changed": True})
+    show.note("Your password is changed, and all other logins are ended.")
+
+
+def _line() -> str:
+    return sys.stdin.readline(_LONGEST_LINE).rstrip("\r\n")
+
+
+@account.group(cls=Group, epilog="Example: tollgate account tokens create ci --expires 90d")
+def tokens() -> None:
+    """Personal access tokens: logins for CI, by TOLLGATE_TOKEN."""
+
+
+@tokens.command(epilog="Example: tollgate account tokens create ci --expires 90d")
+@click.argument("name")
+@click.option("--expires", type=Duration(), metavar="DURATION", help="In whole days, such as 90d; 365d at most.")
+@logged_in
+def create(session: Session, name: str, expires: int | None) -> None:
+    """Create a personal access token called NAME. Its secret is shown once."""
+    body: dict[str, Any] = {"name": name}
+    if expires is not None:
+        if expires % _DAY or not _DAY <= expires <= 365 * _DAY:
+            raise click.UsageError("--expires must be whole days, 1d to 365d.")
+        body["expires_in_days"] = expires // _DAY
+    answer = session.client.create_personal_token(body)
+    made = answer.value
+    if made.secret is None:
+        raise Failure(
+            f'Token "{made.name}" ({made.id}) was created, but the connection broke before its secret arrived, '
+            f"and it is shown only once. Run: tollgate account tokens delete {made.id}, then create it again."
+        )
+    fields: list[tuple[str, show.Cell]] = [("id", made.id), ("name", made.name), ("secret", made.secret)]
+    session.thing(answer.raw, fields)
+    show.note("Keep the secret now: it is shown only this once. For CI: TOLLGATE_TOKEN=<secret>")
+
+
+@tokens.command("list", epilog="Example: tollgate account tokens list")
+@page_options
+@logged_in
+def list_(session: Session, limit: int, after: str | None) -> None:
+    """List your personal access tokens."""
+    from tollgate.cli.answers import Answer  # noqa: PLC0415 - not for help
+    from tollgate.cli.shapes import Page  # noqa: PLC0415
+
+    whole = session.client.logins(limit, after)
+    # The list has every kind of login; only these were made by hand.
+    mine = [login for login in whole.value.items if login.kind == "personal"]
+    ids = {login.id for login in mine}
+    raw = {"items": [item for item in whole.raw["items"] if item["id"] in ids]}
+    rows = [(login.id, login.name, login.created_at, login.last_used_at, login.expires_at) for login in mine]
+    session.page(
+        Answer(Page(mine, whole.value.next), raw),
+        ("ID", "NAME", "CREATED", "LAST USED", "EXPIRES"),
+        rows,
+        empty="No personal access tokens yet. Create one: tollgate account tokens create NAME",
+    )
+
+
+@tokens.command(epilog="Example: tollgate account tokens delete log_2bHs7KpQ9wEr5tYu")
+@click.argument("token_id", metavar="ID")
+@yes_option
+@logged_in
+def delete(session: Session, token_id: str, yes: bool) -> None:
+    """Delete a personal access token: what uses it is logged out."""
+    found = _find(session, token_id)
+    confirm(f'Delete personal access token "{show.clean(found.name)}" ({found.id})?', yes)
+    session.client.end_login(found.id)
+    session.deleted(found.id, f"Personal access token {found.id} is deleted.")
+
+
+def _find(session: Session, token_id: str) -> Login:
+    """Give the personal access token; the same route would end any other login too."""
+    for login in session.client.every_login():
+        if login.id == token_id and login.kind == "personal":
+            return login
+    raise NotFound(f"There is no personal access token {token_id}. See: tollgate account tokens list")

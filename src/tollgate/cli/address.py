@@ -1,0 +1,48 @@
+"""Addresses of a Tollgate, as people write them. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit, urlunsplit
+
+from tollgate.cli.failures import WrongUsage
+
+DEFAULT_URL = "http://127.0.0.1:8402"
+
+_FORM = "write it like https://tollgate.example.com or http://127.0.0.1:8402"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def normal(text: str, *, named: str) -> str:
+    """Give an address in the one form under which logins are kept; `named` says where it was written."""
+    if not text.isprintable() or " " in text:
+        raise WrongUsage(f"{named} is not an address: {_FORM}.")
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise WrongUsage(f"{named} is not an address: {_FORM}.") from None
+    if parts.scheme not in _DEFAULT_PORTS or not host:
+        raise WrongUsage(f"{named} must begin with http:// or https:// and a host: {_FORM}.")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise WrongUsage(f"{named} may hold neither user, query nor fragment: {_FORM}.")
+    place = f"[{host}]" if ":" in host else host
+    if port is not None and port != _DEFAULT_PORTS[parts.scheme]:
+        place = f"{place}:{port}"
+    return urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address never leaves this machine."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_exposed(url: str) -> bool:
+    """Whether secrets would travel to it in clear over a network."""
+    return url.startswith("http://") and not is_loopback(url)

@@ -1,0 +1,115 @@
+"""From an answer's bytes to a value, or to the failure that it means. Pure.
+
+Owns which status is which exit code, and what is said when somebody other than a Tollgate answers.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tollgate.cli.failures import Failure, NotAllowed, NotFound, NotLoggedIn, NotTollgate, OAuthRefusal
+from tollgate.cli.shapes import OAuthError, Problem
+
+if TYPE_CHECKING:
+    from tollgate.cli.transport import Reply
+
+T = TypeVar("T")
+
+_BY_STATUS: dict[int, type[Failure]] = {401: NotLoggedIn, 403: NotAllowed, 404: NotFound}
+
+
+class Answer(Struct, Generic[T], frozen=True):
+    """A value, and the server's own object that `--json` prints."""
+
+    value: T
+    raw: Any
+
+    def __repr__(self) -> str:
+        return f"Answer({self.value!r})"  # the raw object may hold a secret
+
+
+def read(reply: Reply, shape: type[T], url: str) -> Answer[T]:
+    """Read a successful answer; raise what another one means."""
+    if not 200 <= reply.status < 300:
+        raise failure(reply, url)
+    try:
+        raw = msgspec.json.decode(reply.body)
+        value = msgspec.convert(raw, shape)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        raise _stranger(reply, url) from None
+    return Answer(value, raw)
+
+
+def expect_done(reply: Reply, url: str) -> None:
+    """Raise what an answer means that is not one of success; the body does not matter."""
+    if not 200 <= reply.status < 300:
+        raise failure(reply, url)
+
+
+def problem_of(reply: Reply) -> Problem | None:
+    """Give the problem that an answer describes, if it does."""
+    try:
+        return msgspec.convert(msgspec.json.decode(reply.body), Problem)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+def failure(reply: Reply, url: str) -> Failure:
+    """Say what an answer that is not one of success means."""
+    problem = problem_of(reply)
+    if problem is None:
+        return _oauth_refusal(reply) or _stranger(reply, url)
+    # A wrong password is no lost login: the way out is to type it again.
+    kind = Failure if problem.reason == "wrong_password" else _BY_STATUS.get(reply.status, Failure)
+    return kind(_words(problem, reply), reason=problem.reason)
+
+
+def _words(problem: Problem, reply: Reply) -> str:
+    lines = [problem.detail or _phrase(reply.status)]
+    if reply.status in {429, 503} and (wait := reply.headers.get("retry-after")) and wait.isdecimal():
+        lines[0] += f" Try again in {wait} s."
+    if reply.status >= 500 and problem.request_id:
+        lines[0] += f" (request id {problem.request_id})"
+    lines += [f"  - {text}" for text in problem.problems if text not in problem.detail]
+    if problem.dns_name and problem.dns_value and problem.dns_value not in problem.detail:
+        lines.append(f"  DNS: {problem.dns_name} TXT {problem.dns_value}")
+        if problem.well_known_url:
+            lines.append(f"  or the same text at {problem.well_known_url}")
+    return "\n".join(lines)
+
+
+def _oauth_refusal(reply: Reply) -> Failure | None:
+    try:
+        error = msgspec.json.decode(reply.body, type=OAuthError)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+    return OAuthRefusal(error.error_description or error.error, reason=error.error)
+
+
+def _stranger(reply: Reply, url: str) -> Failure:
+    """Somebody answered, but not in the language of the API."""
+    if 300 <= reply.status < 400:
+        where = reply.headers.get("location", "another place")
+        return NotTollgate(f"{url} sends on to {where}. Set TOLLGATE_URL to the address of the Tollgate itself.")
+    status = f"HTTP {reply.status} {_phrase(reply.status)}".rstrip()
+    if reply.status in {502, 503, 504}:
+        return Failure(
+            f"Something before Tollgate answers at {url} ({status}): is Tollgate running behind it?",
+            reason="unavailable",
+        )
+    kind = reply.headers.get("content-type", "no content type").partition(";")[0]
+    return NotTollgate(
+        f"What answers at {url} is not the management API of a Tollgate ({status}, {kind}). "
+        "Check the address: TOLLGATE_URL, or --url of `tollgate auth login`."
+    )
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

@@ -1,0 +1,251 @@
+"""`tollgate auth`: log in, see the login, print its token, log out.
+
+Owns the words of these commands. The conversation of the device login is in `device.py`, what is kept and
+where in `keep.py`; both are imported only when a command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tollgate.cli import show
+from tollgate.cli.failures import Failure, not_logged_in
+from tollgate.cli.lazy import Group
+from tollgate.cli.options import json_option, logged_in
+
+if TYPE_CHECKING:
+    from tollgate.cli.keep import Credential, Keep
+    from tollgate.cli.session import Session
+    from tollgate.cli.shapes import Account, DeviceGrant, Team
+    from tollgate.cli.transport import Transport
+
+# Longer than any token; a wrong file piped in must not be read whole.
+_LONGEST_LINE = 4096
+
+
+@click.group(cls=Group, epilog="Example: tollgate auth login --url https://tollgate.example.com")
+def auth() -> None:
+    """Log in and out, and see who is logged in."""
+
+
+@auth.command(epilog="Example: tollgate auth login --url https://tollgate.example.com")
+@click.option("--url", metavar="URL", help="Server. Default: $TOLLGATE_URL, else the last one, else this machine.")
+@click.option("--with-token", is_flag=True, help="Read a personal access token from standard input.")
+@click.option("--no-browser", is_flag=True, help="Only show the address of the page, do not open it.")
+def login(url: str | None, with_token: bool, no_browser: bool) -> None:
+    """Log in by approving a code in the browser.
+
+    The login is kept in the system keyring, or in a file that only you can read. For CI, set TOLLGATE_TOKEN.
+    """
+    from tollgate.cli import session  # noqa: PLC0415 - not for help
+    from tollgate.cli.address import is_exposed  # noqa: PLC0415
+    from tollgate.cli.keep import Keep  # noqa: PLC0415
+    from tollgate.cli.transport import Transport  # noqa: PLC0415
+
+    keep = Keep.at_home(os.environ)
+    address = session.server_url(keep, os.environ, url)
+    if is_exposed(address):
+        show.note(f"Warning: {address} is plain http: whoever is on the way can read your login. Use https.")
+    with Transport(address) as transport:
+        credential = _typed_token() if with_token else _approved(transport, no_browser)
+        _keep_login(keep, transport, credential)
+    if os.environ.get(session.TOKEN_VARIABLE):
+        show.note(f"Note: {session.TOKEN_VARIABLE} is set and goes before this login.")
+
+
+def _approved(transport: Transport, no_browser: bool) -> Credential:
+    import time  # noqa: PLC0415 - not for help
+
+    from tollgate.cli import device  # noqa: PLC0415
+    from tollgate.cli.login import credential_of  # noqa: PLC0415
+
+    grant = device.start(transport, device.machine_name())
+    _invite_to_page(grant, no_browser)
+    return credential_of(device.wait_for_approval(transport, grant), time.time())
+
+
+def _invite_to_page(grant: DeviceGrant, no_browser: bool) -> None:
+    page = grant.verification_uri_complete or grant.verification_uri
+    show.note(f"Your code is  {grant.user_code}\n")
+    if not no_browser and _has_browser() and _open(page):
+        show.note(f"Approve it on the page that opens now, or on\n  {page}\n")
+    else:
+        show.note(f"Approve it on\n  {page}\nor type it on\n  {grant.verification_uri}\n")
+    show.note("Waiting… (Ctrl-C to stop)")
+
+
+def _has_browser() -> bool:
+    """Whether a page can be opened for a person: never one that would take over this terminal."""
+    if not sys.stderr.isatty():
+        return False
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.environ.get("BROWSER")
+    return bool(display) or sys.platform == "darwin"
+
+
+def _open(page: str) -> bool:
+    import webbrowser  # noqa: PLC0415 - only where there is one
+
+    try:
+        return webbrowser.open(page)
+    except (webbrowser.Error, OSError):
+        return False
+
+
+def _typed_token() -> Credential:
+    from tollgate.cli.keep import Credential  # noqa: PLC0415 - not for help
+
+    if sys.stdin.isatty():
+        text = click.prompt("Personal access token", hide_input=True, err=True)
+    else:
+        text = sys.stdin.readline(_LONGEST_LINE)
+    token = text.strip()
+    if not token:
+        raise Failure("No token came on standard input. Try: tollgate auth login --with-token < token.txt")
+    if token.startswith("tg_"):
+        raise Failure(
+            "That is an API token for /x/. A personal access token begins with tgp_: "
+            "make one with `tollgate account tokens create NAME` or in the console."
+        )
+    if not token.startswith("tgp_") or not token.isascii() or not token.replace("_", "").isalnum():
+        raise Failure("That is no personal access token: one begins with tgp_, then letters and digits.")
+    return Credential("personal", token)
+
+
+def _keep_login(keep: Keep, transport: Transport, credential: Credential) -> None:
+    """See whose login it is, keep it, and choose a team."""
+    from tollgate.cli.client import Client  # noqa: PLC0415 - not for help
+    from tollgate.cli.login import FixedLogin  # noqa: PLC0415
+
+    url = transport.url
+    if credential.kind == "tool":
+        keep.put(url, credential)  # at once: what was approved must not be lost if the next question fails
+    client = Client(
+        transport, FixedLogin(credential.access, f"{url} refused this token. Run: tollgate auth login")
+    )
+    account = client.me().value
+    teams = client.teams().value.items
+    team = _choose_team(keep.team_at(url), teams)
+    if credential.kind == "personal":
+        keep.put(url, credential)
+    keep.choose(url, team)
+    show.note(f"Logged in to {url} as {account.email}. The login is kept in {keep.place(url)}.")
+    if team is None:
+        show.note("You are in no team yet. Create one: tollgate teams create NAME")
+    else:
+        others = " Choose another with --team or TOLLGATE_TEAM." if len(teams) > 1 else ""
+        show.note(f"Commands act for team {team} unless told otherwise.{others}")
+
+
+def _choose_team(before: str | None, teams: list[Team]) -> str | None:
+    names = [team.name for team in teams]
+    if before in names:
+        return before
+    return names[0] if names else None
+
+
+@auth.command(epilog="Example: tollgate auth status --json")
+@logged_in
+def status(session: Session) -> None:
+    """Show the server, the account, the kind of login, and your teams."""
+    from tollgate.cli.session import TEAM_VARIABLE, token_in  # noqa: PLC0415 - not for help
+
+    me = session.client.me()
+    page = session.client.teams()
+    place = "TOLLGATE_TOKEN" if token_in(os.environ) else session.keep.place(session.url)
+    team = os.environ.get(TEAM_VARIABLE) or session.keep.team_at(session.url)
+    if session.as_json:
+        facts = {"url": session.url, "account": me.raw, "kept_in": place, "team": team}
+        show.as_json({**facts, "teams": page.raw["items"]})
+        return
+    show.fields(_status_fields(session.url, me.value, place, team, page.value.items))
+    if page.value.next is not None:
+        show.note("There are more teams: tollgate teams list")
+
+
+def _status_fields(
+    url: str, account: Account, place: str, team: str | None, teams: list[Team]
+) -> list[tuple[str, show.Cell]]:
+    login_ = account.login
+    kinds = {"tool": "browser login of this tool", "personal": "personal access token"}
+    return [
+        ("server", url),
+        ("account", account.email),
+        ("login", kinds.get(login_.kind, login_.kind) if login_ else None),
+        ("name", login_.name if login_ else None),
+        ("expires", (login_.expires_at or "never") if login_ else None),
+        ("kept in", place),
+        ("team", team),
+        ("teams", [f"{each.name} ({each.role})" for each in teams]),
+    ]
+
+
+@auth.command(epilog="Example: tollgate auth logout")
+@json_option
+def logout(as_json: bool) -> None:
+    """End the login at the server and forget it here.
+
+    A personal access token is only forgotten here: other machines may use it. Delete it with `tollgate account
+    tokens delete ID`.
+    """
+    from tollgate.cli import session  # noqa: PLC0415 - not for help
+    from tollgate.cli.keep import Keep  # noqa: PLC0415
+    from tollgate.cli.transport import Transport  # noqa: PLC0415
+
+    keep = Keep.at_home(os.environ)
+    url = session.server_url(keep, os.environ)
+    credential = _kept_or_none(keep, url)
+    keep.forget(url)
+    revoked = False
+    if credential is not None and credential.kind == "tool":
+        with Transport(url) as transport:
+            revoked = _revoke(transport, credential)
+    elif credential is not None:
+        show.note("The personal access token goes on working; to end it: tollgate account tokens delete ID")
+    if as_json:
+        show.as_json({"url": url, "logged_out": True, "revoked": revoked})
+    show.note(f"Logged out of {url}.")
+    if os.environ.get(session.TOKEN_VARIABLE):
+        show.note(f"Note: {session.TOKEN_VARIABLE} is still set, and commands go on using it.")
+
+
+def _kept_or_none(keep: Keep, url: str) -> Credential | None:
+    """Give the login to end; one that can no longer be read is still forgotten."""
+    try:
+        credential = keep.credential(url)
+    except Failure as failure:
+        show.note(f"{failure}")
+        return None
+    if credential is None:
+        keep.forget(url)
+        raise not_logged_in(url)
+    return credential
+
+
+def _revoke(transport: Transport, credential: Credential) -> bool:
+    from tollgate.cli import answers  # noqa: PLC0415 - not for help
+    from tollgate.cli.login import post_form  # noqa: PLC0415
+
+    try:
+        form = {"token": credential.refresh or credential.access}
+        answers.expect_done(post_form(transport, "/api/v1/oauth/revoke", form), transport.url)
+    except Failure as failure:
+        show.note(f"The server could not be told, so the login lives on there until it expires: {failure}")
+        return False
+    return True
+
+
+@auth.command(epilog='Example: curl -H "Authorization: Bearer $(tollgate auth token)" …')
+def token() -> None:
+    """Print the access token that commands send now, renewed if need be."""
+    from tollgate.cli import session  # noqa: PLC0415 - not for help
+    from tollgate.cli.keep import Keep  # noqa: PLC0415
+    from tollgate.cli.transport import Transport  # noqa: PLC0415
+
+    keep = Keep.at_home(os.environ)
+    with Transport(session.server_url(keep, os.environ)) as transport:
+        secret = session.login_for(keep, transport, os.environ).secret()
+    click.echo(secret)

@@ -1,0 +1,133 @@
+"""The device login of RFC 8628: a code is shown, a browser approves it, the tool asks until it has.
+
+`polling` decides, without a clock, a socket or a sleep; `wait_for_approval` does what it says.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tollgate.cli import answers
+from tollgate.cli.failures import Failure, Lost, NoServer, NotTollgate, OAuthRefusal, TooSlow
+from tollgate.cli.login import CLIENT_ID, TOKEN_PATH, post_form
+from tollgate.cli.shapes import DeviceGrant, Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from tollgate.cli.transport import Transport
+
+GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
+START_PATH = "/api/v1/oauth/device_authorization"
+
+SLOW_DOWN_SECONDS = 5.0
+"""What `slow_down` adds to the interval, as RFC 8628 says."""
+_LONGEST_PAUSE = 60.0
+
+Heard = Tokens | Failure
+"""What came of one question: the tokens, or why there are none (yet)."""
+
+
+def polling(interval: float, expires_in: float, now: float) -> Generator[float, tuple[Heard, float], Tokens]:
+    """Yield how long to wait before the next question; take what was heard and the time; return the tokens.
+
+    A server that cannot be reached is asked at growing intervals until the code has run out.
+    """
+    deadline = now + expires_in
+    pause = interval
+    while True:
+        heard, now = yield max(0.0, min(pause, deadline - now))
+        if isinstance(heard, Tokens):
+            return heard
+        match heard.reason:
+            case "authorization_pending":
+                pause = interval
+            case "slow_down":
+                interval += SLOW_DOWN_SECONDS
+                pause = interval
+            case _ if _passing(heard):
+                pause = min(pause * 2, max(_LONGEST_PAUSE, interval))
+            case _:
+                raise _final(heard)
+        if now >= deadline:
+            raise _expired()
+
+
+def start(transport: Transport, machine: str) -> DeviceGrant:
+    """Ask for a code."""
+    reply = post_form(transport, START_PATH, {"client_id": CLIENT_ID, "machine": machine})
+    grant = answers.read(reply, DeviceGrant, transport.url).value
+    for page in (grant.verification_uri, grant.verification_uri_complete or grant.verification_uri):
+        # It may be handed to a browser: nothing but a page may come of it.
+        if urlsplit(page).scheme not in {"http", "https"} or not page.isprintable():
+            raise NotTollgate(f"{transport.url} names no page to approve the login on. Check the address.")
+    return grant
+
+
+def wait_for_approval(
+    transport: Transport,
+    grant: DeviceGrant,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Tokens:
+    """Ask at the interval until the code is approved, denied or expired."""
+    steps = polling(grant.interval, grant.expires_in, clock())
+    pause = next(steps)
+    while True:
+        sleep(pause)
+        heard = _ask(transport, grant.device_code)
+        try:
+            pause = steps.send((heard, clock()))
+        except StopIteration as end:
+            tokens: Tokens = end.value
+            return tokens
+
+
+def machine_name() -> str:
+    """Say which machine asks, for the page that approves it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # an account without a name, as in containers
+        user = "unknown"
+    name = f"{user}@{socket.gethostname()}"
+    return "".join(character for character in name if character.isprintable())[:100]
+
+
+def _ask(transport: Transport, device_code: str) -> Heard:
+    form = {"grant_type": GRANT_TYPE, "device_code": device_code, "client_id": CLIENT_ID}
+    try:
+        return answers.read(post_form(transport, TOKEN_PATH, form), Tokens, transport.url).value
+    except Failure as failure:
+        return failure
+    finally:
+        # A connection that rests for the interval may be closed by the server just when it is used again.
+        transport.close()
+
+
+def _passing(failure: Failure) -> bool:
+    """Whether it is worth asking again: the server is away, overloaded, or being restarted."""
+    return isinstance(failure, NoServer | Lost | TooSlow) or failure.reason in {
+        "store_unavailable",
+        "too_many_attempts",
+        "internal_error",
+        "unavailable",
+    }
+
+
+def _final(failure: Failure) -> Failure:
+    if not isinstance(failure, OAuthRefusal):
+        return failure
+    if failure.reason == "access_denied":
+        return Failure("The login was denied in the browser.")
+    if failure.reason == "expired_token":
+        return _expired()
+    return Failure(f"The login failed: {failure} ({failure.reason}). Run tollgate auth login again.")
+
+
+def _expired() -> Failure:
+    return Failure("The code has expired. Run tollgate auth login again.")

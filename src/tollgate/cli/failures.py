@@ -1,0 +1,88 @@
+"""What a command of the tool can end with, and the exit code of each.
+
+    TollgateError
+    └── Failure              1   foreseen; the message says what to do next
+        ├── WrongUsage       2   beside Click's own
+        ├── NotFound         3   the server says 404
+        ├── NotLoggedIn      4   no credential, or one that the server refuses
+        ├── NotAllowed       5   the server says 403
+        ├── NoServer         1   nothing listens there; nothing has been sent
+        ├── Lost             1   the connection broke after the request had been sent
+        ├── TooSlow          1   no answer in time
+        ├── NotTollgate      1   somebody else answers
+        └── OAuthRefusal     1   the token endpoint says no; `reason` is its error code
+
+Owns the exit codes. Nothing heavy may be imported here: every command loads it before its help is shown.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tollgate.errors import TollgateError
+
+INTERRUPTED = 130
+
+
+class Failure(TollgateError):
+    """A command failed. `reason` is the server's slug, where it was the server that refused."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class WrongUsage(Failure):
+    """The command cannot be carried out as it was written."""
+
+    exit_code = 2
+
+
+class NotFound(Failure):
+    """There is no such thing."""
+
+    exit_code = 3
+
+
+class NotLoggedIn(Failure):
+    """There is no login, or it is no longer good."""
+
+    exit_code = 4
+
+
+class NotAllowed(Failure):
+    """The login is good, but not for this."""
+
+    exit_code = 5
+
+
+class NoServer(Failure):
+    """No connection could be made."""
+
+
+class Lost(Failure):
+    """The request was sent and the connection broke: nobody knows whether it was carried out."""
+
+
+class TooSlow(Failure):
+    """The server took longer than the deadline."""
+
+
+class NotTollgate(Failure):
+    """What answers does not speak the management API."""
+
+
+class OAuthRefusal(Failure):
+    """An error of the token endpoint, as RFC 6749 and RFC 8628 name them."""
+
+
+def not_logged_in(url: str) -> NotLoggedIn:
+    """No credential for this server."""
+    return NotLoggedIn(f"You are not logged in to {url}. Run: tollgate auth login")
+
+
+def login_expired() -> NotLoggedIn:
+    """A credential that was good once."""
+    return NotLoggedIn("Your login has expired. Run: tollgate auth login", reason="login_expired")

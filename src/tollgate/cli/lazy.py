@@ -1,0 +1,87 @@
+"""A Click group whose commands are imported when they are called, and not before.
+
+Owns how commands are found, listed, suggested and completed. Listing and completing names import nothing: the
+line of help of each stands in a table. No command is named here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Row(NamedTuple):
+    """Where a command is found (`module:attribute`, or the command itself), and its one line of help."""
+
+    target: str | click.Command
+    help: str
+    example: str = ""
+    """For a group that brings no example of its own."""
+
+
+class Group(click.Group):
+    """A group with lazy rows beside its own commands, in the order in which they were written."""
+
+    def __init__(self, *args: Any, rows: Mapping[str, Row] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rows = dict(rows or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
+        """Give the names of all commands."""
+        return [*self.commands, *self.rows]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        row = self.rows.get(cmd_name)
+        if row is None:
+            return super().get_command(ctx, cmd_name)
+        if isinstance(row.target, click.Command):
+            return row.target
+        module, _, attribute = row.target.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        if row.example and not command.epilog:
+            command.epilog = f"Example: {row.example}"
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first word names, or say which one is nearest."""
+        name = args[0]
+        if name not in self.list_commands(ctx) and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command {name!r}.{self._suggestion(ctx, name)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.line(name)) for name in (*self.commands, *self.rows)])
+
+    def line(self, name: str) -> str:
+        """Give a command's one line of help, without importing it."""
+        if name in self.rows:
+            return self.rows[name].help
+        return self.commands[name].get_short_help_str(limit=100)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete a command's name, or an option of the group itself."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self.line(name)) for name in names]
+        # Not the group's own: that one would import every command to learn its help.
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _suggestion(self, ctx: click.Context, name: str) -> str:
+        # Only for a mistyped command, so it is imported only then.
+        from difflib import get_close_matches  # noqa: PLC0415
+
+        for deeper, row in self.rows.items():
+            if isinstance(row.target, Group) and name in row.target.list_commands(ctx):
+                return f" Did you mean '{deeper} {name}'?"
+        near = get_close_matches(name, self.list_commands(ctx), n=1)
+        return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,133 @@
+"""The credential that a command acts with: from the environment, or kept by `tollgate auth login`.
+
+Owns refreshing: once for an access token that has run out, under a lock, so that of two tools at once only
+one asks and the other takes what that one got. Where credentials are kept is the business of `keep.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlencode
+
+from tollgate.cli import answers
+from tollgate.cli.failures import NotLoggedIn, OAuthRefusal, login_expired, not_logged_in
+from tollgate.cli.keep import Credential
+from tollgate.cli.shapes import Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tollgate.cli.keep import Keep
+    from tollgate.cli.transport import Reply, Transport
+
+CLIENT_ID = "tollgate-cli"
+TOKEN_PATH = "/api/v1/oauth/token"  # noqa: S105 - a path
+
+# A token that runs out on its way is refused: better to renew it a little early.
+_EARLY_SECONDS = 30.0
+
+
+class Login(Protocol):
+    """What a client needs to know of a credential."""
+
+    def secret(self) -> str:
+        """Give what to send now."""
+
+    def renewed(self, refused: str) -> str | None:
+        """Give another one to try in the place of a refused one, if there can be one."""
+
+    def refusal(self) -> NotLoggedIn:
+        """Say what it means that the server refuses it."""
+
+
+class FixedLogin:
+    """A token as it stands in TOLLGATE_TOKEN, or is about to be kept."""
+
+    def __init__(self, token: str, refusal: str) -> None:
+        self._token = token
+        self._refusal = refusal
+
+    def secret(self) -> str:
+        """Give the token."""
+        return self._token
+
+    def renewed(self, refused: str) -> str | None:  # noqa: ARG002 - of the port
+        """Nothing stands behind it."""
+        return None
+
+    def refusal(self) -> NotLoggedIn:
+        """Say whose token was refused."""
+        return NotLoggedIn(self._refusal)
+
+
+class KeptLogin:
+    """What `tollgate auth login` has kept for a server."""
+
+    def __init__(
+        self, keep: Keep, transport: Transport, credential: Credential, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._keep = keep
+        self._transport = transport
+        self._credential = credential
+        self._clock = clock
+
+    def secret(self) -> str:
+        """Give the access token, a new one when it is about to run out."""
+        end = self._credential.expires_at
+        if end is not None and self._clock() > end - _EARLY_SECONDS:
+            self._renew(self._credential.access)
+        return self._credential.access
+
+    def renewed(self, refused: str) -> str | None:
+        """Get a new access token, once; a personal access token has no successor."""
+        if self._credential.refresh is None:
+            return None
+        self._renew(refused)
+        return self._credential.access
+
+    def refusal(self) -> NotLoggedIn:
+        """Say that the login is over."""
+        return login_expired()
+
+    def _renew(self, refused: str) -> None:
+        if self._credential.refresh is None:
+            raise login_expired()
+        with self._keep.locked():
+            # Another tool may have renewed it, or logged out, while this one waited for the lock.
+            current = self._keep.credential(self._transport.url)
+            if current is None:
+                raise not_logged_in(self._transport.url)
+            if current.access == refused:
+                current = self._ask_for_successor(current)
+                self._keep.renew(self._transport.url, current)
+            self._credential = current
+
+    def _ask_for_successor(self, current: Credential) -> Credential:
+        if current.refresh is None:
+            raise login_expired()
+        form = {"grant_type": "refresh_token", "refresh_token": current.refresh, "client_id": CLIENT_ID}
+        reply = post_form(self._transport, TOKEN_PATH, form)
+        try:
+            tokens = answers.read(reply, Tokens, self._transport.url).value
+        except OAuthRefusal as error:
+            if error.reason == "invalid_grant":
+                raise login_expired() from None
+            raise
+        return credential_of(tokens, self._clock(), refresh=current.refresh)
+
+
+def credential_of(tokens: Tokens, now: float, *, refresh: str | None = None) -> Credential:
+    """Make a login of what the token endpoint gave; a refresh token that it did not replace stays good."""
+    return Credential(
+        "tool",
+        tokens.access_token,
+        refresh=tokens.refresh_token or refresh,
+        expires_at=None if tokens.expires_in is None else now + tokens.expires_in,
+    )
+
+
+def post_form(transport: Transport, path: str, form: Mapping[str, str]) -> Reply:
+    """Send a form, as OAuth wants it."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    return transport.send("POST", path, headers=headers, body=urlencode(form).encode())

@@ -1,0 +1,140 @@
+"""`tollgate teams members` and `tollgate teams invitations`: who is in a team, and who is asked to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tollgate.cli import show
+from tollgate.cli.failures import Failure, NotFound
+from tollgate.cli.lazy import Group
+from tollgate.cli.options import ROLES, confirm, for_team, page_options, yes_option
+
+if TYPE_CHECKING:
+    from tollgate.cli.session import Session
+    from tollgate.cli.shapes import Member
+
+_role = click.Choice(ROLES)
+
+
+@click.group(cls=Group, epilog="Example: tollgate teams members list --team acme")
+def members() -> None:
+    """Who is in a team, and in which role."""
+
+
+@members.command("list", epilog="Example: tollgate teams members list --team acme")
+@page_options
+@for_team
+def list_members(session: Session, limit: int, after: str | None) -> None:
+    """List the members of a team."""
+    answer = session.client.members(session.team, limit, after)
+    rows = [
+        (member.id, member.email, member.name, member.role, member.created_at) for member in answer.value.items
+    ]
+    session.page(answer, ("ID", "EMAIL", "NAME", "ROLE", "SINCE"), rows, empty="The team has no members.")
+
+
+@members.command(epilog="Example: tollgate teams members invite ann@example.com --role developer")
+@click.argument("email")
+@click.option("--role", type=_role, required=True, help="What the new member may do.")
+@for_team
+def invite(session: Session, email: str, role: str) -> None:
+    """Invite somebody to a team. The link is shown once."""
+    answer = session.client.invite(session.team, email, role)
+    invitation = answer.value
+    if invitation.link is None:
+        raise Failure(
+            f"{invitation.email} is invited, but the connection broke before the link arrived, and it is shown "
+            f"only once. Run: tollgate teams invitations revoke {invitation.id} --team {session.team}, "
+            "then invite again."
+        )
+    session.thing(
+        answer.raw,
+        [
+            ("id", invitation.id),
+            ("email", invitation.email),
+            ("role", invitation.role),
+            ("expires", invitation.expires_at),
+            ("link", invitation.link),
+        ],
+    )
+    show.note(
+        f"The link was mailed to {invitation.email}."
+        if invitation.mailed
+        else f"Send the link to {invitation.email}: it was not mailed, and is shown only now."
+    )
+
+
+@members.command(epilog="Example: tollgate teams members remove ann@example.com --team acme")
+@click.argument("member", metavar="EMAIL_OR_ID")
+@yes_option
+@for_team
+def remove(session: Session, member: str, yes: bool) -> None:
+    """Remove a member from a team; name yourself to leave."""
+    found, name = _find(session, member)
+    confirm(f"Remove {show.clean(name)} from team {session.team}?", yes)
+    session.client.remove_member(session.team, found)
+    session.deleted(found, f"{name} is no longer in team {session.team}.")
+
+
+@members.command("set-role", epilog="Example: tollgate teams members set-role ann@example.com admin")
+@click.argument("member", metavar="EMAIL_OR_ID")
+@click.argument("role", type=_role)
+@for_team
+def set_role(session: Session, member: str, role: str) -> None:
+    """Give a member another role."""
+    found, _ = _find(session, member)
+    answer = session.client.set_role(session.team, found, role)
+    changed = answer.value
+    session.thing(answer.raw, [("id", changed.id), ("email", changed.email), ("role", changed.role)])
+
+
+def _find(session: Session, member: str) -> tuple[str, str]:
+    """Give the id of the member that an email names, and what to call them."""
+    if "@" not in member:
+        return member, member
+    known: list[Member] = []
+    for each in session.client.every_member(session.team):
+        if each.email.casefold() == member.casefold():
+            return each.id, each.email
+        known.append(each)
+    raise NotFound(f"{member} is not in team {session.team}.{_nearest(member, known)}")
+
+
+def _nearest(email: str, known: list[Member]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a name that is not there
+
+    near = get_close_matches(email.casefold(), [member.email for member in known], n=1, cutoff=0.8)
+    return f" Did you mean {near[0]}?" if near else " See: tollgate teams members list"
+
+
+@click.group(cls=Group, epilog="Example: tollgate teams invitations list --team acme")
+def invitations() -> None:
+    """Invitations that nobody has accepted yet."""
+
+
+@invitations.command("list", epilog="Example: tollgate teams invitations list --team acme")
+@page_options
+@for_team
+def list_invitations(session: Session, limit: int, after: str | None) -> None:
+    """List the open invitations of a team."""
+    answer = session.client.invitations(session.team, limit, after)
+    rows = [(each.id, each.email, each.role, each.created_by, each.expires_at) for each in answer.value.items]
+    session.page(
+        answer,
+        ("ID", "EMAIL", "ROLE", "BY", "EXPIRES"),
+        rows,
+        empty="No invitation is open. Invite somebody: tollgate teams members invite EMAIL --role ROLE",
+    )
+
+
+@invitations.command(epilog="Example: tollgate teams invitations revoke inv_5nUx0Y2b --team acme")
+@click.argument("invitation_id", metavar="ID")
+@yes_option
+@for_team
+def revoke(session: Session, invitation_id: str, yes: bool) -> None:
+    """Take an invitation back: its link works no longer."""
+    confirm(f"Revoke invitation {show.clean(invitation_id)} of team {session.team}?", yes)
+    session.client.revoke_invitation(session.team, invitation_id)
+    session.deleted(invitation_id, f"Invitation {invitation_id} is revoked.")

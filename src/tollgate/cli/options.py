@@ -1,0 +1,214 @@
+"""Options and kinds of values that several commands share, and the decorators that open a session for them.
+
+Loaded with every management command, also for its help: nothing heavy may be imported at the top.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import re
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from click.shell_completion import CompletionItem
+
+    class _Kind(click.ParamType[Any]):
+        pass
+else:
+    _Kind = click.ParamType  # Click before 8.4 has no parameter here
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+ROLES = ("owner", "admin", "developer", "billing", "viewer")
+
+_TEAM_NAME = re.compile(r"[a-z0-9-]{2,40}")
+
+
+def for_team(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `--team` and `--json`, and call it with the opened session."""
+    return _team_option(logged_in(command))
+
+
+def logged_in(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `--json`, and call it with the opened session."""
+
+    @functools.wraps(command)
+    def call(*, as_json: bool, team: str | None = None, **values: Any) -> None:
+        # Here begins what takes time to load; help never gets this far.
+        from tollgate.cli.session import opened  # noqa: PLC0415
+
+        with opened(team=team, as_json=as_json) as session:
+            command(session, **values)
+
+    return json_option(call)
+
+
+def json_option(command: F) -> F:
+    """Give a command `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+
+
+def yes_option(command: F) -> F:
+    """Give a command `--yes`."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+
+
+def page_options(command: F) -> F:
+    """Give a list `--limit` and `--after`."""
+    limit = click.option(
+        "--limit",
+        type=click.IntRange(1, 1000),
+        default=100,
+        show_default=True,
+        metavar="N",
+        help="Rows at most.",
+    )
+    after = click.option("--after", metavar="CURSOR", help="Go on where a page ended.")
+    return limit(after(command))
+
+
+def _complete_team(
+    ctx: click.Context,  # noqa: ARG001 - Click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[str] | str]:
+    try:
+        from tollgate.cli.session import names_for_completion  # noqa: PLC0415
+
+        names = names_for_completion()
+    except Exception:  # noqa: BLE001 - a shell that completes must never see a failure
+        return []
+    return [name for name in names if name.startswith(incomplete) and _TEAM_NAME.fullmatch(name)]
+
+
+def _team_option(command: F) -> F:
+    return click.option(
+        "--team",
+        metavar="TEAM",
+        help="Team to act for. Default: $TOLLGATE_TEAM, else the login's.",
+        shell_complete=_complete_team,
+    )(command)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is gone for good, where there is a person to ask."""
+    if not asks(yes):
+        return
+    if not click.confirm(question, err=True):
+        click.echo("Nothing was changed.", err=True)
+        click.get_current_context().exit(1)
+
+
+def asks(yes: bool) -> bool:
+    """Whether a deletion has to be confirmed: on a terminal, unless told otherwise."""
+    return not yes and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
+    """Write the command for the next page: the same one, with its filters, after the cursor."""
+    words = [ctx.command_path]
+    if team is not None:
+        words += ["--team", shlex.quote(team)]
+    for param in ctx.command.params:
+        name = param.name or ""
+        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not given or not isinstance(param, click.Option) or name in {"team", "after", "as_json"}:
+            continue
+        value = ctx.params[name]
+        if param.is_flag:
+            words.append(param.opts[0] if value else (param.secondary_opts or param.opts)[0])
+            continue
+        for item in value if param.multiple else (value,):
+            words += [param.opts[0], shlex.quote(str(item))]
+    return " ".join([*words, "--after", shlex.quote(cursor)])
+
+
+class NoLimit:
+    """The word `none` where a number could stand."""
+
+
+class NumberOrNone(_Kind):
+    """A positive whole number, or `none` to lift the limit."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | NoLimit:
+        """Read the text."""
+        if isinstance(value, int | NoLimit):
+            return value
+        if value == "none":
+            return NoLimit()
+        if re.fullmatch(r"[1-9][0-9]{0,14}", value):
+            return int(value)
+        return self.fail(f"{value!r} is neither a number above 0 nor none.", param, ctx)
+
+
+class Duration(_Kind):
+    """A duration such as 24h, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the text."""
+        from tollgate.core import durations  # noqa: PLC0415 - only when a duration is given
+
+        if isinstance(value, int):
+            return value
+        try:
+            return durations.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Never:
+    """The word `never` where an end could stand."""
+
+
+class Expiry(_Kind):
+    """When something ends: a duration from now, a day (to its end, UTC), a time, or `never`."""
+
+    name = "expiry"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime.datetime | Never:
+        """Read the text."""
+        if isinstance(value, datetime.datetime | Never):
+            return value
+        if value == "never":
+            return Never()
+        now = datetime.datetime.now(datetime.UTC)
+        moment = expiry(value, now)
+        if moment is None:
+            self.fail(f"{value!r} is neither a duration (30d), a day (2026-12-31) nor never.", param, ctx)
+        if moment <= now:
+            self.fail(f"{value!r} has passed already.", param, ctx)
+        return moment
+
+
+def expiry(text: str, now: datetime.datetime) -> datetime.datetime | None:
+    """Read when something ends; None for a text that says no such thing."""
+    from tollgate.core import durations  # noqa: PLC0415 - only when one is given
+
+    try:
+        return now + datetime.timedelta(seconds=durations.parse(text))
+    except ValueError:
+        pass
+    except OverflowError:
+        return None
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            # "Until that day" is meant to include it.
+            return datetime.datetime.fromisoformat(f"{text}T23:59:59+00:00")
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None

@@ -1,0 +1,147 @@
+"""`tollgate rpc whitelist`: the domains whose pages may call without a token, billed to the team."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tollgate.cli import show
+from tollgate.cli.lazy import Group
+from tollgate.cli.options import asks, confirm, for_team, page_options, yes_option
+
+if TYPE_CHECKING:
+    from tollgate.cli.answers import Answer
+    from tollgate.cli.session import Session
+    from tollgate.cli.shapes import Domain
+
+_per_minute = click.IntRange(min=1)
+
+
+@click.group(cls=Group, epilog="Example: tollgate rpc whitelist add example.com --team acme")
+def whitelist() -> None:
+    """Domains whose pages, and those of their subdomains, call without a token."""
+
+
+@whitelist.command(epilog="Example: tollgate rpc whitelist add example.com --team acme")
+@click.argument("domain")
+@click.option("--take-over", is_flag=True, help="Take it from another team, by proof in DNS or on the site.")
+@for_team
+def add(session: Session, domain: str, take_over: bool) -> None:
+    """Whitelist a root domain, such as example.com, with all its subdomains."""
+    body = {"domain": domain, **({"take_over": True} if take_over else {})}
+    answer = session.client.add_domain(session.team, body)
+    _show(session, answer)
+    if answer.value.verified_at is None:
+        show.note(
+            "Another team that proves ownership can take it over. To prove yours: "
+            f"tollgate rpc whitelist verify {answer.value.id} --team {session.team}"
+        )
+
+
+@whitelist.command("list", epilog="Example: tollgate rpc whitelist list --team acme")
+@page_options
+@for_team
+def list_(session: Session, limit: int, after: str | None) -> None:
+    """List the whitelisted domains of a team, oldest first."""
+    answer = session.client.domains(session.team, limit, after)
+    rows = [
+        (entry.id, entry.domain, entry.created_at, entry.verified_at or "no", _state(entry))
+        for entry in answer.value.items
+    ]
+    session.page(
+        answer,
+        ("ID", "DOMAIN", "ADDED", "VERIFIED", "STATE"),
+        rows,
+        empty="No domains yet. Add one: tollgate rpc whitelist add DOMAIN",
+    )
+
+
+@whitelist.command("show", epilog="Example: tollgate rpc whitelist show dom_8dGq1ZwY4bVc6nXs --team acme")
+@click.argument("entry_id", metavar="ID")
+@for_team
+def show_(session: Session, entry_id: str) -> None:
+    """Show an entry: its domain, proof and limits."""
+    _show(session, session.client.domain(session.team, entry_id))
+
+
+@whitelist.command(epilog="Example: tollgate rpc whitelist remove dom_8dGq1ZwY4bVc6nXs --team acme")
+@click.argument("entry_id", metavar="ID")
+@yes_option
+@for_team
+def remove(session: Session, entry_id: str, yes: bool) -> None:
+    """Remove an entry by its id: pages of the domain can no longer call."""
+    if asks(yes):
+        entry = session.client.domain(session.team, entry_id).value
+        confirm(f"Remove {show.clean(entry.domain)} ({show.clean(entry.id)})?", yes)
+    session.client.remove_domain(session.team, entry_id)
+    session.deleted(entry_id, f"Entry {entry_id} is removed.")
+
+
+@whitelist.command(epilog="Example: tollgate rpc whitelist verify dom_8dGq1ZwY4bVc6nXs --team acme")
+@click.argument("entry_id", metavar="ID")
+@for_team
+def verify(session: Session, entry_id: str) -> None:
+    """Look for the proof that the domain is yours.
+
+    Without one it says what to publish in DNS or on the site.
+    """
+    answer = session.client.verify_domain(session.team, entry_id)
+    _show(session, answer)
+    show.note(f"{answer.value.domain} is verified.")
+
+
+@whitelist.command(epilog="Example: tollgate rpc whitelist check https://app.example.com --team acme")
+@click.argument("origin")
+@for_team
+def check(session: Session, origin: str) -> None:
+    """Say whether a browser on ORIGIN would be let through, and why."""
+    answer = session.client.check_origin(session.team, origin)
+    found = answer.value
+    session.thing(
+        answer.raw,
+        [
+            ("origin", found.origin),
+            ("allowed", found.allowed),
+            ("why", found.why),
+            ("entry", found.domain_id),
+            ("domain", found.domain),
+        ],
+    )
+
+
+@whitelist.command(epilog="Example: tollgate rpc whitelist update dom_8dGq1ZwY4bVc6nXs --inactive")
+@click.argument("entry_id", metavar="ID")
+@click.option(
+    "--address-per-minute", type=_per_minute, metavar="N", help="Requests a minute of one client address."
+)
+@click.option("--domain-per-minute", type=_per_minute, metavar="N", help="Requests a minute of the whole domain.")
+@click.option("--active/--inactive", default=None, help="Whether its pages may call.")
+@for_team
+def update(session: Session, entry_id: str, **settings: Any) -> None:
+    """Change the limits of an entry, or switch it off and on."""
+    body = {name: value for name, value in settings.items() if value is not None}
+    if not body:
+        raise click.UsageError("Nothing to change: give at least one setting, such as --inactive.")
+    _show(session, session.client.update_domain(session.team, entry_id, body))
+
+
+def _state(entry: Domain) -> str:
+    return "active" if entry.active else "inactive"
+
+
+def _show(session: Session, answer: Answer[Domain]) -> None:
+    entry = answer.value
+    session.thing(
+        answer.raw,
+        [
+            ("id", entry.id),
+            ("domain", entry.domain),
+            ("state", _state(entry)),
+            ("added", entry.created_at),
+            ("added by", entry.created_by),
+            ("verified", entry.verified_at or "no"),
+            ("per address/min", entry.address_per_minute or "default"),
+            ("per domain/min", entry.domain_per_minute or "default"),
+        ],
+    )

@@ -1,0 +1,162 @@
+"""What a management command works with: the server, the login, the team, and how to print.
+
+Owns the order of precedence: an option, then TOLLGATE_URL, TOLLGATE_TOKEN and TOLLGATE_TEAM, then what the
+last login kept, then the default address.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tollgate.cli import show
+from tollgate.cli.address import DEFAULT_URL, normal
+from tollgate.cli.client import Client
+from tollgate.cli.failures import NotLoggedIn, WrongUsage, not_logged_in
+from tollgate.cli.keep import Keep
+from tollgate.cli.login import FixedLogin, KeptLogin
+from tollgate.cli.options import next_command
+from tollgate.cli.transport import Transport
+from tollgate.errors import TollgateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tollgate.cli.answers import Answer
+    from tollgate.cli.login import Login
+    from tollgate.cli.shapes import Page
+
+T = TypeVar("T")
+
+TOKEN_VARIABLE = "TOLLGATE_TOKEN"  # noqa: S105 - a name
+TEAM_VARIABLE = "TOLLGATE_TEAM"
+URL_VARIABLE = "TOLLGATE_URL"
+
+_ASIDE_SECONDS = 2.0
+"""For questions whose answer only makes a message better."""
+_COMPLETION_SECONDS = 1.0
+
+
+class Session:
+    """One command's view of one server. `team` is looked up when it is first asked for."""
+
+    def __init__(self, keep: Keep, client: Client, url: str, *, team: str | None, as_json: bool) -> None:
+        self.keep = keep
+        self.client = client
+        self.url = url
+        self.as_json = as_json
+        self._team = team
+
+    @property
+    def team(self) -> str:
+        """Give the team to act for, or say how to name one."""
+        if self._team is None:
+            self._team = os.environ.get(TEAM_VARIABLE) or self.keep.team_at(self.url)
+        if self._team is None:
+            raise WrongUsage(f"Which team? Add --team TEAM or set {TEAM_VARIABLE}.{_own_teams()}")
+        return self._team
+
+    def thing(self, raw: Any, fields: Sequence[tuple[str, show.Cell]]) -> None:
+        """Print one thing: the server's object for programs, chosen fields for people."""
+        if self.as_json:
+            show.as_json(raw)
+        else:
+            show.fields(fields)
+
+    def page(
+        self, answer: Answer[Page[T]], titles: Sequence[str], rows: Iterable[Sequence[show.Cell]], *, empty: str
+    ) -> None:
+        """Print a page of a list and, for a person, the command for the next one."""
+        if self.as_json:
+            show.as_json({"items": answer.raw["items"], "next": answer.value.next})
+            return
+        show.table(titles, rows)
+        ctx = click.get_current_context()
+        if not answer.value.items and ctx.params.get("after") is None:
+            show.note(empty)
+        if answer.value.next is not None and (show.on_terminal() or sys.stderr.isatty()):
+            show.note(f"There is more: {next_command(ctx, answer.value.next, self._team)}")
+
+    def deleted(self, thing_id: str, words: str) -> None:
+        """Say that a thing is gone."""
+        if self.as_json:
+            show.as_json({"id": thing_id, "deleted": True})
+        show.note(words)
+
+
+@contextmanager
+def opened(*, team: str | None = None, as_json: bool = False) -> Iterator[Session]:
+    """Open a session with a login; without one it ends here."""
+    keep = Keep.at_home(os.environ)
+    url = server_url(keep, os.environ)
+    with Transport(url) as transport:
+        client = Client(transport, login_for(keep, transport, os.environ))
+        yield Session(keep, client, url, team=team, as_json=as_json)
+
+
+def server_url(keep: Keep, environ: Mapping[str, str], option: str | None = None) -> str:
+    """Give the address of the server to ask."""
+    if option is not None:
+        return normal(option, named="--url")
+    if variable := environ.get(URL_VARIABLE):
+        return normal(variable, named=URL_VARIABLE)
+    return keep.choices().url or DEFAULT_URL
+
+
+def token_in(environ: Mapping[str, str]) -> str | None:
+    """Give the token of the environment."""
+    token = environ.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        return None
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise NotLoggedIn(f"{TOKEN_VARIABLE} holds no token: one is letters, digits and _ alone.")
+    return token
+
+
+def login_for(keep: Keep, transport: Transport, environ: Mapping[str, str]) -> Login:
+    """Give the login for a server: that of the environment, or the kept one."""
+    if (token := token_in(environ)) is not None:
+        return FixedLogin(
+            token,
+            f"{transport.url} refused the token in {TOKEN_VARIABLE}: it is unknown there, has expired or was "
+            f"revoked. Set another, or unset {TOKEN_VARIABLE} and run: tollgate auth login",
+        )
+    credential = keep.credential(transport.url)
+    if credential is None:
+        raise not_logged_in(transport.url)
+    return KeptLogin(keep, transport, credential)
+
+
+def team_names(seconds: float) -> list[str]:
+    """Ask for the names of one's own teams, within a short time and without renewing a login."""
+    keep = Keep.at_home(os.environ)
+    url = server_url(keep, os.environ)
+    token = token_in(os.environ)
+    if token is None:
+        credential = keep.credential(url)
+        if credential is None:
+            return []
+        # As it is: a renewal cut off by the short deadline could cost the login.
+        token = credential.access
+    with Transport(url, total=seconds) as transport:
+        page = Client(transport, FixedLogin(token, "refused")).teams()
+    return [team.name for team in page.value.items]
+
+
+def names_for_completion() -> list[str]:
+    """Give what `--team` can be completed to."""
+    return team_names(_COMPLETION_SECONDS)
+
+
+def _own_teams() -> str:
+    try:
+        names = team_names(_ASIDE_SECONDS)
+    except TollgateError:
+        return ""
+    if not names:
+        return " You are in no team yet: tollgate teams create NAME"
+    return f" Your teams: {', '.join(names)}"

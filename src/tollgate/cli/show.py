@@ -1,0 +1,167 @@
+"""What the tool prints: tables and fields for people, plain columns for pipes, JSON for programs; words to stderr.
+
+Owns looks alone: it knows no route and no command. `rich` is imported only when a table is drawn on a
+terminal. Everything that comes from a server is cleaned first, so that no name can move the cursor.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import sys
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Cell = str | int | float | bool | datetime.datetime | None | list[str]
+
+# C0 and C1 controls, line and paragraph separators, marks that turn the direction of text, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+_GAP = "  "
+_STEPS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600), ("minute", 60))
+
+
+def note(text: str) -> None:
+    """Say something to the person: stderr, so that data stays alone on stdout."""
+    click.echo(clean(text, keep="\n"), err=True)
+
+
+def clean(text: str, *, keep: str = "") -> str:
+    """Write control characters as escapes."""
+
+    def escape(found: re.Match[str]) -> str:
+        character = found[0]
+        if character in keep:
+            return character
+        code = ord(character)
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _UNSAFE.sub(escape, text)
+
+
+def on_terminal() -> bool:
+    """Whether stdout is read by a person."""
+    return sys.stdout.isatty()
+
+
+def as_json(value: Any) -> None:
+    """Print a value for programs."""
+    import json  # noqa: PLC0415 - only where it is asked for
+
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    # These can stand only inside strings, where an escape means the same.
+    safe = _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+    click.echo(safe)
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print rows under their titles; nothing when there are none."""
+    now = datetime.datetime.now(datetime.UTC)
+    pretty = _pretty()
+    lines = [[spelled(cell, now if pretty else None) for cell in row] for row in rows]
+    if not lines:
+        return
+    if pretty:
+        _rich_table(titles, lines)
+        return
+    for line in aligned([list(titles), *lines]):
+        click.echo(line)
+
+
+def fields(pairs: Sequence[tuple[str, Cell]]) -> None:
+    """Print one thing, a line for each of its members."""
+    now = datetime.datetime.now(datetime.UTC) if _pretty() else None
+    bold = _colour()
+    width = max(len(name) for name, _ in pairs)
+    for name, cell in pairs:
+        label = click.style(f"{name:{width}}", bold=True) if bold else f"{name:{width}}"
+        click.echo(f"{label}{_GAP}{spelled(cell, now)}", color=bold)
+
+
+def spelled(cell: Cell, now: datetime.datetime | None) -> str:
+    """Write a value; times in relation to `now`, or in RFC 3339 without it."""
+    if cell is None or cell in ("", []):
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, datetime.datetime):
+        return relative(cell, now) if now else rfc3339(cell)
+    if isinstance(cell, list):
+        return clean(", ".join(cell))
+    return clean(str(cell))
+
+
+def rfc3339(moment: datetime.datetime) -> str:
+    """Write a time in UTC, to the second."""
+    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def relative(moment: datetime.datetime, now: datetime.datetime) -> str:
+    """Write a time as people say it: `3 minutes ago`, `in 2 days`."""
+    seconds = (moment - now).total_seconds()
+    for unit, size in _STEPS:
+        number = int(abs(seconds) // size)
+        if number:
+            words = f"{number} {unit}{'s' if number > 1 else ''}"
+            return f"in {words}" if seconds > 0 else f"{words} ago"
+    return "in less than a minute" if seconds > 0 else "just now"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Set rows into columns."""
+    widths = [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        _GAP.join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _width(text: str) -> int:
+    """Count the terminal's columns: two for wide characters, none for combining ones."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def _colour() -> bool:
+    """Whether colours are wanted: https://no-color.org and the CLICOLOR convention."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
+        return True
+    return on_terminal() and os.environ.get("TERM") != "dumb"
+
+
+def _pretty() -> bool:
+    """Whether a person will look at it: on a terminal, or where colours are forced."""
+    return on_terminal() or _colour()
+
+
+def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - see the module's docstring
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in titles:
+        # Folded and never cut: an id that lacks its end is of no use. The first column is the id.
+        drawn.add_column(title, overflow="fold", no_wrap=title == titles[0])
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    colour = _colour()
+    console = Console(
+        file=sys.stdout,
+        no_color=not colour,
+        force_terminal=colour or None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+    console.print(drawn)

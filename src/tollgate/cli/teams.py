@@ -1,0 +1,96 @@
+"""`tollgate teams`: make, list, show, rename and join teams. Members and invitations are in `members.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tollgate.cli import show
+from tollgate.cli.lazy import Group, Row
+from tollgate.cli.options import for_team, logged_in, page_options
+
+if TYPE_CHECKING:
+    from tollgate.cli.answers import Answer
+    from tollgate.cli.session import Session
+    from tollgate.cli.shapes import Team
+
+
+@click.group(
+    cls=Group,
+    rows={
+        "members": Row("tollgate.cli.members:members", "Who is in a team, and in which role."),
+        "invitations": Row("tollgate.cli.members:invitations", "Invitations that nobody has accepted yet."),
+    },
+    epilog="Example: tollgate teams members invite ann@example.com --role developer",
+)
+def teams() -> None:
+    """Teams, their members and invitations."""
+
+
+@teams.command(epilog="Example: tollgate teams create acme")
+@click.argument("name")
+@logged_in
+def create(session: Session, name: str) -> None:
+    """Create a team and be its owner."""
+    answer = session.client.create_team(name)
+    _show(session, answer)
+    _choose_if_none(session, answer.value.name)
+
+
+@teams.command("list", epilog="Example: tollgate teams list")
+@page_options
+@logged_in
+def list_(session: Session, limit: int, after: str | None) -> None:
+    """List your teams and your role in each."""
+    answer = session.client.teams(limit, after)
+    rows = [(team.id, team.name, team.role, team.created_at) for team in answer.value.items]
+    session.page(
+        answer,
+        ("ID", "NAME", "ROLE", "CREATED"),
+        rows,
+        empty="You are in no team yet. Create one: tollgate teams create NAME",
+    )
+
+
+@teams.command("show", epilog="Example: tollgate teams show --team acme")
+@for_team
+def show_(session: Session) -> None:
+    """Show a team and your role in it."""
+    _show(session, session.client.team(session.team))
+
+
+@teams.command(epilog="Example: tollgate teams rename acme-labs --team acme")
+@click.argument("new")
+@for_team
+def rename(session: Session, new: str) -> None:
+    """Give a team another name."""
+    before = session.team
+    answer = session.client.rename_team(before, new)
+    _show(session, answer)
+    if session.keep.team_at(session.url) == before:
+        session.keep.choose(session.url, answer.value.name)
+
+
+@teams.command(epilog="Example: tollgate teams join https://tollgate.example.com/invitation/tgi_…")
+@click.argument("link")
+@logged_in
+def join(session: Session, link: str) -> None:
+    """Accept an invitation: LINK is the whole link, or its part tgi_…"""
+    answer = session.client.accept_invitation(link)
+    _show(session, answer)
+    _choose_if_none(session, answer.value.name)
+
+
+def _show(session: Session, answer: Answer[Team]) -> None:
+    team = answer.value
+    session.thing(
+        answer.raw, [("id", team.id), ("name", team.name), ("role", team.role), ("created", team.created_at)]
+    )
+
+
+def _choose_if_none(session: Session, name: str) -> None:
+    """Let the first team of a login be the one that commands act for."""
+    if session.keep.choices().url == session.url and session.keep.team_at(session.url) is None:
+        session.keep.choose(session.url, name)
+        show.note(f"Commands act for team {name} unless told otherwise.")

@@ -1,0 +1,169 @@
+"""Completion: the scripts, what they ask the tool, and a real bash."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.need import need
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Api, Tool
+
+TEAMS = {
+    "items": [{"id": "team_1", "name": "acme"}, {"id": "team_2", "name": "acorn"}, {"id": "t", "name": "b$(x)"}]
+}
+
+
+def completed(tool: Tool, words: str, **env: str) -> list[str]:
+    """What bash would be offered for the last of these words."""
+    index = str(len(words.split(" ")) - 1)
+    ran = tool.process(
+        env={"_TOLLGATE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": index, **env}
+    )
+    assert (ran.code, ran.err) == (0, "")
+    return [line.partition(",")[2] for line in ran.out.split()]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("tollgate a", ["auth", "audit", "account", "admin"]),
+        ("tollgate rpc ", ["tokens", "whitelist"]),
+        ("tollgate rpc tokens d", ["disable", "delete"]),
+        ("tollgate teams m", ["members"]),
+        ("tollgate teams members ", ["list", "invite", "remove", "set-role"]),
+        ("tollgate teams members set-role x ", ["owner", "admin", "developer", "billing", "viewer"]),
+        ("tollgate account tokens create ci --ex", ["--expires"]),
+        ("tollgate completion ", ["bash", "zsh", "fish"]),
+        ("tollgate nonsense x", []),
+    ],
+)
+def test_commands_options_and_choices_complete_at_every_depth(tool: Tool, words: str, offered: list[str]) -> None:
+    assert completed(tool, words) == offered
+
+
+def test_a_team_completes_to_ones_own(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams?limit=100", TEAMS)
+    assert completed(acme, "tollgate rpc tokens list --team ac") == ["acme", "acorn"]
+
+
+def test_a_team_that_could_be_code_is_not_offered(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams?limit=100", TEAMS)
+    assert completed(acme, "tollgate rpc tokens list --team b") == []
+
+
+def test_without_a_login_nothing_is_asked(tool: Tool) -> None:
+    assert completed(tool, "tollgate rpc tokens list --team ") == []
+
+
+def test_an_expired_login_is_not_renewed_for_a_completion(api: Api, tool: Tool) -> None:
+    tool.log_in(expires_at=1.0)
+    api.problem("GET", "teams?limit=100", 401, "login_expired", "It has run out.")
+    assert completed(tool, "tollgate audit --team ") == []
+
+
+def test_a_server_that_is_away_is_no_word_in_the_shell(acme: Tool) -> None:
+    assert completed(acme, "tollgate audit --team ", TOLLGATE_URL="http://127.0.0.1:1", TOLLGATE_TOKEN="x") == []
+
+
+def test_a_server_that_does_not_answer_is_left_after_a_second(api: Api, acme: Tool) -> None:
+    done = threading.Event()
+    api.on("GET", "teams?limit=100", TEAMS, before=lambda: done.wait(20))
+    try:
+        assert completed(acme, "tollgate audit --team ") == []
+    finally:
+        done.set()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_is_alone_on_stdout_and_quiet_when_it_is_sourced(tool: Tool, shell: str) -> None:
+    ran = tool.run("completion", shell)
+    assert (ran.code, ran.err) == (0, "")
+    assert f"_TOLLGATE_COMPLETE={shell}_complete" in ran.out
+    assert "_tollgate_completion" in ran.out
+
+
+@pytest.mark.parametrize(("shell", "place"), [("bash", "bash-completion"), ("zsh", "$fpath"), ("fish", "fish/")])
+def test_on_a_terminal_it_says_where_to_put_the_script(tool: Tool, shell: str, place: str) -> None:
+    with tool.terminal("completion", shell, stderr=subprocess.PIPE) as terminal:
+        assert terminal.end() == 0
+        assert terminal.popen.stderr is not None
+        assert place in terminal.popen.stderr.read().decode()
+
+
+def on_path(folder: Path) -> str:
+    folder.mkdir()
+    shim = folder / "tollgate"
+    code = "from tollgate.cli.main import main; main()"
+    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
+    shim.chmod(0o755)
+    return str(folder)
+
+
+def test_a_real_bash_completes_after_sourcing_the_script(api: Api, acme: Tool, tmp_path: Path) -> None:
+    bash = str(need("bash"))
+    api.on("GET", "teams?limit=100", TEAMS)
+    script = """
+    set -eu
+    PATH="$1:$PATH"
+    source <(tollgate completion bash)
+    ask() {
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+        _tollgate_completion tollgate
+        echo "${COMPREPLY[*]}"
+    }
+    ask tollgate rpc tokens ro
+    ask tollgate rpc whitelist --
+    ask tollgate rpc tokens list --team ac
+    complete -p tollgate
+    """
+    ran = subprocess.run(
+        [bash, "--norc", "-c", script, "bash", on_path(tmp_path / "bin")],
+        capture_output=True,
+        text=True,
+        env=acme.environ(),
+        timeout=60,
+        check=False,
+    )
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines()[:3] == ["rotate", "--help", "acme acorn"]
+    assert "-F _tollgate_completion tollgate" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("shell", "check"),
+    [
+        ("zsh", "autoload -U compinit && compinit -D && source /dev/stdin && echo $_comps[tollgate]"),
+        ("fish", "source"),
+    ],
+)
+def test_another_real_shell_takes_the_script(tool: Tool, shell: str, check: str) -> None:
+    program = str(need(shell))
+    script = tool.run("completion", shell).out
+    ran = subprocess.run(
+        [program, "-c", check], input=script, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_completing_a_name_loads_no_command_and_no_library() -> None:
+    code = """
+import os, sys
+os.environ |= {"_TOLLGATE_COMPLETE": "bash_complete", "COMP_WORDS": "tollgate rpc ", "COMP_CWORD": "2"}
+from tollgate.cli.main import main
+try:
+    main([])
+except SystemExit:
+    pass
+heavy = {"urllib3", "msgspec", "rich", "keyring", "ssl", "asyncio", "tollgate.cli.rpc_tokens", "tollgate.config"}
+sys.exit(" ".join(heavy & set(sys.modules)) or 0)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -1,0 +1,256 @@
+"""`tollgate teams`, its members and invitations, and `tollgate audit`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tollgate.cli.keep import Choices
+from tollgate.cli.options import ROLES
+from tollgate.core.roles import Role
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Api, Tool
+
+TEAM = {"id": "team_1", "name": "acme", "role": "owner", "created_at": "2026-11-15T06:44:44Z"}
+ANN = {"id": "mem_1", "account_id": "acc_1", "email": "ann@example.com", "name": "Ann", "role": "owner"}
+BOB = {"id": "mem_2", "account_id": "acc_2", "email": "Bob@example.com", "name": "Bob", "role": "viewer"}
+INVITATION: dict[str, Any] = {
+    "id": "inv_1",
+    "email": "eve@example.com",
+    "role": "developer",
+    "created_at": "2026-11-15T06:44:44Z",
+    "created_by": "ann@example.com",
+    "expires_at": "2026-11-22T06:44:44Z",
+    "mailed": False,
+}
+LINK = "https://t.example.com/invitation/tgi_secret"
+MEMBERS = "teams/acme/members"
+
+
+def page(*items: object, after: str | None = None) -> dict[str, Any]:
+    return {"items": list(items), "next": after}
+
+
+def test_roles_are_those_of_the_service() -> None:
+    assert list(ROLES) == [role.value for role in Role]
+
+
+# ---- teams
+
+
+def test_create_prints_the_team_and_makes_the_first_one_the_default(api: Api, tool: Tool) -> None:
+    tool.log_in(team=None)
+    api.on("POST", "teams", TEAM, status=201)
+    ran = tool.run("teams", "create", "acme")
+    assert ran.out == "id       team_1\nname     acme\nrole     owner\ncreated  2026-11-15T06:44:44Z\n"
+    assert ran.err == "Commands act for team acme unless told otherwise.\n"
+    assert (api.asked[0].json, "idempotency-key" in api.asked[0].headers) == ({"name": "acme"}, True)
+    assert tool.keep.choices() == Choices(tool.url, "acme")
+
+
+def test_a_further_team_does_not_change_the_default(api: Api, acme: Tool) -> None:
+    api.on("POST", "teams", {**TEAM, "name": "second"}, status=201)
+    ran = acme.run("teams", "create", "second", "--json")
+    assert (ran.json["name"], ran.err) == ("second", "")
+    assert acme.keep.choices().team == "acme"
+
+
+def test_a_token_of_the_environment_chooses_nothing(api: Api, tool: Tool) -> None:
+    api.on("POST", "teams", TEAM, status=201)
+    assert tool.run("teams", "create", "acme", env={"TOLLGATE_TOKEN": "tgp_x"}).code == 0
+    assert tool.keep.choices() == Choices()
+
+
+def test_list(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams?limit=2&after=c1", page(TEAM))
+    ran = acme.run("teams", "list", "--limit", "2", "--after", "c1")
+    assert ran.out.splitlines()[1].split() == ["team_1", "acme", "owner", "2026-11-15T06:44:44Z"]
+
+
+def test_list_of_none_says_how_to_begin(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams?limit=100", page())
+    ran = acme.run("teams", "list")
+    assert (ran.out, ran.err) == ("", "You are in no team yet. Create one: tollgate teams create NAME\n")
+
+
+def test_show(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams/acme", TEAM)
+    assert acme.run("teams", "show", "--json").json == TEAM
+
+
+@pytest.mark.parametrize(("default", "after"), [("acme", "new"), ("beta", "beta")])
+def test_rename_takes_the_default_along(api: Api, tool: Tool, default: str, after: str) -> None:
+    tool.log_in(team=default)
+    api.on("PATCH", "teams/acme", {**TEAM, "name": "new"})
+    ran = tool.run("teams", "rename", "new", "--team", "acme")
+    assert (ran.code, "name     new\n" in ran.out) == (0, True)
+    assert api.asked[0].json == {"name": "new"}
+    assert tool.keep.choices().team == after
+
+
+@pytest.mark.parametrize("link", [LINK, "tgi_secret"])
+def test_join_sends_the_link_and_makes_the_first_team_the_default(api: Api, tool: Tool, link: str) -> None:
+    tool.log_in(team=None)
+    api.on("POST", "invitations/accept", {**TEAM, "role": "developer"})
+    ran = tool.run("teams", "join", link)
+    assert (ran.code, api.asked[0].json) == (0, {"link": link})
+    assert tool.keep.choices().team == "acme"
+
+
+def test_an_invitation_for_somebody_else_is_not_allowed(api: Api, acme: Tool) -> None:
+    api.problem("POST", "invitations/accept", 403, "invitation_for_other", "It is for eve@example.com.")
+    ran = acme.run("teams", "join", "tgi_x")
+    assert (ran.code, ran.err) == (5, "tollgate: It is for eve@example.com.\n")
+
+
+# ---- members
+
+
+def test_members_list(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{MEMBERS}?limit=100", page(ANN, BOB))
+    ran = acme.run("teams", "members", "list")
+    assert [line.split() for line in ran.out.splitlines()] == [
+        ["ID", "EMAIL", "NAME", "ROLE", "SINCE"],
+        ["mem_1", "ann@example.com", "Ann", "owner", "-"],
+        ["mem_2", "Bob@example.com", "Bob", "viewer", "-"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mailed", "words"),
+    [
+        (False, "Send the link to eve@example.com: it was not mailed, and is shown only now.\n"),
+        (True, "The link was mailed to eve@example.com.\n"),
+    ],
+)
+def test_invite_prints_the_link_and_says_whether_it_was_mailed(
+    api: Api, acme: Tool, mailed: bool, words: str
+) -> None:
+    api.on("POST", "teams/acme/invitations", {**INVITATION, "link": LINK, "mailed": mailed}, status=201)
+    ran = acme.run("teams", "members", "invite", "eve@example.com", "--role", "developer")
+    assert (ran.code, ran.err) == (0, words)
+    assert f"link     {LINK}\n" in ran.out
+    assert api.asked[0].json == {"email": "eve@example.com", "role": "developer"}
+
+
+def test_a_replayed_invitation_without_its_link_says_how_to_go_on(api: Api, acme: Tool) -> None:
+    path = "teams/acme/invitations"
+    api.on("POST", path, drop=True).on("POST", path, {**INVITATION, "link": None}, status=201)
+    ran = acme.run("teams", "members", "invite", "eve@example.com", "--role", "developer")
+    assert (ran.code, ran.out) == (1, "")
+    assert "Run: tollgate teams invitations revoke inv_1 --team acme, then invite again." in ran.err
+
+
+def test_remove_by_id_asks_for_nothing_more(api: Api, acme: Tool) -> None:
+    api.on("DELETE", f"{MEMBERS}/mem_2", status=204)
+    ran = acme.run("teams", "members", "remove", "mem_2", "--json")
+    assert (ran.code, ran.json) == (0, {"id": "mem_2", "deleted": True})
+
+
+def test_remove_by_email_finds_the_member_on_any_page(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{MEMBERS}?limit=1000", page(ANN, after="c1"))
+    api.on("GET", f"{MEMBERS}?limit=1000&after=c1", page(BOB))
+    api.on("DELETE", f"{MEMBERS}/mem_2", status=204)
+    ran = acme.run("teams", "members", "remove", "bob@example.com")
+    assert (ran.code, ran.err) == (0, "Bob@example.com is no longer in team acme.\n")
+
+
+@pytest.mark.parametrize(
+    ("email", "words"),
+    [
+        ("anne@example.com", "anne@example.com is not in team acme. Did you mean ann@example.com?"),
+        ("zoe@elsewhere.org", "zoe@elsewhere.org is not in team acme. See: tollgate teams members list"),
+    ],
+)
+def test_an_email_that_is_not_in_the_team_is_not_found(api: Api, acme: Tool, email: str, words: str) -> None:
+    api.on("GET", f"{MEMBERS}?limit=1000", page(ANN, BOB))
+    ran = acme.run("teams", "members", "remove", email)
+    assert (ran.code, ran.err) == (3, f"tollgate: {words}\n")
+
+
+def test_the_last_owner_is_told_why(api: Api, acme: Tool) -> None:
+    api.problem("DELETE", f"{MEMBERS}/mem_1", 409, "last_owner", "Make somebody else an owner first.")
+    assert acme.run("teams", "members", "remove", "mem_1").code == 1
+
+
+def test_remove_on_a_terminal_asks(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{MEMBERS}?limit=1000", page(ANN, BOB))
+    with acme.terminal("teams", "members", "remove", "bob@example.com") as terminal:
+        terminal.until("Remove Bob@example.com from team acme? [y/N]")
+        terminal.type("n\n")
+        assert terminal.end() == 1
+
+
+def test_set_role(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{MEMBERS}?limit=1000", page(BOB))
+    api.on("PATCH", f"{MEMBERS}/mem_2", {**BOB, "role": "admin"})
+    ran = acme.run("teams", "members", "set-role", "BOB@EXAMPLE.COM", "admin")
+    assert ran.out == "id     mem_2\nemail  Bob@example.com\nrole   admin\n"
+    assert api.asked[1].json == {"role": "admin"}
+
+
+# ---- invitations
+
+
+def test_invitations_list(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams/acme/invitations?limit=100", page(INVITATION))
+    ran = acme.run("teams", "invitations", "list")
+    assert ran.out.splitlines()[1].split() == [
+        "inv_1",
+        "eve@example.com",
+        "developer",
+        "ann@example.com",
+        "2026-11-22T06:44:44Z",
+    ]
+
+
+def test_invitations_revoke(api: Api, acme: Tool) -> None:
+    api.on("DELETE", "teams/acme/invitations/inv_1", status=204)
+    ran = acme.run("teams", "invitations", "revoke", "inv_1")
+    assert (ran.code, ran.out, ran.err) == (0, "", "Invitation inv_1 is revoked.\n")
+
+
+def test_invitations_revoke_on_a_terminal_asks(api: Api, acme: Tool) -> None:
+    with acme.terminal("teams", "invitations", "revoke", "inv_1") as terminal:
+        terminal.until("Revoke invitation inv_1 of team acme? [y/N]")
+        terminal.type("\n")
+        assert terminal.end() == 1
+
+
+# ---- audit
+
+ENTRY = {
+    "id": "aud_1",
+    "at": "2026-11-15T06:44:44.5Z",
+    "actor": "ann@example.com",
+    "actor_id": "acc_1",
+    "action": "token.create",
+    "target": "tok_1",
+    "name": "ci",
+    "details": {"networks": ["eth/mainnet"]},
+    "address": "192.0.2.1",
+    "via": "tool",
+}
+
+
+def test_audit_lists_who_did_what(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams/acme/audit?limit=20&after=c1", page(ENTRY))
+    ran = acme.run("audit", "--limit", "20", "--after", "c1")
+    assert [line.split() for line in ran.out.splitlines()] == [
+        ["TIME", "WHO", "ACTION", "TARGET", "NAME", "VIA", "ADDRESS"],
+        ["2026-11-15T06:44:44Z", "ann@example.com", "token.create", "tok_1", "ci", "tool", "192.0.2.1"],
+    ]
+
+
+def test_audit_as_json_has_the_details(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams/acme/audit?limit=100", page(ENTRY, after="c2"))
+    assert acme.run("audit", "--json").json == page(ENTRY, after="c2")
+
+
+def test_audit_for_a_role_that_may_not_says_which_may(api: Api, acme: Tool) -> None:
+    detail = "The role developer may not read the audit log; owner and admin may."
+    api.problem("GET", "teams/acme/audit?limit=100", 403, "role_needed", detail, role="developer")
+    ran = acme.run("audit")
+    assert (ran.code, ran.err) == (5, f"tollgate: {detail}\n")
