@@ -25,8 +25,9 @@ from tollgate.store.base import Office, Records
 
 MOST_ROWS = 1_000
 USUAL_ROWS = 100
-# What RFC 5321 calls a dot-string, in ASCII: a comma or a bracket would let a mail's header name someone else.
-_EMAIL = re.compile(r"[a-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+")
+# What RFC 5321 calls a dot-string, in ASCII: a comma, a bracket or an encoded word (`=?`, RFC 2047) would let a
+# mail's header name someone else.
+_EMAIL = re.compile(r"(?!.*=\?)[a-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+")
 _LONGEST_EMAIL = 254
 # Neither control characters, nor what turns the direction of the text that follows, nor halves of characters.
 _PRINTABLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*")

@@ -11,7 +11,7 @@ from tollgate.control.desk import Actor, Desk, Visit, email_of, name_of
 from tollgate.control.mail import Mailer
 from tollgate.control.oidc import Claim
 from tollgate.control.passwords import Passwords
-from tollgate.control.problems import InvalidRequest, NameTaken, NotFound, SignUpClosed, WrongPassword
+from tollgate.control.problems import Busy, InvalidRequest, NameTaken, NotFound, SignUpClosed, WrongPassword
 from tollgate.control.services import throttle
 from tollgate.core import patience, secrets
 from tollgate.core.people import Account, Identity, Invitation, ResetLink
@@ -112,7 +112,14 @@ class Accounts:
             guards = [(key, patience.PASSWORD), (from_here, patience.ADDRESS)]
             before = await throttle.begin(self._desk, records, guards, "failed sign-ins")
             account = await records.accounts.find(email=address)
-        fits = await self._passwords.fits(password, account.password_hash if account else "")
+        try:
+            fits = await self._passwords.fits(password, account.password_hash if account else "")
+        except Busy:
+            # Nothing was guessed: who finds the service busy must not be locked out by that.
+            async with self._desk.office.changing() as records:
+                for each in before:
+                    await throttle.take_back(records, each, before)
+            raise
         if account is None or not fits or not account.active:
             raise WrongPassword
         hashed = ""
@@ -148,6 +155,8 @@ class Accounts:
             account = await records.accounts.find(email=address)
             if account is None:
                 raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
+            if not account.active:
+                raise InvalidRequest(f"{address} is switched off: run `tollgate admin enable {address}` first.")
             return await self._new_reset_link(records, actor, account)
 
     async def forgot(self, visit: Visit, email: str) -> None:

@@ -132,7 +132,7 @@ class Tokens:
             await records.carry_month(old.id, new.id, month_of(now))
             await self._desk.note(
                 records, actor, "token.rotate", team_id=seat.team.id, target=old.id, name=old.name,
-                successor=new.id, old_works_until=ends,
+                successor=new.id, prefix=new.prefix, old_works_until=ends,
             )  # fmt: skip
         return new, secret
 
@@ -234,11 +234,13 @@ def _old_name(token: Token, ends: float) -> str:
 
 
 def _differences(before: Token, after: Token) -> dict[str, object]:
-    return {
+    """What was changed, for the audit log. An entry stands under the new name, so it tells the old one."""
+    changed = {
         name: getattr(after, name)
         for name in Token.__struct_fields__
-        if getattr(after, name) != getattr(before, name) and name != "capped_until"
+        if getattr(after, name) != getattr(before, name) and name not in {"capped_until", "name"}
     }
+    return changed if after.name == before.name else {"before": before.name, **changed}
 
 
 async def _write(records: Records, token: Token) -> None:

@@ -1,0 +1,188 @@
+"""Everything that can be done, done once: what each deed noted, and every secret that was handed out or typed."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from tests.control.services.house import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, House
+
+from tollgate.control.desk import OPERATOR, Actor
+from tollgate.control.oidc import Claim
+from tollgate.control.services import domains, tokens
+from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
+
+Result = TypeVar("Result")
+
+
+class Everything:
+    """A walk through all services, in an order in which each deed finds what it needs."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        house.choose(sign_up="open")
+        self.plane = house.plane
+        self.secrets: list[str] = [PASSWORD]
+        self.noted: dict[str, list[AuditEntry]] = {}
+
+    def walk(self) -> None:
+        """Do everything."""
+        self._operator()
+        self._people()
+        self._passwords()
+        self._logins()
+        self._devices()
+        self._teams()
+        self._tokens()
+        self._domains()
+        self._rest()
+
+    def step(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do one thing, a second after the one before, and keep what it noted."""
+        self.house.clock.advance(1)
+        before = len(self.house.notes())
+        result = self.house.do(work)
+        self.noted[name] = self.house.notes()[before:]
+        return result
+
+    def typed(self, secret: str) -> str:
+        """A secret that a person typed or was shown."""
+        self.secrets.append(secret)
+        return secret
+
+    def link(self, link: str) -> str:
+        return self.typed(link.rpartition("/")[2])
+
+    def actor(self, who: str) -> Actor:
+        return self.house.actor(who)
+
+    # --- The deeds -------------------------------------------------------------------------------------
+
+    def _operator(self) -> None:
+        operator = self.plane.operator
+        password = self.typed("the password of the operators guest")
+        self.step("operator.create_account", operator.create_account("made@x.example", password))
+        self.step("operator.accounts", operator.accounts(10))
+        self.step("operator.switch", operator.switch("made@x.example", active=False))
+
+    def _people(self) -> None:
+        accounts, invitations = self.plane.accounts, self.plane.invitations
+        self.step("accounts.find", accounts.find("made@x.example"))
+        password = self.typed("the password of somebody who signs up")
+        self.step("accounts.sign_up", accounts.sign_up(VISIT, "up@x.example", password))
+        made = self.step(
+            "invitations.create_by_operator",
+            invitations.create_by_operator(OPERATOR, "in@x.example", None, "viewer"),
+        )
+        self.link(made.link)
+        self.step("invitations.look", invitations.look(made.link))
+        password = self.typed("the password of somebody who was invited")
+        guest = self.step(
+            "accounts.sign_up_invited", accounts.sign_up_invited(VISIT, made.invitation, password, name="Ida")
+        )
+        self.step("invitations.accept (service)", invitations.accept(Actor(guest, None, VISIT), made.link))
+        self.step("accounts.rename", accounts.rename(self.actor("viewer"), "Vera"))
+        claim = Claim("https://idp.example", "subject", PEOPLE["viewer"], True, "Vera")
+        self.step("accounts.by_provider (known address)", accounts.by_provider(VISIT, claim))
+        self.step("accounts.by_provider (known subject)", accounts.by_provider(VISIT, claim))
+        claim = Claim("https://idp.example", "other", "idp@x.example", True, "Ina")
+        self.step("accounts.by_provider (new)", accounts.by_provider(VISIT, claim))
+
+    def _passwords(self) -> None:
+        accounts = self.plane.accounts
+        self.step("accounts.check_password", accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
+        new = self.typed("a password that was changed")
+        self.step("accounts.change_password", accounts.change_password(self.actor("owner"), PASSWORD, new))
+        self.link(self.step("accounts.reset_link", accounts.reset_link(OPERATOR, PEOPLE["admin"])))
+        self.step("accounts.forgot", accounts.forgot(ELSEWHERE, PEOPLE["owner"]))
+        mailed = next(text for to, _, text in self.house.post.posted if to == PEOPLE["owner"])
+        secret = self.link(next(line for line in mailed.splitlines() if line.startswith("https:")))
+        self.step("accounts.account_of_reset", accounts.account_of_reset(secret))
+        password = self.typed("a password that was reset")
+        self.step("accounts.reset", accounts.reset(VISIT, secret, password))
+
+    def _logins(self) -> None:
+        logins = self.plane.logins
+        cookie = self.typed(
+            self.step("logins.open_session", logins.open_session(VISIT, self.house.account("owner")))
+        )
+        browser = self.step("logins.actor", logins.actor(VISIT, cookie, CONSOLE))
+        login, personal = self.step("logins.new_personal", logins.new_personal(browser, "ci", 30))
+        self.typed(personal)
+        self.house.do(logins.actor(VISIT, personal, PERSONAL))
+        self.step("logins.list", logins.list(browser, ALL))
+        self.step("logins.end", logins.end(browser, login.id))
+
+    def _devices(self) -> None:
+        devices, logins = self.plane.devices, self.plane.logins
+        browser = self.actor("owner")
+        denied = self.step("devices.start", devices.start(ELSEWHERE, "owner@laptop"))
+        self.step("devices.deny", devices.deny(browser, denied.user_code))
+        started = self.house.do(devices.start(ELSEWHERE, "owner@laptop"))
+        for each in (denied, started):
+            self.typed(each.device_code)
+            self.typed(each.user_code)
+            self.typed(each.user_code.replace("-", ""))
+        self.step("devices.look", devices.look(browser, started.user_code))
+        self.step("devices.approve", devices.approve(browser, started.user_code))
+        given = self.step("devices.poll", devices.poll(ELSEWHERE, started.device_code))
+        renewed = self.step("logins.refresh", logins.refresh(given.refresh, ELSEWHERE))
+        for each_given in (given, renewed):
+            self.typed(each_given.access)
+            self.typed(each_given.refresh)
+        self.house.do(logins.actor(ELSEWHERE, renewed.access, TOOL))
+        self.house.clock.advance(5 * MINUTE)
+        self.step("logins.revoke", logins.revoke(ELSEWHERE, renewed.refresh))
+
+    def _teams(self) -> None:
+        teams, invitations = self.plane.teams, self.plane.invitations
+        owner = self.actor("owner")
+        self.step("teams.create", teams.create(owner, "nova"))
+        self.step("teams.rename", teams.rename(owner, "acme", "acme-two"))
+        self.step("teams.list", teams.list(owner, ALL))
+        self.step("teams.roles", teams.roles(owner))
+        self.step("teams.show", teams.show(owner, ACME.id))
+        self.step("teams.members", teams.members(owner, ACME.id, ALL))
+        self.step("teams.set_role", teams.set_role(owner, ACME.id, "mem_viewer", "billing"))
+        self.step("teams.remove", teams.remove(owner, ACME.id, "mem_viewer"))
+        gone = self.step("invitations.create", invitations.create(owner, ACME.id, PEOPLE["viewer"], "viewer"))
+        self.step("invitations.list", invitations.list(owner, ACME.id, ALL))
+        self.step("invitations.revoke", invitations.revoke(owner, ACME.id, gone.invitation.id))
+        made = self.house.do(invitations.create(owner, ACME.id, PEOPLE["loner"], "viewer"))
+        self.step("invitations.accept (team)", invitations.accept(self.actor("loner"), made.link))
+        for each in (gone, made):
+            self.link(each.link)
+
+    def _tokens(self) -> None:
+        service, owner = self.plane.tokens, self.actor("owner")
+        token, secret = self.step("tokens.create", service.create(owner, ACME.id, tokens.Wish(name="ci")))
+        self.typed(secret)
+        self.step("tokens.list", service.list(owner, ACME.id, ALL))
+        self.step("tokens.show", service.show(owner, ACME.id, token.id))
+        wish = tokens.Wish(name="deploy", methods=["eth_call"])
+        self.step("tokens.update", service.update(owner, ACME.id, token.id, wish))
+        new, secret = self.step("tokens.rotate", service.rotate(owner, ACME.id, token.id, 60))
+        self.typed(secret)
+        self.step("tokens.delete", service.delete(owner, ACME.id, new.id))
+
+    def _domains(self) -> None:
+        service, owner = self.plane.domains, self.actor("owner")
+        self.house.proofs.proven.add(("example.com", ACME.id))
+        entry = self.step("domains.add", service.add(owner, ACME.id, "example.com"))
+        self.step("domains.list", service.list(owner, ACME.id, ALL))
+        self.step("domains.show", service.show(owner, ACME.id, entry.id))
+        self.step("domains.update", service.update(owner, ACME.id, entry.id, domains.Wish(active=False)))
+        self.step("domains.verify", service.verify(owner, ACME.id, entry.id))
+        self.step("domains.check", service.check(owner, ACME.id, "https://app.example.com"))
+        self.step("domains.remove", service.remove(owner, ACME.id, entry.id))
+        self.house.do(service.add(self.actor("stranger"), "rival", "example.com"))
+        self.step("domains.add (take over)", service.add(owner, ACME.id, "example.com", take_over=True))
+
+    def _rest(self) -> None:
+        owner, replays = self.actor("owner"), self.plane.replays
+        self.step("audit.of_team", self.plane.audit.of_team(owner, ACME.id, ALL))
+        self.step("audit.of_self", self.plane.audit.of_self(owner, ALL))
+        begun = self.step("replays.begin", replays.begin(owner, "POST /teams", "key", b"{}"))
+        self.step("replays.finish", replays.finish(begun, 201, b'{"secret": null}'))
+        self.step("replays.abandon", replays.abandon(begun))
+        self.step("sweep.run", self.plane.sweep.run())

@@ -1,0 +1,189 @@
+"""The audit log: every change leaves one entry that says who, what, when and from where, and never a secret."""
+
+from __future__ import annotations
+
+import re
+from inspect import getmembers, iscoroutinefunction
+
+import pytest
+from tests.control.services.everything import Everything
+from tests.control.services.house import ACME, ALL, ELSEWHERE, PEOPLE, VISIT, House
+
+from tollgate.control.desk import Actor, Ask, Visit
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvalidRequest
+from tollgate.control.services.tokens import Wish
+from tollgate.core.people import PERSONAL, Login
+
+# What each deed notes: action, whose log, by whom, from where, by which way in.
+OWNER, STRANGER = PEOPLE["owner"], PEOPLE["stranger"]
+HERE, THERE, MACHINE = VISIT.address, ELSEWHERE.address, ""
+NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
+    "operator.create_account": ("account.create", None, "operator", MACHINE, "operator"),
+    "operator.switch": ("account.disable", None, "operator", MACHINE, "operator"),
+    "accounts.sign_up": ("account.create", None, "up@x.example", HERE, "console"),
+    "accounts.sign_up_invited": ("account.create", None, "in@x.example", HERE, "console"),
+    "accounts.rename": ("account.rename", None, PEOPLE["viewer"], HERE, "console"),
+    "accounts.by_provider (known address)": ("account.link", None, PEOPLE["viewer"], HERE, "console"),
+    "accounts.by_provider (new)": ("account.create", None, "idp@x.example", HERE, "console"),
+    "accounts.change_password": ("account.password", None, OWNER, HERE, "console"),
+    "accounts.reset_link": ("account.reset_link", None, "operator", MACHINE, "operator"),
+    "accounts.forgot": ("account.reset_link", None, OWNER, THERE, "console"),
+    "accounts.reset": ("account.password", None, OWNER, HERE, "console"),
+    "logins.open_session": ("login.open", None, OWNER, HERE, "console"),
+    "logins.new_personal": ("personal_token.create", None, OWNER, HERE, "console"),
+    "logins.end": ("login.end", None, OWNER, HERE, "console"),
+    "logins.revoke": ("login.end", None, OWNER, THERE, "tool"),
+    "devices.approve": ("login.approved", None, OWNER, HERE, "console"),
+    "devices.deny": ("login.denied", None, OWNER, HERE, "console"),
+    "devices.poll": ("login.open", None, OWNER, THERE, "tool"),
+    "teams.create": ("team.create", "nova", OWNER, HERE, "console"),
+    "teams.rename": ("team.rename", "acme", OWNER, HERE, "console"),
+    "teams.set_role": ("member.role", "acme", OWNER, HERE, "console"),
+    "teams.remove": ("member.remove", "acme", OWNER, HERE, "console"),
+    "invitations.create": ("invitation.create", "acme", OWNER, HERE, "console"),
+    "invitations.create_by_operator": ("invitation.create", None, "operator", MACHINE, "operator"),
+    "invitations.revoke": ("invitation.revoke", "acme", OWNER, HERE, "console"),
+    "invitations.accept (team)": ("member.add", "acme", PEOPLE["loner"], HERE, "console"),
+    "invitations.accept (service)": ("invitation.accept", None, "in@x.example", HERE, "console"),
+    "tokens.create": ("token.create", "acme", OWNER, HERE, "console"),
+    "tokens.update": ("token.update", "acme", OWNER, HERE, "console"),
+    "tokens.rotate": ("token.rotate", "acme", OWNER, HERE, "console"),
+    "tokens.delete": ("token.delete", "acme", OWNER, HERE, "console"),
+    "domains.add": ("domain.add", "acme", OWNER, HERE, "console"),
+    "domains.update": ("domain.update", "acme", OWNER, HERE, "console"),
+    "domains.verify": ("domain.verify", "acme", OWNER, HERE, "console"),
+    "domains.remove": ("domain.remove", "acme", OWNER, HERE, "console"),
+    "domains.add (take over)": ("domain.add", "acme", OWNER, HERE, "console"),
+}
+# These change nothing that anybody owns: they read, count, or renew what was given.
+SILENT = {
+    "accounts.by_provider (known subject)", "accounts.check_password", "accounts.find",
+    "accounts.account_of_reset", "operator.accounts", "logins.actor", "logins.list", "logins.refresh",
+    "devices.start", "devices.look", "teams.list", "teams.roles", "teams.show", "teams.members",
+    "invitations.list", "invitations.look", "tokens.list", "tokens.show", "domains.list", "domains.show",
+    "domains.check", "audit.of_team", "audit.of_self", "replays.begin", "replays.finish", "replays.abandon",
+    "sweep.run",
+}  # fmt: skip
+SERVICES = (
+    "accounts", "operator", "logins", "devices", "teams", "invitations", "tokens", "domains", "audit", "replays",
+    "sweep",
+)  # fmt: skip
+# Steps of others, inside a transaction of theirs.
+INNER = {"accounts.add", "teams.add", "teams.add_member", "tokens.add", "logins.issue", "logins.add_personal"}
+
+
+def test_walk_leaves_no_method_out(everything: Everything) -> None:
+    found = {
+        f"{name}.{method}"
+        for name in SERVICES
+        for method, _ in getmembers(type(getattr(everything.plane, name)), iscoroutinefunction)
+        if not method.startswith("_")
+    }
+    assert {name.partition(" ")[0] for name in everything.noted} == found - INNER
+    assert set(everything.noted) == set(NOTED) | SILENT
+
+
+def test_every_change_leaves_exactly_one_fitting_entry(everything: Everything) -> None:
+    teams = {"acme": ACME.id, "nova": everything.noted["teams.create"][0].target, None: None}
+    found = {}
+    for name, entries in everything.noted.items():
+        # A take-over is noted in both teams' logs.
+        mine = [entry for entry in entries if entry.action != "domain.lost"]
+        assert len(mine) == (0 if name in SILENT else 1), (name, entries)
+        for entry in mine:
+            found[name] = (entry.action, entry.team_id, entry.actor, entry.address, entry.via)
+    assert found == {
+        name: (action, teams[team], actor, address, via)
+        for name, (action, team, actor, address, via) in NOTED.items()
+    }
+    lost = everything.noted["domains.add (take over)"][0]
+    assert (lost.action, lost.team_id) == ("domain.lost", "team_rival00000000")
+
+
+def test_every_entry_says_when_by_which_request_and_to_what(everything: Everything) -> None:
+    entries = everything.house.notes()
+    assert len(entries) > 30
+    times = [entry.created_at for entry in entries]
+    assert times == sorted(times)
+    by_address = {HERE: VISIT.request_id, THERE: ELSEWHERE.request_id, MACHINE: ""}
+    for entry in entries:
+        assert entry.request_id == by_address[entry.address]
+        assert re.fullmatch(r"(acc|log|dev|team|mem|inv|tok|dom)_\w+", entry.target), entry
+        assert entry.name
+        assert (entry.actor_id is None) is (entry.actor == "operator")
+
+
+def test_no_entry_holds_a_secret(everything: Everything) -> None:
+    text = "\n".join(str(entry) for entry in everything.house.notes())
+    assert len(everything.secrets) >= 25
+    assert [secret for secret in everything.secrets if secret in text] == []
+    assert re.search(r"tg[a-z]?_\w{9}", text) is None
+    assert "$argon2" not in text
+
+
+# --- Reading it ----------------------------------------------------------------------------------------
+
+
+def test_team_reads_its_own_entries_newest_first_page_by_page(house: House, plane: ControlPlane) -> None:
+    owner = house.actor("owner")
+    for number in range(5):
+        house.clock.advance(1)
+        house.do(plane.tokens.create(owner, "acme", Wish(name=f"n{number}")))
+    house.do(plane.tokens.create(house.actor("stranger"), "rival", Wish(name="theirs")))
+    found: list[str] = []
+    after: str | None = None
+    for _ in range(3):
+        page = house.do(plane.audit.of_team(house.actor("admin"), "acme", Ask(2, after)))
+        found += [entry.name for entry in page.items]
+        after = page.next
+    assert (found, after) == (["n4", "n3", "n2", "n1", "n0"], None)
+
+
+def test_new_entries_do_not_shift_the_pages(house: House, plane: ControlPlane) -> None:
+    owner = house.actor("owner")
+    for name in ("a", "b", "c"):
+        house.clock.advance(1)
+        house.do(plane.tokens.create(owner, "acme", Wish(name=name)))
+    first = house.do(plane.audit.of_team(owner, "acme", Ask(1)))
+    house.clock.advance(1)
+    house.do(plane.tokens.create(owner, "acme", Wish(name="d")))
+    rest = house.do(plane.audit.of_team(owner, "acme", Ask(10, first.next)))
+    assert [entry.name for entry in first.items + rest.items] == ["c", "b", "a"]
+
+
+def test_one_reads_what_one_did_oneself_and_nobody_elses(house: House, plane: ControlPlane) -> None:
+    for who, name in (("owner", "a"), ("admin", "b"), ("owner", "c")):
+        house.clock.advance(1)
+        house.do(plane.tokens.create(house.actor(who), "acme", Wish(name=name)))
+    owner = house.actor("owner")
+    first = house.do(plane.audit.of_self(owner, Ask(1)))
+    rest = house.do(plane.audit.of_self(owner, Ask(1, first.next)))
+    assert [entry.name for entry in first.items + rest.items] == ["c", "a"]
+    assert rest.next is None
+    assert house.do(plane.audit.of_self(house.actor("viewer"), ALL)).items == []
+    house.refused(InvalidRequest, plane.audit.of_self(house.actor("admin"), Ask(1, first.next)))
+
+
+@pytest.mark.parametrize("after", ["", "x", "ä", "e30", "W10", "x" * 1_000])
+def test_made_up_cursors_are_refused(house: House, plane: ControlPlane, after: str) -> None:
+    problem = house.refused(InvalidRequest, plane.audit.of_team(house.actor("owner"), "acme", Ask(10, after)))
+    assert problem.extras == {"field": "after"}
+    assert "Give the `next` of an earlier page" in problem.detail
+
+
+def test_program_is_noted_by_the_name_of_its_token(house: House, plane: ControlPlane) -> None:
+    account = house.account("owner")
+    login = Login("log_1", account.id, PERSONAL, "deploy bot", 0.0, b"d" * 32)
+    actor = Actor(account, login, Visit("2001:db8::1", "", "req-9"))
+    house.do(plane.tokens.create(actor, "acme", Wish(name="ci")))
+    [entry] = house.do(plane.audit.of_team(actor, "acme", ALL)).items
+    assert (entry.actor, entry.via, entry.address, entry.request_id) == (
+        OWNER, "personal:deploy bot", "2001:db8::1", "req-9"
+    )  # fmt: skip
+
+
+def test_what_is_refused_is_not_noted(house: House, plane: ControlPlane) -> None:
+    house.refused(InvalidRequest, plane.tokens.create(house.actor("owner"), "acme", Wish(name="")))
+    house.refused(InvalidRequest, plane.teams.create(house.actor("owner"), "A"))
+    assert house.notes() == []

@@ -1,0 +1,139 @@
+"""Guessing the codes of device logins, and filling their waiting room."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+from tests.control.services.house import ELSEWHERE, HOUR, VISIT, House, words
+
+from tollgate.control.desk import Visit
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import NotFound, TooManyAttempts
+from tollgate.control.services import devices
+from tollgate.control.services.devices import OAuthError, Started
+from tollgate.control.services.logins import Secrets
+from tollgate.core import secrets
+from tollgate.core.people import Failures
+
+
+def start(house: House, visit: Visit = ELSEWHERE) -> Started:
+    return house.do(house.plane.devices.start(visit, "ada@laptop"))
+
+
+# --- Guessing codes ------------------------------------------------------------------------------------
+
+
+def guess(house: House, times: int, who: str = "viewer", visit: Visit = VISIT) -> None:
+    for _ in range(times):
+        house.refused(NotFound, house.plane.devices.look(house.actor(who, visit), secrets.new_code()))
+
+
+def test_ten_wrong_codes_lock_the_person_even_for_the_right_one(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    guess(house, 10)
+    for deed in (plane.devices.look, plane.devices.approve, plane.devices.deny):
+        problem = house.refused(TooManyAttempts, deed(house.actor("viewer"), started.user_code))
+        assert problem.extras == {"retry_after": 900}
+        assert problem.detail == "Too many wrong codes: wait 15 minutes, then try again."
+    # Neither from elsewhere, nor as somebody else from here.
+    house.refused(TooManyAttempts, plane.devices.look(house.actor("viewer", ELSEWHERE), started.user_code))
+    house.refused(TooManyAttempts, plane.devices.look(house.actor("stranger"), started.user_code))
+    house.do(plane.devices.look(house.actor("stranger", ELSEWHERE), started.user_code))
+    house.clock.advance(900)
+    guess(house, 1)
+
+
+def test_nine_wrong_codes_are_free_and_right_ones_count_nothing(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    guess(house, 9)
+    for _ in range(5):
+        house.do(plane.devices.look(house.actor("viewer"), started.user_code))
+    guess(house, 1)
+    house.refused(TooManyAttempts, plane.devices.look(house.actor("viewer"), started.user_code))
+
+
+def test_wrong_codes_are_forgiven_after_an_hour(house: House, plane: ControlPlane) -> None:
+    guess(house, 9)
+    house.clock.advance(HOUR)
+    guess(house, 9)
+    house.do(plane.devices.look(house.actor("viewer"), start(house).user_code))
+
+
+def test_many_guesses_at_once_are_ten(house: House, plane: ControlPlane) -> None:
+    actor = house.actor("viewer")
+    results = house.at_once(*(plane.devices.look(actor, secrets.new_code()) for _ in range(20)))
+    assert sum(isinstance(result, NotFound) for result in results) == 10
+    assert sum(isinstance(result, TooManyAttempts) for result in results) == 10
+
+
+def test_codes_are_guessed_by_one_customer_from_one_place(house: House, plane: ControlPlane) -> None:
+    people = ("viewer", "owner", "admin")
+    for place in range(10):
+        guess(house, 1, people[place % 3], Visit(f"2001:db8::{place:x}"))
+    house.refused(TooManyAttempts, plane.devices.look(house.actor("loner", Visit("2001:db8::ffff")), "BCDF-GHJK"))
+
+
+# --- Bounds --------------------------------------------------------------------------------------------
+
+
+def fill(house: House, number: int, address: str = "") -> None:
+    """Put down tools that wait; past the store, which would take its time for thousands."""
+    now = house.clock.now
+    rows = [
+        (
+            f"dev_{place}",
+            place.to_bytes(32, "big"),
+            place.to_bytes(32, "big"),
+            address or f"a{place}",
+            now,
+            now + 900,
+        )
+        for place in range(number)
+    ]
+    with closing(sqlite3.connect(house.folder / "control.db")) as connection:
+        connection.executemany(
+            "INSERT INTO device_logins (id, digest, code_digest, machine, address, agent, created_at, expires_at,"
+            " interval, state) VALUES (?, ?, ?, '', ?, '', ?, ?, 5, 'pending')",
+            rows,
+        )
+        connection.commit()
+
+
+def test_tools_that_wait_from_one_address_are_bounded(house: House, plane: ControlPlane) -> None:
+    fill(house, devices.MOST_WAITING_FROM_ADDRESS - 1, ELSEWHERE.address)
+    started = start(house)
+    problem = house.refused(TooManyAttempts, plane.devices.start(ELSEWHERE, ""))
+    assert words(problem)[1:] == (
+        "too_many_attempts",
+        "Too many logins wait for approval: finish or wait for them.",
+        {"retry_after": 60},
+    )
+    start(house, VISIT)
+    # One that is finished makes room.
+    house.do(plane.devices.deny(house.actor("viewer"), started.user_code))
+    assert house.refused(OAuthError, plane.devices.poll(ELSEWHERE, started.device_code)).code == "access_denied"
+    start(house)
+
+
+def test_tools_that_wait_are_bounded_in_all(house: House, plane: ControlPlane) -> None:
+    fill(house, devices.MOST_WAITING)
+    house.refused(TooManyAttempts, plane.devices.start(ELSEWHERE, ""))
+
+
+def test_one_customer_with_many_addresses_cannot_fill_the_waiting_room(house: House, plane: ControlPlane) -> None:
+    key = plane.desk.key_from("device-from", Visit("2001:db8::1"))
+    house.write(lambda records: records.failures.add(Failures(key, devices.STARTS.free - 1, house.clock.now)))
+    for place in range(2):
+        house.do(plane.devices.start(Visit(f"2001:db8::{place:x}"), ""))
+    problem = house.refused(TooManyAttempts, plane.devices.start(Visit("2001:db8::ffff"), ""))
+    assert problem.detail == "Too many logins that nobody approved: wait 60 seconds, then try again."
+    start(house)
+
+
+def test_logins_that_are_finished_do_not_count(house: House, plane: ControlPlane) -> None:
+    for who in ("viewer", "owner"):
+        started = start(house)
+        house.do(plane.devices.approve(house.actor(who), started.user_code))
+        assert isinstance(house.do(plane.devices.poll(ELSEWHERE, started.device_code)), Secrets)
+    assert house.write(lambda records: records.failures.count()) == 0

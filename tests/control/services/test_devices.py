@@ -1,0 +1,217 @@
+"""The device login (RFC 8628), from both sides."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from tests.control.services.house import (
+    BASE_URL,
+    ELSEWHERE,
+    MINUTE,
+    PEOPLE,
+    VISIT,
+    House,
+)
+
+from tollgate.control.desk import Visit
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvalidRequest, NotFound, PersonalTokenRefused
+from tollgate.control.services.devices import OAuthError, Started
+from tollgate.control.services.logins import Secrets
+from tollgate.core import secrets
+from tollgate.core.people import TOOL
+
+
+def start(house: House, visit: Visit = ELSEWHERE) -> Started:
+    return house.do(house.plane.devices.start(visit, "ada@laptop"))
+
+
+def poll(house: House, started: Started) -> str | Secrets:
+    """The answer's code, or what the tool is given."""
+    try:
+        return house.do(house.plane.devices.poll(ELSEWHERE, started.device_code))
+    except OAuthError as error:
+        return error.code
+
+
+# --- The tool's side -----------------------------------------------------------------------------------
+
+
+def test_tool_is_told_where_to_go_and_how_often_to_ask(house: House) -> None:
+    house.choose(device_minutes=10, device_interval=7)
+    started = start(house)
+    assert secrets.well_formed(started.device_code, "tgd_")
+    assert secrets.plain_code(started.user_code)
+    assert started.verification_uri == f"{BASE_URL}/console/device"
+    assert started.verification_uri_complete == f"{BASE_URL}/console/device?user_code={started.user_code}"
+    assert (started.expires_in, started.interval) == (600, 7)
+    assert repr(started) == "Started(…)"
+
+
+def test_tool_waits_until_it_is_approved_and_then_is_in(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    assert poll(house, started) == "authorization_pending"
+    house.clock.advance(started.interval)
+    assert poll(house, started) == "authorization_pending"
+    house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+    given = poll(house, started)
+    assert isinstance(given, Secrets)
+    actor = house.do(plane.logins.actor(ELSEWHERE, given.access, TOOL))
+    assert (actor.id, actor.via, actor.login and actor.login.name) == ("acc_viewer", "tool", "ada@laptop")
+    assert house.actions() == ["login.approved", "login.open"]
+    assert [entry.address for entry in house.notes()] == [VISIT.address, ELSEWHERE.address]
+
+
+def test_success_is_told_once(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+    assert isinstance(poll(house, started), Secrets)
+    assert poll(house, started) == "invalid_grant"
+
+
+def test_two_polls_at_once_give_one_login(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+    results = house.at_once(*(plane.devices.poll(ELSEWHERE, started.device_code) for _ in range(5)))
+    assert sum(isinstance(result, Secrets) for result in results) == 1
+    assert {error.code for error in results if isinstance(error, OAuthError)} == {"invalid_grant"}
+    assert house.write(lambda records: records.logins.count()) == 1
+
+
+def test_impatient_tool_is_slowed_down_each_time_by_five_seconds(house: House) -> None:
+    started = start(house)
+    assert poll(house, started) == "authorization_pending"
+    house.clock.advance(4)
+    assert poll(house, started) == "slow_down"  # now every 10
+    house.clock.advance(9)
+    assert poll(house, started) == "slow_down"  # now every 15
+    house.clock.advance(14.4)
+    assert poll(house, started) == "slow_down"  # now every 20
+    house.clock.advance(20)
+    assert poll(house, started) == "authorization_pending"
+    house.clock.advance(15)
+    assert poll(house, started) == "slow_down"
+
+
+def test_half_a_second_early_is_forgiven(house: House) -> None:
+    started = start(house)
+    for _ in range(3):
+        assert poll(house, started) == "authorization_pending"
+        house.clock.advance(4.5)
+
+
+def test_approval_is_told_at_once_even_to_an_impatient_tool(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    assert poll(house, started) == "authorization_pending"
+    house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+    assert isinstance(poll(house, started), Secrets)
+
+
+def test_denied_tool_is_told_once_and_then_forgotten(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    house.do(plane.devices.deny(house.actor("viewer"), started.user_code))
+    assert [poll(house, started), poll(house, started)] == ["access_denied", "invalid_grant"]
+    assert house.actions() == ["login.denied"]
+
+
+@pytest.mark.parametrize("approved", [False, True])
+def test_code_expires_approved_or_not(house: House, plane: ControlPlane, approved: bool) -> None:
+    started = start(house)
+    if approved:
+        house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+    house.clock.advance(15 * MINUTE)
+    assert [poll(house, started), poll(house, started)] == ["expired_token", "expired_token"]
+    house.refused(NotFound, plane.devices.approve(house.actor("viewer"), started.user_code))
+
+
+@pytest.mark.parametrize("code", ["", "tgd_x", "x" * 10_000, "\ud800", secrets.new_token("tgd_")])
+def test_made_up_device_codes_are_no_grant(house: House, plane: ControlPlane, code: str) -> None:
+    problem = house.refused(OAuthError, plane.devices.poll(ELSEWHERE, code))
+    assert (problem.code, problem.description) == (
+        "invalid_grant", "The code or refresh token is not valid (any more)."
+    )  # fmt: skip
+
+
+def test_user_code_is_no_device_code(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    assert house.refused(OAuthError, plane.devices.poll(ELSEWHERE, started.user_code)).code == "invalid_grant"
+
+
+def test_account_that_was_switched_off_meanwhile_is_denied_and_stays_so(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+
+    account = replace(house.account("viewer"), active=False)
+    house.write(lambda records: records.accounts.replace(account))
+    assert poll(house, started) == "access_denied"
+    house.do(plane.operator.switch(PEOPLE["viewer"], active=True))
+    assert poll(house, started) == "invalid_grant"
+
+
+def test_operator_who_switches_an_account_off_ends_its_approvals(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+    house.do(plane.operator.switch(PEOPLE["viewer"], active=False))
+    house.do(plane.operator.switch(PEOPLE["viewer"], active=True))
+    assert poll(house, started) == "invalid_grant"
+
+
+@pytest.mark.parametrize("machine", ["x" * 101, "a\nb", "a\u202eb"])
+def test_odd_names_of_machines_are_refused(house: House, plane: ControlPlane, machine: str) -> None:
+    problem = house.refused(InvalidRequest, plane.devices.start(VISIT, machine))
+    assert problem.extras == {"field": "machine"}
+
+
+def test_machine_without_a_name_is_called_by_the_tool(house: House, plane: ControlPlane) -> None:
+    started = house.do(plane.devices.start(VISIT, ""))
+    house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+    given = poll(house, started)
+    assert isinstance(given, Secrets)
+    actor = house.do(plane.logins.actor(VISIT, given.access, TOOL))
+    assert actor.login is not None
+    assert actor.login.name == "tollgate"
+
+
+# --- The person's side ---------------------------------------------------------------------------------
+
+
+def test_person_sees_which_machine_asks_from_where(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    row = house.do(plane.devices.look(house.actor("viewer"), started.user_code))
+    assert (row.machine, row.address, row.agent, row.state) == (
+        "ada@laptop", ELSEWHERE.address, ELSEWHERE.agent, "pending"
+    )  # fmt: skip
+    assert started.device_code not in repr(row)
+
+
+@pytest.mark.parametrize(
+    "typed", ["{0}-{1}", "{0}{1}", "{0} {1}", " {0}-{1}\r\n", "{0}\N{EN DASH}{1}", "{0}_{1}"]
+)  # fmt: skip
+@pytest.mark.parametrize("lower", [False, True])
+def test_code_may_be_typed_any_way(house: House, plane: ControlPlane, typed: str, lower: bool) -> None:
+    started = start(house)
+    text = typed.format(*started.user_code.split("-"))
+    house.do(plane.devices.look(house.actor("viewer"), text.lower() if lower else text))
+
+
+@pytest.mark.parametrize("typed", ["", "BCDF", "AEIO-UAEI", "BCDF-GHJK-L", "\ud800", "B" * 10_000])
+def test_what_is_no_code_is_a_wrong_code(house: House, plane: ControlPlane, typed: str) -> None:
+    problem = house.refused(NotFound, plane.devices.look(house.actor("viewer"), typed))
+    assert problem.detail == ("No login waits with this code: check it, or run `tollgate auth login` again.")
+
+
+def test_program_approves_nothing(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    program, _ = house.program("viewer")
+    house.refused(PersonalTokenRefused, plane.devices.approve(program, started.user_code))
+    assert poll(house, started) == "authorization_pending"
+
+
+def test_code_is_decided_once(house: House, plane: ControlPlane) -> None:
+    started = start(house)
+    house.do(plane.devices.approve(house.actor("viewer"), started.user_code))
+    house.refused(NotFound, plane.devices.deny(house.actor("stranger"), started.user_code))
+    house.refused(NotFound, plane.devices.approve(house.actor("stranger"), started.user_code))
+    given = poll(house, started)
+    assert isinstance(given, Secrets)
+    assert house.do(plane.logins.actor(VISIT, given.access, TOOL)).id == "acc_viewer"

@@ -1,0 +1,71 @@
+"""Whether a browser call from an origin would pass, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.control.services.house import House
+
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import DomainTaken
+from tollgate.control.services.domains import Wish
+from tollgate.core.models import Domain
+
+
+def add(
+    house: House, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
+) -> Domain:
+    return house.do(house.plane.domains.add(house.actor(who), team, domain, Wish(**wish)))
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed", "why"),
+    [
+        ("https://example.com", True, "The entry example.com ("),
+        ("https://app.example.com", True, ") covers app.example.com."),
+        ("https://a.b.example.com:8443", True, ") covers a.b.example.com."),
+        ("HTTPS://App.Example.COM", True, ") covers app.example.com."),
+        ("https://app.example.com.", True, "covers app.example.com"),
+        ("https://off.example.org", False, "covers off.example.org, but it is switched off."),
+        ("https://notexample.com", False, "acme. To allow it: tollgate rpc whitelist add notexample.com"),
+        ("https://x.example.com.evil.net", False, "To allow it: tollgate rpc whitelist add evil.net"),
+        ("https://rival.com", False, "rival.com is not on the list of acme."),
+        ("https://github.io", False, "is a public suffix, shared by many owners"),
+        ("http://example.com", False, "can never be whitelisted: only https origins"),
+        ("http://localhost:3000", False, "can never be whitelisted"),
+        ("null", False, "can never be whitelisted"),
+        ("https://192.0.2.1", False, "can never be whitelisted"),
+        ("https://a@example.com", False, "can never be whitelisted"),
+        ("example.com", False, "Write one such as https://app.example.com."),
+        ("https://example.com/", False, "can never be whitelisted"),
+        ("", False, "can never be whitelisted"),
+    ],
+)  # fmt: skip
+def test_check_says_whether_and_why(
+    house: House, plane: ControlPlane, origin: str, allowed: bool, why: str
+) -> None:
+    entry = add(house)
+    off = add(house, "example.org", active=False)
+    add(house, "rival.com", who="stranger", team="rival")
+    before = len(house.notes())
+    verdict = house.do(plane.domains.check(house.actor("viewer"), "acme", origin))
+    assert (verdict.origin, verdict.allowed) == (origin, allowed)
+    assert why in verdict.why
+    covering = entry if allowed else off if "switched off" in why else None
+    assert (verdict.domain_id, verdict.domain) == (
+        (covering.id, covering.domain) if covering else (None, None)
+    )  # fmt: skip
+    assert len(house.notes()) == before
+
+
+def test_localhost_is_whitelisted_only_where_that_is_set(house: House) -> None:
+    plane = house.choose(allow_localhost=True)
+    entry = add(house, "localhost")
+    viewer = house.actor("viewer")
+    for origin in ("http://localhost:3000", "https://localhost", "http://app.localhost"):
+        verdict = house.do(plane.domains.check(viewer, "acme", origin))
+        assert (verdict.allowed, verdict.domain_id) == (True, entry.id)
+    assert "and localhost" in house.do(plane.domains.check(viewer, "acme", "http://example.com")).why
+    taken = house.refused(DomainTaken, plane.domains.add(house.actor("stranger"), "rival", "localhost"))
+    assert "nobody can prove to own it" in taken.detail

@@ -1,0 +1,153 @@
+"""Signing in through a provider: known by subject, linked by a proven address alone, new where that may be."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from tests.control.services.house import PASSWORD, PEOPLE, VISIT, House, details_of
+
+from tollgate.control.desk import OPERATOR
+from tollgate.control.oidc import Claim
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvalidRequest, NameTaken, SignUpClosed, WrongPassword
+from tollgate.core.people import Invitation
+
+ISSUER = "https://idp.example"
+NEW = "new@x.example"
+
+
+def claim(email: str, *, subject: str = "s-1", verified: bool = True, issuer: str = ISSUER) -> Claim:
+    return Claim(issuer, subject, email, verified, "Nina")
+
+
+def identities(house: House) -> list[tuple[str, str]]:
+    rows = house.write(lambda records: records.identities.page(100))
+    return [(row.account_id, row.subject) for row in rows]
+
+
+def test_proven_address_links_the_account_and_from_then_on_the_subject_is_enough(
+    house: House, plane: ControlPlane
+) -> None:
+    account = house.do(plane.accounts.by_provider(VISIT, claim("OWNER@acme.example")))
+    assert account.id == "acc_owner"
+    entry = house.notes()[0]
+    assert (entry.action, entry.actor, entry.address) == ("account.link", PEOPLE["owner"], VISIT.address)
+    assert details_of(entry) == {"issuer": ISSUER}
+    # Whatever the provider says of the address later: it may have changed there, even into nonsense.
+    for email in ("moved@elsewhere.example", PEOPLE["viewer"], "ä@x.example"):
+        again = house.do(plane.accounts.by_provider(VISIT, claim(email, verified=False)))
+        assert again.id == "acc_owner"
+    assert identities(house) == [("acc_owner", "s-1")]
+    assert len(house.notes()) == 1
+
+
+def test_same_subject_of_another_issuer_is_somebody_else(house: House, plane: ControlPlane) -> None:
+    house.do(plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
+    other = claim(PEOPLE["viewer"], issuer="https://other.example")
+    assert house.do(plane.accounts.by_provider(VISIT, other)).id == "acc_viewer"
+
+
+def test_address_that_the_provider_does_not_vouch_for_links_nothing(house: House, plane: ControlPlane) -> None:
+    work = plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"], verified=False))
+    problem = house.refused(NameTaken, work)
+    assert problem.extras == {"field": "email"}
+    assert "sign in with its password" in problem.detail
+    assert identities(house) == []
+
+
+def test_account_whose_address_was_never_proven_is_not_handed_over(house: House) -> None:
+    """Else whoever signs up first with a stranger's address keeps a password to that person's account."""
+    plane = house.choose(sign_up="open")
+    house.do(plane.accounts.sign_up(VISIT, "victim@x.example", PASSWORD))
+    house.refused(NameTaken, plane.accounts.by_provider(VISIT, claim("victim@x.example")))
+    assert identities(house) == []
+
+
+def test_letter_that_only_looks_like_an_address_links_nothing(house: House, plane: ControlPlane) -> None:
+    """The small form of the Kelvin sign is a plain k: another mailbox must not become this one."""
+    house.do(plane.operator.create_account("kate@x.example", PASSWORD))
+    work = plane.accounts.by_provider(VISIT, claim("\N{KELVIN SIGN}ate@x.example"))
+    house.refused(InvalidRequest, work)
+    assert identities(house) == []
+
+
+def test_switched_off_account_is_refused_and_not_linked(house: House, plane: ControlPlane) -> None:
+    house.do(plane.operator.switch(PEOPLE["owner"], active=False))
+    problem = house.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
+    assert "switched off" in problem.detail
+    assert identities(house) == []
+    assert house.actions() == ["account.disable"]
+
+
+def test_switched_off_account_is_refused_when_it_was_linked_before(house: House, plane: ControlPlane) -> None:
+    house.do(plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
+    house.do(plane.operator.switch(PEOPLE["owner"], active=False))
+    house.refused(WrongPassword, plane.accounts.by_provider(VISIT, claim(PEOPLE["owner"])))
+
+
+# --- New accounts --------------------------------------------------------------------------------------
+
+
+def invited(house: House, email: str, *, by_operator: bool) -> Invitation:
+    invitations = house.plane.invitations
+    if by_operator:
+        return house.do(invitations.create_by_operator(OPERATOR, email, None, "viewer")).invitation
+    return house.do(invitations.create(house.actor("owner"), "acme", email, "viewer")).invitation
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_open_sign_up_makes_an_account_which_is_as_proven_as_the_claim(house: House, verified: bool) -> None:
+    plane = house.choose(sign_up="open")
+    account = house.do(plane.accounts.by_provider(VISIT, claim(NEW, verified=verified)))
+    assert (account.email, account.name, account.password_hash) == (NEW, "Nina", "")
+    assert account.verified_at == (house.clock.now if verified else None)
+    assert identities(house) == [(account.id, "s-1")]
+    [entry] = house.notes()
+    assert (entry.action, entry.actor, details_of(entry)) == ("account.create", NEW, {"issuer": ISSUER})
+    assert house.do(plane.accounts.by_provider(VISIT, claim(NEW, verified=False))) == account
+
+
+@pytest.mark.parametrize(
+    ("setting", "invitation", "allowed"),
+    [
+        ("closed", None, False),
+        ("closed", "team", False),
+        ("closed", "operator", True),
+        ("invited", None, False),
+        ("invited", "team", True),
+        ("invited", "operator", True),
+    ],
+)
+def test_elsewhere_it_takes_an_invitation(
+    house: House, setting: str, invitation: str | None, allowed: bool
+) -> None:
+    plane = house.choose(sign_up=setting)
+    held = invited(house, NEW, by_operator=invitation == "operator") if invitation else None
+    work = plane.accounts.by_provider(VISIT, claim(NEW), held)
+    if allowed:
+        assert house.do(work).email == NEW
+    else:
+        problem = house.refused(SignUpClosed, work)
+        assert problem.detail.startswith(f"{NEW} has no account here. ")
+        assert house.do(plane.accounts.find(NEW)) is None
+
+
+def test_invitation_of_somebody_else_or_without_a_proof_does_not_help(house: House) -> None:
+    plane = house.choose(sign_up="invited")
+    others = invited(house, "other@x.example", by_operator=True)
+    mine = invited(house, NEW, by_operator=True)
+    house.refused(SignUpClosed, plane.accounts.by_provider(VISIT, claim(NEW), others))
+    house.refused(SignUpClosed, plane.accounts.by_provider(VISIT, claim(NEW, verified=False), mine))
+
+
+def test_two_first_sign_ins_at_once_make_one_account(house: House) -> None:
+    plane = house.choose(sign_up="open")
+    results = house.at_once(*(plane.accounts.by_provider(VISIT, claim(NEW)) for _ in range(4)))
+    assert {getattr(result, "email", result) for result in results} == {NEW}
+    assert len(identities(house)) == 1
+
+
+def test_long_names_are_cut(house: House) -> None:
+    plane = house.choose(sign_up="open")
+    account = house.do(plane.accounts.by_provider(VISIT, replace(claim(NEW), name="n" * 500)))
+    assert account.name == "n" * 100

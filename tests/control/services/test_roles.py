@@ -1,0 +1,211 @@
+"""Who may do what, cell by cell. The table is written out here: it must not come from the code that it checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from inspect import getmembers, iscoroutinefunction, signature
+from typing import Any
+
+import pytest
+from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, member_id, words
+
+from tollgate.control.desk import Actor
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
+from tollgate.control.services import audit, domains, invitations, teams, tokens
+from tollgate.core.models import Domain, Token
+from tollgate.core.people import Invitation
+
+Deed = Callable[[ControlPlane, Actor, str], Coroutine[Any, Any, Any]]
+
+# What the team has before each deed.
+TOKEN, DOMAIN, INVITATION = "tok_held", "dom_held", "inv_held"
+
+DEEDS: dict[str, Deed] = {
+    "teams.show": lambda plane, who, team: plane.teams.show(who, team),
+    "teams.rename": lambda plane, who, team: plane.teams.rename(who, team, "acme-two"),
+    "teams.members": lambda plane, who, team: plane.teams.members(who, team, ALL),
+    "teams.set_role": lambda plane, who, team: plane.teams.set_role(who, team, "mem_acme_loner", "billing"),
+    "teams.remove": lambda plane, who, team: plane.teams.remove(who, team, "mem_acme_loner"),
+    "invitations.create": lambda plane, who, team: plane.invitations.create(who, team, "new@x.example", "viewer"),
+    "invitations.list": lambda plane, who, team: plane.invitations.list(who, team, ALL),
+    "invitations.revoke": lambda plane, who, team: plane.invitations.revoke(who, team, INVITATION),
+    "tokens.create": lambda plane, who, team: plane.tokens.create(who, team, tokens.Wish(name="new")),
+    "tokens.list": lambda plane, who, team: plane.tokens.list(who, team, ALL),
+    "tokens.show": lambda plane, who, team: plane.tokens.show(who, team, TOKEN),
+    "tokens.update": lambda plane, who, team: plane.tokens.update(who, team, TOKEN, tokens.Wish(active=False)),
+    "tokens.rotate": lambda plane, who, team: plane.tokens.rotate(who, team, TOKEN, 60),
+    "tokens.delete": lambda plane, who, team: plane.tokens.delete(who, team, TOKEN),
+    "domains.add": lambda plane, who, team: plane.domains.add(who, team, "example.org"),
+    "domains.list": lambda plane, who, team: plane.domains.list(who, team, ALL),
+    "domains.show": lambda plane, who, team: plane.domains.show(who, team, DOMAIN),
+    "domains.update": lambda plane, who, team: plane.domains.update(who, team, DOMAIN, domains.Wish(active=False)),
+    "domains.remove": lambda plane, who, team: plane.domains.remove(who, team, DOMAIN),
+    "domains.verify": lambda plane, who, team: plane.domains.verify(who, team, DOMAIN),
+    "domains.check": lambda plane, who, team: plane.domains.check(who, team, "https://example.com"),
+    "audit.of_team": lambda plane, who, team: plane.audit.of_team(who, team, ALL),
+}
+
+# x: may; -: may not, and is told which roles may.
+TABLE = """
+                     owner  admin  developer  billing  viewer
+teams.show             x      x        x         x       x
+teams.rename           x      x        -         -       -
+teams.members          x      x        x         x       x
+teams.set_role         x      x        -         -       -
+teams.remove           x      x        -         -       -
+invitations.create     x      x        -         -       -
+invitations.list       x      x        -         -       -
+invitations.revoke     x      x        -         -       -
+tokens.create          x      x        x         -       -
+tokens.list            x      x        x         x       x
+tokens.show            x      x        x         x       x
+tokens.update          x      x        x         -       -
+tokens.rotate          x      x        x         -       -
+tokens.delete          x      x        x         -       -
+domains.add            x      x        x         -       -
+domains.list           x      x        x         x       x
+domains.show           x      x        x         x       x
+domains.update         x      x        x         -       -
+domains.remove         x      x        x         -       -
+domains.verify         x      x        x         -       -
+domains.check          x      x        x         x       x
+audit.of_team          x      x        -         -       -
+"""
+ROWS = [line.split() for line in TABLE.strip().splitlines()]
+MARKS = {name: dict(zip(ROWS[0], marks, strict=True)) for name, *marks in ROWS[1:]}
+CELLS = [(name, role) for name in MARKS for role in ROLES]
+
+
+@pytest.fixture(autouse=True)
+def things(house: House) -> None:
+    """A token, a domain and an invitation of acme, and a member whom anybody may touch who may touch members."""
+    house.joins("loner", "viewer")
+    house.proofs.proven.add(("example.com", ACME.id))
+
+    async def add() -> None:
+        now = house.clock.now
+        async with house.store.changing() as records:
+            await records.tokens.add(Token(TOKEN, ACME.id, "held", "tg_abcde", now), digest=b"t" * 32)
+            await records.domains.add(Domain(DOMAIN, ACME.id, "example.com", now))
+            await records.invitations.add(
+                Invitation(INVITATION, "held@x.example", b"i" * 32, now, now + 60, team_id=ACME.id, role="viewer")
+            )
+
+    house.do(add())
+
+
+def test_table_and_deeds_name_the_same_methods() -> None:
+    assert set(MARKS) == set(DEEDS)
+
+
+def test_every_method_that_takes_a_team_stands_in_the_table() -> None:
+    services = {
+        "teams": teams.Teams, "invitations": invitations.Invitations, "tokens": tokens.Tokens,
+        "domains": domains.Domains, "audit": audit.Audit,
+    }  # fmt: skip
+    found = {
+        f"{name}.{method}"
+        for name, service in services.items()
+        for method, function in getmembers(service, iscoroutinefunction)
+        if not method.startswith("_") and "actor" in signature(function).parameters
+        and signature(function).parameters.get("team") is not None
+        and "records" not in signature(function).parameters
+    }  # fmt: skip
+    # The operator's own: nobody calls it from outside.
+    assert found - {"invitations.create_by_operator"} == set(DEEDS)
+
+
+@pytest.mark.parametrize(("name", "role"), CELLS)
+def test_role(house: House, plane: ControlPlane, name: str, role: str) -> None:
+    deed = DEEDS[name](plane, house.actor(role), "acme")
+    if MARKS[name][role] == "x":
+        house.do(deed)
+        return
+    problem = house.refused(RoleNeeded, deed)
+    holders = [each for each in ROLES if MARKS[name][each] == "x"]
+    assert problem.extras == {"role": role, "roles": holders}
+    assert problem.status == 403
+    assert problem.detail.endswith(f"you are {role}.")
+    assert all(holder in problem.detail for holder in holders)
+    assert house.notes() == []
+
+
+@pytest.mark.parametrize("who", ["stranger", "loner"])
+@pytest.mark.parametrize("name", DEEDS)
+def test_unknown_and_foreign_teams_are_the_same_in_every_word(
+    house: House, plane: ControlPlane, name: str, who: str
+) -> None:
+    house.write(lambda records: records.members.remove(id="mem_acme_loner"))
+    actor = house.actor(who)
+    foreign = house.refused(NoSuchTeam, DEEDS[name](plane, actor, "acme"))
+    unknown = house.refused(NoSuchTeam, DEEDS[name](plane, actor, "acne"))
+    assert words(foreign)[2].replace("acme", "acne") == words(unknown)[2]
+    assert foreign.extras | {"team": "acne"} == unknown.extras
+    by_id = house.refused(NoSuchTeam, DEEDS[name](plane, actor, ACME.id))
+    unknown_id = house.refused(NoSuchTeam, DEEDS[name](plane, actor, "team_acme000000001"))
+    assert by_id.detail.replace(ACME.id, "team_acme000000001") == unknown_id.detail
+    assert house.notes() == []
+    assert house.proofs.looks == []
+
+
+def test_refusal_of_a_team_says_no_word_about_it(house: House, plane: ControlPlane) -> None:
+    problem = house.refused(NoSuchTeam, plane.teams.show(house.actor("stranger"), "acme"))
+    assert words(problem) == (
+        403,
+        "no_such_team",
+        'There is no team "acme" that you belong to. List yours with: tollgate teams list',
+        {"team": "acme"},
+    )
+
+
+def test_suggestion_comes_from_ones_own_teams_alone(house: House, plane: ControlPlane) -> None:
+    member, stranger = house.actor("viewer"), house.actor("stranger")
+    assert house.refused(NoSuchTeam, plane.teams.show(member, "acmee")).extras["suggestion"] == "acme"
+    assert house.refused(NoSuchTeam, plane.teams.show(member, "ACME")).extras["suggestion"] == "acme"
+    assert "suggestion" not in house.refused(NoSuchTeam, plane.teams.show(stranger, "acmee")).extras
+    # The nearest of one's own, though another's fits better.
+    house.do(plane.teams.create(stranger, "acmes-rival"))
+    problem = house.refused(NoSuchTeam, plane.teams.show(stranger, "acmes-riva"))
+    assert problem.detail == 'There is no team "acmes-riva" that you belong to. Did you mean "acmes-rival"?'
+
+
+def test_teams_are_found_by_name_and_by_id(house: House, plane: ControlPlane) -> None:
+    viewer = house.actor("viewer")
+    assert house.do(plane.teams.show(viewer, "acme")) == house.do(plane.teams.show(viewer, ACME.id))
+
+
+def test_nobody_passes_for_a_member_without_an_account(house: House, plane: ControlPlane) -> None:
+    house.refused(NoSuchTeam, plane.teams.show(Actor(None), "acme"))
+
+
+@pytest.mark.parametrize("team", ["", "_", "x" * 10_000, "acme'--", "\x00", "ä", "\N{ZERO WIDTH SPACE}acme"])
+def test_odd_names_of_teams_are_merely_unknown(house: House, plane: ControlPlane, team: str) -> None:
+    problem = house.refused(NoSuchTeam, plane.teams.show(house.actor("owner"), team))
+    assert len(problem.detail) < 200
+
+
+@pytest.mark.parametrize(("deed", "held"), [("tokens", TOKEN), ("domains", DOMAIN)])
+def test_things_of_another_team_are_not_found_in_ones_own(
+    house: House, plane: ControlPlane, deed: str, held: str
+) -> None:
+    stranger = house.actor("stranger")
+    service = getattr(plane, deed)
+    mine = house.refused(NotFound, service.show(stranger, "rival", held))
+    nobodys = house.refused(NotFound, service.show(stranger, "rival", held + "x"))
+    assert mine.detail.replace(held, held + "x") == nobodys.detail
+    wish = {"tokens": tokens.Wish(active=False), "domains": domains.Wish(active=False)}[deed]
+    house.refused(NotFound, service.update(stranger, "rival", held, wish))
+    remove = plane.tokens.delete if deed == "tokens" else plane.domains.remove
+    house.refused(NotFound, remove(stranger, "rival", held))
+    house.refused(NotFound, plane.invitations.revoke(stranger, "rival", INVITATION))
+    house.refused(NotFound, plane.teams.remove(stranger, "rival", member_id("viewer")))
+    house.refused(NotFound, plane.teams.set_role(stranger, "rival", member_id("viewer"), "owner"))
+    assert house.notes() == []
+
+
+def test_emails_of_people_are_for_members_alone(house: House, plane: ControlPlane) -> None:
+    page = house.do(plane.teams.members(house.actor("viewer"), "acme", ALL))
+    assert [person.account.email for person in page.items] == [PEOPLE[who] for who in (*ROLES, "loner")]
+    rivals = house.do(plane.teams.members(house.actor("stranger"), "rival", ALL))
+    assert [person.account.email for person in rivals.items] == [PEOPLE["stranger"]]

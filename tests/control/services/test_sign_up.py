@@ -1,0 +1,222 @@
+"""How an account comes to be: the operator's command, sign-up, invitations; and what the operator does to it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.control.services.house import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISIT, House, details_of
+
+from tollgate.control.desk import OPERATOR, Visit, email_of, name_of
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import (
+    InvalidRequest,
+    LoginExpired,
+    NameTaken,
+    NotFound,
+    SignUpClosed,
+    TooManyAttempts,
+    WrongPassword,
+)
+from tollgate.core.people import CONSOLE
+
+NEW = "new@x.example"
+
+
+# --- The operator --------------------------------------------------------------------------------------
+
+
+def test_operator_makes_an_account_that_can_sign_in(house: House, plane: ControlPlane) -> None:
+    made = house.do(plane.operator.create_account("  New@X.Example ", PASSWORD, name=" Nina "))
+    assert (made.email, made.name, made.active, made.verified_at) == (NEW, "Nina", True, house.clock.now)
+    assert house.do(plane.accounts.check_password(VISIT, "NEW@x.example", PASSWORD)) == made
+    assert house.do(plane.accounts.find("New@x.example")) == made
+    entry = house.notes()[0]
+    assert (entry.action, entry.actor, entry.actor_id, entry.via) == (
+        "account.create", "operator", None, "operator"
+    )  # fmt: skip
+    assert (entry.target, entry.name, entry.address) == (made.id, NEW, "")
+
+
+def test_operator_makes_an_account_with_a_team_that_it_owns(house: House, plane: ControlPlane) -> None:
+    made = house.do(plane.operator.create_account(NEW, PASSWORD, team="nova"))
+    member = house.write(lambda records: records.members.find(account_id=made.id))
+    assert member is not None
+    assert member.role == "owner"
+    assert house.actions() == ["account.create", "team.create"]
+    assert details_of(house.notes()[1]) == {"owner": NEW}
+
+
+@pytest.mark.parametrize(("team", "kind"), [("acme", NameTaken), ("A Team", InvalidRequest)])
+def test_account_and_team_are_made_both_or_neither(
+    house: House, plane: ControlPlane, team: str, kind: type[Exception]
+) -> None:
+    house.refused(kind, plane.operator.create_account(NEW, PASSWORD, team=team))
+    assert house.do(plane.accounts.find(NEW)) is None
+    assert house.notes() == []
+
+
+def test_address_has_one_account_whatever_its_case(house: House, plane: ControlPlane) -> None:
+    problem = house.refused(NameTaken, plane.operator.create_account("OWNER@Acme.Example", PASSWORD))
+    assert problem.extras == {"field": "email"}
+    assert "owner@acme.example has an account already" in problem.detail
+
+
+def test_accounts_are_listed_oldest_first(house: House, plane: ControlPlane) -> None:
+    assert [account.email for account in house.do(plane.operator.accounts(3))] == list(PEOPLE.values())[:3]
+
+
+def test_switched_off_account_is_out_at_once_and_comes_back(house: House, plane: ControlPlane) -> None:
+    cookie = house.do(plane.logins.open_session(VISIT, house.account("owner")))
+    _, token = house.program("owner")
+    link = house.do(plane.accounts.reset_link(OPERATOR, PEOPLE["owner"]))
+    assert not house.do(plane.operator.switch("Owner@acme.example", active=False)).active
+    house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
+    house.refused(LoginExpired, plane.logins.actor(VISIT, token, "personal"))
+    house.refused(WrongPassword, plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
+    house.refused(NotFound, plane.accounts.account_of_reset(link.rpartition("/")[2]))
+    assert house.do(plane.operator.switch("owner@acme.example", active=True)).active
+    house.do(plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
+    # What was ended stays ended.
+    house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
+    assert house.actions()[-2:] == ["account.disable", "account.enable"]
+    house.refused(NotFound, plane.operator.switch("nobody@x.example", active=False))
+
+
+# --- Sign-up -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", ["closed", "invited"])
+def test_nobody_signs_up_unless_it_is_open(house: House, setting: str) -> None:
+    plane = house.choose(sign_up=setting)
+    problem = house.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
+    assert (problem.status, problem.detail) == (
+        403, "Accounts are made by the operator here: ask for an invitation."
+    )  # fmt: skip
+
+
+def test_anybody_signs_up_where_it_is_open_and_the_address_is_not_yet_theirs(house: House) -> None:
+    plane = house.choose(sign_up="open")
+    made = house.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD, name="Nina"))
+    assert (made.email, made.name, made.verified_at) == (NEW, "Nina", None)
+    entry = house.notes()[0]
+    assert (entry.actor, entry.actor_id, entry.address, entry.via) == (NEW, made.id, VISIT.address, "console")
+    house.refused(NameTaken, plane.accounts.sign_up(VISIT, "NEW@X.example", PASSWORD))
+
+
+def test_two_who_sign_up_at_once_with_one_address_make_one_account(house: House) -> None:
+    plane = house.choose(sign_up="open")
+    results = house.at_once(*(plane.accounts.sign_up(VISIT, NEW, PASSWORD) for _ in range(4)))
+    assert sum(isinstance(result, NameTaken) for result in results) == 3
+
+
+def test_sign_ups_from_one_place_are_rationed(house: House) -> None:
+    plane = house.choose(sign_up="open")
+
+    def sign_up(number: int, address: str) -> None:
+        house.do(plane.accounts.sign_up(Visit(address), f"n{number}@x.example", PASSWORD))
+
+    # The addresses of one /64 are one customer's.
+    for number in range(21):
+        sign_up(number, f"2001:db8::{number:x}")
+    with pytest.raises(TooManyAttempts) as caught:
+        sign_up(99, "2001:db8::99")
+    assert "new accounts from this address" in caught.value.detail
+    sign_up(50, "2001:db8:0:1::1")
+    house.clock.advance(HOUR)
+    sign_up(51, "2001:db8::99")
+
+
+@pytest.mark.parametrize("password", ["short-one", "x" * 257, NEW, "N1n2N3n4n5@x.example", "\ud800" * 12])
+def test_poor_passwords_are_refused(house: House, password: str) -> None:
+    plane = house.choose(sign_up="open")
+    email = "n1n2n3n4n5@x.example" if password.startswith("N1") else NEW
+    problem = house.refused(InvalidRequest, plane.accounts.sign_up(VISIT, email, password))
+    assert problem.extras == {"field": "password"}
+    assert password not in problem.detail
+
+
+# --- Invitations ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "by_team"), [("closed", False), ("invited", True), ("open", True)]
+)  # fmt: skip
+def test_invitations_of_teams_let_accounts_be_made_unless_closed(
+    house: House, setting: str, by_team: bool
+) -> None:
+    plane = house.choose(sign_up=setting)
+    made = house.do(plane.invitations.create(house.actor("owner"), "acme", NEW, "viewer"))
+    sign_up = plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD, name="Nina")
+    if not by_team:
+        house.refused(SignUpClosed, sign_up)
+        return
+    account = house.do(sign_up)
+    assert (account.email, account.name, account.verified_at) == (NEW, "Nina", house.clock.now)
+
+
+@pytest.mark.parametrize("setting", ["closed", "invited", "open"])
+def test_invitations_of_the_operator_let_accounts_be_made_always(house: House, setting: str) -> None:
+    plane = house.choose(sign_up=setting)
+    made = house.do(plane.invitations.create_by_operator(OPERATOR, NEW, "acme", "viewer"))
+    assert made.invitation.by_operator
+    assert house.do(plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD)).email == NEW
+
+
+def test_invited_account_needs_a_good_password_and_no_account(house: House) -> None:
+    plane = house.choose(sign_up="invited")
+    made = house.do(plane.invitations.create_by_operator(OPERATOR, PEOPLE["loner"], None, "viewer"))
+    house.refused(InvalidRequest, plane.accounts.sign_up_invited(VISIT, made.invitation, "short"))
+    house.refused(NameTaken, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
+
+
+def test_withdrawn_used_or_expired_invitation_makes_no_account(house: House) -> None:
+    plane = house.choose(sign_up="invited")
+    owner = house.actor("owner")
+    made = house.do(plane.invitations.create(owner, "acme", NEW, "viewer"))
+    house.do(plane.invitations.revoke(owner, "acme", made.invitation.id))
+    house.refused(NotFound, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
+    made = house.do(plane.invitations.create(owner, "acme", NEW, "viewer"))
+    house.clock.now = made.invitation.expires_at
+    house.refused(NotFound, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
+    assert house.do(plane.accounts.find(NEW)) is None
+
+
+# --- Names and addresses -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "email",
+    ["", "a", "@x.example", "a@", "a@b", "a b@x.example", "a@x..example", "a@x.example.", "a@b@x.example",
+     "x,y@x.example", "<y@x.example", '"y"@x.example', "a\n@x.example", "a@x.example\nb", "ä@x.example",
+     "a@ä.example", "\N{KELVIN SIGN}@x.example", "a@[192.0.2.1]", f"{'a' * 65}@x.example",
+     f"a@{'x.' * 130}example", "a;b@x.example", "a:b@x.example", "(a)@x.example", "a\\b@x.example",
+     "=?utf-8?q?victim=40x.example=3e=20?=@x.example"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(email: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not an email address") as caught:
+        email_of(email)
+    assert caught.value.extras == {"field": "email"}
+    assert len(caught.value.detail) < 200
+
+
+@pytest.mark.parametrize("email", ["a@b.cd", "A.b+c@X-y.example", "o'neil@x.example", "a_b%c=d?@x.example"])
+def test_addresses_are_kept_in_small_letters(email: str) -> None:
+    assert email_of(f" {email}\t") == email.lower()
+
+
+@pytest.mark.parametrize("name", ["", " ", "x" * 101, "a\nb", "a\x00", "\x7f", "a\u2028b", "a\u202eb", "\ud800"])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"`name` has 1 to 100 printable characters"):
+        name_of(name)
+
+
+@pytest.mark.parametrize("name", ["a", "Zoë Ø", "李小龍", "👩\u200d💻 x", "x" * 100])
+def test_names_are_kept_as_written_but_for_space_around(name: str) -> None:
+    assert name_of(f"  {name} ") == name
+
+
+def test_one_renames_oneself_and_nobody_else(house: House, plane: ControlPlane) -> None:
+    renamed = house.do(plane.accounts.rename(house.actor("viewer", ELSEWHERE), " Vera "))
+    assert (renamed.name, house.account("viewer").name) == ("Vera", "Vera")
+    assert house.do(plane.accounts.rename(house.actor("viewer"), "")).name == ""
+    house.refused(InvalidRequest, plane.accounts.rename(house.actor("viewer"), "a\nb"))
+    assert [entry.address for entry in house.notes()] == [ELSEWHERE.address, VISIT.address]

@@ -1,0 +1,127 @@
+"""Teams: names, lists, renaming. Who may do it is in test_roles.py, owners are in test_owners.py."""
+
+from __future__ import annotations
+
+import pytest
+from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, details_of
+
+from tollgate.control.desk import Ask
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import (
+    ChangedMeanwhile,
+    InvalidRequest,
+    LimitReached,
+    NameTaken,
+    NoSuchTeam,
+)
+from tollgate.control.versions import version_of
+
+
+def test_whoever_makes_a_team_owns_it(house: House, plane: ControlPlane) -> None:
+    seat = house.do(plane.teams.create(house.actor("loner"), "nova"))
+    assert (seat.team.name, seat.role, seat.member.account_id) == ("nova", "owner", "acc_loner")
+    assert seat.team.id.startswith("team_")
+    assert house.do(plane.teams.show(house.actor("loner"), "nova")) == seat
+    [entry] = house.notes()
+    assert (entry.action, entry.team_id, entry.target, entry.name) == (
+        "team.create", seat.team.id, seat.team.id, "nova"
+    )  # fmt: skip
+    assert details_of(entry) == {"owner": PEOPLE["loner"]}
+
+
+@pytest.mark.parametrize("name", ["ab", "a-b", "0x", "--", "x" * 40])
+def test_names_of_teams(house: House, plane: ControlPlane, name: str) -> None:
+    assert house.do(plane.teams.create(house.actor("loner"), name)).team.name == name
+
+
+@pytest.mark.parametrize("name", ["", "a", "Acme", "a b", "a_b", "x" * 41, "ä-b", "ab\n", " ab", "team_acme"])
+def test_what_is_no_name_of_a_team(house: House, plane: ControlPlane, name: str) -> None:
+    for deed in (
+        plane.teams.create(house.actor("loner"), name),
+        plane.teams.rename(house.actor("owner"), "acme", name),
+    ):
+        problem = house.refused(InvalidRequest, deed)
+        assert problem.extras == {"field": "name"}
+        assert problem.detail == "A team's name has 2 to 40 of a-z, 0-9 and hyphens."
+
+
+def test_name_is_taken_once_even_at_once(house: House, plane: ControlPlane) -> None:
+    problem = house.refused(NameTaken, plane.teams.create(house.actor("loner"), "acme"))
+    assert (problem.status, problem.extras) == (409, {"field": "name"})
+    actors = [house.actor(who) for who in ("loner", "owner", "viewer")]
+    results = house.at_once(*(plane.teams.create(actor, "nova") for actor in actors))
+    assert sum(isinstance(result, NameTaken) for result in results) == 2
+    assert house.actions() == ["team.create"]
+
+
+def test_teams_that_one_owns_are_bounded(house: House) -> None:
+    plane = house.choose(teams_per_account=2)
+    actor = house.actor("viewer")  # belongs to acme, but owns nothing
+    for name in ("one", "two"):
+        house.do(plane.teams.create(actor, name))
+    problem = house.refused(LimitReached, plane.teams.create(actor, "three"))
+    assert problem.extras == {"limit": 2}
+    results = house.at_once(*(plane.teams.create(house.actor("loner"), f"n-{n}") for n in range(5)))
+    assert sum(isinstance(result, LimitReached) for result in results) == 3
+
+
+def test_one_lists_ones_own_teams_page_by_page(house: House, plane: ControlPlane) -> None:
+    actor = house.actor("viewer")
+    names = ["zeta", "beta", "eta"]
+    for name in names:
+        house.clock.advance(1)
+        house.do(plane.teams.create(actor, name))
+    first = house.do(plane.teams.list(actor, Ask(2)))
+    rest = house.do(plane.teams.list(actor, Ask(2, first.next)))
+    assert [team.name for team in first.items + rest.items] == ["acme", *names]
+    assert rest.next is None
+    assert house.do(plane.teams.list(house.actor("loner"), ALL)).items == []
+    roles = house.do(plane.teams.roles(actor))
+    assert sorted(roles.values()) == ["owner", "owner", "owner", "viewer"]
+    assert roles[ACME.id] == "viewer"
+
+
+def test_renamed_team_is_found_by_its_new_name_alone(house: House, plane: ControlPlane) -> None:
+    owner = house.actor("owner")
+    seat = house.do(plane.teams.rename(owner, "acme", "acme-two"))
+    assert (seat.team.id, seat.team.name) == (ACME.id, "acme-two")
+    assert house.refused(NoSuchTeam, plane.teams.show(owner, "acme")).extras["suggestion"] == "acme-two"
+    assert house.do(plane.teams.show(owner, ACME.id)).team.name == "acme-two"
+    [entry] = house.notes()
+    assert (entry.action, entry.name, details_of(entry)) == ("team.rename", "acme-two", {"before": "acme"})
+    # The old name is free again.
+    house.do(plane.teams.create(house.actor("loner"), "acme"))
+
+
+def test_team_is_not_renamed_to_a_name_that_is_taken(house: House, plane: ControlPlane) -> None:
+    house.refused(NameTaken, plane.teams.rename(house.actor("owner"), "acme", "rival"))
+    assert house.do(plane.teams.show(house.actor("owner"), "acme")).team.name == "acme"
+    assert house.notes() == []
+
+
+def test_rename_honours_the_version(house: House, plane: ControlPlane) -> None:
+    owner = house.actor("owner")
+    seen = version_of(house.do(plane.teams.show(owner, "acme")).team)
+    house.do(plane.teams.rename(owner, "acme", "acme-two", seen))
+    problem = house.refused(ChangedMeanwhile, plane.teams.rename(owner, "acme-two", "acme-three", seen))
+    assert problem.status == 412
+    house.do(plane.teams.rename(owner, "acme-two", "acme-three", "*"))
+
+
+def test_members_are_listed_page_by_page_in_the_order_of_joining(house: House, plane: ControlPlane) -> None:
+    viewer = house.actor("viewer")
+    found, after = [], None
+    while True:
+        page = house.do(plane.teams.members(viewer, "acme", Ask(2, after)))
+        found += page.items
+        if page.next is None:
+            break
+        after = page.next
+    assert [person.account.email for person in found] == [PEOPLE[role] for role in ROLES]
+    assert [person.member.role for person in found] == list(ROLES)
+    house.refused(InvalidRequest, plane.teams.members(house.actor("stranger"), "rival", Ask(2, after)))
+
+
+def test_emptied_page_is_a_page(house: House, plane: ControlPlane) -> None:
+    page = house.do(plane.tokens.list(house.actor("viewer"), "acme", Ask(1)))
+    assert (page.items, page.next) == ([], None)

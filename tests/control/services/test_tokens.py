@@ -1,0 +1,281 @@
+"""API tokens: made, shown once, changed, deleted; each setting with its words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.control.services.house import ACME, ALL, DAY, PEOPLE, House, details_of
+
+from tollgate.control.desk import Ask
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import (
+    ChangedMeanwhile,
+    InvalidRequest,
+    LimitReached,
+    NameTaken,
+    NotFound,
+)
+from tollgate.control.services.tokens import LATEST, Wish
+from tollgate.control.versions import version_of
+from tollgate.core import secrets
+from tollgate.core.models import Token
+from tollgate.core.months import next_month
+from tollgate.store.base import Use
+
+
+def make(house: House, name: str = "ci", **wish: Any) -> tuple[Token, str]:
+    return house.do(house.plane.tokens.create(house.actor("developer"), "acme", Wish(name=name, **wish)))
+
+
+def change(house: House, token: Token, if_match: str | None = None, **wish: Any) -> Token:
+    update = house.plane.tokens.update(house.actor("developer"), "acme", token.id, Wish(**wish), if_match)
+    return house.do(update)
+
+
+# --- Making --------------------------------------------------------------------------------------------
+
+
+def test_token_is_made_with_a_secret_that_is_shown_once(house: House, plane: ControlPlane) -> None:
+    token, secret = make(house, " ci ")
+    assert secrets.well_formed(secret)
+    assert token == Token(
+        token.id, ACME.id, "ci", secret[:8], house.clock.now, created_by=PEOPLE["developer"]
+    )  # fmt: skip
+    grant = house.do(house.store.token(plane.desk.digest(secret)))
+    assert grant is not None
+    assert (grant.token, grant.team) == (token, ACME)
+    assert house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id)) == token
+    [entry] = house.notes()
+    assert (entry.action, entry.team_id, entry.target, entry.name) == ("token.create", ACME.id, token.id, "ci")
+    assert details_of(entry) == {"prefix": secret[:8]}
+
+
+def test_token_is_made_with_all_its_settings(house: House) -> None:
+    wishes: dict[str, Any] = {
+        "expires_at": house.clock.now + DAY,
+        "networks": ["eth/sepolia", "eth/mainnet", "eth/sepolia"],
+        "methods": ["eth_call", "eth_get*", "eth_call"],
+        "requests_per_second": 5,
+        "monthly_requests": 1_000,
+        "allow_in_url": True,
+        "active": False,
+    }
+    token, _ = make(house, **wishes)
+    assert token.networks == ("eth/sepolia", "eth/mainnet")
+    assert token.methods == ("eth_call", "eth_get*")
+    for name in ("expires_at", "requests_per_second", "monthly_requests", "allow_in_url", "active"):
+        assert getattr(token, name) == wishes[name]
+
+
+def test_name_is_needed_and_unique_in_its_team_alone(house: House, plane: ControlPlane) -> None:
+    problem = house.refused(InvalidRequest, plane.tokens.create(house.actor("developer"), "acme", Wish()))
+    assert (problem.detail, problem.extras) == ("A token needs a `name`.", {"field": "name"})
+    make(house)
+    problem_taken = house.refused(
+        NameTaken, plane.tokens.create(house.actor("developer"), "acme", Wish(name="ci"))
+    )
+    assert problem_taken.detail == "The team has a token named 'ci' already: choose another name."
+    house.do(plane.tokens.create(house.actor("stranger"), "rival", Wish(name="ci")))
+    results = house.at_once(
+        *(plane.tokens.create(house.actor("owner"), "acme", Wish(name="once")) for _ in range(4))
+    )
+    assert sum(isinstance(result, NameTaken) for result in results) == 3
+
+
+def test_tokens_of_a_team_are_bounded(house: House) -> None:
+    plane = house.choose(tokens_per_team=2)
+    first, _ = make(house, "one")
+    make(house, "two")
+    problem = house.refused(
+        LimitReached, plane.tokens.create(house.actor("developer"), "acme", Wish(name="three"))
+    )
+    assert problem.extras == {"limit": 2}
+    house.refused(LimitReached, plane.tokens.rotate(house.actor("developer"), "acme", first.id, 60))
+    assert house.do(plane.tokens.show(house.actor("viewer"), "acme", first.id)) == first
+    house.do(plane.tokens.delete(house.actor("developer"), "acme", first.id))
+    make(house, "three")
+
+
+# --- Settings ------------------------------------------------------------------------------------------
+
+BAD: list[tuple[str, Any, str]] = [
+    ("name", "", "`name` has 1 to 100 printable characters."),
+    ("name", "x" * 101, "`name` has 1 to 100 printable characters."),
+    ("name", "a\nb", "`name` has 1 to 100 printable characters."),
+    ("networks", ["eth/holesky"], "'eth/holesky' is not served here. Served: eth/mainnet, eth/sepolia."),
+    ("networks", ["eth"], "'eth' is not served here."),
+    ("networks", ["eth/mainnet", ""], "'' is not served here."),
+    ("networks", ["x" * 1_000], "is not served here."),
+    ("methods", [""], "'' is no method: write one such as eth_call, or a pattern such as eth_get*."),
+    ("methods", ["eth call"], "'eth call' is no method"),
+    ("methods", ["eth_**"], "'eth_**' is no method"),
+    ("methods", ["x" * 65], "is no method"),
+    ("methods", ["ä_call"], "'ä_call' is no method"),
+    ("methods", ["admin_peers"], "Methods such as admin_peers are never forwarded."),
+    ("methods", ["ENGINE_*"], "Methods such as ENGINE_* are never forwarded."),
+    ("methods", ["Personal_sign"], "never forwarded"),
+    ("methods", ["eth_call", "miner_start"], "never forwarded"),
+    ("methods", [f"eth_{n}" for n in range(101)], "At most 100 patterns."),
+    ("expires_at", 0.0, "`expires_at` must lie in the future"),
+    ("expires_at", -1e12, "`expires_at` must lie in the future"),
+    ("expires_at", float("inf"), "`expires_at` must lie in the future"),
+    ("expires_at", float("nan"), "`expires_at` must lie in the future"),
+    ("expires_at", LATEST + 1, "but not beyond the year 9998"),
+    ("requests_per_second", 0, "`requests_per_second` is from 1 to 1000000, or null for no limit."),
+    ("requests_per_second", -5, "`requests_per_second` is from 1 to"),
+    ("requests_per_second", 1_000_001, "`requests_per_second` is from 1 to"),
+    ("monthly_requests", 0, "`monthly_requests` is from 1 to 1000000000000, or null for no limit."),
+    ("monthly_requests", 10**12 + 1, "`monthly_requests` is from 1 to"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "told"), BAD)
+def test_bad_settings_are_refused_with_what_is_accepted(
+    house: House, plane: ControlPlane, field: str, value: Any, told: str
+) -> None:
+    token, _ = make(house)
+    wishes = {"name": "other", field: value}
+    for deed in (
+        plane.tokens.create(house.actor("developer"), "acme", Wish(**wishes)),
+        plane.tokens.update(house.actor("developer"), "acme", token.id, Wish(**{field: value})),
+    ):
+        problem = house.refused(InvalidRequest, deed)
+        assert told in problem.detail
+        assert problem.extras == {"field": field}
+        assert len(problem.detail) < 300
+    assert house.do(plane.tokens.list(house.actor("viewer"), "acme", ALL)).items == [token]
+    assert len(house.notes()) == 1
+
+
+def test_expiry_lies_in_the_future_by_the_clock(house: House) -> None:
+    token, _ = make(house)
+    with pytest.raises(InvalidRequest):
+        change(house, token, expires_at=house.clock.now)
+    assert change(house, token, expires_at=house.clock.now + 0.001).expires_at == house.clock.now + 0.001
+    end_of_days = datetime(9998, 12, 31, tzinfo=UTC).timestamp()
+    assert change(house, token, expires_at=end_of_days).expires_at == end_of_days
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("requests_per_second", 1), ("requests_per_second", 1_000_000), ("monthly_requests", 10**12),
+     ("methods", ["*"]), ("methods", ["a*"]), ("methods", [f"eth_{n}" for n in range(100)]), ("networks", [])],
+)  # fmt: skip
+def test_bounds_themselves_are_accepted(house: House, field: str, value: Any) -> None:
+    token, _ = make(house, **{field: value})
+    assert getattr(token, field) == (tuple(value) if isinstance(value, list) else value)
+
+
+# --- Changing ------------------------------------------------------------------------------------------
+
+
+def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, plane: ControlPlane) -> None:
+    token, secret = make(house, networks=["eth/mainnet"], requests_per_second=5)
+    changed = change(house, token, name="deploy", methods=["eth_call"], requests_per_second=5)
+    assert (changed.name, changed.methods, changed.networks, changed.requests_per_second) == (
+        "deploy", ("eth_call",), ("eth/mainnet",), 5
+    )  # fmt: skip
+    entry = house.notes()[-1]
+    assert (entry.action, entry.name) == ("token.update", "deploy")
+    assert details_of(entry) == {"before": "ci", "methods": ["eth_call"]}
+    grant = house.do(house.store.token(plane.desk.digest(secret)))
+    assert grant is not None
+    assert grant.token == changed
+
+
+def test_null_takes_a_limit_away(house: House) -> None:
+    token, _ = make(house, expires_at=house.clock.now + DAY, requests_per_second=5, monthly_requests=5)
+    changed = change(house, token, expires_at=None, requests_per_second=None, monthly_requests=None)
+    assert (changed.expires_at, changed.requests_per_second, changed.monthly_requests) == (None, None, None)
+
+
+def test_disabled_token_has_no_grant_until_it_is_enabled(house: House, plane: ControlPlane) -> None:
+    token, secret = make(house)
+    digest = plane.desk.digest(secret)
+    assert not change(house, token, active=False).active
+    assert house.do(house.store.token(digest)) is None
+    assert change(house, token, active=True).active
+    assert house.do(house.store.token(digest)) is not None
+
+
+def test_change_to_a_name_that_is_taken_changes_nothing(house: House, plane: ControlPlane) -> None:
+    token, _ = make(house)
+    make(house, "taken")
+    with pytest.raises(NameTaken):
+        change(house, token, name="taken", active=False)
+    assert house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id)) == token
+
+
+def test_version_is_honoured_by_update_and_delete(house: House, plane: ControlPlane) -> None:
+    token, _ = make(house)
+    seen = version_of(token)
+    changed = change(house, token, seen, active=False)
+    for deed in (
+        plane.tokens.update(house.actor("developer"), "acme", token.id, Wish(active=True), seen),
+        plane.tokens.delete(house.actor("developer"), "acme", token.id, seen),
+    ):
+        house.refused(ChangedMeanwhile, deed)
+    house.do(plane.tokens.delete(house.actor("developer"), "acme", token.id, version_of(changed)))
+
+
+def test_use_of_a_token_is_no_change_of_its_version(house: House, plane: ControlPlane) -> None:
+    token, _ = make(house, monthly_requests=1)
+    house.do(house.store.note_uses([Use(token.id, 5, house.clock.now)]))
+    used = house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id))
+    assert used.last_used_at == house.clock.now
+    assert used.capped_until is not None
+    change(house, token, version_of(token), active=False)
+
+
+def test_deleted_token_is_gone(house: House, plane: ControlPlane) -> None:
+    token, secret = make(house)
+    house.do(plane.tokens.delete(house.actor("developer"), "acme", token.id))
+    assert house.do(house.store.token(plane.desk.digest(secret))) is None
+    problem = house.refused(NotFound, plane.tokens.delete(house.actor("developer"), "acme", token.id))
+    assert problem.detail == (
+        f"The team acme has no token {token.id}: list them with `tollgate rpc tokens list --team acme`."
+    )
+    assert house.actions() == ["token.create", "token.delete"]
+
+
+def test_tokens_are_listed_page_by_page(house: House, plane: ControlPlane) -> None:
+    names = [f"n{number}" for number in range(5)]
+    for name in names:
+        house.clock.advance(1)
+        make(house, name)
+    viewer = house.actor("viewer")
+    found: list[str] = []
+    after: str | None = None
+    for size in (2, 2, 1):
+        page = house.do(plane.tokens.list(viewer, "acme", Ask(2, after)))
+        assert len(page.items) == size
+        found += [token.name for token in page.items]
+        after = page.next
+    assert (found, after) == (names, None)
+
+
+# --- Caps ----------------------------------------------------------------------------------------------
+
+
+def capped(house: House) -> Token:
+    """A token that has used all of its ten requests."""
+    token, _ = make(house, monthly_requests=10)
+    house.do(house.store.note_uses([Use(token.id, 10, house.clock.now)]))
+    used = house.do(house.plane.tokens.show(house.actor("viewer"), "acme", token.id))
+    assert used.capped_until == next_month(house.clock.now)
+    return used
+
+
+@pytest.mark.parametrize(("cap", "lifted"), [(11, True), (None, True), (10, False), (5, False)])
+def test_cap_raised_above_what_is_used_lets_the_token_go_on(house: House, cap: int | None, lifted: bool) -> None:
+    token = capped(house)
+    changed = change(house, token, monthly_requests=cap)
+    assert (changed.capped_until is None) is lifted
+    assert "capped_until" not in details_of(house.notes()[-1])
+
+
+def test_other_changes_do_not_lift_a_cap(house: House) -> None:
+    token = capped(house)
+    assert change(house, token, name="other", active=True).capped_until == token.capped_until

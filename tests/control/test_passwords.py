@@ -1,0 +1,202 @@
+"""Passwords: Argon2id, the same work for nobody as for somebody, and never too much at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import argon2
+import pytest
+from argon2 import PasswordHasher
+from tests.inner import Hands, advance
+
+from tollgate.control.passwords import AT_ONCE, LONGEST, MOST_WAITING, SHORTEST, WAIT_SECONDS, Passwords
+from tollgate.control.problems import Busy, InvalidRequest
+
+CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+PASSWORD = "correct horse battery"
+
+
+class Recorder(PasswordHasher):
+    """Keeps the hashes that it was asked to check."""
+
+    def __init__(self) -> None:
+        super().__init__(time_cost=1, memory_cost=8, parallelism=1)
+        self.checked: list[str] = []
+
+    def verify(self, hash: str | bytes, password: str | bytes) -> Any:  # noqa: A002 - the name in argon2
+        self.checked.append(str(hash))
+        return super().verify(hash, password)
+
+
+class Gate(PasswordHasher):
+    """Hashes when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(time_cost=1, memory_cost=8, parallelism=1)
+        self.open = threading.Event()
+        self.begun = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self.running = self.most = 0
+
+    def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
+        with self._lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.begun.release()
+        self.open.wait(20)
+        with self._lock:
+            self.running -= 1
+        return "hashed"
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open.set()
+
+
+async def turns() -> None:
+    """Let everybody come to their wait."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+# --- Hashing -------------------------------------------------------------------------------------------
+
+
+def test_hash_is_argon2id_with_the_costs_of_rfc_9106() -> None:
+    passwords = Passwords()
+    hashed = asyncio.run(passwords.hash(PASSWORD))
+    found = argon2.extract_parameters(hashed)
+    assert found == argon2.profiles.RFC_9106_LOW_MEMORY
+    assert found.type is argon2.Type.ID
+    assert asyncio.run(passwords.fits(PASSWORD, hashed))
+    assert not passwords.outdated(hashed)
+    assert passwords.outdated(CHEAP.hash(PASSWORD))
+
+
+def test_same_password_never_has_the_same_hash() -> None:
+    passwords = Passwords(CHEAP)
+    assert asyncio.run(passwords.hash(PASSWORD)) != asyncio.run(passwords.hash(PASSWORD))
+
+
+@pytest.mark.parametrize("other", ["", PASSWORD + " ", PASSWORD.upper(), PASSWORD[:-1], "\ud800", "x" * 10_000])
+def test_other_passwords_do_not_fit(other: str) -> None:
+    assert not asyncio.run(Passwords(CHEAP).fits(other, CHEAP.hash(PASSWORD)))
+
+
+@pytest.mark.parametrize("text", ["pässwörter und 🐎", "x" * LONGEST, "\x00" * 12])
+def test_any_text_can_be_a_password(text: str) -> None:
+    passwords = Passwords(CHEAP)
+    assert asyncio.run(passwords.fits(text, asyncio.run(passwords.hash(text))))
+
+
+def test_nobodys_password_is_checked_with_the_same_work_and_never_fits() -> None:
+    recorder = Recorder()
+    passwords = Passwords(recorder)
+    for password in (PASSWORD, "nobody", ""):
+        assert not asyncio.run(passwords.fits(password, ""))
+    assert len(recorder.checked) == 3
+    assert argon2.extract_parameters(recorder.checked[0]) == argon2.extract_parameters(recorder.hash(PASSWORD))
+
+
+def test_damaged_hash_fits_nothing() -> None:
+    assert not asyncio.run(Passwords(CHEAP).fits(PASSWORD, "$argon2id$damaged"))
+
+
+# --- New ones ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("password", ["", "x" * (SHORTEST - 1), "x" * (LONGEST + 1), "\udcff" * 20])
+def test_too_short_and_too_long_ones_are_refused(password: str) -> None:
+    with pytest.raises(InvalidRequest, match="A password has 10 to 256 characters") as caught:
+        Passwords(CHEAP).check_new(password, "ada@x.example")
+    assert caught.value.extras == {"field": "password"}
+
+
+@pytest.mark.parametrize("password", ["ada@x.example", "ADA@X.example", "adalovelaceadalovelace"])
+def test_address_itself_is_refused(password: str) -> None:
+    email = "adalovelace@x.example" if password.startswith("adal") else "ada@x.example"
+    with pytest.raises(InvalidRequest, match="must not be your email"):
+        Passwords(CHEAP).check_new(password, email)
+
+
+@pytest.mark.parametrize("password", ["x" * SHORTEST, "x" * LONGEST, "ada@x.example!"])
+def test_others_are_accepted(password: str) -> None:
+    Passwords(CHEAP).check_new(password, "ada@x.example")
+
+
+# --- Too much at once ----------------------------------------------------------------------------------
+
+
+def test_few_are_hashed_at_once_and_few_wait(gate: Gate) -> None:
+    async def story() -> list[str | BaseException]:
+        passwords = Passwords(gate)
+        works = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE + MOST_WAITING + 8)]
+        await turns()
+        refused = [work for work in works if work.done()]
+        assert [type(work.exception()) for work in refused] == [Busy] * 8
+        gate.open.set()
+        return await asyncio.gather(*works, return_exceptions=True)
+
+    results = asyncio.run(story())
+    assert results.count("hashed") == AT_ONCE + MOST_WAITING
+    assert gate.most == AT_ONCE
+    busy = next(result for result in results if isinstance(result, Busy))
+    assert (busy.status, busy.reason, busy.headers) == (503, "busy", {"Retry-After": "2"})
+
+
+def test_nobody_waits_for_ever(gate: Gate) -> None:
+    async def story() -> None:
+        passwords = Passwords(gate)
+        running = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
+        late = asyncio.create_task(passwords.hash(PASSWORD))
+        await advance(WAIT_SECONDS - 1)
+        assert not late.done()
+        await advance(1)
+        with pytest.raises(Busy):
+            await late
+        gate.open.set()
+        assert await asyncio.gather(*running) == ["hashed"] * AT_ONCE
+
+    with asyncio.Runner(loop_factory=Hands) as runner:
+        runner.run(story())
+
+
+def test_work_that_nobody_waits_for_any_more_still_counts(gate: Gate) -> None:
+    """A thread cannot be stopped: whoever goes away must not make room for another 64 MiB."""
+
+    async def story() -> None:
+        passwords = Passwords(gate)
+        first = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
+        for _ in first:
+            await asyncio.to_thread(gate.begun.acquire, timeout=20)
+        for work in first:
+            work.cancel()
+        await asyncio.gather(*first, return_exceptions=True)
+        second = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
+        await turns()
+        assert gate.running == AT_ONCE
+        gate.open.set()
+        assert await asyncio.gather(*second) == ["hashed"] * AT_ONCE
+
+    asyncio.run(story())
+    assert gate.most == AT_ONCE
+
+
+def test_turn_is_given_back_after_a_failure() -> None:
+    class Broken(PasswordHasher):
+        def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
+            raise MemoryError
+
+    async def story() -> None:
+        passwords = Passwords(Broken())
+        for _ in range(AT_ONCE * 2):
+            with pytest.raises(MemoryError):
+                await passwords.hash(PASSWORD)
+
+    asyncio.run(story())
