@@ -63,6 +63,14 @@ def test_account_whose_address_was_never_proven_is_not_handed_over(house: House)
     assert identities(house) == []
 
 
+def test_account_that_an_inviter_made_with_the_link_is_not_handed_over(house: House) -> None:
+    """Whoever invites sees the link, and must not get a password for the invited person's later logins."""
+    plane = house.choose(sign_up="invited")
+    made = house.do(plane.invitations.create(house.actor("owner"), "acme", NEW, "viewer"))
+    house.do(plane.accounts.sign_up_invited(VISIT, made.invitation, "a password of the inviter"))
+    house.refused(NameTaken, plane.accounts.by_provider(VISIT, claim(NEW)))
+
+
 def test_letter_that_only_looks_like_an_address_links_nothing(house: House, plane: ControlPlane) -> None:
     """The small form of the Kelvin sign is a plain k: another mailbox must not become this one."""
     house.do(plane.operator.create_account("kate@x.example", PASSWORD))

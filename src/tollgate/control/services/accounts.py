@@ -48,7 +48,11 @@ class Accounts:
     async def sign_up_invited(
         self, visit: Visit, invitation: Invitation, password: str, *, name: str = ""
     ) -> Account:
-        """Make an account for whom an invitation was made; its link proves the address."""
+        """Make an account for whom an invitation was made.
+
+        Only the operator's link proves the address: a team's was seen by whoever invited, who must not be able to
+        make an account that a provider would later take for the invited person's.
+        """
         if not invitation.by_operator and self._desk.settings.accounts.sign_up == "closed":
             raise SignUpClosed(CLOSED)
         self._passwords.check_new(password, invitation.email)
@@ -58,7 +62,7 @@ class Accounts:
             if row is None or self._desk.now() >= row.expires_at:
                 raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
             actor = Actor(None, None, visit)
-            return await self.add(records, actor, row.email, hashed, name=name, verified=True)
+            return await self.add(records, actor, row.email, hashed, name=name, verified=invitation.by_operator)
 
     async def add(
         self, records: Records, actor: Actor, email: str, hashed: str, *,

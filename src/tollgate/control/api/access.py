@@ -1,0 +1,49 @@
+"""Who asks, and from where: what handlers are given beside the request.
+
+The only credential is `Authorization: Bearer`. A cookie is never read here, so that no page of another site can
+make a browser act.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from litestar.types import Scope
+
+from tollgate.control.desk import Actor, Visit
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import NotLoggedIn
+from tollgate.core.people import PERSONAL, TOOL
+
+AGENT_LENGTH = 256
+
+# What handlers and dependencies take, by these names: `request`, `plane`, `visit`, `actor`, and parts of the path.
+Asked = Request[Any, Any, Any]
+Plane = NamedDependency[ControlPlane]
+From = NamedDependency[Visit]
+Who = NamedDependency[Actor]
+Part = FromPath[str]
+
+
+def request_id(scope: Scope) -> str:
+    """The request's id; the worker that forwards always gives one."""
+    given: bytes = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    return given.decode("latin-1")
+
+
+def visit(request: Asked) -> Visit:
+    """Where the request came from."""
+    client = request.scope["client"]
+    agent = request.headers.get("user-agent", "")
+    return Visit(client[0] if client else "", agent[:AGENT_LENGTH], request_id(request.scope))
+
+
+async def actor(request: Asked, plane: Plane, visit: From) -> Actor:
+    """Who asks."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise NotLoggedIn
+    return await plane.logins.actor(visit, secret.strip(), TOOL, PERSONAL)

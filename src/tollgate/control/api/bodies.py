@@ -1,0 +1,273 @@
+"""What requests bring. Members that are left out stay as they are; unknown ones are refused.
+
+A member's type is checked here. Its bounds stand here for the document alone: the services know them, and refuse
+in words of their own. Only where a service would repeat a text of any length is it bound here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from tollgate.control import passwords
+from tollgate.control.services import domains, logins, tokens
+from tollgate.core.roles import Role
+
+ROLES = [role.value for role in Role]
+LONGEST_NAME, LONGEST_DOMAIN, LONGEST_LINK = 100, 253, 1_000
+LONGEST_CODE = 200
+
+
+def text(description: str, example: str, *, least: int = 1, most: int = LONGEST_NAME) -> Meta:
+    """Describe a text."""
+    bounds = {"minLength": least, "maxLength": most}
+    return Meta(description=description, examples=[example], extra_json_schema=bounds)
+
+
+def count(description: str, example: int, least: int, most: int) -> Meta:
+    """Describe a number."""
+    bounds = {"minimum": least, "maximum": most}
+    return Meta(description=description, examples=[example], extra_json_schema=bounds)
+
+
+Moment = Annotated[datetime, Meta(tz=True)]
+RoleName = Annotated[
+    str, Meta(description="One of the five roles.", examples=["developer"], extra_json_schema={"enum": ROLES})
+]
+Name = Annotated[str, text("A name for people to read.", "Ada Lovelace", least=0)]
+TeamName = Annotated[
+    str,
+    Meta(
+        description="2 to 40 of a-z, 0-9 and hyphens; unique.",
+        examples=["my-team"],
+        extra_json_schema={"pattern": "^[a-z0-9-]{2,40}$"},
+    ),
+]
+
+
+class _Body(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A body whose repr shows nothing, because some hold secrets."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+
+class Nothing(_Body, frozen=True):
+    """An empty object, or no body at all."""
+
+
+# --- Oneself -------------------------------------------------------------------------------------------
+
+
+class SelfChange(_Body, frozen=True):
+    """What to change of one's own account."""
+
+    name: Name | UnsetType = UNSET
+
+
+class PasswordChange(_Body, frozen=True):
+    """A new password."""
+
+    current: Annotated[
+        str,
+        Meta(description="Today's password; of no matter for an account without one.", examples=["old-word-1"]),
+    ]
+    new: Annotated[
+        str,
+        text("The password from now on.", "a-better-word-2", least=passwords.SHORTEST, most=passwords.LONGEST),
+    ]
+
+
+class NewPersonalToken(_Body, frozen=True):
+    """A personal access token to be made."""
+
+    name: Annotated[str, text("What it is for.", "ci")]
+    expires_in_days: Annotated[
+        int | UnsetType | None, count("Left out or null: it never expires.", 90, 1, logins.LONGEST_DAYS)
+    ] = UNSET
+
+
+class InvitationLink(_Body, frozen=True):
+    """An invitation to be accepted."""
+
+    link: Annotated[
+        str,
+        Meta(
+            description="The whole link, or its last part (`tgi_…`).",
+            examples=["tgi_0123456789abcdefghijABCDEFGHIJ0123456789"],
+            max_length=LONGEST_LINK,
+        ),
+    ]
+
+
+# --- Teams ---------------------------------------------------------------------------------------------
+
+
+class NewTeam(_Body, frozen=True):
+    """A team to be made."""
+
+    name: TeamName
+
+
+class TeamChange(_Body, frozen=True):
+    """What to change of a team."""
+
+    name: TeamName
+
+
+class RoleChange(_Body, frozen=True):
+    """A member's new role."""
+
+    role: RoleName
+
+
+class NewInvitation(_Body, frozen=True):
+    """Whom to invite."""
+
+    email: Annotated[
+        str, Meta(description="Whom the invitation is for.", examples=["grace@example.com"], max_length=254)
+    ]
+    role: RoleName
+
+
+# --- Tokens --------------------------------------------------------------------------------------------
+
+TokenName = Annotated[str, text("Unique in its team.", "ci")]
+Expiry = Annotated[
+    Moment | UnsetType | None,
+    Meta(description="When it stops working; null: never.", examples=["2030-12-31T00:00:00Z"]),
+]
+Networks = Annotated[
+    list[str] | UnsetType, Meta(description="`family/network` names; empty: all.", examples=[["eth/mainnet"]])
+]
+Methods = Annotated[
+    list[Annotated[str, Meta(extra_json_schema={"minLength": 1})]] | UnsetType,
+    Meta(
+        description="Methods that it may call, `*` as a wildcard; empty: all.",
+        examples=[["eth_*"]],
+        extra_json_schema={"maxItems": tokens.MOST_METHODS},
+    ),
+]
+PerSecond = Annotated[
+    int | UnsetType | None, count("Requests a second; null: no limit.", 50, 1, tokens.MOST_PER_SECOND)
+]
+PerMonth = Annotated[
+    int | UnsetType | None,
+    count("Requests a calendar month (UTC); null: no cap.", 1_000_000, 1, tokens.MOST_PER_MONTH),
+]
+InUrl = Annotated[
+    bool | UnsetType,
+    Meta(description="Whether it may also stand in the path, `/x/eth/mainnet/<token>`.", examples=[False]),
+]
+
+
+class NewToken(_Body, frozen=True):
+    """An API token to be made."""
+
+    name: TokenName
+    expires_at: Expiry = UNSET
+    networks: Networks = UNSET
+    methods: Methods = UNSET
+    requests_per_second: PerSecond = UNSET
+    monthly_requests: PerMonth = UNSET
+    allow_in_url: InUrl = UNSET
+
+
+class TokenChange(_Body, frozen=True):
+    """What to change of a token."""
+
+    name: TokenName | UnsetType = UNSET
+    active: Annotated[bool | UnsetType, Meta(description="Whether it works.", examples=[True])] = UNSET
+    expires_at: Expiry = UNSET
+    networks: Networks = UNSET
+    methods: Methods = UNSET
+    requests_per_second: PerSecond = UNSET
+    monthly_requests: PerMonth = UNSET
+    allow_in_url: InUrl = UNSET
+
+
+class Rotation(_Body, frozen=True):
+    """How to rotate a token."""
+
+    overlap_seconds: Annotated[
+        int, count("How long the old secret goes on working.", 86_400, 0, tokens.LONGEST_OVERLAP)
+    ] = tokens.USUAL_OVERLAP
+
+
+# --- Domains -------------------------------------------------------------------------------------------
+
+AddressPerMinute = Annotated[
+    int | UnsetType | None,
+    count("Requests a minute for one client address; null: the usual.", 600, 1, domains.MOST_PER_MINUTE),
+]
+DomainPerMinute = Annotated[
+    int | UnsetType | None,
+    count("Requests a minute for the whole domain; null: the usual.", 6_000, 1, domains.MOST_PER_MINUTE),
+]
+
+
+class NewDomain(_Body, frozen=True):
+    """A root domain to be whitelisted."""
+
+    domain: Annotated[str, Meta(description="A root domain.", examples=["example.com"], max_length=LONGEST_DOMAIN)]
+    take_over: Annotated[
+        bool, Meta(description="Take it from another team, by proof of ownership.", examples=[False])
+    ] = False
+    address_per_minute: AddressPerMinute = UNSET
+    domain_per_minute: DomainPerMinute = UNSET
+
+
+class DomainChange(_Body, frozen=True):
+    """What to change of an entry."""
+
+    active: Annotated[bool | UnsetType, Meta(description="Whether its pages may call.", examples=[True])] = UNSET
+    address_per_minute: AddressPerMinute = UNSET
+    domain_per_minute: DomainPerMinute = UNSET
+
+
+# --- OAuth: forms, read one by one in `oauth.py`; unknown parameters are ignored (RFC 6749, section 3.2) ----
+
+Client = Annotated[str, Meta(description="Always `tollgate-cli`.", examples=["tollgate-cli"])]
+
+
+class DeviceStart(Struct, frozen=True, kw_only=True):
+    """A device login to begin."""
+
+    client_id: Client
+    machine: Annotated[
+        str | UnsetType, text("Which machine asks, for the person to recognise.", "ada@laptop", least=0)
+    ] = UNSET
+
+
+class TokenRequest(Struct, frozen=True, kw_only=True):
+    """A question for an access token."""
+
+    grant_type: Annotated[
+        str,
+        Meta(
+            description="`urn:ietf:params:oauth:grant-type:device_code` or `refresh_token`.",
+            examples=["refresh_token"],
+        ),
+    ]
+    client_id: Client
+    device_code: Annotated[str | UnsetType, Meta(description="With the first grant.")] = UNSET
+    refresh_token: Annotated[
+        str | UnsetType,
+        Meta(description="With the second grant.", examples=["tgr_0123456789abcdefghijABCDEFGHIJ0123456789"]),
+    ] = UNSET
+
+
+class Revocation(Struct, frozen=True, kw_only=True):
+    """A login to end."""
+
+    token: Annotated[
+        str,
+        Meta(
+            description="An access or refresh token of the login.",
+            examples=["tgr_0123456789abcdefghijABCDEFGHIJ0123456789"],
+        ),
+    ]
+    token_type_hint: Annotated[str | UnsetType, Meta(description="Not needed.")] = UNSET
+    client_id: Client | UnsetType = UNSET

@@ -1,0 +1,76 @@
+"""`Idempotency-Key` around a creation: sent twice, it happens once, and the second answer has no secret in it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tollgate import log
+from tollgate.control.api.access import Asked, request_id
+from tollgate.control.api.render import Answer, encoded
+from tollgate.control.desk import Actor
+from tollgate.control.plane import ControlPlane
+from tollgate.control.versions import version_of
+from tollgate.store.base import StoreUnavailable
+
+KEY = "Idempotency-Key"
+# Members that are shown once.
+SECRETS = ("secret", "link")
+_log = log.get("control")
+
+
+class Made(Struct, frozen=True):
+    """What was created: how it is shown, and its row where it has a version."""
+
+    shown: Struct
+    row: Struct | None = None
+
+    def __repr__(self) -> str:
+        return "Made(…)"
+
+
+class _Kept(Struct, frozen=True):
+    body: Raw
+    etag: str | None = None
+
+
+async def once(request: Asked, plane: ControlPlane, actor: Actor, create: Callable[[], Awaitable[Made]]) -> Answer:
+    """Create, or tell what was created by an earlier request with the same key."""
+    key = request.headers.get(KEY)
+    if key is None:
+        return _answer(await create())
+    # The path as it was asked for, not the route's pattern: the same key in another team is another request.
+    route = f"{request.method} {request.scope['path']}"
+    replay = await plane.replays.begin(actor, route, key, await request.body())
+    if replay.status:
+        kept = msgspec.json.decode(replay.answer, type=_Kept)
+        return encoded(bytes(kept.body), replay.status, etag=kept.etag, replayed=True)
+    try:
+        made = await create()
+    except Exception:
+        with suppress(StoreUnavailable):
+            await plane.replays.abandon(replay)
+        raise
+    try:
+        await plane.replays.finish(replay, 201, _without_secrets(made))
+    except StoreUnavailable:
+        # It is made, and its secret exists only here: the caller must have it.
+        _log.warning("an answer could not be kept for its repetition", request_id=request_id(request.scope))
+    return _answer(made)
+
+
+def _answer(made: Made) -> Answer:
+    return encoded(msgspec.json.encode(made.shown), 201, etag=_etag(made))
+
+
+def _etag(made: Made) -> str | None:
+    return version_of(made.row) if made.row is not None else None
+
+
+def _without_secrets(made: Made) -> bytes:
+    hidden = {name: None for name in SECRETS if name in made.shown.__struct_fields__}
+    bare = msgspec.structs.replace(made.shown, **hidden)
+    return msgspec.json.encode(_Kept(Raw(msgspec.json.encode(bare)), _etag(made)))

@@ -1,0 +1,208 @@
+"""The OpenAPI document as a page for people: one file, no script, nothing from elsewhere.
+
+Reads the document and nothing else, so that the page cannot say anything different.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from importlib import resources
+from typing import Any
+
+import msgspec
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+from msgspec import Struct
+
+Json = dict[str, Any]
+
+_FILES = resources.files("tollgate.control.api")
+_STYLE = _FILES.joinpath("docs.css").read_text("utf-8")
+_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+
+HEADERS = {
+    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+class Member(Struct, frozen=True):
+    """A member of a body, or a parameter."""
+
+    name: str
+    kind: str
+    required: bool
+    description: str
+    place: str = ""
+
+
+class Answer(Struct, frozen=True):
+    """What may be answered."""
+
+    status: str
+    lines: list[str]
+    shape: str
+    headers: list[str]
+
+
+class Entry(Struct, frozen=True):
+    """An operation."""
+
+    id: str
+    method: str
+    path: str
+    summary: str
+    description: str
+    secured: bool
+    parameters: list[Member]
+    body: list[Member]
+    media_type: str
+    answers: list[Answer]
+    example: str
+
+
+def page(document: Json) -> bytes:
+    """Write the page."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["prose"] = _prose
+    reader = _Reader(document)
+    text = environment.from_string(_FILES.joinpath("docs.html").read_text("utf-8")).render(
+        info=document["info"],
+        base_url=document["servers"][0]["url"],
+        style=_STYLE,
+        tags=[(tag["name"], tag["description"], reader.entries(tag["name"])) for tag in document["tags"]],
+        shapes=reader.shapes(),
+    )
+    return text.encode()
+
+
+class _Reader:
+    """Finds in the document what the page shows."""
+
+    def __init__(self, document: Json) -> None:
+        self._document = document
+        self._schemas: dict[str, Json] = document["components"]["schemas"]
+        self._base_url: str = document["servers"][0]["url"]
+
+    def entries(self, tag: str) -> list[Entry]:
+        """The operations of a tag."""
+        return [
+            self._entry(path, method, operation)
+            for path, methods in self._document["paths"].items()
+            for method, operation in methods.items()
+            if tag in operation["tags"]
+        ]
+
+    def shapes(self) -> list[tuple[str, str, list[Member]]]:
+        """What answers are made of."""
+        answered = {
+            _name(each["schema"])
+            for methods in self._document["paths"].values()
+            for operation in methods.values()
+            for answer in operation["responses"].values()
+            for each in answer.get("content", {}).values()
+        }
+        listed = {_name(items) for name in answered if name for items in self._items(name)}
+        return [
+            (name, self._schemas[name].get("description", ""), self._members(name))
+            for name in sorted(filter(None, answered | listed))
+        ]
+
+    def _items(self, name: str) -> list[Json]:
+        members = self._schemas[name]["properties"].values()
+        return [member["items"] for member in members if "items" in member]
+
+    def _entry(self, path: str, method: str, operation: Json) -> Entry:
+        content = operation.get("requestBody", {}).get("content", {})
+        media_type: str = next(iter(content), "")
+        body: Json = content.get(media_type, {})
+        return Entry(
+            id=operation["operationId"],
+            method=method.upper(),
+            path=path,
+            summary=operation["summary"],
+            description=operation.get("description", ""),
+            secured=bool(operation["security"]),
+            parameters=[_parameter(each) for each in operation.get("parameters", [])],
+            body=self._members(_name(body["schema"])) if body else [],
+            media_type=media_type,
+            answers=[_answer(status, answer) for status, answer in operation["responses"].items()],
+            example=self._example(path, method, operation, media_type, body),
+        )
+
+    def _members(self, name: str) -> list[Member]:
+        schema = self._schemas[name]
+        return [
+            Member(member, _kind(each), member in schema.get("required", []), each.get("description", ""))
+            for member, each in schema["properties"].items()
+        ]
+
+    def _example(self, path: str, method: str, operation: Json, media_type: str, body: Json) -> str:
+        asked = "&".join(
+            f"{each['name']}={each['schema']['examples'][0]}"
+            for each in operation.get("parameters", [])
+            if each["in"] == "query" and each.get("required")
+        )
+        words = ["curl"] if method == "get" else ["curl", f"-X {method.upper()}"]
+        if operation["security"]:
+            words.append('-H "Authorization: Bearer $TOLLGATE_TOKEN"')
+        if media_type.endswith("urlencoded"):
+            words += [f"--data-urlencode '{name}={value}'" for name, value in body["example"].items()]
+        elif body:
+            words += [f"-H 'Content-Type: {media_type}'", f"-d '{msgspec.json.encode(body['example']).decode()}'"]
+        words.append(f"'{self._base_url}{path}{'?' + asked if asked else ''}'")
+        return " \\\n  ".join(words)
+
+
+def _prose(text: str) -> Markup:
+    """The little Markdown that the document's descriptions have."""
+    html = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", html))  # noqa: S704 - escaped above
+
+
+def _name(schema: Json) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def _parameter(each: Json) -> Member:
+    required = each.get("required", False)
+    return Member(each["name"], _kind(each["schema"]), required, each["description"], each["in"])
+
+
+def _answer(status: str, answer: Json) -> Answer:
+    content = answer.get("content", {})
+    shapes = [_name(each["schema"]) for each in content.values()]
+    lines = [line.removeprefix("- ") for line in answer["description"].splitlines()]
+    return Answer(status, lines, ", ".join(shapes), [name for name in answer["headers"] if name != "X-Request-Id"])
+
+
+def _kind(schema: Json) -> str:
+    """A type in words, with its bounds."""
+    if "anyOf" in schema:
+        kinds = [_kind(each) for each in schema["anyOf"]]
+        return " or ".join(kinds) + _bounds(schema)
+    if "enum" in schema:
+        return ", ".join(str(each) for each in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema['items'])}" + _bounds(schema)
+    if "$ref" in schema:
+        return _name(schema)
+    return str(schema.get("format") or schema.get("type", "anything")) + _bounds(schema)
+
+
+def _bounds(schema: Json) -> str:
+    words = []
+    for least, most, what in (
+        ("minimum", "maximum", ""),
+        ("minLength", "maxLength", " characters"),
+        ("minItems", "maxItems", " items"),
+    ):
+        if most in schema:
+            words.append(f"{schema.get(least, 0)} to {schema[most]}{what}")
+    if "default" in schema:
+        words.append(f"usually {msgspec.json.encode(schema['default']).decode()}")
+    return f" ({', '.join(words)})" if words else ""

@@ -1,0 +1,120 @@
+"""Every exception as an answer: problem details (RFC 9457), or the errors of OAuth (RFC 6749).
+
+The one border where Litestar's exceptions, the store's and those nobody thought of become ours. A caller never
+sees a trace; the log has it under the request id.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import Response
+from litestar.exceptions import HTTPException
+from litestar.types import ExceptionHandlersMap
+
+from tollgate import log
+from tollgate.control.api.access import Asked, request_id
+from tollgate.control.problems import InvalidRequest, NotFound, Problem, StoreAway
+from tollgate.control.services.devices import OAuthError
+from tollgate.store.base import StoreUnavailable
+
+PROBLEM = "application/problem+json"
+NO_STORE = {"Cache-Control": "no-store"}
+DOCUMENTATION = "/api/v1/docs"
+_log = log.get("control")
+
+
+class MethodNotAllowed(Problem):
+    """A path that knows other methods."""
+
+    status, reason = 405, "method_not_allowed"
+    when = "The path knows other methods; `Allow` lists them."
+
+
+class BodyTooLarge(Problem):
+    """A body over the bound."""
+
+    status, reason = 413, "body_too_large"
+    when = "The body is larger than 256 KiB."
+
+
+class UnsupportedMediaType(Problem):
+    """A body that is no JSON."""
+
+    status, reason = 415, "unsupported_media_type"
+    when = "The body is not sent as `application/json`, or compressed."
+
+
+class InternalError(Problem):
+    """A defect of ours."""
+
+    status, reason = 500, "internal_error"
+    when = "A defect of the service; its log has the details under the request id."
+
+
+# What only the API knows of; the others are in `tollgate.control.problems`.
+API_PROBLEMS: tuple[type[Problem], ...] = (MethodNotAllowed, BodyTooLarge, UnsupportedMediaType, InternalError)
+
+
+def problem_answer(request: Asked, problem: Problem) -> Response[bytes]:
+    """Tell of a problem."""
+    body = {
+        "type": "about:blank",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "reason": problem.reason,
+        "request_id": request_id(request.scope),
+        **problem.extras,
+    }
+    return Response(
+        msgspec.json.encode(body),
+        status_code=problem.status,
+        media_type=PROBLEM,
+        headers={**NO_STORE, **problem.headers},
+    )
+
+
+def oauth_answer(_request: Asked, error: OAuthError) -> Response[bytes]:
+    """Tell of an error of OAuth."""
+    body = {"error": error.code, "error_description": error.description}
+    return Response(msgspec.json.encode(body), status_code=400, media_type="application/json", headers=NO_STORE)
+
+
+def _store_away(request: Asked, _error: StoreUnavailable) -> Response[bytes]:
+    return problem_answer(request, StoreAway())
+
+
+def _of_litestar(request: Asked, error: HTTPException) -> Response[bytes]:
+    if error.status_code >= 500:
+        return _unforeseen(request, error)
+    return problem_answer(request, _translated(request, error))
+
+
+def _translated(request: Asked, error: HTTPException) -> Problem:
+    match error.status_code:
+        case 404:
+            return NotFound(f"There is no such path. {DOCUMENTATION} lists those that exist.")
+        case 405:
+            allowed = (error.headers or {}).get("allow", "")
+            detail = f"{request.method} is not known at this path. Known: {allowed}. See {DOCUMENTATION}."
+            return MethodNotAllowed(detail, headers={"Allow": allowed})
+        case 413:
+            return BodyTooLarge("The body is too large: send at most 256 KiB.")
+        case _:
+            return InvalidRequest(f"{error.detail.rstrip('.')}: correct the request. See {DOCUMENTATION}.")
+
+
+def _unforeseen(request: Asked, error: Exception) -> Response[bytes]:
+    _log.error("a request failed", request_id=request_id(request.scope), exc_info=error)
+    return problem_answer(
+        request, InternalError("The service failed at this request: report the request id to its operator.")
+    )
+
+
+HANDLERS: ExceptionHandlersMap = {
+    Problem: problem_answer,
+    OAuthError: oauth_answer,
+    StoreUnavailable: _store_away,
+    HTTPException: _of_litestar,
+    Exception: _unforeseen,
+}

@@ -1,0 +1,146 @@
+"""One's own account: its name, password, logins, personal access tokens, and what one did."""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from tollgate.control.api import bodies, reading, shapes
+from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.creation import Made, once
+from tollgate.control.api.operations import SELF, Operation, endpoint
+from tollgate.control.api.render import Answer, done, listed, shown
+from tollgate.control.desk import Actor
+from tollgate.control.problems import (
+    Busy,
+    InvalidRequest,
+    LimitReached,
+    PersonalTokenRefused,
+    TooManyAttempts,
+    WrongPassword,
+)
+from tollgate.core.people import Account
+
+
+@endpoint("GET", "/me", Operation(id="getSelf", tag=SELF, summary="Show oneself", gives=shapes.Account))
+async def show(actor: Who) -> Answer:
+    """Show oneself."""
+    return _shown(actor, actor.account)
+
+
+@endpoint(
+    "PATCH",
+    "/me",
+    Operation(
+        id="updateSelf", tag=SELF, summary="Change one's name", takes=bodies.SelfChange, gives=shapes.Account
+    ),
+)
+async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """Change one's name."""
+    change = await reading.body(request, bodies.SelfChange)
+    account = actor.account if change.name is UNSET else await plane.accounts.rename(actor, change.name)
+    return _shown(actor, account)
+
+
+@endpoint(
+    "POST",
+    "/me/password",
+    Operation(
+        id="changePassword",
+        tag=SELF,
+        summary="Change one's password",
+        description="All other logins end, personal access tokens included.",
+        takes=bodies.PasswordChange,
+        status=204,
+        raises=(WrongPassword, PersonalTokenRefused, TooManyAttempts, Busy),
+    ),
+)
+async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """Change one's password."""
+    change = await reading.body(request, bodies.PasswordChange)
+    try:
+        await plane.accounts.change_password(actor, change.current, change.new)
+    except InvalidRequest as refused:
+        # The service knows one password, this body two.
+        raise InvalidRequest(refused.detail, field="new") from refused
+    return done()
+
+
+@endpoint(
+    "GET",
+    "/me/logins",
+    Operation(
+        id="listLogins",
+        tag=SELF,
+        summary="List one's logins and personal access tokens",
+        lists=True,
+        gives=shapes.LoginPage,
+    ),
+)
+async def logins(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """List one's logins."""
+    return listed(await plane.logins.list(actor, reading.page(request)), lambda row: shapes.login(row, actor))
+
+
+@endpoint(
+    "DELETE",
+    "/me/logins/{login}",
+    Operation(
+        id="endLogin", tag=SELF, summary="End a login, or delete a personal access token of one's own", status=204
+    ),
+)
+async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
+    """End a login."""
+    await plane.logins.end(actor, login)
+    return done()
+
+
+@endpoint(
+    "POST",
+    "/me/tokens",
+    Operation(
+        id="createPersonalToken",
+        tag=SELF,
+        summary="Make a personal access token",
+        description="For programs that use this API. They stand in the list of logins.",
+        takes=bodies.NewPersonalToken,
+        creates=True,
+        status=201,
+        gives=shapes.PersonalToken,
+        raises=(PersonalTokenRefused, LimitReached),
+    ),
+)
+async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """Make a personal access token."""
+    wish = await reading.body(request, bodies.NewPersonalToken)
+    days = None if wish.expires_in_days is UNSET else wish.expires_in_days
+
+    async def create() -> Made:
+        login, secret = await plane.logins.new_personal(actor, wish.name, days)
+        return Made(shapes.personal_token(login, actor, secret))
+
+    return await once(request, plane, actor, create)
+
+
+@endpoint(
+    "GET",
+    "/me/audit",
+    Operation(
+        id="listOwnAudit",
+        tag=SELF,
+        summary="List what one did oneself, newest first",
+        lists=True,
+        gives=shapes.AuditPage,
+    ),
+)
+async def audit(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """List what one did."""
+    return listed(await plane.audit.of_self(actor, reading.page(request)), shapes.audit_entry)
+
+
+def _shown(actor: Actor, account: Account | None) -> Answer:
+    assert account is not None  # noqa: S101 - nobody gets here without an account and a login
+    assert actor.login is not None  # noqa: S101
+    return shown(shapes.account(account, actor.login))
+
+
+HANDLERS = [show, update, change_password, logins, end_login, create_token, audit]

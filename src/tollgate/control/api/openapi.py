@@ -1,0 +1,262 @@
+"""The OpenAPI 3.1 document, written from the routes themselves: what is served is described, or nothing starts.
+
+Litestar's own generator is not used: it knows nothing of strict bodies, problem details and their reasons, or the
+headers of answers. Shapes become JSON Schema by msgspec, the same library that reads and writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar.handlers import HTTPRouteHandler
+from litestar.routes import BaseRoute, HTTPRoute
+from msgspec import Struct
+
+from tollgate import __version__
+from tollgate.control.api.errors import PROBLEM, BodyTooLarge, InternalError, UnsupportedMediaType
+from tollgate.control.api.operations import OPERATION, TAGS, Operation
+from tollgate.control.api.reading import FORM, JSON
+from tollgate.control.api.render import REPLAYED
+from tollgate.control.api.shapes import OAuthProblem
+from tollgate.control.desk import MOST_ROWS, USUAL_ROWS
+from tollgate.control.problems import (
+    ChangedMeanwhile,
+    InvalidRequest,
+    KeyReused,
+    LoginExpired,
+    NoSuchTeam,
+    NotFound,
+    NotLoggedIn,
+    Problem,
+    RequestRunning,
+    StoreAway,
+)
+
+Json = dict[str, Any]
+
+# Paths of ours; the pages of the console are no API.
+API_PATHS = ("/api/", "/.well-known/")
+_METHODS = ("GET", "POST", "PATCH", "DELETE")
+_REF = "#/components/schemas/{name}"
+
+ABOUT = """\
+Everything that can be managed: nothing is possible in the console or the command-line tool that is not here.
+
+**Credentials.** `Authorization: Bearer <token>`: an access token of the tool (`tga_…`) or a personal access token
+(`tgp_…`). **Bodies** are JSON in UTF-8; members that are not known are refused. Times are RFC 3339 in UTC.
+**Errors** are problem details (RFC 9457); `reason` says which, `detail` what to do next. The proxy before the API
+may also answer 408, 413, 502, 503 and 504 in this form. **Lists** come in parts: give `next` as `after` for the
+next one. **Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the repeated answer has
+the header `Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which takes the `ETag` of
+what was read. Every answer has an `X-Request-Id`.
+"""
+
+_PATH_PARAMETERS = {
+    "team": "A team's name or id.",
+    "login": "A login's id, `log_…`.",
+    "member": "A member's id, `mem_…`.",
+    "invitation": "An invitation's id, `inv_…`.",
+    "token": "A token's id, `tok_…`.",
+    "domain": "An entry's id, `dom_…`.",
+}
+
+_HEADERS: dict[str, Json] = {
+    "X-Request-Id": {"description": "Names this request in logs.", "schema": {"type": "string"}},
+    "ETag": {"description": "The version of what is shown, for `If-Match`.", "schema": {"type": "string"}},
+    REPLAYED: {
+        "description": "Present where an earlier request with this key had created it.",
+        "schema": {"type": "string", "enum": ["true"]},
+    },
+    "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}},
+    "WWW-Authenticate": {"description": "Asks for a bearer token.", "schema": {"type": "string"}},
+}
+
+_PROBLEM_SCHEMA: Json = {
+    "title": "Problem",
+    "description": "Problem details (RFC 9457). Some reasons have members of their own.",
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "const": "about:blank"},
+        "title": {"type": "string", "description": "The status in words."},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What happened and what to do next."},
+        "reason": {"type": "string", "description": "Which problem it is, for programs."},
+        "request_id": {"type": "string"},
+        "field": {"type": "string", "description": "Which member, parameter or header is wrong."},
+        "retry_after": {"type": "integer", "description": "Seconds to wait."},
+    },
+    "required": ["type", "title", "status", "detail", "reason", "request_id"],
+    "additionalProperties": True,
+}
+
+
+def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
+    """Describe these routes."""
+    found = sorted(_operations(routes), key=_order)
+    types = {each.gives for *_, each in found} | {each.takes for *_, each in found} | {OAuthProblem}
+    known = sorted((each for each in types if each is not None), key=str)
+    refs, schemas = msgspec.json.schema_components(known, ref_template=_REF)
+    writer = _Writer(dict(zip(known, refs, strict=True)), schemas)
+    paths: dict[str, Json] = {}
+    for path, method, handler, operation in found:
+        paths.setdefault(path, {})[method.lower()] = writer.operation(path, handler, operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tollgate management API",
+            "version": __version__,
+            "description": ABOUT,
+            "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": base_url}],
+        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": {"Problem": _PROBLEM_SCHEMA, **dict(sorted(schemas.items()))},
+            "headers": _HEADERS,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _order(found: tuple[str, str, HTTPRouteHandler, Operation]) -> tuple[int, str, int]:
+    path, method, _, operation = found
+    return list(TAGS).index(operation.tag), path, _METHODS.index(method)
+
+
+def _operations(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, HTTPRouteHandler, Operation]]:
+    for route in routes:
+        if not isinstance(route, HTTPRoute) or not route.path.startswith(API_PATHS):
+            continue
+        for handler in route.route_handlers:
+            for method in sorted(handler.http_methods):
+                # Litestar answers OPTIONS by itself.
+                if method != "OPTIONS":
+                    yield route.path_format, method, handler, handler.opt[OPERATION]
+
+
+class _Writer:
+    """Writes operations, with the schemas of their bodies at hand."""
+
+    def __init__(self, refs: dict[Any, Json], schemas: dict[str, Json]) -> None:
+        self._refs = refs
+        self._schemas = schemas
+
+    def operation(self, path: str, handler: HTTPRouteHandler, operation: Operation) -> Json:
+        """Describe an endpoint."""
+        secured = "actor" in handler.parsed_fn_signature.parameters
+        answers = {str(operation.status): self._success(operation)}
+        if operation.also_empty:
+            answers["204"] = _answer("Done; there is nothing to show.")
+        if operation.form:
+            answers["400"] = _answer("An error of OAuth.", {JSON: {"schema": self._refs[OAuthProblem]}})
+        answers |= _refusals(_problems(path, operation, secured=secured))
+        written: Json = {
+            "operationId": operation.id,
+            "tags": [operation.tag],
+            "summary": operation.summary,
+            "description": operation.description,
+            "parameters": [*_path_parameters(path), *_query_parameters(operation), *_header_parameters(operation)],
+            "security": [{"bearer": []}] if secured else [],
+            "responses": dict(sorted(answers.items())),
+        }
+        if operation.takes is not None:
+            written["requestBody"] = self._body(operation.takes, operation)
+        return {name: value for name, value in written.items() if value not in ("", []) or name == "security"}
+
+    def _success(self, operation: Operation) -> Json:
+        headers = [*(["ETag"] if operation.tagged else []), *([REPLAYED] if operation.creates else [])]
+        if operation.gives is None:
+            return _answer("Done.", None, *headers)
+        schema = {"schema": self._refs[operation.gives]}
+        return _answer(HTTPStatus(operation.status).phrase, {operation.media_type: schema}, *headers)
+
+    def _body(self, shape: type[Struct], operation: Operation) -> Json:
+        ref = self._refs[shape]
+        schema = self._schemas[ref["$ref"].rpartition("/")[2]]
+        members = schema["properties"].items()
+        example = {name: member["examples"][0] for name, member in members if "examples" in member}
+        content = {"schema": ref, "example": example}
+        return {"required": operation.body_required, "content": {FORM if operation.form else JSON: content}}
+
+
+def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Problem]]:
+    """All that may go wrong: what every endpoint of its kind has, and what is declared."""
+    found: list[type[Problem]] = []
+    if secured:
+        found += [NotLoggedIn, LoginExpired, StoreAway]
+    if "{team}" in path:
+        found.append(NoSuchTeam)
+    if "{" in path:
+        found.append(NotFound)
+    if operation.takes is not None:
+        found += (
+            [BodyTooLarge, StoreAway] if operation.form else [InvalidRequest, BodyTooLarge, UnsupportedMediaType]
+        )
+    if operation.lists:
+        found.append(InvalidRequest)
+    if operation.creates:
+        found += [InvalidRequest, RequestRunning, KeyReused]
+    if operation.conditional:
+        found.append(ChangedMeanwhile)
+    return list(dict.fromkeys([*found, *operation.raises, InternalError]))
+
+
+def _refusals(problems: Iterable[type[Problem]]) -> dict[str, Json]:
+    by_status: dict[int, list[type[Problem]]] = {}
+    for problem in problems:
+        by_status.setdefault(problem.status, []).append(problem)
+    content = {PROBLEM: {"schema": {"$ref": _REF.format(name="Problem")}}}
+    return {
+        str(status): _answer(
+            "\n".join(f"- `{problem.reason}`: {problem.when}" for problem in same),
+            content,
+            *_REFUSAL.get(status, ()),
+        )
+        for status, same in by_status.items()
+    }
+
+
+_REFUSAL = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+
+
+def _answer(description: str, content: Json | None = None, *headers: str) -> Json:
+    named = {name: {"$ref": f"#/components/headers/{name}"} for name in ("X-Request-Id", *headers)}
+    return {"description": description, "headers": named, **({"content": content} if content else {})}
+
+
+def _path_parameters(path: str) -> Iterator[Json]:
+    for name, description in _PATH_PARAMETERS.items():
+        if f"{{{name}}}" in path:
+            schema = {"type": "string", "minLength": 1}
+            yield {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
+
+
+def _query_parameters(operation: Operation) -> Iterator[Json]:
+    if operation.lists:
+        limit = {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": USUAL_ROWS}
+        yield {"name": "limit", "in": "query", "description": "How many at most.", "schema": limit}
+        words = "Where to go on: the `next` of the part before."
+        yield {"name": "after", "in": "query", "description": words, "schema": {"type": "string"}}
+    for each in operation.query:
+        yield {
+            "name": each.name,
+            "in": "query",
+            "required": each.required,
+            "description": each.description,
+            "schema": each.schema,
+        }
+
+
+def _header_parameters(operation: Operation) -> Iterator[Json]:
+    if operation.creates:
+        schema = {"type": "string", "pattern": "^[!-~]{1,255}$"}
+        words = "Makes it safe to send the request again: the same key, the same answer, for 24 hours."
+        yield {"name": "Idempotency-Key", "in": "header", "description": words, "schema": schema}
+    if operation.conditional:
+        schema = {"type": "string", "pattern": "^[ -~]*$"}
+        words = "Refuse (412) if it was changed since it had this `ETag`."
+        yield {"name": "If-Match", "in": "header", "description": words, "schema": schema}

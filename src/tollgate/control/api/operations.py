@@ -1,0 +1,88 @@
+"""What an endpoint is: a route of Litestar, and all that the OpenAPI document has to say of it.
+
+Each handler is declared once, here, by `endpoint`; `openapi.py` reads the declaration back from the routes of the
+running application, so no route can be missing in the document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from litestar.handlers import HTTPRouteHandler
+from litestar.types import Method
+from msgspec import Struct
+
+from tollgate.control.problems import Problem
+
+# The member of a handler's `opt` that holds its Operation.
+OPERATION = "operation"
+
+SERVICE, LOGIN, SELF, TEAMS, MEMBERS = "Service", "Login", "Oneself", "Teams", "Members"
+INVITATIONS, TOKENS, DOMAINS, AUDIT = "Invitations", "Tokens", "Domains", "Audit"
+TAGS: dict[str, str] = {
+    SERVICE: "What anybody may know.",
+    LOGIN: "OAuth 2.0 for the command-line tool: device login (RFC 8628), refresh, revocation (RFC 7009).",
+    SELF: "One's own account, logins and personal access tokens.",
+    TEAMS: "Teams that one belongs to.",
+    MEMBERS: "Who belongs to a team, in which role.",
+    INVITATIONS: "Links that let people into a team.",
+    TOKENS: "API tokens, which call `/x/`.",
+    DOMAINS: "Root domains whose pages may call `/x/` without a token.",
+    AUDIT: "Who changed what, when, from where.",
+}
+
+_PARAMETER = re.compile(r"\{([a-z]+)\}")
+
+
+class Query(Struct, frozen=True):
+    """A parameter in the query."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    required: bool = False
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """What the document says of an endpoint, beside what its route and signature tell."""
+
+    id: str
+    tag: str
+    summary: str
+    description: str = ""
+    takes: type[Struct] | None = None
+    """The shape of the body."""
+    form: bool = False
+    """Whether the body is a form, and refusals are those of OAuth."""
+    body_required: bool = True
+    gives: Any = None
+    """The type of the answer's body; without one there is no body."""
+    media_type: str = "application/json"
+    status: int = 200
+    also_empty: bool = False
+    """Whether it may also answer 204."""
+    creates: bool = False
+    """Whether it honours `Idempotency-Key`."""
+    tagged: bool = False
+    """Whether the answer has an `ETag`."""
+    conditional: bool = False
+    """Whether it honours `If-Match`."""
+    lists: bool = False
+    """Whether it takes `limit` and `after`."""
+    query: tuple[Query, ...] = ()
+    raises: tuple[type[Problem], ...] = ()
+    """Problems beside those that all endpoints of its kind have."""
+
+
+def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
+    """Make a handler of a function, at a path such as `/teams/{team}`."""
+    return HTTPRouteHandler(
+        _PARAMETER.sub(r"{\1:str}", path),
+        http_method=method,
+        # What is really answered is in the Response; some statuses would forbid it a body at declaration.
+        status_code=200,
+        opt={OPERATION: operation},
+        name=operation.id,
+    )

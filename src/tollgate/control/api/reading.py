@@ -1,0 +1,112 @@
+"""Bodies, forms and queries as values. Each refusal names the member and what is accepted.
+
+Litestar's own reading is not used: it takes `"1"` for 1, and keeps the last thousand forms in memory, whose
+secrets are none of its business.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from tollgate.control.api.access import Asked
+from tollgate.control.api.errors import UnsupportedMediaType
+from tollgate.control.desk import MOST_ROWS, Ask
+from tollgate.control.problems import InvalidRequest
+
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+MOST_FIELDS = 50
+LONGEST_SHOWN = 60
+_LIMIT = re.compile(r"[0-9]{1,4}")
+# What msgspec says of a value that does not fit: what is wrong, and where.
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_AT = re.compile(r"(.*) - at `\$\.(\w+).*`", re.DOTALL)
+
+Shape = TypeVar("Shape", bound=Struct)
+
+
+async def body(request: Asked, shape: type[Shape], *, required: bool = True) -> Shape:
+    """The body of a request as a value. One that is not required may be left out."""
+    sent = await request.body()
+    if not sent:
+        if required:
+            raise InvalidRequest("The body is missing: send a JSON object.")
+        return shape()
+    _check_type(request)
+    try:
+        return msgspec.json.decode(sent, type=shape)
+    except msgspec.ValidationError as error:
+        raise _wrong(str(error), shape) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidRequest("The body is not valid JSON in UTF-8: send one JSON object.") from None
+
+
+def _check_type(request: Asked) -> None:
+    if _media_type(request) != JSON:
+        raise UnsupportedMediaType(f"Send the header Content-Type: {JSON}.")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("Send the body as it is, without Content-Encoding.")
+
+
+def _media_type(request: Asked) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _wrong(message: str, shape: type[Struct]) -> InvalidRequest:
+    if found := _UNKNOWN.fullmatch(message):
+        name = found[1][:LONGEST_SHOWN]
+        known = ", ".join(f"`{field}`" for field in shape.__struct_fields__) or "none"
+        return InvalidRequest(f"The member {name!r} is not known here. Known: {known}.", field=name)
+    if found := _MISSING.fullmatch(message):
+        return InvalidRequest(f"The member `{found[1]}` is missing.", field=found[1])
+    if found := _AT.fullmatch(message):
+        return InvalidRequest(f"The member `{found[2]}` is wrong: {_accepted(found[1])}.", field=found[2])
+    return InvalidRequest("The body must be a JSON object.")
+
+
+def _accepted(message: str) -> str:
+    if "datetime" in message:
+        return "write a time with its offset, such as 2026-11-15T06:44:44Z"
+    words = message.replace("`", "").replace(" | ", " or ")
+    return words[:1].lower() + words[1:]
+
+
+async def form(request: Asked) -> dict[str, str]:
+    """The parameters of a form, as OAuth wants them: each once, an empty one as if left out (RFC 6749, 3.2)."""
+    sent = await request.body()
+    if _media_type(request) != FORM:
+        raise InvalidRequest(f"Send the parameters as {FORM}.")
+    try:
+        pairs = parse_qsl(sent.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise InvalidRequest(f"Send at most {MOST_FIELDS} parameters.") from None
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise InvalidRequest("A parameter is sent twice: send each once.")
+    return given
+
+
+def query(request: Asked, name: str) -> str | None:
+    """A parameter of the query; the last, where it is given twice."""
+    pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    return dict(pairs).get(name)
+
+
+def page(request: Asked) -> Ask:
+    """Which part of a list is wanted."""
+    limit, after = query(request, "limit"), query(request, "after")
+    if limit is None:
+        return Ask(after=after)
+    if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MOST_ROWS:
+        raise InvalidRequest(f"`limit` is a whole number from 1 to {MOST_ROWS}.", field="limit")
+    return Ask(int(limit), after)
+
+
+def if_match(request: Asked) -> str | None:
+    """Which version the caller has seen."""
+    return ", ".join(request.headers.getall("if-match", [])) or None

@@ -1,0 +1,358 @@
+"""What answers show. Every member is always there; times are RFC 3339 in UTC.
+
+`of` takes from a row what its shape names and nothing else, so that a new column is never shown by accident.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tollgate.control.api.bodies import ROLES
+from tollgate.control.desk import Actor, Seat
+from tollgate.control.services.teams import Person
+from tollgate.core import people
+
+Shape = TypeVar("Shape", bound=Struct)
+_TIMES = ("_at", "_until")
+
+RoleName = Annotated[str, Meta(extra_json_schema={"enum": ROLES})]
+Kind = Annotated[
+    str,
+    Meta(
+        description="`tool`: the command-line tool; `personal`: a personal access token; `console`: a browser.",
+        extra_json_schema={"enum": [people.TOOL, people.PERSONAL, people.CONSOLE]},
+    ),
+]
+Next = Annotated[str | None, Meta(description="Give it as `after` for the next part; null at the end.")]
+Secret = Annotated[str | None, Meta(description="Shown once: null where an `Idempotency-Key` is repeated.")]
+
+
+def of(shape: type[Shape], row: Struct, **members: Any) -> Shape:
+    """Show a row: members that are not given are its columns."""
+    for name in shape.__struct_fields__:
+        if name not in members:
+            value = getattr(row, name)
+            members[name] = moment(value) if name.endswith(_TIMES) else value
+    return shape(**members)
+
+
+def moment(seconds: float | None) -> datetime | None:
+    """A time, from seconds since 1970."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+# --- Service and login ---------------------------------------------------------------------------------
+
+
+class Service(Struct, frozen=True):
+    """What a server says of itself to anybody."""
+
+    name: str
+    version: str
+    sign_up: Annotated[
+        str,
+        Meta(
+            description="Who may make an account: the operator's guests, also those of teams, or anybody.",
+            extra_json_schema={"enum": ["closed", "invited", "open"]},
+        ),
+    ]
+    oidc: Annotated[str | None, Meta(description="The provider that one may sign in with, if there is one.")]
+    console_url: str
+    device_login: bool
+
+
+class DeviceAuthorization(Struct, frozen=True):
+    """A device login that waits for approval (RFC 8628, section 3.2)."""
+
+    device_code: str
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    expires_in: int
+    interval: int
+
+    def __repr__(self) -> str:
+        return "DeviceAuthorization(…)"
+
+
+class AccessToken(Struct, frozen=True):
+    """What lets the tool in (RFC 6749, section 5.1)."""
+
+    access_token: str
+    token_type: str
+    expires_in: int
+    refresh_token: str
+
+    def __repr__(self) -> str:
+        return "AccessToken(…)"
+
+
+class ServerMetadata(Struct, frozen=True):
+    """Where the endpoints of OAuth are (RFC 8414)."""
+
+    issuer: str
+    device_authorization_endpoint: str
+    token_endpoint: str
+    revocation_endpoint: str
+    grant_types_supported: list[str]
+    response_types_supported: list[str]
+    token_endpoint_auth_methods_supported: list[str]
+    revocation_endpoint_auth_methods_supported: list[str]
+    service_documentation: str
+
+
+# --- Oneself -------------------------------------------------------------------------------------------
+
+
+class CurrentLogin(Struct, frozen=True):
+    """The login that asks."""
+
+    id: str
+    kind: Kind
+    name: str
+    expires_at: datetime | None
+
+
+class Account(Struct, frozen=True):
+    """Oneself."""
+
+    id: str
+    email: str
+    name: str
+    created_at: datetime
+    has_password: bool
+    login: CurrentLogin
+
+
+class Login(Struct, frozen=True):
+    """A login, or a personal access token."""
+
+    id: str
+    kind: Kind
+    name: str
+    created_at: datetime
+    last_used_at: datetime | None
+    expires_at: Annotated[datetime | None, Meta(description="When it ends, unless it is renewed; null: never.")]
+    address: Annotated[str, Meta(description="From where it was made.")]
+    current: Annotated[bool, Meta(description="Whether it is the one that asks.")]
+
+
+class PersonalToken(Login, frozen=True):
+    """A new personal access token."""
+
+    secret: Secret
+
+
+class LoginPage(Struct, frozen=True):
+    """A part of the list of logins."""
+
+    items: list[Login]
+    next: Next
+
+
+def account(row: people.Account, login: people.Login) -> Account:
+    """Show oneself."""
+    current = of(CurrentLogin, login, expires_at=_end_of(login))
+    return of(Account, row, has_password=bool(row.password_hash), login=current)
+
+
+def login(row: people.Login, actor: Actor) -> Login:
+    """Show one of one's logins."""
+    return of(Login, row, expires_at=_end_of(row), current=_is_current(row, actor))
+
+
+def personal_token(row: people.Login, actor: Actor, secret: str) -> PersonalToken:
+    """Show a new personal access token."""
+    return of(PersonalToken, row, current=_is_current(row, actor), secret=secret)
+
+
+def _is_current(row: people.Login, actor: Actor) -> bool:
+    return actor.login is not None and actor.login.id == row.id
+
+
+def _end_of(row: people.Login) -> datetime | None:
+    # A tool's login goes on for as long as it is renewed; that its access token ends sooner is the tool's affair.
+    return moment(row.refresh_until or row.expires_at)
+
+
+# --- Teams ---------------------------------------------------------------------------------------------
+
+
+class Team(Struct, frozen=True):
+    """A team, and one's own role in it."""
+
+    id: str
+    name: str
+    role: RoleName
+    created_at: datetime
+
+
+class TeamPage(Struct, frozen=True):
+    """A part of the list of teams."""
+
+    items: list[Team]
+    next: Next
+
+
+class Member(Struct, frozen=True):
+    """An account in a team."""
+
+    id: str
+    account_id: str
+    email: str
+    name: str
+    role: RoleName
+    created_at: datetime
+
+
+class MemberPage(Struct, frozen=True):
+    """A part of the list of members."""
+
+    items: list[Member]
+    next: Next
+
+
+class Invitation(Struct, frozen=True):
+    """An invitation that was not accepted yet."""
+
+    id: str
+    email: str
+    role: RoleName
+    created_at: datetime
+    created_by: str
+    expires_at: datetime
+
+
+class InvitationWithLink(Invitation, frozen=True):
+    """A new invitation."""
+
+    link: Secret
+    mailed: Annotated[bool, Meta(description="Whether the link was also sent by mail.")]
+
+
+class InvitationPage(Struct, frozen=True):
+    """A part of the list of invitations."""
+
+    items: list[Invitation]
+    next: Next
+
+
+def team(seat: Seat) -> Team:
+    """Show a team to one of its members."""
+    return of(Team, seat.team, role=seat.role.value)
+
+
+def member(person: Person) -> Member:
+    """Show a member."""
+    return of(Member, person.member, email=person.account.email, name=person.account.name)
+
+
+# --- Tokens and domains --------------------------------------------------------------------------------
+
+
+class Token(Struct, frozen=True):
+    """An API token."""
+
+    id: str
+    name: str
+    prefix: Annotated[str, Meta(description="The beginning of the secret, to tell it from others.")]
+    created_at: datetime
+    created_by: str
+    last_used_at: Annotated[datetime | None, Meta(description="Accurate to a minute.")]
+    expires_at: datetime | None
+    active: bool
+    networks: list[str]
+    methods: list[str]
+    requests_per_second: int | None
+    monthly_requests: int | None
+    capped_until: Annotated[datetime | None, Meta(description="Until when its monthly cap stops it.")]
+    allow_in_url: bool
+    replaces: Annotated[str | None, Meta(description="The token whose successor it is.")]
+
+
+class TokenWithSecret(Token, frozen=True):
+    """A new API token."""
+
+    secret: Secret
+
+
+class TokenPage(Struct, frozen=True):
+    """A part of the list of tokens."""
+
+    items: list[Token]
+    next: Next
+
+
+class Domain(Struct, frozen=True):
+    """A whitelisted root domain."""
+
+    id: str
+    domain: str
+    created_at: datetime
+    created_by: str
+    verified_at: Annotated[datetime | None, Meta(description="When a proof of ownership was last found.")]
+    address_per_minute: int | None
+    domain_per_minute: int | None
+    active: bool
+
+
+class DomainPage(Struct, frozen=True):
+    """A part of the list of domains."""
+
+    items: list[Domain]
+    next: Next
+
+
+class OriginCheck(Struct, frozen=True):
+    """Whether a page of this origin may call as the team's, and why."""
+
+    origin: str
+    allowed: bool
+    why: str
+    domain_id: str | None
+    domain: str | None
+
+
+# --- Audit ---------------------------------------------------------------------------------------------
+
+
+class AuditEntry(Struct, frozen=True):
+    """Who changed what."""
+
+    id: str
+    at: datetime
+    actor: Annotated[str, Meta(description="An email, or `operator`.")]
+    actor_id: str | None
+    action: Annotated[str, Meta(description="What was done.", examples=["token.create"])]
+    target: Annotated[str, Meta(description="The id of what it was done to.")]
+    name: Annotated[str, Meta(description="Its name at that time.")]
+    details: dict[str, Any]
+    address: str
+    via: Annotated[str, Meta(description="`tool`, `personal:<name>`, `console` or `operator`.")]
+
+
+class AuditPage(Struct, frozen=True):
+    """A part of the audit log."""
+
+    items: list[AuditEntry]
+    next: Next
+
+
+def audit_entry(row: people.AuditEntry) -> AuditEntry:
+    """Show an entry."""
+    details = msgspec.json.decode(row.details, type=dict[str, Any])
+    return of(AuditEntry, row, at=moment(row.created_at), details=details)
+
+
+# --- What is wrong -------------------------------------------------------------------------------------
+
+
+class OAuthProblem(Struct, frozen=True):
+    """An error of OAuth (RFC 6749, section 5.2; RFC 8628, section 3.5)."""
+
+    error: str
+    error_description: str

@@ -1,0 +1,85 @@
+"""Teams."""
+
+from __future__ import annotations
+
+from tollgate.control.api import bodies, reading, shapes
+from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.creation import Made, once
+from tollgate.control.api.operations import TEAMS, Operation, endpoint
+from tollgate.control.api.render import Answer, listed_items, shown
+from tollgate.control.problems import LimitReached, NameTaken, RoleNeeded
+
+
+@endpoint(
+    "POST",
+    "/teams",
+    Operation(
+        id="createTeam",
+        tag=TEAMS,
+        summary="Make a team, as its owner",
+        takes=bodies.NewTeam,
+        creates=True,
+        status=201,
+        gives=shapes.Team,
+        tagged=True,
+        raises=(NameTaken, LimitReached),
+    ),
+)
+async def create(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """Make a team."""
+    wish = await reading.body(request, bodies.NewTeam)
+
+    async def make() -> Made:
+        seat = await plane.teams.create(actor, wish.name)
+        return Made(shapes.team(seat), seat.team)
+
+    return await once(request, plane, actor, make)
+
+
+@endpoint(
+    "GET",
+    "/teams",
+    Operation(id="listTeams", tag=TEAMS, summary="List one's teams", lists=True, gives=shapes.TeamPage),
+)
+async def list_teams(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """List one's teams."""
+    page = await plane.teams.list(actor, reading.page(request))
+    roles = await plane.teams.roles(actor)
+    # One that was left between the two looks is not one's own any more.
+    mine = (shapes.of(shapes.Team, team, role=roles[team.id]) for team in page.items if team.id in roles)
+    return listed_items(mine, page.next)
+
+
+@endpoint(
+    "GET",
+    "/teams/{team}",
+    Operation(id="getTeam", tag=TEAMS, summary="Show a team", gives=shapes.Team, tagged=True),
+)
+async def show(plane: Plane, actor: Who, team: Part) -> Answer:
+    """Show a team."""
+    seat = await plane.teams.show(actor, team)
+    return shown(shapes.team(seat), seat.team)
+
+
+@endpoint(
+    "PATCH",
+    "/teams/{team}",
+    Operation(
+        id="updateTeam",
+        tag=TEAMS,
+        summary="Give a team another name",
+        takes=bodies.TeamChange,
+        conditional=True,
+        gives=shapes.Team,
+        tagged=True,
+        raises=(NameTaken, RoleNeeded),
+    ),
+)
+async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+    """Give a team another name."""
+    change = await reading.body(request, bodies.TeamChange)
+    seat = await plane.teams.rename(actor, team, change.name, reading.if_match(request))
+    return shown(shapes.team(seat), seat.team)
+
+
+HANDLERS = [create, list_teams, show, update]

@@ -1,0 +1,18 @@
+"""The console: server-rendered pages that work without JavaScript.
+
+pages        all of it as one router; paths that lead nowhere
+home         who is signed in, teams, logins
+sign_in      signing in and out
+sign_up      making an account where that is open
+invitations  following a link into a team
+passwords    a forgotten password
+device       approving `tollgate auth login`
+provider     signing in with OpenID Connect
+session      from a request to who asks, and the cookie between them
+forms        reading a form, and what is wrong with it
+errors       everything that goes wrong, as a page
+render       templates and the style sheet
+safety       headers, where a form may come from, where a redirect may lead
+
+A page parses, calls services and renders. No rule about accounts, teams or logins lives here.
+"""

@@ -1,0 +1,81 @@
+"""Approving `tollgate auth login`: type the code, see which machine asks, let it in or send it away.
+
+Nothing is approved by opening a page: only the button does it (RFC 8628, section 5.4).
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from litestar import Response, post
+
+from tollgate.control.console import render, session
+from tollgate.control.console.forms import Fault, fault_of, read_form
+from tollgate.control.console.paths import Asked, Plane, shown
+from tollgate.control.problems import NotFound
+from tollgate.core import secrets
+
+PATH = "/console/device"
+LONGEST_CODE = 40
+
+
+@shown("/device")
+async def device_page(request: Asked, plane: Plane) -> Response[str]:
+    """Ask for the code, or show who waits with it."""
+    code = request.query_params.get("user_code", "").strip()[:LONGEST_CODE]
+    actor, account = await session.signed_in(request, plane, back=_address(code))
+    if not code:
+        return _code_page(account.email)
+    try:
+        waiting = await plane.devices.look(actor, code)
+    except NotFound as problem:
+        return _code_page(account.email, code, fault_of(problem))
+    letters = secrets.plain_code(code) or ""
+    return render.page(
+        "device_ask.html",
+        who=account.email,
+        code=f"{letters[:4]}-{letters[4:]}",
+        waiting=waiting,
+        now=plane.desk.now(),
+    )
+
+
+@post("/device")
+async def decide(request: Asked, plane: Plane) -> Response[str]:
+    """Let the machine in, or send it away."""
+    form = await read_form(request)
+    code, act = form.get("user_code", "").strip()[:LONGEST_CODE], form.get("act", "")
+    actor, account = await session.signed_in(request, plane, back=_address(code))
+    try:
+        if act == "approve":
+            await plane.devices.approve(actor, code)
+            return render.to(f"{PATH}/approved")
+        if act == "deny":
+            await plane.devices.deny(actor, code)
+            return render.to(f"{PATH}/denied")
+    except NotFound as problem:
+        return _code_page(account.email, code, fault_of(problem))
+    return render.to(_address(code))
+
+
+@shown("/device/approved")
+async def approved_page(request: Asked, plane: Plane) -> Response[str]:
+    """What follows an approval."""
+    _, account = await session.signed_in(request, plane, back=PATH)
+    return render.page("device_done.html", who=account.email, approved=True)
+
+
+@shown("/device/denied")
+async def denied_page(request: Asked, plane: Plane) -> Response[str]:
+    """What follows a denial."""
+    _, account = await session.signed_in(request, plane, back=PATH)
+    return render.page("device_done.html", who=account.email, approved=False)
+
+
+def _address(code: str) -> str:
+    """The page that shows who waits with this code."""
+    return f"{PATH}?{urlencode({'user_code': code})}" if code else PATH
+
+
+def _code_page(email: str, code: str = "", fault: Fault | None = None) -> Response[str]:
+    return render.page("device_code.html", status=404 if fault else 200, who=email, code=code, fault=fault)

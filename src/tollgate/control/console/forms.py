@@ -1,0 +1,51 @@
+"""Reading a form, and what is wrong with it, to be said beside the field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from litestar.exceptions import ClientException, HTTPException
+from msgspec import Struct
+
+from tollgate.control.console.paths import Asked
+from tollgate.control.problems import InvalidRequest, Problem
+
+MOST_BYTES = 16_384
+MOST_FIELDS = 20
+_TYPE = "application/x-www-form-urlencoded"
+
+Form = Mapping[str, str]
+
+
+class Fault(Struct, frozen=True):
+    """Why a form was not taken; `field` is empty where it is no single field's fault."""
+
+    text: str
+    field: str = ""
+
+
+def fault_of(problem: Problem) -> Fault:
+    """What a service refused, for the form that asked."""
+    return Fault(problem.detail, str(problem.extras.get("field", "")))
+
+
+async def read_form(request: Asked) -> Form:
+    """The fields of a form."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
+        raise HTTPException(status_code=415)
+    try:
+        text = (await request.body()).decode()
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError:
+        # Without its cause, which quotes the form, and with it a password.
+        raise ClientException from None
+    return dict(fields)
+
+
+def new_password(form: Form) -> str:
+    """The password that was chosen, typed the same twice: nothing on the page can show it."""
+    password = form.get("password", "")
+    if password != form.get("again", ""):
+        raise InvalidRequest("The two passwords differ: type the same twice.", field="again")
+    return password

@@ -1,0 +1,89 @@
+"""Following an invitation: who one is decides what the page offers."""
+
+from __future__ import annotations
+
+from litestar import Response, post
+from msgspec import Struct
+
+from tollgate.control.console import render, session
+from tollgate.control.console.forms import Form, fault_of, new_password, read_form
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.sign_in import provider_of
+from tollgate.control.desk import Actor
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvitationForOther, NotFound, Problem
+from tollgate.control.services.invitations import PATH
+from tollgate.core.models import Team
+from tollgate.core.people import CONSOLE, Account, Invitation
+
+
+class _Opened(Struct, frozen=True):
+    """An invitation and who looks at it."""
+
+    secret: str
+    invitation: Invitation
+    team: Team | None
+    actor: Actor | None
+
+    def __repr__(self) -> str:
+        return f"_Opened({self.invitation.id})"
+
+
+@shown("/invitations/{secret:str}")
+async def invitation_page(request: Asked, plane: Plane, secret: Part) -> Response[str]:
+    """What a link invites to."""
+    return _page(plane, await _open(request, plane, secret), {})
+
+
+@post("/invitations/{secret:str}")
+async def follow(request: Asked, plane: Plane, secret: Part) -> Response[str]:
+    """Accept an invitation, and make the account for it where there is none."""
+    form = await read_form(request)
+    opened = await _open(request, plane, secret)
+    try:
+        if opened.actor is None and form.get("act") == "sign-up":
+            return await _sign_up(request, plane, opened, form)
+        if opened.actor is None:
+            raise session.SignInFirst(PATH + secret)
+        await plane.invitations.accept(opened.actor, secret)
+    except NotFound:
+        raise
+    except Problem as problem:
+        return _page(plane, opened, form, problem)
+    return render.to("/console?done=joined")
+
+
+async def _sign_up(request: Asked, plane: ControlPlane, opened: _Opened, form: Form) -> Response[str]:
+    visit = session.visit_of(request)
+    account: Account = await plane.accounts.sign_up_invited(
+        visit, opened.invitation, new_password(form), name=form.get("name", "")
+    )
+    secret, cookie = await session.begin(request, plane, account)
+    await plane.invitations.accept(await plane.logins.actor(visit, secret, CONSOLE), opened.secret)
+    return render.to("/console?done=joined", [cookie])
+
+
+async def _open(request: Asked, plane: ControlPlane, secret: str) -> _Opened:
+    invitation, team = await plane.invitations.look(secret)
+    return _Opened(secret, invitation, team, await session.actor_of(request, plane))
+
+
+def _page(plane: ControlPlane, opened: _Opened, form: Form, problem: Problem | None = None) -> Response[str]:
+    invitation = opened.invitation
+    email = opened.actor.label if opened.actor else None
+    # The page itself says so, with what to do about it.
+    told = problem is not None and not isinstance(problem, InvitationForOther)
+    return render.page(
+        "invitation.html",
+        status=problem.status if problem else 200,
+        headers=problem.headers if problem else None,
+        who=email,
+        secret=opened.secret,
+        invitation=invitation,
+        team=opened.team,
+        mine=email == invitation.email,
+        may_sign_up=invitation.by_operator or plane.settings.accounts.sign_up != "closed",
+        provider=provider_of(plane),
+        name=form.get("name", ""),
+        fault=fault_of(problem) if problem and told else None,
+    )

@@ -1,0 +1,67 @@
+"""How pages are registered and what they are given; an answer for every path and method that leads nowhere.
+
+The framework answers an unknown path or method before it knows which router is meant, so what is missing is
+registered too, and refused from inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from litestar import HttpMethod, Request, Response, route
+from litestar.di import NamedDependency
+from litestar.exceptions import MethodNotAllowedException, NotFoundException
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import FromPath
+
+from tollgate.control.plane import ControlPlane
+
+Asked = Request[Any, Any, Any]
+Plane = NamedDependency[ControlPlane]
+Part = FromPath[str]
+
+shown = partial(route, http_method=[HttpMethod.GET, HttpMethod.HEAD], status_code=200)
+
+_METHODS = [method for method in HttpMethod if method is not HttpMethod.OPTIONS]
+
+
+def nowhere(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
+    """Give handlers for all that these leave out, under their common root."""
+    taken: dict[str, set[HttpMethod]] = {"/": set()}
+    for handler in handlers:
+        for path in handler.paths:
+            for place in _places(path):
+                taken.setdefault(place, set())
+            taken[path] |= {HttpMethod(method) for method in handler.http_methods}
+    for path, methods in taken.items():
+        if methods:
+            yield _refuses_methods(path, methods)
+        else:
+            yield _is_missing(path)
+        if not any(other.startswith(f"{path.rstrip('/')}/{{") for other in taken):
+            yield _is_missing(f"{path.rstrip('/')}/{{rest:path}}")
+
+
+def _places(path: str) -> Iterator[str]:
+    """The path and all above it."""
+    parts = path.strip("/").split("/")
+    for count in range(1, len(parts) + 1):
+        yield "/" + "/".join(parts[:count])
+
+
+def _is_missing(path: str) -> HTTPRouteHandler:
+    @route(path, http_method=_METHODS, status_code=404)
+    async def missing(request: Asked) -> Response[str]:  # noqa: ARG001 - takes none of the path's parts
+        raise NotFoundException
+
+    return missing
+
+
+def _refuses_methods(path: str, allowed: set[HttpMethod]) -> HTTPRouteHandler:
+    @route(path, http_method=[method for method in _METHODS if method not in allowed], status_code=405)
+    async def refused(request: Asked) -> Response[str]:  # noqa: ARG001 - takes none of the path's parts
+        raise MethodNotAllowedException(headers={"Allow": ", ".join(sorted(method.value for method in allowed))})
+
+    return refused

@@ -1,0 +1,119 @@
+"""Signing in with OpenID Connect: to the provider and back, with a cookie in between that lives for minutes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+from litestar import Response
+from litestar.datastructures import Cookie
+from msgspec import Struct
+
+from tollgate.control.console import render, session
+from tollgate.control.console.forms import Fault
+from tollgate.control.console.paths import Asked, Plane, shown
+from tollgate.control.console.safety import local_path
+from tollgate.control.console.sign_in import form_page
+from tollgate.control.oidc import Claim, OidcClient, OidcError, Start
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import NotFound, Problem
+from tollgate.control.services.invitations import PATH as INVITATIONS
+from tollgate.core.people import Invitation
+
+COOKIE_PATH = "/console/oidc"
+SECONDS = 600
+
+
+class _UnderWay(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A sign-in that has begun, as the browser keeps it."""
+
+    state: str
+    nonce: str
+    verifier: str
+    back: str
+
+    def __repr__(self) -> str:
+        return "_UnderWay(…)"
+
+
+@shown("/oidc/start")
+async def start(request: Asked, plane: Plane) -> Response[str]:
+    """Send the browser to the provider."""
+    client = _client(plane)
+    back = local_path(request.query_params.get("next"))
+    try:
+        begun = await client.start()
+    except OidcError as error:
+        return form_page(plane, back, fault=Fault(str(error)), status=502)
+    kept = _UnderWay(begun.state, begun.nonce, begun.verifier, back)
+    value = base64.urlsafe_b64encode(msgspec.json.encode(kept)).rstrip(b"=").decode()
+    return render.to(begun.url, [_cookie(plane, value, SECONDS)])
+
+
+@shown("/oidc/callback")
+async def callback(request: Asked, plane: Plane) -> Response[str]:
+    """Take the browser back from the provider, once, and sign it in."""
+    client = _client(plane)
+    kept = _kept(request.cookies.get(_cookie_name(plane), ""))
+    back = local_path(kept.back if kept else None)
+    try:
+        claim = await _finish(request, client, kept)
+        invitation = await _invitation(plane, back)
+        account = await plane.accounts.by_provider(session.visit_of(request), claim, invitation)
+    except OidcError as error:
+        answer = form_page(plane, back, fault=Fault(str(error)), status=400)
+    except Problem as problem:
+        answer = form_page(plane, back, fault=Fault(problem.detail), problem=problem)
+    else:
+        answer = await session.enter(request, plane, account, back)
+    answer.cookies.append(_cookie(plane, "", 0))
+    return answer
+
+
+async def _finish(request: Asked, client: OidcClient, kept: _UnderWay | None) -> Claim:
+    if kept is None:
+        raise OidcError("The sign-in took too long, or was begun in another browser. Begin again.")
+    query = {name: str(value) for name, value in request.query_params.items()}
+    return await client.finish(query, Start("", kept.state, kept.nonce, kept.verifier))
+
+
+async def _invitation(plane: ControlPlane, back: str) -> Invitation | None:
+    """The invitation that one is on the way to, which may let an account be made."""
+    if not back.startswith(INVITATIONS):
+        return None
+    try:
+        return (await plane.invitations.look(back))[0]
+    except NotFound:
+        return None
+
+
+def _client(plane: ControlPlane) -> OidcClient:
+    if plane.oidc is None:
+        raise NotFound("This service has no sign-in provider: sign in with email and password.")
+    return plane.oidc
+
+
+def _kept(value: str) -> _UnderWay | None:
+    try:
+        padded = value + "=" * (-len(value) % 4)
+        return msgspec.json.decode(base64.b64decode(padded, b"-_", validate=True), type=_UnderWay)
+    except (binascii.Error, msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _cookie_name(plane: ControlPlane) -> str:
+    # Not `__Host-`: that wants the path /, and nothing else needs to see it.
+    return "__Secure-tollgate-oidc" if session.is_secure(plane) else "tollgate-oidc"
+
+
+def _cookie(plane: ControlPlane, value: str, seconds: int) -> Cookie:
+    return Cookie(
+        key=_cookie_name(plane),
+        value=value,
+        max_age=seconds,
+        path=COOKIE_PATH,
+        secure=session.is_secure(plane),
+        httponly=True,
+        samesite="lax",
+    )

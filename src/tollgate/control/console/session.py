@@ -1,0 +1,98 @@
+"""From a request to who asks, and the cookie between them. What a session may do is the services' affair."""
+
+from __future__ import annotations
+
+from litestar import Response
+from litestar.datastructures import Cookie
+
+from tollgate.control.console import render
+from tollgate.control.console.paths import Asked
+from tollgate.control.desk import Actor, Visit
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import LoginExpired, NotLoggedIn
+from tollgate.core.people import CONSOLE, Account
+from tollgate.errors import TollgateError
+
+
+class SignInFirst(TollgateError):
+    """A page for people who are signed in; afterwards they go on at `back`."""
+
+    def __init__(self, back: str) -> None:
+        self.back = back
+        super().__init__("sign in first")
+
+
+def visit_of(request: Asked) -> Visit:
+    """Where a request came from."""
+    client = request.scope.get("client")
+    return Visit(
+        address=client[0] if client else "",
+        agent=request.headers.get("user-agent", ""),
+        request_id=request.headers.get("x-request-id", ""),
+    )
+
+
+async def actor_of(request: Asked, plane: ControlPlane) -> Actor | None:
+    """Who is signed in, if anybody."""
+    secret = request.cookies.get(cookie_name(plane))
+    if secret is None:
+        return None
+    try:
+        return await plane.logins.actor(visit_of(request), secret, CONSOLE)
+    except (NotLoggedIn, LoginExpired):
+        return None
+
+
+async def signed_in(request: Asked, plane: ControlPlane, *, back: str) -> tuple[Actor, Account]:
+    """Who is signed in; whoever is not is sent to sign in, and comes back after that."""
+    actor = await actor_of(request, plane)
+    if actor is None or actor.account is None:
+        raise SignInFirst(back)
+    return actor, actor.account
+
+
+async def begin(request: Asked, plane: ControlPlane, account: Account) -> tuple[str, Cookie]:
+    """Sign a browser in. Always a new session: one that somebody else planted or knows must not become ours."""
+    visit = visit_of(request)
+    old = request.cookies.get(cookie_name(plane))
+    if old is not None:
+        await plane.logins.revoke(visit, old)
+    secret = await plane.logins.open_session(visit, account)
+    seconds = 3600 * plane.settings.accounts.session_hours
+    return secret, _cookie(plane, secret, seconds)
+
+
+async def enter(request: Asked, plane: ControlPlane, account: Account, path: str) -> Response[str]:
+    """Sign a browser in and go on."""
+    _, cookie = await begin(request, plane, account)
+    return render.to(path, [cookie])
+
+
+async def leave(request: Asked, plane: ControlPlane, path: str) -> Response[str]:
+    """Sign a browser out and go on."""
+    secret = request.cookies.get(cookie_name(plane))
+    if secret is not None:
+        await plane.logins.revoke(visit_of(request), secret)
+    return render.to(path, [_cookie(plane, "", 0)])
+
+
+def cookie_name(plane: ControlPlane) -> str:
+    """Over https the browser itself sees to it that no other host and no plain http has set it (`__Host-`)."""
+    return "__Host-tollgate" if is_secure(plane) else "tollgate"
+
+
+def is_secure(plane: ControlPlane) -> bool:
+    """Whether browsers reach the service by https."""
+    return plane.base_url.startswith("https://")
+
+
+def _cookie(plane: ControlPlane, value: str, seconds: int) -> Cookie:
+    return Cookie(
+        key=cookie_name(plane),
+        value=value,
+        max_age=seconds,
+        path="/",
+        secure=is_secure(plane),
+        httponly=True,
+        samesite="lax",
+    )

@@ -1,0 +1,165 @@
+"""The pages over a real SQLite store and a clock whose hands the test turns, and browsers that look at them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import html
+import re
+import shutil
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import urlencode
+
+import httpx
+from argon2 import PasswordHasher
+
+from tollgate.config import Accounts, Mail, Oidc, Settings
+from tollgate.control.app import control_app
+from tollgate.control.desk import OPERATOR, Actor, Visit
+from tollgate.control.plane import ControlPlane
+from tollgate.control.services.devices import Started
+from tollgate.core.people import CONSOLE, Account
+from tollgate.store import sqlite, upgrade
+
+T = TypeVar("T")
+
+HOST = "tollgate.example.com"
+BASE_URL = f"https://{HOST}"
+ADDRESS = "192.0.2.7"
+AGENT = "Mozilla/5.0 (X11; Linux x86_64) Gecko/20100101 Firefox/140.0"
+PASSWORD = "correct horse battery"
+ADA, BOB = "ada@example.com", "bob@example.com"
+NOON = 1_800_000_000.0
+COOKIE = "__Host-tollgate"
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+OURS = {"Sec-Fetch-Site": "same-origin"}
+
+
+@functools.cache
+def _hashed() -> str:
+    """The usual password as it is kept; made once, because that is meant to be slow."""
+    return PasswordHasher().hash(PASSWORD)
+
+
+class Site:
+    """An installation."""
+
+    def __init__(
+        self,
+        folder: Path,
+        loop: asyncio.Runner,
+        *,
+        base_url: str = BASE_URL,
+        sign_up: str = "closed",
+        mail: Mail | None = None,
+        oidc: Oidc | None = None,
+    ) -> None:
+        self.now = NOON
+        self.base_url = base_url
+        self.cookie = COOKIE if base_url.startswith("https") else "tollgate"
+        self.loop = loop
+        self.folder = folder / "data"
+        self.folder.mkdir()
+        url = sqlite.store_url("", self.folder)
+        upgrade.migrate(url)
+        settings = Settings(accounts=Accounts(sign_up=sign_up), mail=mail or Mail(), oidc=oidc or Oidc())
+        self.plane = ControlPlane(sqlite.open_store(url), settings, b"p" * 32, base_url, lambda: self.now)
+        self.app = control_app(self.plane)
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on the site's own loop."""
+        return self.loop.run(work)
+
+    def account(self, email: str = ADA, *, name: str = "") -> Account:
+        """Make an account with the usual password."""
+
+        async def add() -> Account:
+            async with self.plane.desk.office.changing() as records:
+                return await self.plane.accounts.add(records, OPERATOR, email, _hashed(), name=name, verified=True)
+
+        return self.do(add())
+
+    def actor(self, account: Account) -> Actor:
+        async def enter() -> Actor:
+            secret = await self.plane.logins.open_session(Visit(), account)
+            return await self.plane.logins.actor(Visit(), secret, CONSOLE)
+
+        return self.do(enter())
+
+    def team(self, owner: Account, name: str = "acme") -> Actor:
+        actor = self.actor(owner)
+        self.do(self.plane.teams.create(actor, name))
+        return actor
+
+    def waiting(
+        self, machine: str = "ada@laptop", agent: str = "tollgate/1.0", address: str = "198.51.100.9"
+    ) -> Started:
+        """A tool that waits for approval."""
+        return self.do(self.plane.devices.start(Visit(address, agent), machine))
+
+    def browser(self, address: str = ADDRESS) -> Browser:
+        return Browser(self, address)
+
+    def signed_in(self, email: str = ADA) -> Browser:
+        """A browser with a session, without the slow way through the password."""
+        browser = self.browser()
+
+        async def enter() -> str:
+            account = await self.plane.accounts.find(email)
+            assert account is not None
+            return await self.plane.logins.open_session(Visit(ADDRESS, AGENT), account)
+
+        browser.client.cookies.set(self.cookie, self.do(enter()), domain=HOST, path="/")
+        return browser
+
+    def lose_the_store(self) -> None:
+        """Whoever connects from now on finds nothing."""
+        self.do(self.plane.desk.office.close())
+        shutil.rmtree(self.folder)
+
+    def close(self) -> None:
+        self.do(self.plane.close())
+
+
+class Browser:
+    """One browser with its cookies. It follows no redirect by itself."""
+
+    def __init__(self, site: Site, address: str) -> None:
+        self._site = site
+        self.client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(cast(Any, site.app), client=(address, 50_000)),
+            base_url=site.base_url,
+            headers={"User-Agent": AGENT},
+        )
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return self._site.do(self.client.request(method, path, **more))
+
+    def get(self, path: str, **query: str) -> httpx.Response:
+        return self.ask("GET", path, params=query or None)
+
+    def post(self, path: str, /, **form: str) -> httpx.Response:
+        """Send a form, as one of our own pages does."""
+        return self.post_from(OURS, path, **form)
+
+    def post_from(self, source: Mapping[str, str], path: str, /, **form: str) -> httpx.Response:
+        """Send a form with headers that say where it comes from."""
+        return self.ask("POST", path, content=urlencode(form), headers={**FORM, **source})
+
+    @property
+    def session(self) -> str | None:
+        return self.client.cookies.get(self._site.cookie)
+
+
+def words(answer: httpx.Response) -> str:
+    """What stands on a page, without the markup."""
+    body = answer.text.partition("<main")[2].partition(">")[2].partition("</main>")[0]
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def leads_to(answer: httpx.Response) -> str:
+    """Where a redirect goes."""
+    assert answer.status_code == 303, (answer.status_code, answer.text)
+    return answer.headers["Location"]

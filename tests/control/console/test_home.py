@@ -1,0 +1,95 @@
+"""The first page: teams, logins, and ending one."""
+
+from tests.control.console.site import ADA, BOB, Site, leads_to, words
+
+from tollgate.core.people import Login
+
+
+def test_page_shows_teams_with_roles_and_what_to_do_next(site: Site) -> None:
+    ada, bob = site.account(name="Ada Lovelace"), site.account(BOB)
+    actor = site.team(ada, "research")
+    other = site.team(bob, "acme")
+    link = site.do(site.plane.invitations.create(other, "acme", ADA, "viewer")).link
+    site.do(site.plane.invitations.accept(actor, link))
+    said = words(site.signed_in().get("/console"))
+    assert said.startswith("Ada Lovelace Signed in as ada@example.com")
+    assert "Teams acme viewer research owner" in said
+    assert f"tollgate auth login --url {site.base_url}" in said
+    assert "tollgate rpc tokens create my-app --team research" in said
+    assert "teams create" not in said
+
+
+def test_who_may_make_no_tokens_is_not_told_to(site: Site) -> None:
+    ada, bob = site.account(), site.account(BOB)
+    link = site.do(site.plane.invitations.create(site.team(bob), "acme", ADA, "billing")).link
+    site.do(site.plane.invitations.accept(site.actor(ada), link))
+    said = words(site.signed_in().get("/console"))
+    assert "tollgate rpc tokens list --team acme" in said
+    assert "tokens create" not in said
+
+
+def test_who_has_no_team_is_told_how_to_make_one(site: Site) -> None:
+    site.account()
+    said = words(site.signed_in().get("/console"))
+    assert "You belong to no team yet." in said
+    assert "tollgate teams create my-team" in said
+
+
+def test_login_can_be_ended(site: Site) -> None:
+    ada = site.account()
+    _, secret = site.do(site.plane.logins.new_personal(site.actor(ada), "ci", None))
+    browser = site.signed_in()
+    personal = next(each for each in _logins(site) if each.kind == "personal")
+    page = browser.get("/console")
+    assert "ci Personal access token" in words(page)
+    assert f'action="/console/logins/{personal.id}/end"' in page.text
+    assert leads_to(browser.post(f"/console/logins/{personal.id}/end")) == "/console?done=ended"
+    assert "That login has ended." in words(browser.get("/console", done="ended"))
+    assert personal.id not in [each.id for each in _logins(site)]
+    assert secret not in page.text
+
+
+def test_ending_the_login_in_use_signs_out(site: Site) -> None:
+    site.account()
+    browser = site.signed_in()
+    (mine,) = [each for each in _logins(site) if each.address]
+    answer = browser.post(f"/console/logins/{mine.id}/end")
+    assert leads_to(answer) == "/console/sign-in?done=signed-out"
+    assert "max-age=0" in answer.headers["set-cookie"].lower()
+    assert leads_to(browser.get("/console")).startswith("/console/sign-in")
+
+
+def test_login_of_another_person_cannot_be_ended(site: Site) -> None:
+    site.account()
+    theirs = site.actor(site.account(BOB)).login
+    assert theirs is not None
+    answer = site.signed_in().post(f"/console/logins/{theirs.id}/end")
+    assert answer.status_code == 404
+    assert "You have no login" in words(answer)
+
+
+def test_ending_a_login_needs_a_session(site: Site) -> None:
+    assert leads_to(site.browser().post("/console/logins/log_1/end")).startswith("/console/sign-in")
+
+
+def test_names_of_logins_and_people_are_escaped(site: Site) -> None:
+    ada = site.account(name="<b>Ada</b>")
+    site.do(site.plane.logins.new_personal(site.actor(ada), '"><img src=x onerror=alert(1)>', None))
+    page = site.signed_in().get("/console").text
+    assert "<b>" not in page
+    assert "<img" not in page
+
+
+def test_unknown_notice_is_not_shown(site: Site) -> None:
+    site.account()
+    assert "evil words" not in site.signed_in().get("/console", done="evil words").text
+
+
+def _logins(site: Site) -> list[Login]:
+    async def listed() -> list[Login]:
+        account = await site.plane.accounts.find(ADA)
+        assert account is not None
+        async with site.plane.desk.office.reading() as records:
+            return await records.logins.page(100, account_id=account.id)
+
+    return site.do(listed())

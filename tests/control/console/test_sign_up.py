@@ -1,0 +1,98 @@
+"""Making an account: where that is open, and how to get one elsewhere."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.control.console.site import ADA, ADDRESS, PASSWORD, Site, leads_to, words
+
+from tollgate.core import patience
+from tollgate.core.people import Failures
+
+OpenSite = Callable[..., Site]
+FORM = {"email": ADA, "name": "Ada", "password": PASSWORD, "again": PASSWORD}
+
+
+def test_account_is_made_and_signed_in(open_site: OpenSite) -> None:
+    site = open_site(sign_up="open")
+    browser = site.browser()
+    assert "Make an account" in words(browser.get("/console/sign-in"))
+    assert "The same password again" in words(browser.get("/console/sign-up"))
+    assert leads_to(browser.post("/console/sign-up", **FORM, next="/console/device")) == "/console/device"
+    assert words(browser.get("/console")).startswith("Ada Signed in as ada@example.com")
+
+
+@pytest.mark.parametrize(
+    ("setting", "how"),
+    [
+        ("closed", "Accounts are made by the operator of this service."),
+        ("invited", "tollgate teams members invite you@example.com --role developer --team TEAM"),
+    ],
+)
+def test_page_says_how_to_get_an_account_where_it_is_not_open(open_site: OpenSite, setting: str, how: str) -> None:
+    site = open_site(sign_up=setting)
+    browser = site.browser()
+    assert "How to get an account" in words(browser.get("/console/sign-in"))
+    page = browser.get("/console/sign-up")
+    assert page.status_code == 200
+    assert how in words(page)
+    assert "tollgate admin invite you@example.com" in words(page)
+    assert 'type="password"' not in page.text
+
+
+@pytest.mark.parametrize("setting", ["closed", "invited"])
+def test_form_sent_all_the_same_makes_no_account(open_site: OpenSite, setting: str) -> None:
+    site = open_site(sign_up=setting)
+    answer = site.browser().post("/console/sign-up", **FORM)
+    assert answer.status_code == 403
+    assert "How to get an account" in words(answer)
+    assert "set-cookie" not in answer.headers
+    assert site.do(site.plane.accounts.find(ADA)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "said"),
+    [
+        ({"email": "ada"}, "email", "is not an email address: write one such as ada@example.com"),
+        ({"password": "short", "again": "short"}, "password", "A password has 10 to 256 characters."),
+        ({"password": ADA, "again": ADA}, "password", "must not be your email"),
+        ({"again": "another password"}, "again", "The two passwords differ: type the same twice."),
+        ({"name": "x" * 101}, "name", "100 printable characters"),
+    ],
+)
+def test_what_is_wrong_stands_beside_its_field(
+    open_site: OpenSite, change: dict[str, str], field: str, said: str
+) -> None:
+    form = {**FORM, **change}
+    answer = open_site(sign_up="open").browser().post("/console/sign-up", **form)
+    assert answer.status_code == 400
+    assert said in words(answer)
+    assert f'aria-invalid="true" aria-describedby="{field}-words"' in answer.text
+    assert answer.text.count("aria-invalid") == 1
+    assert f'value="{form["email"]}"' in answer.text
+    assert f'value="{form["password"]}"' not in answer.text.replace(f'value="{form["email"]}"', "")
+
+
+def test_taken_address_stands_beside_its_field(open_site: OpenSite) -> None:
+    site = open_site(sign_up="open")
+    site.account()
+    answer = site.browser().post("/console/sign-up", **FORM)
+    assert answer.status_code == 409
+    assert "ada@example.com has an account already: sign in" in words(answer)
+
+
+def test_many_accounts_from_one_address_have_to_wait(open_site: OpenSite) -> None:
+    site = open_site(sign_up="open")
+
+    async def many() -> None:
+        async with site.plane.desk.office.changing() as records:
+            await records.failures.add(
+                Failures(site.plane.desk.key("sign-up", ADDRESS), patience.ADDRESS.free, site.now)
+            )
+
+    site.do(many())
+    browser = site.browser()
+    assert browser.post("/console/sign-up", **FORM).status_code == 303
+    answer = site.browser().post("/console/sign-up", **{**FORM, "email": "eve@example.com"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
+    assert "wait 2 seconds" in words(answer)
+    assert 'value="eve@example.com"' in answer.text
