@@ -12,21 +12,29 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import BinaryIO, TypeVar
 
 import click
 
 from tollgate import log
+from tollgate.cli.failures import Failure, NotFound
+from tollgate.cli.show import note
 from tollgate.config import DEFAULT_PORT, Settings
-from tollgate.control.desk import OPERATOR
-from tollgate.control.passwords import SHORTEST
+from tollgate.control.desk import OPERATOR, email_of
+from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import NotFound as Missing
+from tollgate.control.services.invitations import Invited
+from tollgate.control.services.teams import team_name
+from tollgate.core.people import Account
 from tollgate.prepared import prepare
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
+from tollgate.store.base import StoreUnavailable
 
 MOST_ACCOUNTS = 10_000
+Shown = dict[str, str | bool | None]
 Result = TypeVar("Result")
 
 _config_option = click.option(
@@ -61,13 +69,17 @@ def create_account(
     config_file: str | None,
 ) -> None:
     """Make an account with a password, such as the first one of an installation."""
-    password = secrets.token_urlsafe(15) if generate else _password(stdin=password_stdin)
-    account = _run(config_file, lambda plane: plane.operator.create_account(email, password, name=name, team=team))
-    click.echo(f"Made the account {account.email}" + (f" and its team {team}." if team else "."), err=True)
-    shown = {"id": account.id, "email": account.email, "team": team}
-    if generate:
-        shown["password"] = password
-    _show(shown, as_json=as_json)
+    address = email_of(email)  # before a password is typed for nothing
+    if team is not None:
+        team_name(team)
+    password = _password(stdin=password_stdin, generate=generate)
+
+    def tell(account: Account) -> None:
+        note(f"Made the account {account.email}" + (f" and its team {team}." if team else "."))
+        shown: Shown = {"id": account.id, "email": account.email, "team": team}
+        _show(shown | ({"password": password} if generate else {}), as_json=as_json)
+
+    _run(config_file, lambda plane: plane.operator.create_account(address, password, name=name, team=team), tell)
 
 
 @admin.command(epilog="Example: tollgate admin invite ada@example.com --team acme --role admin")
@@ -78,9 +90,19 @@ def create_account(
 @_config_option
 def invite(email: str, team: str | None, role: str, as_json: bool, config_file: str | None) -> None:
     """Print a link that lets a person make an account, even while sign-up is closed."""
-    made = _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, email, team, role))
-    click.echo(f"Hand this link to {made.invitation.email}; it works once:", err=True)
-    _show({"email": made.invitation.email, "link": made.link}, as_json=as_json, alone="link")
+    if team is not None:
+        team_name(team)  # an empty one must not become an invitation to no team
+
+    def tell(made: Invited) -> None:
+        address = made.invitation.email
+        note(
+            f"This link is on its way to {address} by mail; it works once:"
+            if made.mailed
+            else f"Hand this link to {address}; it works once:"
+        )
+        _show({"email": address, "link": made.link, "mailed": made.mailed}, as_json=as_json, alone="link")
+
+    _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, email, team, role), tell)
 
 
 @admin.command("reset-link", epilog="Example: tollgate admin reset-link ada@example.com")
@@ -89,9 +111,13 @@ def invite(email: str, team: str | None, role: str, as_json: bool, config_file: 
 @_config_option
 def reset_link(email: str, as_json: bool, config_file: str | None) -> None:
     """Print a link that lets a person choose a new password."""
-    link = _run(config_file, lambda plane: plane.accounts.reset_link(OPERATOR, email))
-    click.echo(f"Hand this link to {email}; it works once:", err=True)
-    _show({"email": email, "link": link}, as_json=as_json, alone="link")
+    address = email_of(email)
+
+    def tell(link: str) -> None:
+        note(f"Hand this link to {address}; it works once:")
+        _show({"email": address, "link": link}, as_json=as_json, alone="link")
+
+    _run(config_file, lambda plane: plane.accounts.reset_link(OPERATOR, address), tell)
 
 
 @admin.command(epilog="Example: tollgate admin accounts --json")
@@ -99,15 +125,23 @@ def reset_link(email: str, as_json: bool, config_file: str | None) -> None:
 @_config_option
 def accounts(as_json: bool, config_file: str | None) -> None:
     """List all accounts."""
-    found = _run(config_file, lambda plane: plane.operator.accounts(MOST_ACCOUNTS))
-    if as_json:
-        items = [{"id": each.id, "email": each.email, "name": each.name, "active": each.active} for each in found]
-        click.echo(json.dumps({"items": items, "next": None}))
-        return
-    for each in found:
-        click.echo(f"{each.id}  {each.email}" + ("" if each.active else "  (switched off)"))
-    if not found:
-        click.echo("There are none. Make one with: tollgate admin create-account EMAIL", err=True)
+
+    def tell(found: Sequence[Account]) -> None:
+        listed = found[:MOST_ACCOUNTS]
+        if as_json:
+            items = [
+                {"id": each.id, "email": each.email, "name": each.name, "active": each.active} for each in listed
+            ]
+            click.echo(json.dumps({"items": items, "next": None}))
+        else:
+            for each in listed:
+                click.echo(f"{each.id}  {each.email}" + ("" if each.active else "  (switched off)"))
+        if not found:
+            note("There are none. Make one with: tollgate admin create-account EMAIL")
+        if len(found) > len(listed):
+            note(f"There are more: these are the oldest {MOST_ACCOUNTS}.")
+
+    _run(config_file, lambda plane: plane.operator.accounts(MOST_ACCOUNTS + 1), tell)
 
 
 @admin.command(epilog="Example: tollgate admin disable ada@example.com")
@@ -115,8 +149,11 @@ def accounts(as_json: bool, config_file: str | None) -> None:
 @_config_option
 def disable(email: str, config_file: str | None) -> None:
     """Switch an account off and end its logins. API tokens of its teams go on."""
-    _run(config_file, lambda plane: plane.operator.switch(email, active=False))
-    click.echo(f"{email} is switched off.", err=True)
+    _run(
+        config_file,
+        lambda plane: plane.operator.switch(email, active=False),
+        lambda account: note(f"{account.email} is switched off."),
+    )
 
 
 @admin.command(epilog="Example: tollgate admin enable ada@example.com")
@@ -124,13 +161,22 @@ def disable(email: str, config_file: str | None) -> None:
 @_config_option
 def enable(email: str, config_file: str | None) -> None:
     """Switch an account on again."""
-    _run(config_file, lambda plane: plane.operator.switch(email, active=True))
-    click.echo(f"{email} is switched on.", err=True)
+    _run(
+        config_file,
+        lambda plane: plane.operator.switch(email, active=True),
+        lambda account: note(f"{account.email} is switched on."),
+    )
 
 
-def _password(*, stdin: bool) -> str:
+def _password(*, stdin: bool, generate: bool) -> str:
+    if stdin and generate:
+        raise click.UsageError("Give --password-stdin or --generate, not both.")
+    if generate:
+        return secrets.token_urlsafe(15)
+    if sys.stdin is None:  # whoever started us closed it
+        raise click.UsageError("Standard input is closed: send the password there, or give --generate.")
     if stdin:
-        return sys.stdin.readline().rstrip("\r\n")
+        return _first_line(sys.stdin.buffer)
     if not sys.stdin.isatty():
         raise click.UsageError("Without a terminal, give --password-stdin or --generate.")
     words = f"Password ({SHORTEST} characters or more)"
@@ -138,7 +184,16 @@ def _password(*, stdin: bool) -> str:
     return password
 
 
-def _show(values: dict[str, str | None], *, as_json: bool, alone: str = "") -> None:
+def _first_line(stream: BinaryIO) -> str:
+    try:
+        # No character takes more than four bytes: what is cut off was too long already.
+        return stream.readline(4 * LONGEST + 4).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        # Without its cause, which quotes the password.
+        raise Failure("The password on standard input is not UTF-8: send it in that encoding.") from None
+
+
+def _show(values: Shown, *, as_json: bool, alone: str = "") -> None:
     if as_json:
         click.echo(json.dumps(values))
     elif alone:
@@ -149,21 +204,35 @@ def _show(values: dict[str, str | None], *, as_json: bool, alone: str = "") -> N
                 click.echo(f"{name:<9} {value}")
 
 
-def _run(config_file: str | None, act: Callable[[ControlPlane], Awaitable[Result]]) -> Result:
-    """Do something with the services, on the store of the settings."""
+def _run(
+    config_file: str | None,
+    act: Callable[[ControlPlane], Awaitable[Result]],
+    tell: Callable[[Result], None],
+) -> None:
+    """Do something with the services, on the store of the settings, and tell what came of it.
+
+    It is told before mail is waited for: a link is shown once, and whoever interrupts a slow mail server has it.
+    """
     settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
     log.configure("warning", settings.logging.format)
     prepared = prepare(settings)
 
-    async def whole() -> Result:
+    async def whole() -> None:
         store = sqlite.open_store(prepared.store_url)
         plane = ControlPlane(store, settings, prepared.pepper, _base_url(settings), time.time)
         try:
-            return await act(plane)
+            tell(await act(plane))
         finally:
             await plane.close()
 
-    return asyncio.run(whole())
+    try:
+        asyncio.run(whole())
+    except Missing as problem:
+        raise NotFound(problem.detail) from problem
+    except StoreUnavailable as error:
+        raise Failure(
+            f"The database {prepared.store_url.database} is busy or cannot be written: try again."
+        ) from error
 
 
 def _base_url(settings: Settings) -> str:
@@ -172,4 +241,5 @@ def _base_url(settings: Settings) -> str:
     if server.base_url:
         return server.base_url.rstrip("/")
     host = "127.0.0.1" if server.host in ("0.0.0.0", "::") else server.host
-    return f"{'https' if server.tls_certificate else 'http'}://{host}:{server.port or DEFAULT_PORT}"
+    scheme, port = "https" if server.tls_certificate else "http", server.port or DEFAULT_PORT
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

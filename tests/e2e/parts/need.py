@@ -58,7 +58,10 @@ PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
         "Chromium, on the path as chromium, chromium-browser or google-chrome",
     ),
     "node": (lambda: _installed("node", "bin/node"), "Node.js, as .deps/bin/node"),
-    "js": (lambda: _installed("js", "js/node_modules"), "ethers, viem, starknet.js and oidc-provider, in .deps/js"),
+    "js": (
+        lambda: _installed("js", "js/node_modules"),
+        "ethers, viem, starknet.js and oidc-provider, in .deps/js",
+    ),
     "anvil": (_anvil, "anvil, in .deps/js or on the path"),
     "web3": (lambda: _installed("web3", "web3/bin/python"), "web3.py, in .deps/web3"),
     "starknet": (lambda: _installed("starknet", "starknet/bin/python"), "starknet.py, in .deps/starknet"),

@@ -214,7 +214,7 @@ def write_settings(
     usual = {"host": "127.0.0.1", "port": 0, "metrics_port": 0, "workers": 1, "grace_seconds": 10.0}
     tables = {name: dict(table) for name, table in (settings or {}).items()}
     tables["server"] = usual | tables.get("server", {})
-    tables["logging"] = {"format": "json"}
+    tables["logging"] = {"format": "json"} | tables.get("logging", {})
     lines = [f"data_dir = {json.dumps(str(folder / 'data'))}"]
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
@@ -236,13 +236,16 @@ def serving(
     settings: Mapping[str, Mapping[str, object]] | None = None,
     *,
     tls: ssl.SSLContext | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Gateway]:
-    """Run `tollgate serve`; `tls` is what a client needs where the settings name a certificate."""
+    """Run `tollgate serve`; `tls` is what a client needs where the settings name a certificate.
+
+    `env` is added to the environment of the service.
+    """
     file = write_settings(folder, networks, settings)
     books = Books(folder / "data")
-    with running(
-        [TOLLGATE, "serve", "--config", str(file)], folder=folder / "said", ready=_ready, within=30, grace=20
-    ) as program:
+    argv = [TOLLGATE, "serve", "--config", str(file)]
+    with running(argv, folder=folder / "said", ready=_ready, env=env, within=30, grace=20) as program:
         said = _ready(program)
         assert said is not None
         base_url = said["endpoints"][0].partition("/x/")[0]

@@ -1,0 +1,164 @@
+"""One's own account, logins and personal access tokens, and how one is let in."""
+
+from tests.control.api.caller import Api, reason
+from tests.control.services.house import DAY, MINUTE, PASSWORD, VISIT, House
+
+from tollgate.core import secrets
+from tollgate.core.people import CONSOLE
+
+
+def test_oneself_is_shown_with_the_login_that_asks(api: Api) -> None:
+    me = api.get("/me")
+    assert me == {
+        "id": "acc_owner",
+        "email": "owner@acme.example",
+        "name": "Owner",
+        "created_at": "2026-11-14T12:00:00Z",
+        "has_password": True,
+        "login": {
+            "id": me["login"]["id"],
+            "kind": "tool",
+            "name": "laptop",
+            "expires_at": "2027-02-13T12:00:00Z",
+        },
+    }
+    assert me["login"]["id"].startswith("log_")
+    assert api.get("/me", who="viewer")["has_password"] is False
+
+
+def test_scheme_is_known_in_any_case(api: Api) -> None:
+    secret = api.secrets("owner").access
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        answer = api.ask("GET", "/me", who=None, headers={"Authorization": f"{scheme} {secret}"})
+        assert answer.status_code == 200
+
+
+def test_without_a_usable_credential_nobody_is_let_in(api: Api) -> None:
+    wrong = (b"", b"Bearer", b"Bearer ", b"Bearer nonsense", b"Basic b3duZXI6cHc=", b"tga_x", b"Bearer \xe9")
+    for given in (*wrong, b"Bearer tga_" + b"0" * 38):
+        answer = api.ask("GET", "/me", who=None, headers={"Authorization": given})
+        assert reason(answer) == (401, "not_logged_in"), given
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+def test_cookie_of_the_console_lets_nobody_in(api: Api, house: House) -> None:
+    session = house.do(house.plane.logins.open_session(VISIT, house.account("owner")))
+    assert house.do(house.plane.logins.actor(VISIT, session, CONSOLE)).id == "acc_owner"
+    cookies = {"Cookie": f"__Host-tollgate={session}; tollgate={session}"}
+    assert reason(api.ask("GET", "/me", who=None, headers=cookies)) == (401, "not_logged_in")
+    assert reason(api.ask("GET", "/me", token=session)) == (401, "not_logged_in")
+
+
+def test_other_secrets_of_ours_let_nobody_in(api: Api) -> None:
+    made = api.make("/teams/acme/tokens", {"name": "ci"})
+    assert reason(api.ask("GET", "/me", token=made["secret"])) == (401, "not_logged_in")
+    assert reason(api.ask("GET", "/me", token=api.secrets("owner").refresh)) == (401, "not_logged_in")
+    unknown = secrets.new_token(secrets.ACCESS)
+    answer = api.ask("GET", "/me", token=unknown)
+    assert reason(answer) == (401, "login_expired")
+    assert answer.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
+
+
+def test_name_is_changed_and_an_empty_change_changes_nothing(api: Api) -> None:
+    answer = api.ask("PATCH", "/me", json={"name": "Ada Lovelace"})
+    assert answer.status_code == 200
+    assert answer.json()["name"] == "Ada Lovelace"
+    assert api.ask("PATCH", "/me", json={}).json() == api.get("/me") == answer.json()
+
+
+def test_password_is_changed_and_all_other_logins_end(api: Api, house: House) -> None:
+    other = api.logged_in("owner")
+    _, personal = house.program("owner")
+    answer = api.ask("POST", "/me/password", json={"current": PASSWORD, "new": "another good one"})
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert reason(api.ask("GET", "/me", token=other.access)) == (401, "login_expired")
+    assert reason(api.ask("GET", "/me", token=personal)) == (401, "login_expired")
+    assert api.get("/me")["id"] == "acc_owner"
+
+
+def test_new_password_that_is_refused_is_named_as_the_body_names_it(api: Api) -> None:
+    answer = api.ask("POST", "/me/password", json={"current": PASSWORD, "new": "short"})
+    assert reason(answer) == (400, "invalid_request")
+    assert answer.json()["field"] == "new"
+
+
+def test_logins_of_all_kinds_are_listed(api: Api, house: House) -> None:
+    house.do(house.plane.logins.open_session(VISIT, house.account("owner")))
+    house.clock.advance(0.5)
+    api.secrets("owner")
+    house.clock.advance(0.5)
+    made = api.make("/me/tokens", {"name": "ci", "expires_in_days": 90})
+    page = api.get("/me/logins")
+    assert page["next"] is None
+    assert [(row["kind"], row["name"], row["current"]) for row in page["items"]] == [
+        ("console", "Firefox", False),
+        ("tool", "laptop", True),
+        ("personal", "ci", False),
+    ]
+    assert page["items"][-1] == {name: value for name, value in made.items() if name != "secret"}
+    assert page["items"][-1] == {
+        "id": made["id"],
+        "kind": "personal",
+        "name": "ci",
+        "created_at": "2026-11-15T12:00:01Z",
+        "last_used_at": None,
+        "expires_at": "2027-02-13T12:00:01Z",
+        "address": "192.0.2.7",
+        "current": False,
+    }
+
+
+def test_personal_token_works_until_it_expires(api: Api, house: House) -> None:
+    made = api.make("/me/tokens", {"name": "ci", "expires_in_days": 1})
+    assert made["secret"].startswith("tgp_")
+    assert api.get("/me", token=made["secret"])["login"] == {
+        "id": made["id"],
+        "kind": "personal",
+        "name": "ci",
+        "expires_at": made["expires_at"],
+    }
+    house.clock.advance(DAY)
+    assert reason(api.ask("GET", "/me", token=made["secret"])) == (401, "login_expired")
+
+
+def test_personal_token_without_an_end_has_none(api: Api) -> None:
+    assert api.make("/me/tokens", {"name": "a"})["expires_at"] is None
+    assert api.make("/me/tokens", {"name": "b", "expires_in_days": None})["expires_at"] is None
+
+
+def test_personal_token_may_not_do_what_only_a_person_may(api: Api, house: House) -> None:
+    _, personal = house.program("owner")
+    password = {"current": PASSWORD, "new": "another good one"}
+    for path, body in (("/me/tokens", {"name": "more"}), ("/me/password", password)):
+        answer = api.ask("POST", path, token=personal, json=body)
+        assert reason(answer) == (403, "personal_token_refused")
+
+
+def test_login_of_any_kind_is_ended(api: Api, house: House) -> None:
+    house.do(house.plane.logins.open_session(VISIT, house.account("owner")))
+    house.program("owner")
+    own = api.login_id("owner")
+    for row in api.get("/me/logins")["items"]:
+        if row["id"] != own:
+            answer = api.ask("DELETE", f"/me/logins/{row['id']}")
+            assert (answer.status_code, answer.content) == (204, b"")
+    assert [row["id"] for row in api.get("/me/logins")["items"]] == [own]
+    assert api.ask("DELETE", f"/me/logins/{own}").status_code == 204
+    assert reason(api.ask("GET", "/me")) == (401, "login_expired")
+
+
+def test_login_of_somebody_else_is_not_found(api: Api) -> None:
+    assert reason(api.ask("DELETE", f"/me/logins/{api.login_id('admin')}")) == (404, "not_found")
+    assert api.get("/me", who="admin")["email"] == "admin@acme.example"
+
+
+def test_own_deeds_are_listed_newest_first(api: Api, house: House) -> None:
+    api.secrets("owner")
+    house.clock.advance(MINUTE)
+    api.ask("PATCH", "/me", json={"name": "Ada"})
+    house.clock.advance(MINUTE)
+    api.make("/teams/acme/tokens", {"name": "ci"})
+    items = api.get("/me/audit")["items"]
+    assert [item["action"] for item in items] == ["token.create", "account.rename", "login.open"]
+    assert {item["actor_id"] for item in items} == {"acc_owner"}
+    assert api.get("/me/audit", who="loner")["items"][0]["actor"] == "loner@nowhere.example"

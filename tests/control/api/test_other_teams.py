@@ -1,0 +1,231 @@
+"""A team can never see, change or guess another team's things: every route is walked with the wrong credentials.
+
+The routes come from the OpenAPI document. A new one is walked by itself where it names a team; where it does not,
+or brings a kind of id that is not known here, a test fails until it is told how.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+from msgspec import Struct
+from tests.control.api.caller import Api, Json, reason
+from tests.control.services.house import ACME, PEOPLE, RIVAL, ROLES, House, member_id
+
+# Operations that name no team, with the paths and bodies that a walker would try, and the only statuses allowed.
+TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
+    "getService": (None, {200}),
+    "getOpenApi": (None, {200}),
+    "getDocs": (None, {200}),
+    "startDeviceLogin": ({"client_id": "tollgate-cli", "machine": "{token}"}, {200}),
+    "getAccessToken": (
+        {"client_id": "tollgate-cli", "grant_type": "refresh_token", "refresh_token": "{login}"},
+        {400},
+    ),
+    "revokeLogin": ({"token": "{login}"}, {200}),
+    "getOAuthMetadata": (None, {200}),
+    "getSelf": (None, {200}),
+    "updateSelf": ({"name": "Walker"}, {200}),
+    "changePassword": ({"current": "", "new": "a walker's word"}, {204, 403}),
+    "listLogins": (None, {200}),
+    "endLogin": (None, {404}),
+    "createPersonalToken": ({"name": "walker"}, {201, 403}),
+    "listOwnAudit": (None, {200}),
+    "createTeam": ({"name": "{team}"}, {409}),
+    "listTeams": (None, {200}),
+    "acceptInvitation": ({"link": "{invitation}"}, {404}),
+}
+# Through the walker's own team, with bodies that name the first team's things.
+THROUGH_OWN: dict[str, Json] = {
+    "updateTeam": {"name": "{team}"},
+    "createInvitation": {"email": "owner@acme.example", "role": "viewer"},
+    "createToken": {"name": "{token_name}"},
+    "addDomain": {"domain": "{domain_name}", "take_over": True},
+}
+
+
+class Things(Struct, frozen=True):
+    """What the first team has: by the names of path parameters, and what must not be told of it."""
+
+    ids: dict[str, str]
+    names: dict[str, str]
+    etags: dict[str, str]
+    key: str
+
+    def filled(self, value: Any) -> Any:
+        """A body or path with the first team's things in it."""
+        if isinstance(value, dict):
+            return {name: self.filled(each) for name, each in value.items()}
+        return value.format(**self.ids, **self.names) if isinstance(value, str) else value
+
+    def guarded(self, house: House) -> set[str]:
+        """Words that no answer may have, unless the question had them."""
+        logins = house.write(lambda records: records.logins.page(100, account_id=tuple(f"acc_{r}" for r in ROLES)))
+        people = {f"acc_{role}" for role in ROLES} | {member_id(role) for role in ROLES}
+        emails = {PEOPLE[role] for role in ROLES}
+        return {*self.ids.values(), *self.names.values(), *(row.id for row in logins), *people, *emails, ACME.id}
+
+
+@pytest.fixture
+def things(api: Api) -> Things:
+    """Fill the first team."""
+    key = "key-of-the-owner"
+    header = {"Idempotency-Key": key}
+    token = api.ask("POST", "/teams/acme/tokens", json={"name": "first-secret"}, headers=header)
+    domain = api.ask("POST", "/teams/acme/domains", json={"domain": "first-domain.com"}, headers=header)
+    guest = {"email": "guest@first.example", "role": "viewer"}
+    invitation = api.make("/teams/acme/invitations", guest)
+    return Things(
+        ids={
+            "team": "acme",
+            "token": token.json()["id"],
+            "domain": domain.json()["id"],
+            "invitation": invitation["id"],
+            "member": member_id("viewer"),
+            "login": api.login_id("owner"),
+        },
+        names={
+            "token_name": "first-secret",
+            "token_prefix": token.json()["prefix"],
+            "domain_name": "first-domain.com",
+            "guest": guest["email"],
+        },
+        etags={"token": token.headers["ETag"], "domain": domain.headers["ETag"]},
+        key=key,
+    )
+
+
+def operations(api: Api) -> Iterator[tuple[str, str, Json]]:
+    """All of them. Those that read come first, before the walker has written anything of the first team's down."""
+    for reading in (True, False):
+        for path, methods in api.document["paths"].items():
+            for method, operation in methods.items():
+                if (method == "get") == reading:
+                    yield path, method.upper(), operation
+
+
+def snapshot(house: House) -> dict[str, set[tuple[object, ...]]]:
+    """Every row of the store that is not the walker's own."""
+    with closing(sqlite3.connect(house.folder / "control.db")) as connection:
+        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        names = [name for (name,) in connection.execute(tables)]
+        rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+    walkers = ("acc_stranger", "acc_loner", "acc_viewer")
+    return {
+        name: {row for row in each if not any(walker in row for walker in walkers)} for name, each in rows.items()
+    }
+
+
+class Walker:
+    """Somebody who belongs to another team, or to none, and tries everything."""
+
+    def __init__(self, api: Api, things: Things, who: str, token: str) -> None:
+        self.api = api
+        self.things = things
+        self.token = token
+        self.guarded = things.guarded(api.house)
+        self.before = snapshot(api.house)
+        logins = {row["id"] for row in api.get("/me/logins", who=who)["items"]}
+        self.own = logins | {f"acc_{who}", member_id(who), PEOPLE[who]}
+        self.walked: set[str] = set()
+
+    def ask(self, path: str, method: str, operation: Json, body: Json | None = None) -> httpx.Response:
+        """Ask with all that the owner's own requests had, and see that nothing is told."""
+        self.walked.add(operation["operationId"])
+        headers = {"Idempotency-Key": self.things.key, "If-Match": ", ".join(self.things.etags.values())}
+        content = operation.get("requestBody", {}).get("content", {})
+        if body is None:
+            body = next((each["example"] for each in content.values()), None)
+        form = "application/x-www-form-urlencoded" in content
+        params = {"origin": "https://first-domain.com", "limit": "1000"} if method == "GET" else None
+        target = path.removeprefix("/api/v1")
+        sent: dict[str, Any] = {"params": params, "data" if form else "json": body}
+        answer = self.api.ask(method, target, token=self.token, headers=headers, **sent)
+        assert answer.status_code < 500, (method, path, answer.text)
+        assert "Idempotency-Replayed" not in answer.headers, (method, path)
+        asked = f"{path} {body} {params}"
+        text = answer.text
+        for word in self.own:
+            text = text.replace(word, "")
+        told = {word for word in self.guarded if word in text and word not in asked}
+        assert not told, (method, path, told)
+        return answer
+
+    def nothing_changed(self) -> None:
+        """See that all is as it was, and nothing new belongs to the first team."""
+        after = snapshot(self.api.house)
+        for table, rows in self.before.items():
+            assert rows <= after[table], table
+            new = after[table] - rows
+            assert not any(ACME.id in row for row in new), table
+
+
+@pytest.fixture(params=["another team", "another team, a personal token", "no team", "removed"])
+def walker(request: pytest.FixtureRequest, api: Api, house: House, things: Things) -> Walker:
+    who = {"no team": "loner", "removed": "viewer"}.get(request.param, "stranger")
+    if request.param == "removed":
+        assert api.ask("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
+        things.ids["member"] = member_id("billing")
+    personal = house.program(who)[1] if "personal" in request.param else None
+    return Walker(api, things, who, personal or api.secrets(who).access)
+
+
+def test_every_route_that_names_no_team_has_its_place_above(api: Api) -> None:
+    assert set(TEAMLESS) == {each["operationId"] for path, _, each in operations(api) if "{team}" not in path}
+
+
+def test_first_team_s_own_path_is_closed(api: Api, walker: Walker) -> None:
+    for path, method, operation in operations(api):
+        if "{team}" not in path:
+            continue
+        for team in (ACME.name, ACME.id):
+            filled = path.format(**{**walker.things.ids, "team": team})
+            answer = walker.ask(filled, method, operation)
+            assert reason(answer) == (403, "no_such_team"), (method, filled)
+            assert answer.json()["team"] == team
+    walker.nothing_changed()
+
+
+def test_nothing_is_reached_through_one_s_own_team(api: Api, things: Things) -> None:
+    walker = Walker(api, things, "stranger", api.secrets("stranger").access)
+    for path, method, operation in operations(api):
+        if "{team}" not in path:
+            continue
+        filled = path.format(**{**things.ids, "team": RIVAL.name})
+        body = things.filled(THROUGH_OWN.get(operation["operationId"]))
+        answer = walker.ask(filled, method, operation, body)
+        if path.count("{") > 1:
+            assert reason(answer) == (404, "not_found"), (method, filled)
+    walker.nothing_changed()
+
+
+def test_nothing_is_told_where_no_team_is_named(api: Api, walker: Walker) -> None:
+    for path, method, operation in operations(api):
+        if "{team}" in path:
+            continue
+        body, allowed = TEAMLESS[operation["operationId"]]
+        answer = walker.ask(path.format(**walker.things.ids), method, operation, walker.things.filled(body))
+        assert answer.status_code in allowed, (method, path, answer.text)
+    walker.nothing_changed()
+    assert walker.walked == set(TEAMLESS)
+
+
+def test_cursors_of_the_first_team_are_of_no_use(api: Api, things: Things) -> None:
+    api.make("/teams/acme/tokens", {"name": "second"})
+    cursor = api.get("/teams/acme/tokens", params={"limit": 1})["next"]
+    for path in ("/teams/rival/tokens", "/teams/rival/audit", "/me/logins"):
+        assert reason(api.ask("GET", path, who="stranger", params={"after": cursor})) == (400, "invalid_request")
+
+
+def test_foreign_and_unknown_ids_answer_alike(api: Api, things: Things) -> None:
+    for kind in ("token", "domain"):
+        words = [
+            api.ask("GET", f"/teams/rival/{kind}s/{thing}", who="stranger").json()["detail"].replace(thing, "x")
+            for thing in (things.ids[kind], things.ids[kind][:-1] + "0")
+        ]
+        assert words[0] == words[1]

@@ -1,0 +1,102 @@
+"""What anybody may know, and what answers have in common."""
+
+from contextlib import AbstractAsyncContextManager
+
+from structlog.testing import capture_logs
+from tests.control.api.caller import BASE, REQUEST_ID, Api, reason
+from tests.control.services.house import BASE_URL, House
+
+from tollgate import __version__
+from tollgate.store.base import Records, StoreUnavailable
+
+
+def test_service_says_what_it_is(api: Api) -> None:
+    assert api.get("/service", who=None) == {
+        "name": "tollgate",
+        "version": __version__,
+        "sign_up": "closed",
+        "oidc": None,
+        "console_url": f"{BASE_URL}/console",
+        "device_login": True,
+    }
+
+
+def test_service_tells_who_may_sign_up(house: House) -> None:
+    house.choose(sign_up="open")
+    api = Api(house)
+    assert api.get("/service", who=None)["sign_up"] == "open"
+    api.close()
+
+
+def test_metadata_names_the_endpoints_of_oauth(api: Api) -> None:
+    metadata = api.ask("GET", "/.well-known/oauth-authorization-server", who=None).json()
+    assert metadata["issuer"] == BASE_URL
+    assert metadata["device_authorization_endpoint"] == f"{BASE_URL}{BASE}/oauth/device_authorization"
+    assert metadata["token_endpoint"] == f"{BASE_URL}{BASE}/oauth/token"
+    assert metadata["revocation_endpoint"] == f"{BASE_URL}{BASE}/oauth/revoke"
+    assert metadata["grant_types_supported"] == ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"]
+
+
+def test_unknown_path_says_where_the_documentation_is(api: Api) -> None:
+    for path in ("", "/nothing", "/teams/acme/nothing", "/me/logins/a/b"):
+        answer = api.ask("GET", path)
+        assert reason(answer) == (404, "not_found")
+        assert "/api/v1/docs" in answer.json()["detail"]
+
+
+def test_unknown_method_is_told_the_known_ones(api: Api) -> None:
+    answer = api.ask("PUT", "/teams")
+    assert reason(answer) == (405, "method_not_allowed")
+    assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
+
+
+def test_answers_are_never_stored_but_the_documentation(api: Api) -> None:
+    assert api.ask("GET", "/me").headers["Cache-Control"] == "no-store"
+    assert api.ask("GET", "/openapi.json", who=None).headers["Cache-Control"] == "public, max-age=300"
+
+
+def test_request_id_of_the_worker_is_on_every_answer(api: Api) -> None:
+    for method, path in (("GET", "/me"), ("GET", "/nothing"), ("PUT", "/me"), ("OPTIONS", "/me")):
+        assert api.ask(method, path).headers["X-Request-Id"] == REQUEST_ID
+
+
+def test_path_of_any_text_is_refused_like_any_other(api: Api) -> None:
+    for part in ("%00", "%FF%FE", "a" * 5_000, "%F0%9F%92%A9", "%2e%2e", "team_%00", "{team}", "'--", "%0d%0aX:1"):
+        for method in ("GET", "PATCH"):
+            answer = api.ask(method, f"/teams/{part}", json={"name": "other"} if method == "PATCH" else None)
+            assert reason(answer) == (403, "no_such_team"), part
+        assert reason(api.ask("GET", f"/teams/acme/tokens/{part}")) == (404, "not_found"), part
+        assert reason(api.ask("DELETE", f"/teams/acme/domains/{part}")) == (404, "not_found"), part
+        assert reason(api.ask("DELETE", f"/me/logins/{part}")) == (404, "not_found"), part
+
+
+def test_defect_is_logged_under_the_request_id_and_tells_nothing(api: Api, house: House) -> None:
+    house.plane.teams = None  # type: ignore[assignment]
+    with capture_logs() as logs:
+        answer = api.ask("GET", "/teams")
+    assert reason(answer) == (500, "internal_error")
+    assert not any(word in answer.text for word in ("NoneType", "Traceback", ".py"))
+    [line] = logs
+    assert (line["event"], line["request_id"]) == ("a request failed", REQUEST_ID)
+    assert isinstance(line["exc_info"], AttributeError)
+
+
+class Away:
+    """A store that cannot be reached."""
+
+    def reading(self) -> AbstractAsyncContextManager[Records]:
+        raise StoreUnavailable("away")
+
+    changing = reading
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def test_store_that_is_away_is_told_with_a_wait(api: Api, house: House) -> None:
+    secret = api.secrets("owner").access
+    house.plane.desk.office = Away()
+    for answer in (api.ask("GET", "/teams", token=secret), api.form("/oauth/revoke", token="x")):
+        assert reason(answer) == (503, "store_unavailable")
+        assert answer.headers["Retry-After"] == "2"
+    house.plane.desk.office = house.store

@@ -1,0 +1,158 @@
+"""API tokens over HTTP."""
+
+from typing import Any
+
+import pytest
+from tests.control.api.caller import Api, reason
+from tests.control.services.house import DAY, HOUR, House
+
+from tollgate.core import secrets
+
+PLAIN: dict[str, Any] = {
+    "created_at": "2026-11-15T12:00:00Z",
+    "created_by": "owner@acme.example",
+    "last_used_at": None,
+    "expires_at": None,
+    "active": True,
+    "networks": [],
+    "methods": [],
+    "requests_per_second": None,
+    "monthly_requests": None,
+    "capped_until": None,
+    "allow_in_url": False,
+    "replaces": None,
+}
+SETTINGS: dict[str, Any] = {
+    "name": "deploy",
+    "expires_at": "2027-01-01T00:00:00Z",
+    "networks": ["eth/mainnet"],
+    "methods": ["eth_*"],
+    "requests_per_second": 50,
+    "monthly_requests": 1_000_000,
+    "allow_in_url": True,
+}
+
+
+def test_token_is_made_and_its_secret_shown_once(api: Api) -> None:
+    made = api.make("/teams/acme/tokens", {"name": "ci"})
+    secret = made.pop("secret")
+    assert secrets.well_formed(secret)
+    assert made == PLAIN | {"id": made["id"], "name": "ci", "prefix": secret[:8]}
+    assert made["id"].startswith("tok_")
+    assert api.get(f"/teams/acme/tokens/{made['id']}") == made
+    assert api.get("/teams/acme/tokens") == {"items": [made], "next": None}
+
+
+def test_every_setting_is_kept_as_given(api: Api) -> None:
+    made = api.make("/teams/acme/tokens", SETTINGS)
+    assert made == made | SETTINGS
+
+
+def test_settings_are_changed_and_the_others_stay(api: Api) -> None:
+    made = api.make("/teams/acme/tokens", SETTINGS)
+    path = f"/teams/acme/tokens/{made['id']}"
+    del made["secret"]
+    changes: list[dict[str, Any]] = [
+        {"active": False},
+        {"name": "other"},
+        {"expires_at": None},
+        {"networks": []},
+        {"methods": ["eth_call", "eth_get*"]},
+        {"requests_per_second": None},
+        {"monthly_requests": 5, "allow_in_url": False},
+        {},
+    ]
+    for change in changes:
+        answer = api.ask("PATCH", path, json=change)
+        assert answer.status_code == 200, answer.text
+        made |= change
+        assert answer.json() == api.get(path) == made
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("2027-01-01T01:00:00+01:00", "2027-01-01T00:00:00Z"),
+        ("2027-01-01T00:00:00.25Z", "2027-01-01T00:00:00.250000Z"),
+    ],
+)
+def test_time_in_any_zone_is_kept_in_utc(api: Api, given: str, kept: str) -> None:
+    assert api.make("/teams/acme/tokens", {"name": "ci", "expires_at": given})["expires_at"] == kept
+
+
+def test_time_without_a_zone_is_refused_with_an_example(api: Api) -> None:
+    for given in ("2027-01-01T00:00:00", "2027-01-01", "tomorrow", "", 1_800_000_000, "2027-02-30T00:00:00Z"):
+        answer = api.ask("POST", "/teams/acme/tokens", json={"name": "ci", "expires_at": given})
+        assert reason(answer) == (400, "invalid_request"), given
+        assert answer.json()["field"] == "expires_at"
+        assert "2026-11-15T06:44:44Z" in answer.json()["detail"]
+
+
+def test_time_out_of_bounds_is_refused(api: Api) -> None:
+    ends = ("0001-01-01T00:00:00+23:59", "1969-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59")
+    for given in (*ends, "2026-11-15T12:00:00Z"):
+        answer = api.ask("POST", "/teams/acme/tokens", json={"name": "ci", "expires_at": given})
+        assert reason(answer) == (400, "invalid_request"), given
+        assert answer.json()["field"] == "expires_at"
+
+
+WRONG: dict[str, list[object]] = {
+    "name": ["", "a" * 101, "a\0b", None, 5],
+    "networks": [["eth/none"], None, "eth/mainnet", [1]],
+    "methods": [["admin_*"], ["a b"], ["eth_*"] * 101, [None]],
+    "requests_per_second": [0, 10**30, 1.5, "5", True],
+    "monthly_requests": [-1, 10**13],
+    "allow_in_url": ["true", None, 1],
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_wrong_setting_is_refused_by_name(api: Api, field: str) -> None:
+    for value in WRONG[field]:
+        answer = api.ask("POST", "/teams/acme/tokens", json={"name": "ci"} | {field: value})
+        assert reason(answer) == (400, "invalid_request"), value
+        assert answer.json()["field"] == field
+    assert api.get("/teams/acme/tokens")["items"] == []
+
+
+def test_token_is_rotated_with_an_overlap(api: Api, house: House) -> None:
+    old = api.make("/teams/acme/tokens", SETTINGS)
+    house.clock.advance(DAY)
+    new = api.make(f"/teams/acme/tokens/{old['id']}/rotate", {"overlap_seconds": 3_600})
+    assert secrets.well_formed(new["secret"])
+    assert new["secret"] != old["secret"]
+    assert new["replaces"] == old["id"]
+    assert new["name"] == "deploy"
+    kept = {name: value for name, value in SETTINGS.items() if name != "expires_at"}
+    assert new == new | kept
+    replaced = api.get(f"/teams/acme/tokens/{old['id']}")
+    assert replaced["expires_at"] == "2026-11-16T13:00:00Z"
+    assert replaced["name"].startswith("deploy-until-2026-11-16")
+    house.clock.advance(2 * HOUR)
+    assert reason(api.ask("POST", f"/teams/acme/tokens/{old['id']}/rotate")) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("body", [None, {}])
+def test_usual_overlap_is_a_day(api: Api, body: dict[str, Any] | None) -> None:
+    old = api.make("/teams/acme/tokens", {"name": "ci"})
+    api.make(f"/teams/acme/tokens/{old['id']}/rotate", body)
+    assert api.get(f"/teams/acme/tokens/{old['id']}")["expires_at"] == "2026-11-16T12:00:00Z"
+
+
+def test_overlap_out_of_bounds_is_refused(api: Api) -> None:
+    old = api.make("/teams/acme/tokens", {"name": "ci"})
+    for overlap in (-1, 2_592_001, None, "1h", 10**25):
+        answer = api.ask("POST", f"/teams/acme/tokens/{old['id']}/rotate", json={"overlap_seconds": overlap})
+        assert reason(answer) == (400, "invalid_request"), overlap
+        assert answer.json()["field"] == "overlap_seconds"
+
+
+def test_token_is_deleted(api: Api) -> None:
+    made = api.make("/teams/acme/tokens", {"name": "ci"})
+    path = f"/teams/acme/tokens/{made['id']}"
+    answer = api.ask("DELETE", path)
+    assert (answer.status_code, answer.content) == (204, b"")
+    for method in ("GET", "DELETE"):
+        answer = api.ask(method, path)
+        assert reason(answer) == (404, "not_found")
+        assert "tollgate rpc tokens list" in answer.json()["detail"]
