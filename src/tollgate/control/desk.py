@@ -50,6 +50,8 @@ class Actor(Struct, frozen=True):
     account: Account | None
     login: Login | None = None
     visit: Visit = NOWHERE
+    other: str = "operator"
+    """Who acts without an account."""
 
     @property
     def id(self) -> str:
@@ -59,13 +61,13 @@ class Actor(Struct, frozen=True):
     @property
     def label(self) -> str:
         """How this actor is written down."""
-        return self.account.email if self.account else "operator"
+        return self.account.email if self.account else self.other
 
     @property
     def via(self) -> str:
         """How this actor was let in."""
         if self.login is None:
-            return "operator" if self.account is None else "console"
+            return self.other if self.account is None else "console"
         return f"{self.login.kind}:{self.login.name}" if self.login.kind == PERSONAL else self.login.kind
 
     def person(self, what: str) -> Account:
@@ -76,6 +78,8 @@ class Actor(Struct, frozen=True):
 
 
 OPERATOR = Actor(None)
+# Whom a team is told of that lost something to another: no more than that.
+ANOTHER_TEAM = Actor(None, other="another team")
 
 
 class Seat(Struct, frozen=True):

@@ -8,13 +8,18 @@ from __future__ import annotations
 import asyncio
 import smtplib
 import ssl
+import threading
+from contextlib import suppress
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
 from tollgate import log
 from tollgate.config import Mail
 
-SECONDS = 15.0
+SECONDS = 10.0
+# For a whole mail: a server may answer each question just in time, for ever.
+MAIL_SECONDS = 30.0
+CLOSE_SECONDS = 3.0
 MOST_WAITING = 200
 _log = log.get("mail")
 
@@ -51,18 +56,43 @@ class Mailer:
     async def close(self) -> None:
         """Wait for what is on its way, but not for long."""
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=SECONDS)
+            _, late = await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+            if late:
+                _log.error("mails were not sent before the end", count=len(late))
 
     async def _deliver(self, message: EmailMessage) -> None:
         async with self._one:
             try:
-                await asyncio.to_thread(self._send, message)
+                async with asyncio.timeout(MAIL_SECONDS):
+                    await self._in_thread(message)
             # A ValueError is what the library makes of a login or an address that it cannot write down.
             except (OSError, ValueError, smtplib.SMTPException) as error:
                 _log.error("a mail could not be sent", subject=message["Subject"], error=type(error).__name__)
+
+    async def _in_thread(self, message: EmailMessage) -> None:
+        """Send in a thread that nobody waits for at the end: a silent server must not keep the service from it."""
+        loop = asyncio.get_running_loop()
+        sent: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: Exception | None) -> None:
+            if not sent.done():
+                sent.set_exception(error) if error else sent.set_result(None)
+
+        def work() -> None:
+            error: Exception | None = None
+            try:
+                self._send(message)
+            except Exception as failure:  # noqa: BLE001 - handed over
+                error = failure
+            # The loop may have ended meanwhile.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(settle, error)
+
+        threading.Thread(target=work, name="mail", daemon=True).start()
+        await sent
 
     def _send(self, message: EmailMessage) -> None:
         settings = self._settings

@@ -153,7 +153,7 @@ class Accounts:
             await self._set_password(records, actor, account, hashed, by_link=False)
 
     async def reset_link(self, actor: Actor, email: str) -> str:
-        """Make a link that lets the password of an account be set, for the operator to hand over."""
+        """Make a link that lets a password be set, for the operator to hand over; mailed too, where mail is set."""
         address = email_of(email)
         async with self._desk.office.changing() as records:
             account = await records.accounts.find(email=address)
@@ -161,7 +161,9 @@ class Accounts:
                 raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
             if not account.active:
                 raise InvalidRequest(f"{address} is switched off: run `tollgate admin enable {address}` first.")
-            return await self._new_reset_link(records, actor, account)
+            link = await self._new_reset_link(records, actor, account)
+        self._mail_reset(address, link)
+        return link
 
     async def forgot(self, visit: Visit, email: str) -> None:
         """Send a link to reset the password, if the address has an account. Says nothing either way."""
@@ -176,6 +178,9 @@ class Accounts:
             if account is None or not account.active or not self._mailer.enabled:
                 return
             link = await self._new_reset_link(records, Actor(account, None, visit), account)
+        self._mail_reset(address, link)
+
+    def _mail_reset(self, address: str, link: str) -> None:
         minutes = self._desk.settings.accounts.reset_minutes
         self._mailer.post(
             address,

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tollgate.control.desk import Actor, Ask, Desk, Page, Seat, page_of
+from tollgate.control.desk import ANOTHER_TEAM, Actor, Ask, Desk, Page, Seat, page_of
 from tollgate.control.mail import Mailer
 from tollgate.control.problems import (
     DomainTaken,
@@ -175,23 +175,26 @@ class Domains:
             seat = await self._desk.seat(records, actor, seat.team.id, Action.CHANGE_DOMAINS)
             now_held = await records.domains.find(domain=held.domain)
             # Its settings may have changed: who holds it could otherwise keep it by changing them over and over.
+            if now_held is not None and now_held.team_id == seat.team.id:
+                raise NameTaken(f"{held.domain} is on your list already, as {now_held.id}.", "domain")
             if now_held is not None and (now_held.id, now_held.verified_at) != (held.id, held.verified_at):
                 raise self._taken(held.domain, seat)
             if now_held is not None:
                 await records.domains.remove(id=held.id)
                 await self._desk.note(
-                    records, Actor(None, None), "domain.lost", team_id=held.team_id, target=held.id,
+                    records, ANOTHER_TEAM, "domain.lost", team_id=held.team_id, target=held.id,
                     name=held.domain, why="another team proved that it owns the domain", by=finding.by,
                 )  # fmt: skip
             entry = await self._add(records, actor, seat.team.id, held.domain, wish, verified=True, by=finding.by)
             told = await self._owners(records, held.team_id)
+            losing = await records.teams.get(held.team_id)
         for email in told:
             self._mailer.post(
                 email,
                 f"{held.domain} left your whitelist",
                 f"Another team proved that it owns {held.domain}, so the entry {held.id} was removed from your "
                 "whitelist. If the domain is yours, publish your own proof and take it back:\n\n"
-                f"tollgate rpc whitelist add {held.domain} --take-over\n",
+                f"tollgate rpc whitelist add {held.domain} --take-over --team {losing.name if losing else ''}\n",
             )
         return entry
 
