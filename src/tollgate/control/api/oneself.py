@@ -14,6 +14,7 @@ from tollgate.control.problems import (
     Busy,
     InvalidRequest,
     LimitReached,
+    NotFound,
     PersonalTokenRefused,
     TooManyAttempts,
     WrongPassword,
@@ -31,7 +32,12 @@ async def show(actor: Who) -> Answer:
     "PATCH",
     "/me",
     Operation(
-        id="updateSelf", tag=SELF, summary="Change one's name", takes=bodies.SelfChange, gives=shapes.Account
+        id="updateSelf",
+        tag=SELF,
+        summary="Change one's name",
+        takes=bodies.SelfChange,
+        gives=shapes.Account,
+        raises=(NotFound,),
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
@@ -51,7 +57,7 @@ async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
         description="All other logins end, personal access tokens included.",
         takes=bodies.PasswordChange,
         status=204,
-        raises=(WrongPassword, PersonalTokenRefused, TooManyAttempts, Busy),
+        raises=(WrongPassword, PersonalTokenRefused, NotFound, TooManyAttempts, Busy),
     ),
 )
 async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:

@@ -153,7 +153,7 @@ class Accounts:
             await self._set_password(records, actor, account, hashed, by_link=False)
 
     async def reset_link(self, actor: Actor, email: str) -> str:
-        """Make a link that lets a password be set, for the operator to hand over; mailed too, where mail is set."""
+        """Make a link that lets a password be set, for the operator to hand over; mailed too, if it can be."""
         address = email_of(email)
         async with self._desk.office.changing() as records:
             account = await records.accounts.find(email=address)
