@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tollgate import metrics
 from tollgate.cli.reference import commands_page
+from tollgate.control.api.errors import API_PROBLEMS
 from tollgate.control.problems import ALL_PROBLEMS
 from tollgate.core.roles import ALLOWED, Action, Role
 from tollgate.errors import ALL_REFUSALS
@@ -62,7 +63,8 @@ def metrics_page() -> str:
 
 def problems_page() -> str:
     """Every problem of the management API."""
-    rows = "".join(f"| `{each.reason}` | {each.status} | {each.when} |\n" for each in ALL_PROBLEMS)
+    every = sorted({*ALL_PROBLEMS, *API_PROBLEMS}, key=lambda each: (each.status, each.reason))
+    rows = "".join(f"| `{each.reason}` | {each.status} | {each.when} |\n" for each in every)
     return (
         "# Problems of the management API\n\n"
         + _MADE.format(source="`src/tollgate/control/problems.py`")

@@ -21,6 +21,15 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _JSON = b"application/json"
+# As the management API calls them, which answers everything else beside `/x/`.
+_REASONS = {
+    404: "not_found",
+    408: "request_timeout",
+    413: "body_too_large",
+    502: "bad_gateway",
+    503: "unavailable",
+    504: "gateway_timeout",
+}
 
 
 def public_app(why_not_ready: Callable[[], str | None], rest: App | None = None) -> App:
@@ -61,6 +70,7 @@ async def problem(send: Send, identity: bytes, status: int, detail: str, *header
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
+        "reason": _REASONS.get(status, "internal_error"),
         "request_id": identity.decode("ascii"),
     }
     await _answer(send, identity, status, b"application/problem+json", msgspec.json.encode(body), *headers)

@@ -90,6 +90,13 @@ def test_rename_takes_the_default_along(api: Api, tool: Tool, default: str, afte
     assert tool.keep.choices().team == after
 
 
+def test_an_invitation_to_the_service_alone_is_accepted_with_a_word(api: Api, acme: Tool) -> None:
+    api.on("POST", "invitations/accept", status=204)
+    ran = acme.run("teams", "join", "tgi_x")
+    assert (ran.code, ran.out) == (0, "")
+    assert "tollgate teams create NAME" in ran.err
+
+
 @pytest.mark.parametrize("link", [LINK, "tgi_secret"])
 def test_join_sends_the_link_and_makes_the_first_team_the_default(api: Api, tool: Tool, link: str) -> None:
     tool.log_in(team=None)

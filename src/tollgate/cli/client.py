@@ -7,6 +7,7 @@ Owns routes, bodies, idempotency keys and the one renewal of a refused access to
 from __future__ import annotations
 
 import uuid
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -79,9 +80,10 @@ class Client:
         """Change one's own password."""
         self._done("POST", "me", "password", body={"current": current, "new": new})
 
-    def accept_invitation(self, link: str) -> Answer[Team]:
-        """Join the team that an invitation is for."""
-        return self._read("POST", Team, "invitations", "accept", body={"link": link})
+    def accept_invitation(self, link: str) -> Answer[Team] | None:
+        """Join the team that an invitation is for; None where it was to the service alone."""
+        reply = self._ask("POST", ("invitations", "accept"), None, {"link": link})
+        return None if reply.status == HTTPStatus.NO_CONTENT else answers.read(reply, Team, self._transport.url)
 
     # ---- teams
 

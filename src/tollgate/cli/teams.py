@@ -78,6 +78,9 @@ def rename(session: Session, new: str) -> None:
 def join(session: Session, link: str) -> None:
     """Accept an invitation: LINK is the whole link, or its part tgi_…"""
     answer = session.client.accept_invitation(link)
+    if answer is None:
+        show.note("The invitation was to the service, not to a team. Make one with: tollgate teams create NAME")
+        return
     _show(session, answer)
     _choose_if_none(session, answer.value.name)
 

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from tollgate.control.api.bodies import ROLES
 from tollgate.control.desk import Actor, Seat
+from tollgate.control.services.devices import OAuthError
 from tollgate.control.services.teams import Person
 from tollgate.core import people
 
@@ -354,5 +355,5 @@ def audit_entry(row: people.AuditEntry) -> AuditEntry:
 class OAuthProblem(Struct, frozen=True):
     """An error of OAuth (RFC 6749, section 5.2; RFC 8628, section 3.5)."""
 
-    error: str
+    error: Annotated[str, Meta(extra_json_schema={"enum": list(OAuthError.codes)})]
     error_description: str
