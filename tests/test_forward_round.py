@@ -288,6 +288,7 @@ def test_only_workers_get_in(guess: str | None) -> None:
             "title": "Not Found",
             "status": 404,
             "detail": "Nothing is served here: use the public address of the service.",
+            "reason": "not_found",
             "request_id": "s-1",
         }
 
