@@ -219,4 +219,5 @@ async def problem(client: Client, status: int) -> tuple[dict[bytes, bytes], dict
     assert (said["type"], said["status"]) == ("about:blank", status)
     assert said["request_id"].encode() == given[b"x-request-id"]
     assert said["title"]
+    assert said["reason"] != "internal_error"
     return given, said
