@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,3 +19,8 @@ def loop() -> Iterator[asyncio.Runner]:
     """One event loop for a test that awaits more than once."""
     with asyncio.Runner() as runner:
         yield runner
+
+
+# A shell that runs the tests in its background lets them ignore Ctrl-C, and so every program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
