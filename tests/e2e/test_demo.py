@@ -16,6 +16,7 @@ import pytest
 from parts.processes import alive, descendants, eventually, running
 from parts.tollgate import TOLLGATE, Demo, bearer, demo
 from parts.upstream import result, upstream
+from parts.visitor import visitor
 from parts.wire import JSON, Wire, call
 
 if TYPE_CHECKING:
@@ -52,6 +53,18 @@ def test_one_line_once_ready(shown: Demo) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", said["base_url"])
     assert Path(said["data_dir"]).is_dir()
     assert set(said["networks"]) == set(said["simulated"]) == NETWORKS
+
+
+def test_the_line_lets_its_reader_into_the_console_and_the_api(shown: Demo) -> None:
+    said = shown.said
+    assert said["console_url"] == f"{said['base_url']}/console"
+    with visitor(said["base_url"]) as browser:
+        assert browser.sign_in(said["email"], "not the password").status_code == 401
+        assert browser.sign_in(said["email"], said["password"]).status_code == 303
+        assert said["email"] in browser.get("/console").text
+    with Wire.open(shown.port) as wire:
+        teams = wire.ask("/api/v1/teams", headers=bearer(said["management_token"]), method="GET").json()
+    assert [(team["name"], team["role"]) for team in teams["items"]] == [("demo", "owner")]
 
 
 def test_words_on_standard_error_are_no_failures(shown: Demo) -> None:
@@ -107,6 +120,10 @@ def test_page_lists_endpoints_and_curl_lines_that_work(tmp_path: Path) -> None:
             assert int(json.loads(said)["result"], 16) > 0
         assert any("Authorization: Bearer tg_" in command for command in commands)
         assert any("Origin: http://localhost:3000" in command for command in commands)
+        assert f"{base_url[0]}/console" in page
+        script = "\n".join(re.findall(r"^  (export .*|.* rpc tokens list)$", page, re.MULTILINE))
+        listed = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=20, check=True)
+        assert "demo" in listed.stdout
 
 
 # ---- options

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 
 import click
 import msgspec
@@ -112,11 +115,16 @@ From the command line, without logging in:
 
   export TOLLGATE_URL={base_url} TOLLGATE_TEAM={team}
   export TOLLGATE_TOKEN={management_token}
-  tollgate rpc tokens list
+  {program} rpc tokens list
 
 metrics {metrics_url} | data {data_dir} | pid {pid}
 Stop with Ctrl-C.
 """
+
+
+def _program() -> str:
+    """What to type for this tool: its name, or where it lies if the shell would not find it."""
+    return "tollgate" if shutil.which("tollgate") else os.path.relpath(sys.argv[0])
 
 
 def _print_page(running: demo_run.Demo) -> None:
@@ -134,6 +142,7 @@ def _print_page(running: demo_run.Demo) -> None:
             call='{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}',
             team=running.team,
             console_url=running.console_url,
+            program=_program(),
             email=running.email,
             password=running.password,
             management_token=running.management_token,
