@@ -19,6 +19,7 @@ from tollgate.status import App
 from tollgate.store import sqlite
 from tollgate.supervisor import Lifeline
 
+# As in `control/app.py`, which cannot be imported here without its framework.
 MOST_BODY_BYTES = 262_144
 MOST_AT_ONCE = 64
 # Longer than the slowest honest answer: a domain's proof is looked for in seconds.
