@@ -13,5 +13,11 @@ roles      who may do what in a team
 patience   waits after failed attempts
 months     months of UTC
 cursors    where a page of a list ended
+sealed     opaque texts that callers bring back, and can neither read nor change
+logs       request logs: a row, a filter, a slice
+usage      what a team used in a month, and the forecast
+invoices   what was used and charged as lines that add up
+alerts     when spending is told of, and how that is signed
+reports    what a payment service is told
 durations  30m, 1h, 24h
 """

@@ -17,6 +17,7 @@ from tollgate.core.shapes import (
     ABSENT,
     AnyCall,
     Call,
+    ErrorCode,
     Failure,
     LooseCall,
     NumberedReply,
@@ -41,6 +42,9 @@ _any = msgspec.json.Decoder(AnyCall).decode
 _loose = msgspec.json.Decoder(LooseCall).decode
 _anything = msgspec.json.Decoder(Raw).decode
 _members = msgspec.json.Decoder(list[Raw]).decode
+_error_code = msgspec.json.Decoder(ErrorCode).decode
+# What any database keeps: 63 bits.
+_LEAST_CODE = -(2**63) + 1
 _reply = msgspec.json.Decoder(Reply).decode
 _replies = msgspec.json.Decoder(list[NumberedReply]).decode
 _json = msgspec.json.Encoder().encode
@@ -179,6 +183,15 @@ def decode_reply(body: bytes) -> Reply:
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unparsable("not a JSON-RPC response") from error
     return _settled(reply)
+
+
+def error_code(reply: Reply) -> int | None:
+    """The code of a node's error; None where it gave none that is a number."""
+    try:
+        code = _error_code(reply.error).code
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return code if _LEAST_CODE <= code <= -_LEAST_CODE else None
 
 
 def decode_batch(body: bytes, count: int) -> Replies:

@@ -16,6 +16,8 @@ class Team(Struct, frozen=True):
     capped_until: float | None = None
     """Until when a reached spending cap stops its calls, in seconds since 1970."""
     created_at: float = 0.0
+    spending_cap: int | None = None
+    """What it will pay for a month at most, in micro-dollars."""
 
 
 class Token(Struct, frozen=True):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
+
+# Years that clocks have, and short of 9999, whose last month has no end that `datetime` can tell.
+PATTERN = "(19[7-9][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])"
+_MONTH = re.compile(PATTERN)
 
 
 def month_of(at: float) -> str:
@@ -16,6 +21,26 @@ def next_month(at: float) -> float:
     moment = _second_of(at)
     years, month = divmod(moment.month, 12)
     return datetime(moment.year + years, month + 1, 1, tzinfo=UTC).timestamp()
+
+
+def is_month(text: str) -> bool:
+    """Whether a text names a month, `2026-11`."""
+    return _MONTH.fullmatch(text) is not None
+
+
+def start_of(month: str) -> float:
+    """The moment at which a month begins."""
+    return datetime(int(month[:4]), int(month[5:]), 1, tzinfo=UTC).timestamp()
+
+
+def end_of(month: str) -> float:
+    """The moment at which a month ends."""
+    return next_month(start_of(month))
+
+
+def previous_month(month: str) -> str:
+    """The month before a month."""
+    return month_of(start_of(month) - 1)
 
 
 def _second_of(at: float) -> datetime:

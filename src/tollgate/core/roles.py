@@ -27,11 +27,16 @@ class Action(StrEnum):
     SEE_DOMAINS = "see whitelisted domains"
     CHANGE_DOMAINS = "add, change and remove whitelisted domains"
     SEE_AUDIT = "read the audit log"
+    SEE_LOGS = "read request logs"
+    SEE_USAGE = "see usage"
+    CHANGE_BILLING = "set the spending cap and alerts"
+    SEE_INVOICES = "see invoices"
 
 
 _ALL = frozenset(Role)
 _BUILDERS = frozenset({Role.OWNER, Role.ADMIN, Role.DEVELOPER})
 _LEADERS = frozenset({Role.OWNER, Role.ADMIN})
+_PAYERS = _LEADERS | {Role.BILLING}
 
 ALLOWED: dict[Action, frozenset[Role]] = {
     Action.SEE_TEAM: _ALL,
@@ -43,6 +48,11 @@ ALLOWED: dict[Action, frozenset[Role]] = {
     Action.SEE_DOMAINS: _ALL,
     Action.CHANGE_DOMAINS: _BUILDERS,
     Action.SEE_AUDIT: _LEADERS,
+    # Not for whoever is there for the bills: logs show the addresses of a team's users.
+    Action.SEE_LOGS: _BUILDERS | {Role.VIEWER},
+    Action.SEE_USAGE: _ALL,
+    Action.CHANGE_BILLING: _PAYERS,
+    Action.SEE_INVOICES: _PAYERS,
 }
 
 

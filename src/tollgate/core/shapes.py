@@ -77,6 +77,12 @@ class Reply(Struct, gc=False):
         return self.error is not ABSENT
 
 
+class ErrorCode(Struct, gc=False):
+    """What is read of a node's error: its code."""
+
+    code: int
+
+
 class NumberedReply(Reply, gc=False):
     """A reply to a call of a batch, under the number that we gave it."""
 

@@ -1,0 +1,83 @@
+"""Alerts about spending: when one is due, when it is tried again, and how it is signed. Pure.
+
+The secret that a webhook's receiver checks signatures with is never kept: it is made from the pepper and a salt,
+so that a copy of the database alone does not show it, and yet it is at hand for every signature.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+
+from msgspec import Struct
+
+from tollgate.core.pricing import Price, alerts_passed, cap_reached
+
+SIGNATURE_HEADER = "X-Tollgate-Signature"
+SECRET_PREFIX = "tgw_"  # noqa: S105 - no secret
+_PURPOSE = b"tollgate: secrets of webhooks, 1"
+
+WEBHOOK, EMAIL = "webhook", "email"
+# States of a delivery.
+PENDING, DELIVERED, GIVEN_UP, DROPPED = "pending", "delivered", "given_up", "dropped"
+
+# After the first attempt: a minute, 5, 30, two hours, six. A receiver may be away for a night.
+WAITS = (60.0, 300.0, 1_800.0, 7_200.0, 21_600.0)
+
+
+class BillingSettings(Struct, frozen=True):
+    """How a team is told of its spending. `id` is the team's."""
+
+    id: str
+    created_at: float
+    webhook: str = ""
+    salt: str = ""
+    """What the webhook's secret is made of, beside the pepper; new with every webhook."""
+    emails: bool = True
+
+    def __repr__(self) -> str:
+        # The address of a webhook often is a secret itself.
+        return f"BillingSettings({self.id!r})"
+
+
+class Alert(Struct, frozen=True):
+    """One alert on its way through one channel: at most one for a team, month, threshold and channel."""
+
+    id: str
+    team_id: str
+    month: str
+    threshold: int
+    channel: str
+    created_at: float
+    spent: int
+    cap: int
+    state: str = PENDING
+    attempts: int = 0
+    next_at: float = 0.0
+
+
+def reached(price: Price, requests: int, spent: int, cap: int | None) -> tuple[int, ...]:
+    """The thresholds, in percent of the cap, that a team has reached; 100 also where its calls are stopped."""
+    passed = alerts_passed(spent, cap)
+    # A started million may cost more than is left: then calls stop below the cap itself.
+    if 100 not in passed and cap_reached(price, requests, cap):
+        return (*passed, 100)
+    return passed
+
+
+def wait_after(attempts: int) -> float | None:
+    """How long to wait after so many attempts that failed; None: no more."""
+    return WAITS[attempts - 1] if attempts <= len(WAITS) else None
+
+
+def webhook_secret(pepper: bytes, team_id: str, salt: str) -> str:
+    """The secret of a team's webhook."""
+    key = hmac.digest(pepper, _PURPOSE, "sha256")
+    raw = hmac.digest(key, f"{team_id}:{salt}".encode(), "sha256")
+    return SECRET_PREFIX + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def signature(secret: str, at: float, body: bytes) -> str:
+    """The value of the signature's header: the time, and the HMAC-SHA-256 of the time, a dot and the body."""
+    moment = str(int(at))
+    return f"t={moment},v1={hmac.new(secret.encode(), moment.encode() + b'.' + body, 'sha256').hexdigest()}"

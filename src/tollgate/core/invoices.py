@@ -1,0 +1,138 @@
+"""Invoices: how what was used and charged becomes lines whose sum is the amount to pay. Pure.
+
+What each call cost was decided when it was committed, and is not decided again here: lines explain that sum. The
+part of it that prices alone do not explain, such as what a spending cap took off, stands on a line of its own, and
+so does the rounding to cents. Late calls come first, so that free ones are spent on them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tollgate.core.pricing import Plan, Price, cents, dollars
+from tollgate.core.usage import Period, TeamMonth
+
+CENT = 10_000
+"""Micro-dollars."""
+
+
+class Kind(StrEnum):
+    """What a line is about."""
+
+    FREE = "free"
+    BILLED = "billed"
+    CAP = "cap"
+    """What the spending cap took off."""
+    ADJUSTMENT = "adjustment"
+    """Prices or caps that were changed within the month."""
+    ROUNDING = "rounding"
+
+
+class Line(Struct, frozen=True):
+    """A line of an invoice."""
+
+    kind: str
+    text: str
+    amount: int
+    """In micro-dollars."""
+    requests: int | None = None
+    of_month: str | None = None
+    """The calendar month of late requests."""
+
+
+class Invoice(Struct, frozen=True):
+    """What a team owes for a month. `issued_at` is None while it is a draft."""
+
+    number: str
+    team_id: str
+    team: str
+    """The team's name at that time."""
+    month: str
+    plan: str
+    free_requests: int
+    micros_per_million: int
+    spending_cap: int | None
+    requests: int
+    billable: int
+    cost: int
+    """What was charged, in micro-dollars, before it is rounded."""
+    total_cents: int
+    lines: tuple[Line, ...]
+    issued_at: float | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can change any more."""
+        return self.issued_at is not None
+
+    @property
+    def total(self) -> int:
+        """What is to be paid, in micro-dollars: whole cents."""
+        return self.total_cents * CENT
+
+
+def draw(
+    used: TeamMonth, team: str, price: Price, cap: int | None = None, issued_at: float | None = None
+) -> Invoice:
+    """Write the invoice of a team for a month: a draft, or the final one."""
+    cost = used.cost
+    total_cents = cents(cost)
+    lines = list(_request_lines(used, price))
+    unexplained = cost - sum(line.amount for line in lines)
+    if unexplained:
+        lines.append(_other_line(unexplained, cap))
+    lines.append(Line(Kind.ROUNDING, "Rounding to cents", total_cents * CENT - cost))
+    return Invoice(
+        number=number(used.team_id, used.month),
+        team_id=used.team_id,
+        team=team,
+        month=used.month,
+        plan=price.plan.value,
+        free_requests=price.free_requests,
+        micros_per_million=price.micros_per_million,
+        spending_cap=cap,
+        requests=used.requests,
+        billable=used.billable,
+        cost=cost,
+        total_cents=total_cents,
+        lines=tuple(lines),
+        issued_at=issued_at,
+    )
+
+
+def number(team_id: str, month: str) -> str:
+    """The number of an invoice. The whole of the team's id: a shortened one could stand for two teams."""
+    return f"TG-{month}-{team_id.partition('_')[2] or team_id}"
+
+
+def _request_lines(used: TeamMonth, price: Price) -> Iterator[Line]:
+    counted = 0
+    for period in used.periods or (Period(used.month, 0, 0, 0),):
+        late = period.month != used.month
+        if late and not period.billable:
+            continue
+        of_month = period.month if late else None
+        whose = f", late requests of {period.month}" if late else ""
+        free = min(period.billable, max(0, price.free_requests - counted))
+        billed = period.billable - free
+        if free or not billed:
+            yield Line(Kind.FREE, f"Free requests{whose}", 0, free, of_month)
+        if billed:
+            amount = price.total(counted + period.billable) - price.total(counted)
+            yield Line(Kind.BILLED, f"Requests at {rate(price)}{whose}", amount, billed, of_month)
+        counted += period.billable
+
+
+def rate(price: Price) -> str:
+    """The price in words."""
+    unit = "started million" if price.plan is Plan.PER_STARTED_MILLION else "million"
+    return f"{dollars(price.micros_per_million)} per {unit}"
+
+
+def _other_line(amount: int, cap: int | None) -> Line:
+    if amount < 0 and cap is not None:
+        return Line(Kind.CAP, f"Not charged: spending cap of {dollars(cap)}", amount)
+    return Line(Kind.ADJUSTMENT, "Prices and caps that were changed within the month", amount)

@@ -1,0 +1,72 @@
+"""Opaque texts that callers carry about and bring back: they can neither read nor change what is inside.
+
+A synthetic IV (as in RFC 5297) over HMAC-SHA-256, because the standard library has no cipher: the tag is a MAC of
+scope and content, and it is what the key stream begins with. So the same content in the same scope is the same
+text for ever, as ids must be; and a text of one scope, such as a team, is none in another. The content has one
+size, so that its length tells nothing either. No clock, randomness or store may enter.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+
+TAG_BYTES = 16
+_BLOCK = 32
+
+
+class BrokenSeal(ValueError):
+    """Not a text of ours, or one of another scope."""
+
+
+class Seal:
+    """Seals contents of one kind. `prefix` names the kind, and keeps its keys apart from those of others."""
+
+    __slots__ = ("_stream_key", "_tag_key", "length", "prefix", "size")
+
+    def __init__(self, pepper: bytes, prefix: str, size: int) -> None:
+        if (size + TAG_BYTES) % 3:
+            raise ValueError("Tag and content must fill whole letters, so that a text has one form only.")
+        kind = f"tollgate sealed {prefix}{size} ".encode()
+        self._tag_key = hmac.digest(pepper, kind + b"tag", "sha256")
+        self._stream_key = hmac.digest(pepper, kind + b"stream", "sha256")
+        self.prefix = prefix
+        self.size = size
+        self.length = len(prefix) + (size + TAG_BYTES) // 3 * 4
+
+    def close(self, scope: str, content: bytes) -> str:
+        """Make the text that stands for this content."""
+        if len(content) != self.size:
+            raise ValueError(f"{self.prefix} seals {self.size} bytes, not {len(content)}.")
+        tag = self._tag(scope, content)
+        return self.prefix + base64.urlsafe_b64encode(tag + self._masked(tag, content)).decode()
+
+    def open(self, scope: str, text: str) -> bytes:
+        """Return the content of a text that was sealed for this scope, or raise BrokenSeal."""
+        if len(text) != self.length or not text.startswith(self.prefix) or not text.isascii():
+            raise BrokenSeal("It has not the form of one.")
+        try:
+            sealed = base64.b64decode(text[len(self.prefix) :], b"-_", validate=True)
+        except binascii.Error:
+            raise BrokenSeal("It has not the form of one.") from None
+        tag, masked = sealed[:TAG_BYTES], sealed[TAG_BYTES:]
+        content = self._masked(tag, masked)
+        # Whatever the letters were: only what we sealed has the right tag.
+        if len(masked) != self.size or not hmac.compare_digest(tag, self._tag(scope, content)):
+            raise BrokenSeal("It was not made here for this.")
+        return content
+
+    def __repr__(self) -> str:
+        return f"Seal({self.prefix!r})"
+
+    def _tag(self, scope: str, content: bytes) -> bytes:
+        # The content has one size: where the scope ends is never in doubt.
+        return hmac.digest(self._tag_key, scope.encode() + content, "sha256")[:TAG_BYTES]
+
+    def _masked(self, tag: bytes, content: bytes) -> bytes:
+        """Add the key stream, or take it away."""
+        blocks = range(-(-len(content) // _BLOCK))
+        stream = b"".join(hmac.digest(self._stream_key, tag + b"%d" % block, "sha256") for block in blocks)
+        whole = int.from_bytes(content, "big") ^ int.from_bytes(stream[: len(content)], "big")
+        return whole.to_bytes(len(content), "big")

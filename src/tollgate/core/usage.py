@@ -1,0 +1,75 @@
+"""What a team used in a billing month, as values, and what it will have used at the end. Pure.
+
+A billing month may hold calls of earlier calendar months: those whose records came after their own was closed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tollgate.core.months import end_of, start_of
+
+# In a month's first minutes one busy second would promise millions.
+LEAST_ELAPSED_SECONDS = 3_600
+
+
+class By(StrEnum):
+    """What usage is listed by."""
+
+    TOKEN = "token"  # noqa: S105 - a word
+    DOMAIN = "domain"
+    NETWORK = "network"
+    METHOD = "method"
+    DAY = "day"
+
+
+class UsageItem(Struct, frozen=True):
+    """What one token, domain, network, method or day has of a month."""
+
+    key: str
+    requests: int
+    billable: int
+    cost: int
+
+
+class Period(Struct, frozen=True):
+    """What a billing month has of the calls of one calendar month."""
+
+    month: str
+    requests: int
+    billable: int
+    cost: int
+
+
+class TeamMonth(Struct, frozen=True):
+    """All that a team used in a billing month, by when it was called, oldest first."""
+
+    team_id: str
+    month: str
+    periods: tuple[Period, ...] = ()
+
+    @property
+    def requests(self) -> int:
+        """All calls, refused ones as well."""
+        return sum(period.requests for period in self.periods)
+
+    @property
+    def billable(self) -> int:
+        """Calls that count."""
+        return sum(period.billable for period in self.periods)
+
+    @property
+    def cost(self) -> int:
+        """What they cost, as it was charged when they were committed."""
+        return sum(period.cost for period in self.periods)
+
+
+def forecast(used: int, month: str, now: float) -> int:
+    """How much a month will have in the end if it goes on like this; what it has, where it is over."""
+    start, end = start_of(month), end_of(month)
+    if not start <= now < end:
+        return used
+    elapsed = max(int(now - start), LEAST_ELAPSED_SECONDS)
+    return max(used, used * int(end - start) // elapsed)

@@ -1,0 +1,343 @@
+"""What a batch of records becomes: rows, usage and costs, which agree to the single request."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgate.collector_process import billing_month
+from tollgate.core.entries import CallEntry, Entry
+from tollgate.core.months import month_of
+from tollgate.core.posting import BILLABLE, MonthKey, Posting, Terms, post
+from tollgate.core.pricing import MILLION, Plan, Price
+from tollgate.store.ledger_tables import LOG_COLUMNS
+
+NOVEMBER = datetime.fromisoformat("2026-11-15T12:00:00Z").timestamp()
+EDGE = datetime.fromisoformat("2026-12-01T00:00:00Z").timestamp()
+PAID = Terms(Price(free_requests=0, micros_per_million=MILLION))
+"""A micro-dollar for each request."""
+KNOWN = {"eth_call", "eth_chainId"}
+
+
+def entry(*outcomes: str, at: float = NOVEMBER, team: str = "team_1", source: str = "tok_1", **more: Any) -> Entry:
+    """A request with a call for each outcome."""
+    calls = more.pop("calls", None) or tuple(CallEntry("eth_call", outcome) for outcome in outcomes or ("ok",))
+    usual = {"request_id": b"rid", "source_name": "ci", "network": "eth/mainnet", "status": 200}
+    return Entry(at=at, team_id=team, source_id=source, calls=calls, **{**usual, **more})
+
+
+def posted(
+    entries: Iterable[Entry],
+    terms: Terms | dict[str, Terms] = PAID,
+    before: dict[MonthKey, int] | None = None,
+    *,
+    first: int = 1,
+    closed: frozenset[str] = frozenset(),
+) -> Posting:
+    return post(
+        entries,
+        first,
+        before or {},
+        terms=lambda team: terms if isinstance(terms, Terms) else terms[team],
+        month_for=lambda at: billing_month(at, closed),
+        label=lambda _, method: method if method in KNOWN else "other",
+    )
+
+
+def rows(posting: Posting) -> list[dict[str, Any]]:
+    return [dict(zip(LOG_COLUMNS, row, strict=True)) for row in posting.rows]
+
+
+def column(posting: Posting, name: str) -> list[Any]:
+    return [row[name] for row in rows(posting)]
+
+
+# --- Rows --------------------------------------------------------------------------------------------------
+
+
+def test_row_says_everything_that_a_log_shows() -> None:
+    asked = entry(
+        calls=(CallEntry("eth_call", "node_error", -32000, 77),),
+        status=200,
+        request_bytes=120,
+        duration_micros=1_500,
+        upstream="n0",
+        attempts=2,
+        address="192.0.2.7",
+        agent=b"curl/8",
+        origin=b"https://app.example.com",
+    )
+    assert rows(posted([asked], first=42)) == [
+        {
+            "seq": 42, "at": NOVEMBER, "request_id": "rid", "team_id": "team_1", "source_id": "tok_1",
+            "source_name": "ci", "address": "192.0.2.7", "agent": "curl/8", "origin": "https://app.example.com",
+            "network": "eth/mainnet", "method": "eth_call", "status": 200, "outcome": "node_error", "code": -32000,
+            "request_bytes": 120, "response_bytes": 77, "duration_micros": 1_500, "upstream": "n0", "attempts": 2,
+            "cache": "bypass", "billable": True, "cost": 1, "month": "2026-11", "stands_for": 1,
+        }
+    ]  # fmt: skip
+
+
+def test_each_call_of_a_batch_is_a_row_with_its_share_of_the_bytes() -> None:
+    posting = posted([entry("ok", "node_error", "method_not_allowed", request_bytes=301), entry()], first=10)
+    assert column(posting, "seq") == [10, 11, 12, 13]
+    assert column(posting, "outcome") == ["ok", "node_error", "method_not_allowed", "ok"]
+    assert column(posting, "request_bytes") == [100, 100, 100, 0]
+
+
+@pytest.mark.parametrize(
+    ("method", "shown"),
+    [
+        ("eth_call", "eth_call"),
+        ("m" * 100, "m" * 64),
+        ("é" * 64, "é" * 32),
+        ("m" + "é" * 63, "m" + "é" * 31),
+        ("\U0001f300" * 64, "\U0001f300" * 16),
+        ("", ""),
+    ],
+)
+def test_method_is_cut_at_64_bytes_and_never_inside_a_character(method: str, shown: str) -> None:
+    assert column(posted([entry(calls=(CallEntry(method, "ok"),))]), "method") == [shown]
+
+
+def test_bytes_of_callers_become_text_whatever_they_are() -> None:
+    posting = posted(
+        [entry(agent=b"\xff\xfe curl\x00", origin="https://é.example".encode(), request_id=b"a-\xff")]
+    )
+    (row,) = rows(posting)
+    assert (row["agent"], row["origin"], row["request_id"]) == (
+        "\ufffd\ufffd curl\x00",
+        "https://é.example",
+        "a-\ufffd",
+    )
+
+
+def test_request_without_calls_leaves_nothing_but_its_use() -> None:
+    empty = Entry(NOVEMBER, b"r", "team_1", "tok_1", "ci", "eth/mainnet", 200, ())
+    posting = posted([empty])
+    assert (posting.rows, posting.usage, posting.tokens) == ([], {}, {})
+
+
+# --- What is billed ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", ["ok", "node_error"])
+def test_answers_of_nodes_are_billed(outcome: str) -> None:
+    posting = posted([entry(outcome)])
+    assert (column(posting, "billable"), column(posting, "cost")) == ([True], [1])
+    assert posting.months == {("team_1", "2026-11"): [1, 1]}
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        "token_expired", "method_not_allowed", "network_not_allowed", "body_too_large", "rate_limited",
+        "spending_cap", "parse_error", "invalid_request", "batch_too_large", "upstream_unavailable",
+        "upstream_error", "upstream_timeout", "overloaded", "internal_error",
+    ],
+)  # fmt: skip
+def test_refusals_and_failures_are_counted_and_not_billed(outcome: str) -> None:
+    posting = posted([entry(outcome), entry("ok")])
+    assert (column(posting, "billable"), column(posting, "cost")) == ([False, True], [0, 1])
+    assert posting.months == {("team_1", "2026-11"): [1, 1]}
+    assert posting.tokens == {("tok_1", "2026-11"): 1}
+    assert sum(requests for requests, _ in posting.usage.values()) == 2
+
+
+def test_calls_of_a_batch_are_billed_each_for_itself() -> None:
+    posting = posted([entry("ok", "rate_limited", "node_error", "upstream_timeout", "ok")])
+    assert column(posting, "cost") == [1, 0, 1, 0, 1]
+    assert posting.months == {("team_1", "2026-11"): [3, 3]}
+
+
+def test_row_that_stands_for_many_refusals_counts_as_many() -> None:
+    posting = posted([entry("rate_limited", status=429, stands_for=312)])
+    assert (column(posting, "stands_for"), column(posting, "cost")) == ([312], [0])
+    assert list(posting.usage.values()) == [[312, 0]]
+    assert posting.tokens == {}
+
+
+# --- Order decides -----------------------------------------------------------------------------------------
+
+
+def test_commit_order_decides_which_requests_are_free() -> None:
+    terms = Terms(Price(free_requests=2, micros_per_million=MILLION))
+    late_first = [entry(at=NOVEMBER + 60, source="tok_late"), entry(at=NOVEMBER), entry(at=NOVEMBER - 60)]
+    assert column(posted(late_first, terms), "cost") == [0, 0, 1]
+
+
+def test_what_was_posted_earlier_counts() -> None:
+    before = {("team_1", "2026-11"): 999_999, ("team_1", "2026-10"): 5_000_000, ("team_2", "2026-11"): 5_000_000}
+    assert column(posted([entry(), entry(), entry()], Terms(Price()), before), "cost") == [0, 5, 5]
+    started = Terms(Price(Plan.PER_STARTED_MILLION))
+    assert column(posted([entry(), entry(), entry()], started, before), "cost") == [0, 5_000_000, 0]
+
+
+def test_cap_is_kept_inside_a_batch() -> None:
+    assert column(posted([entry("ok", "ok"), entry("ok", "ok")], Terms(PAID.price, cap=3)), "cost") == [1, 1, 1, 0]
+
+
+def test_teams_pay_by_their_own_terms() -> None:
+    free = Terms(Price())
+    posting = posted([entry(team="team_1"), entry(team="team_2")], {"team_1": PAID, "team_2": free})
+    assert posting.months == {("team_1", "2026-11"): [1, 1], ("team_2", "2026-11"): [1, 0]}
+
+
+# --- Months ------------------------------------------------------------------------------------------------
+
+
+def test_months_part_at_midnight_of_utc_to_the_last_moment() -> None:
+    moments = [EDGE - 3_600, EDGE - 1e-6, EDGE, EDGE + 1e-6, EDGE + 3_599]
+    posting = posted([entry(at=at) for at in moments], Terms(Price(free_requests=1, micros_per_million=MILLION)))
+    assert column(posting, "month") == ["2026-11", "2026-11", "2026-12", "2026-12", "2026-12"]
+    assert column(posting, "cost") == [0, 1, 0, 1, 1], "each month has its own free requests"
+    assert posting.months == {("team_1", "2026-11"): [2, 1], ("team_1", "2026-12"): [3, 2]}
+
+
+@pytest.mark.parametrize(
+    ("closed", "month"),
+    [
+        ({}, "2026-11"),
+        ({"2026-10"}, "2026-11"),
+        ({"2026-11"}, "2026-12"),
+        ({"2026-11", "2026-12"}, "2027-01"),
+        ({"2026-09", "2026-11"}, "2026-12"),
+    ],
+)
+def test_late_record_of_a_closed_month_is_billed_in_the_next_open_one(closed: set[str], month: str) -> None:
+    posting = posted([entry()], Terms(Price()), {("team_1", month): MILLION}, closed=frozenset(closed))
+    (row,) = rows(posting)
+    assert (row["month"], row["cost"], row["at"]) == (month, 5, NOVEMBER)
+    assert posting.months == {("team_1", month): [1, 5]}
+    assert posting.tokens == {("tok_1", month): 1}
+    (key,) = posting.usage
+    assert key[:3] == ("team_1", month, int(NOVEMBER // 3600)), "its hour stays its own"
+
+
+@given(st.floats(0, 4e9), st.sets(st.sampled_from(["2026-11", "2026-12", "2027-01"])))
+def test_billing_month_is_open_and_no_earlier_than_the_requests_own(at: float, closed: set[str]) -> None:
+    month = billing_month(at, frozenset(closed))
+    assert month not in closed
+    assert month >= month_of(at)
+    assert month == month_of(at) or month_of(at) in closed
+
+
+# --- Usage -------------------------------------------------------------------------------------------------
+
+
+def test_usage_is_by_hour_source_network_method_and_outcome() -> None:
+    posting = posted(
+        [
+            entry("ok", "ok", "node_error"),
+            entry(at=NOVEMBER + 3_600),
+            entry(source="dom_1"),
+            entry(network="eth/sepolia"),
+            entry(calls=(CallEntry("made_up_1", "ok"), CallEntry("made_up_2", "ok"))),
+        ]
+    )
+    hour = int(NOVEMBER // 3600)
+    november = ("team_1", "2026-11")
+    assert posting.usage == {
+        (*november, hour, "tok_1", "eth/mainnet", "eth_call", "ok"): [2, 2],
+        (*november, hour, "tok_1", "eth/mainnet", "eth_call", "node_error"): [1, 1],
+        (*november, hour + 1, "tok_1", "eth/mainnet", "eth_call", "ok"): [1, 1],
+        (*november, hour, "dom_1", "eth/mainnet", "eth_call", "ok"): [1, 1],
+        (*november, hour, "tok_1", "eth/sepolia", "eth_call", "ok"): [1, 1],
+        (*november, hour, "tok_1", "eth/mainnet", "other", "ok"): [2, 2],
+    }
+    assert column(posting, "method")[-2:] == ["made_up_1", "made_up_2"], "logs keep the name"
+
+
+def test_last_use_is_the_latest_and_a_refused_token_is_not_used() -> None:
+    posting = posted(
+        [
+            entry(at=NOVEMBER + 5),
+            entry(at=NOVEMBER),
+            entry("spending_cap", status=402, source="tok_2"),
+            entry("token_expired", status=401, source="tok_3"),
+        ]
+    )
+    assert posting.last_used == {"tok_1": NOVEMBER + 5, "tok_2": NOVEMBER}
+
+
+# --- Everything at once ------------------------------------------------------------------------------------
+
+many = st.lists(
+    st.builds(
+        lambda at, team, token, outcomes: entry(
+            *outcomes, at=at, team=f"team_{team}", source=f"tok_{team}_{token}",
+            stands_for=1 if BILLABLE.intersection(outcomes) else 3,
+        ),
+        st.sampled_from([NOVEMBER, EDGE - 1.0, EDGE - 1e-6, EDGE, EDGE + 4_000]),
+        st.integers(1, 3),
+        st.integers(1, 2),
+        st.lists(st.sampled_from(["ok", "node_error", "rate_limited"]), min_size=1, max_size=4),
+    ),
+    max_size=30,
+)  # fmt: skip
+some_terms = st.builds(
+    Terms,
+    st.builds(
+        Price, st.sampled_from(Plan), st.integers(0, 9), st.sampled_from([0, 333_333, MILLION, 5 * MILLION])
+    ),
+    st.none() | st.integers(0, 20),
+)
+
+
+def in_batches(entries: Sequence[Entry], cuts: Iterable[int], terms: Terms) -> list[Posting]:
+    """Post entries as several batches, each on what stands before it."""
+    postings: list[Posting] = []
+    before: Counter[MonthKey] = Counter()
+    seq, start = 1, 0
+    for end in [*sorted(cuts), len(entries)]:
+        posting = posted(entries[start:end], terms, dict(before), first=seq, closed=frozenset({"2026-10"}))
+        before.update({key: requests for key, (requests, _) in posting.months.items()})
+        seq, start = seq + len(posting.rows), end
+        postings.append(posting)
+    return postings
+
+
+@given(many, some_terms, st.data())
+def test_any_split_into_batches_gives_the_same_rows(
+    entries: list[Entry], terms: Terms, data: st.DataObject
+) -> None:
+    cuts = data.draw(st.lists(st.integers(0, len(entries)), max_size=6))
+    split = in_batches(entries, cuts, terms)
+    (whole,) = in_batches(entries, [], terms)
+    assert [row for posting in split for row in posting.rows] == whole.rows
+
+
+@given(many, some_terms)
+def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_says(
+    entries: list[Entry], terms: Terms
+) -> None:
+    posting = posted(entries, terms)
+    by_month: Counter[MonthKey] = Counter()
+    cost: Counter[MonthKey] = Counter()
+    by_token: Counter[MonthKey] = Counter()
+    by_outcome: Counter[tuple[str, str]] = Counter()
+    for row in rows(posting):
+        key = (row["team_id"], row["month"])
+        by_outcome[row["team_id"], row["outcome"]] += row["stands_for"]
+        cost[key] += row["cost"]
+        if row["billable"]:
+            by_month[key] += row["stands_for"]
+            by_token[row["source_id"], row["month"]] += row["stands_for"]
+        else:
+            assert row["cost"] == 0
+    assert {key: value for key, value in posting.months.items() if value[0]} == {
+        key: [requests, cost[key]] for key, requests in by_month.items()
+    }
+    assert posting.tokens == dict(by_token)
+    used: Counter[tuple[str, str]] = Counter()
+    for (team, *_, outcome), (requests, _) in posting.usage.items():
+        used[team, outcome] += requests
+    assert used == by_outcome
+    assert sum(line[1] for line in posting.usage.values()) == sum(cost.values())
+    for key, requests in by_month.items():
+        total = terms.price.total(requests)
+        assert cost[key] == (total if terms.cap is None else min(total, terms.cap))
