@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
+from tollgate.core.entries import Entry, decode
 from tollgate.core.limits import Limit, Taken, take
 from tollgate.core.models import Grant
 from tollgate.gateway.flight import Flight
-from tollgate.store.base import Changes, StoreUnavailable, Use
+from tollgate.store.base import Changes, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -214,35 +215,17 @@ class ScriptedStore:
         pass
 
 
-class ScriptedBook:
-    """A book of uses that takes what it is told, when it is let."""
+class Sink:
+    """Takes records, and knows which of them were written before an answer left."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Use, ...]] = []
-        """What it has taken, transaction by transaction."""
-        self.failures: deque[Exception | None] = deque()
-        """What the next tellings come to, in order; then they succeed."""
-        self.down = False
-        self.gate: asyncio.Event | None = None
-        """Where set, nothing is taken before it is."""
+        self.is_full = False
+        self.waiting: list[Entry] = []
+        self.written: list[Entry] = []
 
-    async def note_uses(self, uses: Sequence[Use]) -> None:
-        if self.gate is not None:
-            await self.gate.wait()
-        failure = self.failures.popleft() if self.failures else None
-        if failure is not None:
-            raise failure
-        if self.down:
-            raise StoreUnavailable("the script says so")
-        self.told.append(tuple(uses))
+    def append(self, payload: bytes) -> None:
+        self.waiting.append(decode(payload))
 
-    def calls(self) -> dict[str, int]:
-        """The calls of each token that was told of."""
-        counts: dict[str, int] = {}
-        for use in (use for uses in self.told for use in uses):
-            counts[use.token_id] = counts.get(use.token_id, 0) + use.calls
-        return counts
-
-    def last(self) -> dict[str, float]:
-        """When each token that was told of was last used."""
-        return {use.token_id: use.last_at for uses in self.told for use in uses}
+    def write(self) -> None:
+        self.written += self.waiting
+        self.waiting = []

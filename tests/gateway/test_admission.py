@@ -1,5 +1,7 @@
 """Caps and limits: who is stopped, by what, and what the headers say to the letter."""
 
+from typing import Any
+
 import pytest
 from tests.gateway.fakes import Clock, Meters
 from tests.gateway.worker import domain_grant, request, token_grant
@@ -39,7 +41,7 @@ class Door:
         return caught.value, asked
 
 
-def team(rate: int | None = None, **fields: float) -> Team:
+def team(rate: int | None = None, **fields: Any) -> Team:
     return Team("team_1", "acme", rate, **fields)
 
 

@@ -109,9 +109,9 @@ def test_end_of_the_grace_answers_what_is_still_under_way() -> None:
         await speak(other, whole(post(2)))
         shut_down(one, other)
         worker.lane.stop()
-        assert told(one) == told(other) == ["503 overloaded close"]
         assert worker.lane.flights == set()
         await turns()
+        assert told(one) == told(other) == ["503 overloaded close"]
         for pool in worker.pools.values():
             pool.close()
         await turns(30)

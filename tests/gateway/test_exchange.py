@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.fakes import fly, run, turns
-from tests.gateway.worker import Worker, http
+from tests.gateway.worker import Worker, http, request
 
 from tollgate import metrics
 from tollgate.config import Upstream
@@ -107,7 +107,9 @@ def test_body_that_is_no_response_is_nonsense(status: int, body: bytes) -> None:
 
 
 def ask(worker: Worker, *, write: bool = False, seconds: float = 30.0) -> asyncio.Future[Reply]:
-    return fly(worker.exchange.ask(b"{}", jsonrpc.decode_reply, worker.clock() + seconds, repeatable=not write))
+    return fly(
+        worker.exchange.ask(b"{}", jsonrpc.decode_reply, worker.clock() + seconds, request(), repeatable=not write)
+    )
 
 
 def attempts(worker: Worker, upstream: str, outcome: str) -> int:

@@ -98,11 +98,12 @@ def test_nodes_own_error_passes_unchanged_with_200() -> None:
     with_worker(test, node=lambda _: http(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error))
 
 
-def test_upstream_failure_is_told_under_the_callers_id() -> None:
+@pytest.mark.parametrize("call_id", ["mine", 0, None])
+def test_upstream_failure_is_told_under_the_callers_id(call_id: object) -> None:
     async def test(worker: Worker) -> None:
-        status, reply = await say(worker, call("mine"))
+        status, reply = await say(worker, call(call_id))
         assert status == 502
-        assert reply["id"] == "mine"
+        assert reply["id"] == call_id
         assert reason(reply) == "upstream_error"
         assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "upstream_error") == 1
         assert worker.counted(metrics.REFUSALS, "upstream_error") == 1

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedBook, ScriptedStore, run, scripted_loop
+from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedStore, Sink, run, scripted_loop
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -24,12 +24,12 @@ from tollgate.gateway.directory import CallerDirectory
 from tollgate.gateway.edge import Edge
 from tollgate.gateway.exchange import Exchange
 from tollgate.gateway.intake import Intake
+from tollgate.gateway.journal import Journal
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Network, Request
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
 from tollgate.gateway.transport import Pool
-from tollgate.gateway.uses import Uses
 
 PEPPER = b"p" * 32
 TOKEN = secrets.new_token()
@@ -128,8 +128,8 @@ class Worker:
             each.name: Pool(each, most_bytes=1_000_000, budget=self.budget, now=self.clock) for each in named
         }
         self.recorder = Recorder(writer)
-        self.book = ScriptedBook()
-        self.uses = Uses(self.book, most=1_000, time=self.wall)
+        self.sink = Sink()
+        self.journal = Journal(self.sink, self.credentials.address, time=self.wall, monotonic=self.clock)
         self.exchange = Exchange(self.network, self.pools, writer, self.clock)
         self.pipeline = Pipeline(
             self.credentials,
@@ -139,7 +139,7 @@ class Worker:
             most_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,
             now=self.clock,
-            used=self.uses.used,
+            is_full=self.journal.is_full,
         )
         self.lane = Lane(
             self.pipeline,
@@ -147,6 +147,8 @@ class Worker:
             self.recorder,
             writer,
             self.budget,
+            self.journal,
+            self.sink.write,
             most_bytes=settings.limits.body_bytes,
             most_connections=settings.server.connections,
             most_in_flight=settings.limits.in_flight,

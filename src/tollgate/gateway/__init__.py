@@ -16,7 +16,7 @@ transport    pooled HTTP/1.1 client to upstreams; the only opener of sockets
 wire         one connection of that pool: bytes in, responses out
 respond      reply or error -> status, headers, body
 record       what became of a call -> metrics
-uses         when tokens were last used and their calls -> the store, in batches
+journal      one record for the ledger of each request of a known team, before its answer leaves
 messages     Request and Answer, the values that the steps hand on
 budget       the bound on bytes held in large bodies
 

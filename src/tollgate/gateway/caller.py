@@ -53,14 +53,15 @@ class Caller:
         "policy",
         "quotas",
         "restricted",
+        "source_id",
+        "source_name",
         "team_id",
-        "token_id",
     )
 
     def __init__(self, grant: Grant, limits: config.Limits) -> None:
         self.grant = grant
         self.team_id = grant.team.id
-        self.token_id = grant.token.id if grant.token else None
+        self.source_id, self.source_name = _source(grant)
         self.capped_until = max(
             grant.team.capped_until or 0.0, (grant.token.capped_until or 0.0) if grant.token else 0.0
         )
@@ -77,6 +78,14 @@ class Caller:
         if self.grant.token is None or not self.grant.token.methods:
             return True
         return matches(method, self.grant.token.methods)
+
+
+def _source(grant: Grant) -> tuple[str, str]:
+    """The id and the name of what lets a caller in."""
+    if grant.token is not None:
+        return grant.token.id, grant.token.name
+    assert grant.domain is not None  # noqa: S101 - a grant has one or the other
+    return grant.domain.id, grant.domain.domain
 
 
 def _quotas(grant: Grant, limits: config.Limits) -> tuple[tuple[Quota, ...], Limit | None]:

@@ -56,6 +56,8 @@ class Edge(HttpToolsProtocol):
         self._held = 0
         self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
         self._answering: Request | None = None
+        self._leaving = 0
+        """Answers that wait for their records to be written."""
         self._reading_asgi = False
         """Set while a request of the other lane is read."""
         self._asgi: RequestResponseCycle | None = None
@@ -116,7 +118,7 @@ class Edge(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for the answers that a caller still waits for after its last word."""
         self._eof = True
-        return bool(self._answering or self._line)
+        return bool(self._answering or self._leaving or self._line)
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1 with a request that offered another protocol, as some clients always do (h2c).
@@ -165,7 +167,7 @@ class Edge(HttpToolsProtocol):
             self.transport.close()
 
     def _busy(self) -> bool:
-        return bool(self._answering or self._asgi or self._line)
+        return bool(self._answering or self._leaving or self._asgi or self._line)
 
     def _reading(self) -> bool:
         return self._request is not None or bool(self._in_head and self._head_bytes)
@@ -292,6 +294,7 @@ class Edge(HttpToolsProtocol):
 
     def _answer(self, request: Request) -> None:
         lane = self.lane
+        request.began = lane.now()
         if len(lane.flights) >= lane.most_in_flight and request.refusal is None:
             request.refusal = Overloaded()
         try:
@@ -324,15 +327,31 @@ class Edge(HttpToolsProtocol):
         if request.held:
             lane.budget.free(request.held)
         lane.recorder.answered(request, answer.status)
-        if self.transport.is_closing():
-            return
         close = not request.keep_alive or ((lane.draining or self._eof) and not self._line)
-        self._since = lane.clock
-        self.transport.write(respond.render(request, answer, lane.date, close=close))
+        data = respond.render(request, answer, lane.date, close=close)
+        self._leaving += 1
+        if request.caller is not None:
+            lane.journal.note(request, answer.status)
+            lane.send(self, data, close=close)
+        elif self._leaving > 1:
+            lane.send(self, data, close=close)
+        else:
+            self.leave(data, close=close)
         if close:
             self._finished = True
             self._forget_line()
+
+    def leave(self, data: bytes, *, close: bool) -> None:
+        """Send an answer whose record is written."""
+        self._leaving -= 1
+        self._since = self.lane.clock
+        if self.transport.is_closing():
+            return
+        self.transport.write(data)
+        if close:
             self.transport.close()
+        elif self._owes_leave:
+            self._give_leave()
 
     def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
         self._line.append(waiting)

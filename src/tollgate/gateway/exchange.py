@@ -14,7 +14,7 @@ from tollgate import metrics
 from tollgate.config import Upstream
 from tollgate.core.jsonrpc import Unparsable
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.messages import Network
+from tollgate.gateway.messages import Network, Request
 from tollgate.gateway.transport import Pool
 from tollgate.gateway.wire import AttemptFailed, ConnectFailed, NoRoom, PoolFull, Response, TimedOut
 
@@ -81,13 +81,17 @@ class Exchange:
             for name, pool in pools.items()
         }
 
-    async def ask(self, body: bytes, read: Callable[[bytes], T], deadline: float, *, repeatable: bool) -> T:
-        """Return what the first upstream that answers says, as `read` understands it."""
+    async def ask(
+        self, body: bytes, read: Callable[[bytes], T], deadline: float, request: Request, *, repeatable: bool
+    ) -> T:
+        """Return what the first upstream that answers says, as `read` understands it; note which one that was."""
         attempts = failover(self._upstreams, repeatable=repeatable)
         upstream = next(attempts)
         while True:
             began = self._now()
             pool, ok, histogram = self._ready[upstream.name]
+            request.attempts += 1
+            request.upstream = upstream.name
             until = min(deadline, began + upstream.timeout_seconds)
             try:
                 response = await pool.send(body, until, repeatable=repeatable)

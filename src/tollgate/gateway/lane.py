@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from email.utils import formatdate
 from typing import Protocol
 
-from tollgate import metrics
+from tollgate import log, metrics
 from tollgate.gateway import intake
 from tollgate.gateway.budget import SMALL, Budget
 from tollgate.gateway.flight import Flight
+from tollgate.gateway.journal import Journal
 from tollgate.gateway.messages import Answer
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
+
+_log = log.get("gateway")
 
 
 class Waiting(Protocol):
@@ -20,6 +24,14 @@ class Waiting(Protocol):
 
     def check(self, now: float) -> None:
         """Close it if so."""
+        ...
+
+
+class Leaving(Protocol):
+    """A connection with an answer that may leave."""
+
+    def leave(self, data: bytes, *, close: bool) -> None:
+        """Send it."""
         ...
 
 
@@ -33,6 +45,8 @@ class Lane:
         recorder: Recorder,
         writer: metrics.Writer,
         budget: Budget,
+        journal: Journal,
+        write: Callable[[], None],
         *,
         most_bytes: int,
         most_connections: int,
@@ -46,13 +60,17 @@ class Lane:
         self.intake = door
         self.recorder = recorder
         self.budget = budget
+        self.journal = journal
+        self._write = write
+        """Puts what the journal took on the disk."""
+        self._outbox: list[tuple[Leaving, bytes, bool]] = []
         self.most_bytes = most_bytes
         self.weighed_from = min(SMALL, most_bytes)
         self.most_connections = most_connections
         self.most_in_flight = most_in_flight
         self.keep_alive_seconds = keep_alive_seconds
         self.read_seconds = read_seconds
-        self._now = now
+        self.now = now
         self._time = time
         self._writer = writer
         self._cells = [
@@ -72,9 +90,29 @@ class Lane:
             self._cells, (len(self.connections), len(self.flights), self.budget.held), strict=True
         ):
             self._writer.set(cell, value)
-        self.clock = self._now()
+        self.clock = self.now()
+        self.journal.tick()
         for connection in list(self.connections):
             connection.check(self.clock)
+
+    def send(self, connection: Leaving, data: bytes, *, close: bool) -> None:
+        """Let an answer leave at the end of this turn of the loop, when all of its records are written."""
+        self._outbox.append((connection, data, close))
+        if len(self._outbox) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        # Taken first: whatever happens below, the next answer must find an empty box, or nobody empties it again.
+        outbox, self._outbox = self._outbox, []
+        try:
+            self.journal.flush()
+            self._write()
+        finally:
+            for connection, data, close in outbox:
+                try:
+                    connection.leave(data, close=close)
+                except Exception:  # noqa: BLE001 - one connection must not keep the answers of others
+                    _log.exception("an answer could not leave")
 
     def stop(self) -> None:
         """At the end of the grace: answer what is still under way, with a refusal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -19,6 +20,18 @@ class Rates(Protocol):
     def headers(self) -> bytes:
         """The header lines that tell of it."""
         ...
+
+
+CallNote = tuple[str, str, int | None, int]
+"""Method, outcome, code of a JSON-RPC error, bytes of the answer: `core.entries.CallEntry` as a tuple."""
+
+
+class Known(Protocol):
+    """What is written down of a caller."""
+
+    team_id: str
+    source_id: str
+    source_name: str
 
 
 class Network(Struct, frozen=True):
@@ -53,6 +66,13 @@ class Request:
     """Bytes of its body that the budget counts."""
     rates: Rates | None = None
     """What it found of its limits."""
+    caller: Known | None = None
+    """Who calls, once that is known: from then on the request is written down."""
+    calls: Sequence[CallNote] = ()
+    """What became of each call."""
+    upstream = ""
+    attempts = 0
+    began = 0.0
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
         self.method = method

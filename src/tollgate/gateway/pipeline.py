@@ -13,16 +13,24 @@ from msgspec import Raw
 
 from tollgate import log
 from tollgate.core import jsonrpc
+from tollgate.core.entries import LONGEST_METHOD
 from tollgate.core.methods import refusal_of
 from tollgate.core.shapes import ABSENT, Call, PlainCall, Replies, Reply, WrittenCall
-from tollgate.errors import InternalError, InvalidRequest, MethodNotAllowed, NetworkNotAllowed, Refusal
+from tollgate.errors import (
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NetworkNotAllowed,
+    Overloaded,
+    Refusal,
+)
 from tollgate.gateway import cors, respond
 from tollgate.gateway.admission import Admission
 from tollgate.gateway.caller import Caller
 from tollgate.gateway.credentials import Credentials
 from tollgate.gateway.exchange import Exchange
 from tollgate.gateway.messages import Answer, Network, Request
-from tollgate.gateway.record import NODE_ERROR, OK, Recorder, billable
+from tollgate.gateway.record import NODE_ERROR, OK, Recorder
 
 # Decisions about methods that are remembered; callers can invent names.
 _MOST_METHODS = 4_096
@@ -43,7 +51,7 @@ class Pipeline:
         most_calls: int,
         request_seconds: float,
         now: Callable[[], float],
-        used: Callable[[str | None, int], None],
+        is_full: Callable[[], bool],
     ) -> None:
         self._credentials = credentials
         self._admission = admission
@@ -52,8 +60,8 @@ class Pipeline:
         self._most_calls = most_calls
         self._request_seconds = request_seconds
         self._now = now
-        self._used = used
-        """Told once for each request of a known caller: its token, if any, and how many billable calls it made."""
+        self._is_full = is_full
+        """Whether nothing more can be written down, so that nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {path: set() for path in exchanges}
         """Methods that a network lets through, as far as they have been asked for."""
 
@@ -82,41 +90,45 @@ class Pipeline:
 
     def _answer_caller(self, request: Request, caller: Caller) -> Answer | Coroutine[Any, Any, Answer]:
         assert request.network is not None  # noqa: S101 - the intake refuses what has none
-        try:
-            self._admission.admit(caller, request)
-            parsed = jsonrpc.parse(request.body, self._most_calls)
-            if isinstance(parsed, list):
-                self._admission.admit_rest(caller, request, len(parsed))
-                return self._answer_batch(request, request.network, caller, parsed)
-        except Refusal:
-            self._used(caller.token_id, 0)
-            raise
+        request.caller = caller
+        if self._is_full():
+            raise Overloaded("Calls cannot be recorded now: try again.")
+        self._admission.admit(caller, request)
+        parsed = jsonrpc.parse(request.body, self._most_calls)
+        if isinstance(parsed, list):
+            self._admission.admit_rest(caller, request, len(parsed))
+            return self._answer_batch(request, request.network, caller, parsed)
         if not caller.restricted and parsed.method in self._allowed[request.network.path]:
-            return self._answer_call(request, request.network, caller, parsed)
+            return self._answer_call(request, request.network, parsed)
         refusal = self._policy(request.network, caller, parsed)
         if refusal is not None:
             self._recorder.called(request.network, parsed.method, refusal.reason)
-            self._used(caller.token_id, 0)
-            return self.refuse(request, refusal, jsonrpc.caller_id(parsed))
-        return self._answer_call(request, request.network, caller, parsed)
+            return self.refuse(request, refusal, jsonrpc.caller_id(parsed), parsed.method)
+        return self._answer_call(request, request.network, parsed)
 
     # --- One call --------------------------------------------------------------------------------------
 
-    async def _answer_call(self, request: Request, network: Network, caller: Caller, call: Call) -> Answer:
+    async def _answer_call(self, request: Request, network: Network, call: Call) -> Answer:
         try:
             reply = await self._exchanges[network.path].ask(
                 jsonrpc.encode_call(call),
                 jsonrpc.decode_reply,
                 self._now() + self._request_seconds,
+                request,
                 repeatable=call.method in network.reads,
             )
         except Refusal as refusal:
             self._recorder.called(network, call.method, refusal.reason)
-            self._used(caller.token_id, 0)
-            return _NO_CONTENT if call.id is None else self.refuse(request, refusal, call.id)
-        self._recorder.called(network, call.method, OK if reply.error is ABSENT else NODE_ERROR)
-        self._used(caller.token_id, 1)
-        return _NO_CONTENT if call.id is None else Answer(200, jsonrpc.encode_answer(call.id, reply))
+            if call.id is not None:
+                return self.refuse(request, refusal, call.id, call.method)
+            self._recorder.refused(refusal)
+            request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
+            return _NO_CONTENT
+        answer = _NO_CONTENT if call.id is None else Answer(200, jsonrpc.encode_answer(call.id, reply))
+        outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
+        self._recorder.called(network, call.method, outcome)
+        request.calls = ((call.method[:LONGEST_METHOD], outcome, code, len(answer.body)),)
+        return answer
 
     # --- A batch ---------------------------------------------------------------------------------------
 
@@ -125,34 +137,38 @@ class Pipeline:
     ) -> Answer:
         methods = [call.method for call in calls]
         if caller.restricted or not self._allowed[network.path].issuperset(methods):
-            outcomes = await self._ask_allowed(network, caller, calls)
+            outcomes = await self._ask_allowed(request, network, caller, calls)
         else:
-            asked = await self._ask_batch(network, calls, methods)
+            asked = await self._ask_batch(request, network, calls, methods)
             if isinstance(asked, Replies) and asked.all_results and isinstance(calls[0], PlainCall):
-                self._used(caller.token_id, len(methods))
                 self._count(network, methods, [OK] * len(methods))
                 plain = cast("Sequence[PlainCall]", calls)
-                return Answer(200, jsonrpc.encode_results(plain, asked.items))
+                answer = Answer(200, jsonrpc.encode_results(plain, asked.items))
+                share = len(answer.body) // len(methods)
+                request.calls = [(method[:LONGEST_METHOD], OK, None, share) for method in methods]
+                return answer
             outcomes = _spread(asked, len(calls))
-        results = [_result(outcome) for outcome in outcomes]
-        self._used(caller.token_id, billable(results))
-        self._count(network, methods, results)
-        bodies = [
-            _body(request, call.id, outcome)
+        self._count(network, methods, [_result(outcome) for outcome in outcomes])
+        answers = [
+            b"" if call.id is None else _body(request, call.id, outcome)
             for call, outcome in zip(calls, outcomes, strict=True)
-            if call.id is not None
         ]
+        request.calls = [
+            (method[:LONGEST_METHOD], _result(outcome), _code(outcome), len(body))
+            for method, outcome, body in zip(methods, outcomes, answers, strict=True)
+        ]
+        bodies = [body for body in answers if body]
         return Answer(200, b"[%b]" % b",".join(bodies)) if bodies else _NO_CONTENT
 
     async def _ask_allowed(
-        self, network: Network, caller: Caller, calls: Sequence[Call]
+        self, request: Request, network: Network, caller: Caller, calls: Sequence[Call]
     ) -> Sequence[Reply | Refusal]:
         """Ask for those calls of a batch that may be made, and refuse the others in their places."""
         refusals = [self._refusal(network, caller, call) for call in calls]
         sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
         if not sent:
             return [refusal for refusal in refusals if refusal is not None]
-        asked = await self._ask_batch(network, sent, [call.method for call in sent])
+        asked = await self._ask_batch(request, network, sent, [call.method for call in sent])
         answers = iter(_spread(asked, len(sent)))
         return [next(answers) if refusal is None else refusal for refusal in refusals]
 
@@ -164,12 +180,15 @@ class Pipeline:
         for method, result in set(pairs):
             self._recorder.called(network, method, result, pairs.count((method, result)))
 
-    async def _ask_batch(self, network: Network, calls: Sequence[Call], methods: list[str]) -> Replies | Refusal:
+    async def _ask_batch(
+        self, request: Request, network: Network, calls: Sequence[Call], methods: list[str]
+    ) -> Replies | Refusal:
         try:
             return await self._exchanges[network.path].ask(
                 jsonrpc.encode_batch(calls),
                 lambda body: jsonrpc.decode_batch(body, len(calls)),
                 self._now() + self._request_seconds,
+                request,
                 repeatable=network.reads.issuperset(methods),
             )
         except Refusal as refusal:
@@ -206,10 +225,15 @@ class Pipeline:
             allowed.add(method)
         return why
 
-    def refuse(self, request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL) -> Answer:
+    def refuse(
+        self, request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL, method: str = ""
+    ) -> Answer:
         """Answer a whole request with a refusal, and count it."""
         self._recorder.refused(refusal)
-        return respond.refuse(request, refusal, call_id)
+        answer = respond.refuse(request, refusal, call_id)
+        if request.caller is not None:
+            request.calls = ((method[:LONGEST_METHOD], refusal.reason, refusal.code, len(answer.body)),)
+        return answer
 
     def failed(self, request: Request, error: BaseException | None) -> Answer:
         """Answer a request at which we failed ourselves."""
@@ -226,6 +250,13 @@ def _result(outcome: Reply | Refusal) -> str:
     if isinstance(outcome, Reply):
         return OK if outcome.error is ABSENT else NODE_ERROR
     return outcome.reason
+
+
+def _code(outcome: Reply | Refusal) -> int | None:
+    """The code of a call's JSON-RPC error."""
+    if isinstance(outcome, Reply):
+        return None if outcome.error is ABSENT else jsonrpc.error_code(outcome)
+    return outcome.code
 
 
 def _body(request: Request, call_id: Raw | int, outcome: Reply | Refusal) -> bytes:

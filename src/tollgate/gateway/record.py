@@ -1,11 +1,9 @@
-"""What became of each request and call, counted. The ledger will take its records from the same place.
+"""What became of each request and call, counted. What is written down of them is `journal.py`'s.
 
 Called once for each answer, before it leaves.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from tollgate import metrics
 from tollgate.errors import Refusal
@@ -13,13 +11,6 @@ from tollgate.gateway.messages import Network, Request
 
 OK = "ok"
 NODE_ERROR = "node_error"
-BILLABLE = frozenset({OK, NODE_ERROR})
-"""What a node answered, be it an error. Refusals and failures of upstreams are free."""
-
-
-def billable(outcomes: Iterable[str]) -> int:
-    """How many of these calls are billed, and count for a monthly cap."""
-    return sum(outcome in BILLABLE for outcome in outcomes)
 
 
 class Recorder:

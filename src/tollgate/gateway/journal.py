@@ -1,0 +1,138 @@
+"""What is written down of each request of a known team: one record for the ledger, before its answer leaves.
+
+`note` keeps an answered request until the turn of the loop ends; `flush` makes the records of all of them, which
+costs a third less than one by one between other work. Nothing is decoded, looked up or awaited here.
+
+A request none of whose calls a node has answered is a refusal. It costs nothing, so a team's are written singly up
+to a number a second; beyond that one record a second stands for the rest, with their number. So a caller who is
+refused cannot fill the disk, and while the sink is full only that number grows. What is counted so in a second
+dies with the process; all that is billed is written first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from tollgate import log
+from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MOST_CALLS, encode
+from tollgate.gateway.messages import CallNote, Request
+
+SINGLE_REFUSALS = 10
+# Places in a record, in the order of `Entry`.
+_CALLS, _REQUEST_BYTES = 7, 8
+_log = log.get("journal")
+
+
+class Sink(Protocol):
+    """Where records go."""
+
+    is_full: bool
+
+    def append(self, payload: bytes) -> None:
+        """Take a record."""
+        ...
+
+
+class Journal:
+    """Writes down what was answered."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        address: Callable[[Request], str],
+        *,
+        time: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._sink = sink
+        self._append = sink.append
+        self._address = address
+        self._time = time
+        self._monotonic = monotonic
+        self._noted: list[tuple[Request, int]] = []
+        """Requests that were answered in this turn, with their status."""
+        self._refusals: dict[str, int] = {}
+        """Refusals of this second, by team."""
+        self._rest: dict[str, tuple[tuple[Any, ...], int]] = {}
+        """The first refusal that was not written singly, and how many there are."""
+
+    def is_full(self) -> bool:
+        """Whether nothing more can be taken."""
+        return self._sink.is_full
+
+    def note(self, request: Request, status: int) -> None:
+        """Write down, at the end of this turn, that a known caller's request was answered."""
+        self._noted.append((request, status))
+
+    def flush(self) -> None:
+        """Make the records of what was noted."""
+        noted, self._noted = self._noted, []
+        at, now = self._time(), self._monotonic()
+        for request, status in noted:
+            try:
+                self._record(request, status, at, now)
+            except Exception:  # noqa: BLE001 - a defect must not take the records of others with it
+                _log.exception("a request could not be recorded", request_id=request.request_id.decode("latin-1"))
+
+    def _record(self, request: Request, status: int, at: float, now: float) -> None:
+        caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
+        assert caller is not None  # noqa: S101 - the edge asks first
+        assert network is not None  # noqa: S101 - the intake refuses what has none
+        record = (
+            at,
+            request.request_id,
+            caller.team_id,
+            caller.source_id,
+            caller.source_name,
+            network.path,
+            status,
+            calls,
+            len(request.body),
+            int((now - request.began) * 1e6),
+            request.upstream,
+            request.attempts,
+            self._address(request),
+            request.headers.get(b"user-agent", b"")[:LONGEST_TEXT],
+            b"" if origin is None else origin[:LONGEST_TEXT],
+        )
+        if calls[0][1] not in BILLABLE and not _some_billable(calls):
+            self._refused(caller.team_id, record, calls)
+        elif len(calls) <= MOST_CALLS:
+            self._append(encode(record))
+        else:
+            self._append_parts(record, calls)
+
+    def tick(self) -> None:
+        """Once a second: write what stands for the rest, and begin to count anew."""
+        self.flush()
+        self._refusals.clear()
+        if self._sink.is_full:
+            return
+        rest, self._rest = self._rest, {}
+        for record, count in rest.values():
+            self._append(encode((*record, count)))
+
+    def _refused(self, team_id: str, record: tuple[Any, ...], calls: Sequence[CallNote]) -> None:
+        count = self._refusals[team_id] = self._refusals.get(team_id, 0) + len(calls)
+        if count <= SINGLE_REFUSALS and not self._sink.is_full:
+            self._append(encode(record))
+        else:
+            first, others = self._rest.get(team_id) or (_with_calls(record, calls[:1]), 0)
+            self._rest[team_id] = (first, others + len(calls))
+
+    def _append_parts(self, record: tuple[Any, ...], calls: Sequence[CallNote]) -> None:
+        """Write a batch that is too large for one record; each part has its share of the bytes."""
+        for start in range(0, len(calls), MOST_CALLS):
+            part = calls[start : start + MOST_CALLS]
+            shared = list(_with_calls(record, part))
+            shared[_REQUEST_BYTES] = record[_REQUEST_BYTES] * len(part) // len(calls)
+            self._append(encode(shared))
+
+
+def _some_billable(calls: Sequence[CallNote]) -> bool:
+    return any(call[1] in BILLABLE for call in calls)
+
+
+def _with_calls(record: tuple[Any, ...], calls: Sequence[CallNote]) -> tuple[Any, ...]:
+    return (*record[:_CALLS], calls, *record[_CALLS + 1 :])
