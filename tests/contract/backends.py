@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from tollgate.store import sqlite, upgrade
-from tollgate.store.base import Directory, Office, UseBook
+from tollgate.store.base import Directory, Office
 
 
-class Store(Directory, Office, UseBook, Protocol):
+class Store(Directory, Office, Protocol):
     """What every backend is."""
 
 

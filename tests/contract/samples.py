@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.contract.backends import Store
 
+from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import (
     APPROVED,
@@ -21,9 +22,10 @@ from tollgate.core.people import (
     Replay,
     ResetLink,
 )
+from tollgate.core.reports import Report
 from tollgate.store.base import Records
 
-TEAM = Team("team_1", "acme", requests_per_second=50, capped_until=5.5, created_at=500.25)
+TEAM = Team("team_1", "acme", requests_per_second=50, capped_until=5.5, created_at=500.25, spending_cap=25)
 OTHER = Team("team_2", "other")
 TOKEN = Token(
     "tok_1",
@@ -95,6 +97,9 @@ FULL: dict[str, Any] = {
     "failures": Failures("password acc_1", 3, 1.5),
     "replays": Replay("f" * 64, b"B" * 32, 1.5, 201, b'{"id":"tok_1"}\x00\xff'),
     "audit": AUDIT,
+    "billing": BillingSettings("team_1", 1.5, "https://hooks.example/x", "a1b2", emails=False),
+    "alerts": Alert("alr_1", "team_1", "2026-11", 80, "webhook", 1.5, 4, 5, "given_up", 6, 2.5),
+    "reports": Report("rep_1", "team_1", "2026-11", "invoice_item", 1.5, 2.5, "ii_1"),
 }
 PLAIN: dict[str, Any] = {
     "teams": OTHER,
@@ -110,6 +115,9 @@ PLAIN: dict[str, Any] = {
     "failures": Failures("address 192.0.2.1", 1, 2.0),
     "replays": Replay("0" * 64, b"b" * 32, 2.0),
     "audit": AuditEntry("aud_2", 2.0, "account.create", "operator"),
+    "billing": BillingSettings("team_2", 2.0),
+    "alerts": Alert("alr_2", "team_2", "2026-11", 80, "webhook", 2.0, 4, 5),
+    "reports": Report("rep_2", "team_2", "", "customer", 2.0),
 }
 TABLES: Sequence[str] = tuple(FULL)
 """In an order in which nothing refers to what comes later."""

@@ -22,7 +22,7 @@ from tests.contract.samples import (
 )
 
 from tollgate.core.models import Team
-from tollgate.store.base import Conflict, Records, StoreUnavailable, Use
+from tollgate.store.base import Conflict, Records, StoreUnavailable
 
 # --- All or nothing ----------------------------------------------------------------------------------------
 
@@ -207,7 +207,11 @@ def test_look_ups_do_not_wait_for_a_line_of_changers(store: Store, loop: asyncio
 @pytest.mark.parametrize(
     ("table", "row_id", "gone"),
     [
-        ("teams", "team_1", {"teams", "tokens", "domains", "members", "invitations"}),
+        (
+            "teams",
+            "team_1",
+            {"teams", "tokens", "domains", "members", "invitations", "billing", "alerts"},
+        ),
         ("accounts", "acc_1", {"accounts", "identities", "logins", "device_logins", "members", "reset_links"}),
         ("tokens", "tok_1", {"tokens"}),
         ("members", "mem_1", {"members"}),
@@ -230,46 +234,6 @@ def test_what_belongs_to_a_removed_row_goes_along_and_nothing_else(
     loop.run(story())
 
 
-# --- Months ------------------------------------------------------------------------------------------------
-
-NOVEMBER, AT = "2026-11", 1_794_700_800.0  # 2026-11-15
-
-
-def test_successor_begins_the_month_with_the_calls_of_the_token_before(store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        await put(store, FULL)
-        await store.note_uses([Use(TOKEN.id, 40, AT)])
-        successor = replace(TOKEN, id="tok_9", name="next", replaces=TOKEN.id)
-        async with store.changing() as records:
-            await records.tokens.add(successor, digest=b"9" * 32)
-            assert await records.month_of(successor.id, NOVEMBER) == 0
-            await records.carry_month(TOKEN.id, successor.id, NOVEMBER)
-        await store.note_uses([Use(successor.id, 2, AT), Use(TOKEN.id, 1, AT)])
-        async with store.reading() as records:
-            assert await records.month_of(TOKEN.id, NOVEMBER) == 41
-            assert await records.month_of(successor.id, NOVEMBER) == 42
-            assert await records.month_of(successor.id, "2026-10") == 0
-            assert await records.month_of("nobody", NOVEMBER) == 0
-
-    loop.run(story())
-
-
-def test_successor_of_an_unused_token_begins_with_nothing(store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        await put(store, FULL)
-        await put(store, PLAIN)
-        async with store.changing() as records:
-            await records.carry_month(TOKEN.id, "tok_2", NOVEMBER)
-            assert await records.month_of("tok_2", NOVEMBER) == 0
-        await store.note_uses([Use("tok_2", 5, AT)])
-        async with store.changing() as records:
-            assert await records.month_of("tok_2", NOVEMBER) == 5
-            await records.tokens.remove(id="tok_2")
-            assert await records.month_of("tok_2", NOVEMBER) == 0
-
-    loop.run(story())
-
-
 # --- Outages -----------------------------------------------------------------------------------------------
 
 
@@ -284,8 +248,6 @@ def test_successor_of_an_unused_token_begins_with_nothing(store: Store, loop: as
         lambda records: records.teams.replace(TEAM),
         lambda records: records.teams.remove(id="team_1"),
         lambda records: records.failures.remove_older("created_at", 1.0),
-        lambda records: records.month_of("tok_1", NOVEMBER),
-        lambda records: records.carry_month("tok_1", "tok_2", NOVEMBER),
     ],
 )
 def test_store_that_cannot_be_used_is_said_to_be_unavailable(

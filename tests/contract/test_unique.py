@@ -43,6 +43,8 @@ TAKEN: list[tuple[str, Any]] = [
     ("members", replace(FULL["members"], id="mem_9", role="viewer")),
     ("invitations", replace(PLAIN["invitations"], digest=INVITATION.digest)),
     ("reset_links", replace(PLAIN["reset_links"], digest=FULL["reset_links"].digest)),
+    ("alerts", replace(FULL["alerts"], id="alr_9", state="pending")),
+    ("reports", replace(FULL["reports"], id="rep_9", reference="")),
 ]
 
 

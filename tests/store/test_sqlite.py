@@ -13,12 +13,12 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine
+from sqlalchemy import MetaData, create_engine
 from sqlalchemy.engine import URL
 
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.errors import StartError
-from tollgate.store import sql, sqlite, tables, upgrade
+from tollgate.store import ledger_tables, sql, sqlite, tables, upgrade
 from tollgate.store.base import Conflict, StoreUnavailable
 
 FIRST_TABLES = {"teams", "tokens", "domains", "changes", "facts"}
@@ -33,7 +33,9 @@ TABLES = FIRST_TABLES | {
     "members",
     "replays",
     "reset_links",
-    "token_months",
+    "billing",
+    "alerts",
+    "reports",
 }
 
 
@@ -78,7 +80,7 @@ def test_address_that_is_no_sqlite_file_is_refused_and_not_repeated(configured: 
 
 def test_empty_database_is_migrated_and_the_steps_are_told(url: URL) -> None:
     steps = upgrade.migrate(url)
-    assert [step.split()[0] for step in steps] == ["0001", "0002"]
+    assert [step.split()[0] for step in steps] == ["0001", "0002", "0003", "0004"]
     assert tables_of(url) == TABLES
 
 
@@ -114,7 +116,7 @@ def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_changes(
             """
         )
         changes = connection.execute("SELECT revision, kind, key FROM changes").fetchall()
-    assert [step.split()[0] for step in upgrade.migrate(url)] == ["0002"]
+    assert [step.split()[0] for step in upgrade.migrate(url)] == ["0002", "0003", "0004"]
     assert tables_of(url) == TABLES
     with database(url) as connection:
         assert connection.execute("SELECT revision, kind, key FROM changes").fetchall() == changes
@@ -178,12 +180,17 @@ def test_folder_that_cannot_be_written_is_refused(place: str, tmp_path: Path) ->
     assert place in str(caught.value)
 
 
-def test_migrations_lead_to_the_schema_in_tables(url: URL) -> None:
-    upgrade.migrate(url)
+@pytest.mark.parametrize(
+    ("scripts", "metadata"),
+    [(upgrade.CONTROL, tables.metadata), (upgrade.LEDGER, ledger_tables.metadata)],
+    ids=["control", "ledger"],
+)
+def test_migrations_lead_to_the_schema_in_tables(url: URL, scripts: str, metadata: MetaData) -> None:
+    upgrade.migrate(url, scripts)
     engine = create_engine(url)
     try:
         with engine.connect() as connection:
-            assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
+            assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     finally:
         engine.dispose()
 

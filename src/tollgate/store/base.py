@@ -6,14 +6,17 @@ calls it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.cursors import Position
+from tollgate.core.invoices import Invoice
 from tollgate.core.limits import Limit, Taken
+from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.core.people import (
     Account,
@@ -27,6 +30,9 @@ from tollgate.core.people import (
     Replay,
     ResetLink,
 )
+from tollgate.core.posting import MonthKey, Posting
+from tollgate.core.reports import Report
+from tollgate.core.usage import By, TeamMonth, UsageItem
 from tollgate.errors import TollgateError
 
 
@@ -65,23 +71,6 @@ class Directory(Protocol):
 
     async def close(self) -> None:
         """Give everything back."""
-        ...
-
-
-class Use(Struct, frozen=True):
-    """What one token did since it was last told of."""
-
-    token_id: str
-    calls: int
-    """Calls that count for its monthly cap."""
-    last_at: float
-
-
-class UseBook(Protocol):
-    """What the gateway writes: which tokens are in use."""
-
-    async def note_uses(self, uses: Sequence[Use]) -> None:
-        """Note when tokens were last used and count their calls of the month; cap those that reached their cap."""
         ...
 
 
@@ -142,14 +131,9 @@ class Records(Protocol):
     failures: Rows[Failures]
     replays: Rows[Replay]
     audit: Rows[AuditEntry]
-
-    async def month_of(self, token_id: str, month: str) -> int:
-        """Return how many calls of a token were counted in this month."""
-        ...
-
-    async def carry_month(self, from_id: str, to_id: str, month: str) -> None:
-        """Let a token begin the month with the calls of another."""
-        ...
+    billing: Rows[BillingSettings]
+    alerts: Rows[Alert]
+    reports: Rows[Report]
 
 
 class Office(Protocol):
@@ -161,6 +145,109 @@ class Office(Protocol):
 
     def changing(self) -> AbstractAsyncContextManager[Records]:
         """Read and write, alone; all of it happens, or nothing when an exception leaves the block."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+class Mark(Struct, frozen=True):
+    """How far a segment of the spool was read."""
+
+    offset: int
+    done: bool = False
+
+
+class LedgerBook(Protocol):
+    """What the collector writes: synchronous, because its process does nothing else."""
+
+    def marks(self, ids: Iterable[bytes] | None = None) -> dict[bytes, Mark]:
+        """How far segments were read: these, as far as they are known, or all."""
+        ...
+
+    def closed_months(self) -> frozenset[str]:
+        """Billing months that take nothing more."""
+        ...
+
+    def commit(
+        self,
+        marks: Mapping[bytes, Mark],
+        teams: Iterable[str],
+        post: Callable[[int, dict[MonthKey, int]], Posting],
+        now: float,
+        *,
+        known: Mapping[bytes, Mark] | None = None,
+    ) -> Posting:
+        """Post a batch and note how far its segments were read from `known` on: both, or neither."""
+        ...
+
+
+class LogBook(Protocol):
+    """What the control plane reads of the ledger. Rows are numbered in the order of their commit."""
+
+    async def newest(self) -> int:
+        """The newest row that is committed; 0 before the first."""
+        ...
+
+    async def older(self, wanted: LogFilter, below: int, limit: int) -> LogSlice:
+        """Rows that fit, newest first, from below a row on; fewer than wanted where many had to be looked at."""
+        ...
+
+    async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
+        """Rows that fit, oldest first, from above a row on, and the row above which to go on."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+class Bill(Struct, frozen=True):
+    """What the ledger has of a team for a month, as it stood at one moment."""
+
+    used: TeamMonth
+    closed: bool
+    invoice: Invoice | None = None
+    """The final one; a closed month without usage has none."""
+
+
+class AccountBook(Protocol):
+    """What the control plane reads of usage, and the one thing that it writes to the ledger: final invoices."""
+
+    async def usage(self, team_id: str, month: str, by: By) -> list[UsageItem]:
+        """What a team used in a billing month, by one of five; together exactly all of it."""
+        ...
+
+    async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Billable requests and cost of some teams in a month."""
+        ...
+
+    async def bill(self, team_id: str, month: str) -> Bill:
+        """What a team has for a month, and its invoice where the month is closed."""
+        ...
+
+    async def invoices(
+        self, limit: int, *, team_id: str | None = None, before: str | None = None, month: str | None = None
+    ) -> list[Invoice]:
+        """Final invoices, newest month first."""
+        ...
+
+    async def open_months(self, before: str) -> list[str]:
+        """Months before one that have usage and are not closed, oldest first."""
+        ...
+
+    async def is_closed(self, month: str) -> bool:
+        """Whether a month takes nothing more."""
+        ...
+
+    async def close_month(
+        self, month: str, now: float, draw: Callable[[TeamMonth], Invoice]
+    ) -> list[Invoice] | None:
+        """Close a month and write the invoice of every team that used something: all of it, or nothing.
+
+        None where it is closed already.
+        """
         ...
 
     async def close(self) -> None:

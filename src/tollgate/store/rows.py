@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Table, delete, func, insert, or_, select, 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.cursors import Position
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import (
@@ -27,6 +28,7 @@ from tollgate.core.people import (
     Replay,
     ResetLink,
 )
+from tollgate.core.reports import Report
 from tollgate.store import tables
 from tollgate.store.base import Conflict, Rows, Value
 
@@ -113,7 +115,6 @@ class SqlRecords:
     """All tables of the control plane, inside one transaction."""
 
     def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
         self.teams: Rows[Team] = SqlRows(connection, tables.teams, Team)
         self.tokens: Rows[Token] = SqlRows(connection, tables.tokens, Token)
         self.domains: Rows[Domain] = SqlRows(connection, tables.domains, Domain)
@@ -127,18 +128,9 @@ class SqlRecords:
         self.failures: Rows[Failures] = SqlRows(connection, tables.failures, Failures)
         self.replays: Rows[Replay] = SqlRows(connection, tables.replays, Replay)
         self.audit: Rows[AuditEntry] = SqlRows(connection, tables.audit, AuditEntry)
-
-    async def month_of(self, token_id: str, month: str) -> int:
-        """Return how many calls of a token were counted in this month."""
-        table = tables.token_months
-        query = select(table.c.requests).where(table.c.token_id == token_id, table.c.month == month)
-        return (await self._connection.execute(query)).scalar() or 0
-
-    async def carry_month(self, from_id: str, to_id: str, month: str) -> None:
-        """Let a token begin the month with the calls of another."""
-        requests = await self.month_of(from_id, month)
-        values = {"token_id": to_id, "month": month, "requests": requests}
-        await self._connection.execute(insert(tables.token_months).values(**values))
+        self.billing: Rows[BillingSettings] = SqlRows(connection, tables.billing, BillingSettings)
+        self.alerts: Rows[Alert] = SqlRows(connection, tables.alerts, Alert)
+        self.reports: Rows[Report] = SqlRows(connection, tables.reports, Report)
 
 
 def _fits(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""Directory, UseBook and Office over SQLAlchemy Core. Nothing in here knows which database answers.
+"""Directory and Office over SQLAlchemy Core. Nothing in here knows which database answers.
 
 Every statement has a deadline, and every failure of the database becomes `StoreUnavailable` at one border.
 """
@@ -16,9 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.store import tables
-from tollgate.store.base import Changes, StoreUnavailable, Use
+from tollgate.store.base import Changes, StoreUnavailable
 from tollgate.store.rows import SqlRecords, value_of
-from tollgate.store.uses import note
 
 # Long enough for a busy disk, short enough that a caller who waits for a look-up still gets an answer.
 DEADLINE_SECONDS = 5.0
@@ -75,13 +74,6 @@ class SqlStore:
         return Changes(
             newest, tuple(map(bytes.fromhex, keys["token"])), tuple(keys["domain"]), tuple(keys["team"])
         )
-
-    # --- UseBook ---------------------------------------------------------------------------------------
-
-    async def note_uses(self, uses: Sequence[Use]) -> None:
-        """Note when tokens were last used, and cap those that reached their monthly cap."""
-        async with self._connection(immediate=True) as connection:
-            await note(connection, uses)
 
     # --- Office ----------------------------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tollgate.errors import StartError
 from tollgate.store import tables
+from tollgate.store.accountbook import SqlAccountBook
+from tollgate.store.logbook import FIRST_LOOK, MOST_LOOKED_AT, THREADS, SqlLogBook
 from tollgate.store.sql import DEADLINE_SECONDS, SqlStore
 
 BUSY_MILLISECONDS = 2_000
@@ -32,6 +34,30 @@ def store_url(configured: str, data_dir: Path) -> URL:
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         raise StartError("store.url must name an SQLite file: sqlite:///path/to/control.db.")
     return url
+
+
+def ledger_url(data_dir: Path) -> URL:
+    """Return the ledger's address: `ledger.db` in the data folder."""
+    return URL.create("sqlite", database=str(data_dir / "ledger.db"))
+
+
+def open_logbook(url: URL, *, first_look: int = FIRST_LOOK, most_looked_at: int = MOST_LOOKED_AT) -> SqlLogBook:
+    """Open the ledger for reading its logs. Call it in the process that uses it, never before a fork."""
+    engine = create_engine(url, pool_size=THREADS, max_overflow=0, hide_parameters=True)
+    set_pragmas(engine)
+    run_on_connect(engine, "query_only=ON")
+    _begin_as_told(engine)
+    return SqlLogBook(engine, first_look=first_look, most_looked_at=most_looked_at)
+
+
+def open_accountbook(url: URL, *, busy_milliseconds: int = BUSY_MILLISECONDS) -> SqlAccountBook:
+    """Open the ledger for reading usage and writing invoices."""
+    engine = create_async_engine(
+        url.set(drivername="sqlite+aiosqlite"), pool_size=4, max_overflow=0, hide_parameters=True
+    )
+    set_pragmas(engine.sync_engine, busy_milliseconds)
+    _begin_as_told(engine.sync_engine)
+    return SqlAccountBook(engine)
 
 
 def open_store(

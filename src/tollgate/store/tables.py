@@ -39,6 +39,7 @@ teams = Table(
     Column("created_at", Float, nullable=False),
     Column("requests_per_second", Integer),
     Column("capped_until", Float),
+    Column("spending_cap", BigInteger),
 )
 
 tokens = Table(
@@ -63,15 +64,6 @@ tokens = Table(
     Column("replaces", String(32), nullable=False, default="", server_default=""),
     UniqueConstraint("team_id", "name"),
     Index("ix_tokens_team_id", "team_id", "created_at"),
-)
-
-# Calls of a token that count for its cap, by month of UTC, `2026-11`.
-token_months = Table(
-    "token_months",
-    metadata,
-    Column("token_id", String(32), ForeignKey("tokens.id", ondelete="CASCADE"), primary_key=True),
-    Column("month", String(7), primary_key=True),
-    Column("requests", BigInteger, nullable=False),
 )
 
 domains = Table(
@@ -208,6 +200,50 @@ replays = Table(
     Column("created_at", Float, nullable=False, index=True),
     Column("status", Integer, nullable=False),
     Column("answer", LargeBinary, nullable=False),
+)
+
+# How a team is told of its spending; the cap itself stands in `teams`. One row for each team that ever set one.
+billing = Table(
+    "billing",
+    metadata,
+    Column("id", String(32), ForeignKey("teams.id", ondelete="CASCADE"), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("webhook", String(1000), nullable=False),
+    Column("salt", String(64), nullable=False),
+    Column("emails", Boolean, nullable=False),
+)
+
+# Written before the first attempt: what stands here is never told twice. Old rows are removed.
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("team_id", String(32), ForeignKey("teams.id", ondelete="CASCADE"), nullable=False),
+    Column("month", String(7), nullable=False),
+    Column("threshold", Integer, nullable=False),
+    Column("channel", String(8), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("cap", BigInteger, nullable=False),
+    Column("state", String(10), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", Float, nullable=False),
+    UniqueConstraint("team_id", "month", "threshold", "channel"),
+    Index("ix_alerts_state", "state", "created_at", "id"),
+)
+
+# What was reported to Stripe, or is about to be. No foreign keys: money that moved outlives the team.
+reports = Table(
+    "reports",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("team_id", String(32), nullable=False),
+    Column("month", String(7), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("tried_at", Float),
+    Column("reference", String(255), nullable=False),
+    UniqueConstraint("team_id", "month", "kind"),
 )
 
 # No foreign keys: what happened outlives what it happened to.

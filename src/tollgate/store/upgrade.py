@@ -25,20 +25,22 @@ if TYPE_CHECKING:
 
 # Another process may be at it: wait for it rather than fail.
 BUSY_MILLISECONDS = 30_000
+# Folders of migrations.
+CONTROL, LEDGER = "migrations", "ledger_migrations"
 
 
-def upgrade(url: URL) -> list[str]:
+def upgrade(url: URL, scripts: str = CONTROL) -> list[str]:
     """Migrate in a child process; return the steps taken, or raise StartError."""
-    return aside(lambda: migrate(url), list[str], f"Migrating the database {url.database}")
+    return aside(lambda: migrate(url, scripts), list[str], f"Migrating the database {url.database}")
 
 
-def migrate(url: URL) -> list[str]:
+def migrate(url: URL, folder: str = CONTROL) -> list[str]:
     """Bring the database to this version's schema; return the steps taken. Refuse a newer database."""
     from alembic import command  # noqa: PLC0415 - see above
     from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    with _migrating(url) as (connection, config):
+    with _migrating(url, folder) as (connection, config):
         scripts = ScriptDirectory.from_config(config)
         known = {script.revision: script for script in scripts.walk_revisions()}
         at = MigrationContext.configure(connection).get_current_revision()
@@ -55,11 +57,11 @@ def migrate(url: URL) -> list[str]:
 
 
 @contextmanager
-def _migrating(url: URL) -> Iterator[tuple[Connection, Config]]:
+def _migrating(url: URL, folder: str) -> Iterator[tuple[Connection, Config]]:
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(Path(__file__).parent / folder))
     engine = create_engine(url)
     run_on_connect(engine, f"busy_timeout={BUSY_MILLISECONDS}", "foreign_keys=ON")
     _whole_transactions(engine)

@@ -1,0 +1,271 @@
+"""Spool -> store, exactly once. Restartable at any instruction.
+
+Segments of all workers, living or dead, are read in the order of their names, and what was read is committed
+together with how far. How far is known by a segment's id, whatever its files are called: of a copy, only what
+stands behind that place is read. A segment that nobody writes any more is deleted when all of it is committed.
+Damaged ones are put aside for a person; what stands before the damage is committed.
+
+`fault` is called between steps by tests, which die there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tollgate import log
+from tollgate.core import entries
+from tollgate.core.entries import Entry
+from tollgate.core.posting import MonthKey, Posting, Terms, post
+from tollgate.ledger import segments
+from tollgate.store.base import LedgerBook, Mark
+
+# Read at once: enough that a commit is worth its sync, little enough that readers are not kept waiting.
+PIECE_BYTES = 3 << 20
+MOST_ENTRIES = 20_000
+# A file that we never saw with a writer may still be on its way, from a person who copies it here. After this it
+# is not.
+SETTLED_SECONDS = 5.0
+# What reading bytes as an entry may raise.
+_NO_ENTRY = (msgspec.MsgspecError, ValueError)
+_log = log.get("collector")
+
+
+class Rules(Struct, frozen=True):
+    """What a batch is posted by."""
+
+    terms: Callable[[str], Terms]
+    label: Callable[[str, str], str]
+    """Network and method -> the method as usage counts it."""
+    month_for: Callable[[float, frozenset[str]], str]
+    """Time and closed months -> billing month."""
+    renew: Callable[[], None] = lambda: None
+    """Called before a batch is posted: brings the terms up to date."""
+
+
+class Segment(Struct, frozen=True):
+    """One segment: its files, of which all but one are copies."""
+
+    identity: bytes
+    paths: list[Path]
+
+
+class Collector:
+    """Reads the spool and writes the store."""
+
+    def __init__(
+        self,
+        folder: Path,
+        book: LedgerBook,
+        rules: Rules,
+        now: Callable[[], float],
+        *,
+        fault: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._folder = folder
+        self._book = book
+        self._rules = rules
+        self._now = now
+        self._fault = fault
+        self._marks: dict[bytes, Mark] = {}
+        """Of the segments that are in the folder."""
+        self._ids: dict[Path, bytes] = {}
+        self._written: set[Path] = set()
+        """Files that a writer has had: when it lets go of one, that is its end."""
+        self._told: set[Path] = set()
+        """Damaged files of living writers that were told of."""
+        self._spoilt: list[tuple[Path, str]] = []
+        """Damaged files to be put aside when all that could be read of them is committed, each with its damage."""
+        self.torn_bytes = 0
+
+    def step(self) -> Posting | None:
+        """Commit what is there, up to a bound; None where there was nothing new."""
+        marks: dict[bytes, Mark] = {}
+        batch: list[Entry] = []
+        finished: list[Path] = []
+        self._spoilt.clear()
+        for segment in self._segments():
+            known = self._marks.get(segment.identity, _BEGINNING)
+            try:
+                mark = self._read(segment, known, batch)
+            except FileNotFoundError:
+                # Somebody took a file away. Whatever is left is read next time.
+                continue
+            if mark != known:
+                marks[segment.identity] = mark
+            if mark.done:
+                finished += segment.paths
+            if len(batch) >= MOST_ENTRIES:
+                break
+        self._fault("read")
+        posting = self._commit(marks, batch) if marks else None
+        self._fault("committed")
+        for path in finished:
+            self._remove(path)
+            self._fault("removed")
+        for path, why in self._spoilt:
+            self._put_aside(path, why)
+            self._fault("aside")
+        return posting
+
+    def damaged(self) -> int:
+        """Files that wait for a person to look at them."""
+        return sum(1 for _ in self._folder.glob(f"*{segments.DAMAGED_SUFFIX}"))
+
+    def lag(self) -> int:
+        """Bytes in the spool that are not committed."""
+        total = 0
+        for segment in self._segments():
+            mark = self._marks.get(segment.identity, _BEGINNING)
+            with suppress(FileNotFoundError):
+                total += max(0, max(path.stat().st_size for path in segment.paths) - mark.offset)
+        return total
+
+    def has_writers(self) -> bool:
+        """Whether some segment is still being written."""
+        for segment in self._segments():
+            with suppress(FileNotFoundError):
+                if any(map(segments.is_alive, segment.paths)):
+                    return True
+        return False
+
+    def tidy(self) -> None:
+        """Now and then: throw away files that were about to become segments when their writer died."""
+        for path in self._folder.glob(f"*{segments.HIDDEN_SUFFIX}"):
+            with suppress(FileNotFoundError):
+                if self._is_settled(path) and not segments.is_alive(path):
+                    path.unlink()
+
+    def _segments(self) -> list[Segment]:
+        """What is in the folder, in the order of names."""
+        paths = sorted(self._folder.glob(f"*{segments.SUFFIX}"))
+        ids = self._ids
+        self._ids = {}
+        found: dict[bytes, Segment] = {}
+        for path in paths:
+            identity = ids.get(path) or self._identify(path)
+            if identity is not None:
+                self._ids[path] = identity
+                found.setdefault(identity, Segment(identity, [])).paths.append(path)
+        self._written &= self._ids.keys()
+        self._told &= self._ids.keys()
+        self._marks = {identity: mark for identity, mark in self._marks.items() if identity in found}
+        # Only we write marks: one that was not there when its segment was first seen is still not there.
+        if new := found.keys() - set(ids.values()):
+            self._marks |= self._book.marks(new)
+        return list(found.values())
+
+    def _identify(self, path: Path) -> bytes | None:
+        with suppress(FileNotFoundError):
+            identity = segments.read_id(path)
+            if identity is not None:
+                return identity
+            if self._is_settled(path):
+                self._put_aside(path, "it has no header")
+        return None
+
+    def _read(self, segment: Segment, known: Mark, batch: list[Entry]) -> Mark:
+        """Read on in a segment, in the first of its files that has more."""
+        # Asked before reading: what a writer adds in between is then still read next time.
+        alive = set(filter(segments.is_alive, segment.paths))
+        self._written |= alive
+        damaged: list[tuple[Path, str]] = []
+        torn: list[tuple[Path, int]] = []
+        for path in segment.paths:
+            try:
+                piece = segments.read_piece(path, known.offset, PIECE_BYTES)
+                if piece.payloads:
+                    return Mark(_decode(piece, known.offset, batch))
+            except (segments.Damaged, *_NO_ENTRY) as error:
+                damaged.append((path, str(error)))
+            else:
+                if piece.torn_bytes:
+                    torn.append((path, piece.torn_bytes))
+        if alive:
+            self._tell(damaged)
+            return known
+        if not all(path in self._written or self._is_settled(path) for path in segment.paths):
+            return known
+        for path, why in damaged:
+            segment.paths.remove(path)
+            self._spoilt.append((path, why))
+        if segment.paths and not known.done:
+            self._cut(torn)
+        # Also where nothing is left but damage: what is behind it is for a person, and this segment is over. One
+        # that comes back mended is read from here on.
+        return Mark(known.offset, done=True)
+
+    def _cut(self, torn: list[tuple[Path, int]]) -> None:
+        for path, size in torn:
+            self.torn_bytes += size
+            _log.warning("a torn end was cut", segment=path.name, bytes=size)
+
+    def _commit(self, marks: dict[bytes, Mark], batch: list[Entry]) -> Posting:
+        def posted(first_seq: int, before: dict[MonthKey, int]) -> Posting:
+            # Here the store is ours alone: no month is closed before this is committed.
+            closed = self._book.closed_months()
+            return post(
+                batch,
+                first_seq,
+                before,
+                terms=self._rules.terms,
+                month_for=lambda at: self._rules.month_for(at, closed),
+                label=self._rules.label,
+            )
+
+        self._rules.renew()
+        known = {identity: self._marks[identity] for identity in marks if identity in self._marks}
+        posting = self._book.commit(marks, {entry.team_id for entry in batch}, posted, self._now(), known=known)
+        self._marks.update(marks)
+        return posting
+
+    def _is_settled(self, path: Path) -> bool:
+        return self._now() - path.stat().st_mtime >= SETTLED_SECONDS
+
+    def _remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        self._forget(path)
+
+    def _tell(self, damaged: list[tuple[Path, str]]) -> None:
+        """A writer would go on in a file that is put aside: it is left there until it is done."""
+        for path, why in damaged:
+            if path not in self._told:
+                self._told.add(path)
+                _log.error("a segment is damaged while it is written", segment=path.name, why=why)
+
+    def _put_aside(self, path: Path, why: str) -> None:
+        aside = path.with_suffix(segments.DAMAGED_SUFFIX)
+        number = 1
+        while aside.exists():
+            number += 1
+            aside = path.with_suffix(f".{number}{segments.DAMAGED_SUFFIX}")
+        _log.error("a damaged segment is put aside", segment=path.name, aside=aside.name, why=why)
+        path.rename(aside)
+        self._forget(path)
+
+    def _forget(self, path: Path) -> None:
+        self._ids.pop(path, None)
+        self._written.discard(path)
+        self._told.discard(path)
+
+
+_BEGINNING = Mark(segments.HEADER_BYTES)
+
+
+def _decode(piece: segments.Piece, offset: int, batch: list[Entry]) -> int:
+    """Add the records of a piece to a batch, up to one that is none; where to go on."""
+    try:
+        batch += list(map(entries.decode, piece.payloads))
+    except _NO_ENTRY:
+        count = len(batch)
+        with suppress(*_NO_ENTRY):
+            for payload in piece.payloads:
+                batch.append(entries.decode(payload))
+        if len(batch) == count:
+            raise
+        return piece.end_of(len(batch) - count, offset)
+    return piece.offset

@@ -1,0 +1,44 @@
+"""One collector for one spool. The kernel frees the lock however the collector ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tollgate.errors import StartError
+
+NAME = "collector.lock"
+
+
+class CollectorRuns(StartError):
+    """Another collector holds the spool."""
+
+
+class Lock:
+    """Held from its making to `close`; `CollectorRuns` when another has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            raise CollectorRuns(
+                f"Another collector works on {folder}: `tollgate serve` brings its own. "
+                "Stop that first, or let it do the work."
+            ) from error
+
+    def close(self) -> None:
+        """Let another one have it."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,194 @@
+"""Usage, months and invoices of the ledger, for the control plane. Asynchronous; writes final invoices alone.
+
+Each question is answered from one transaction, so that parts and their sum agree. A month is closed in one that
+nobody else writes beside: what the collector commits before is in the invoices, and what it commits after belongs
+to another month, for which triggers of the tables vouch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, case, exists, func, insert, select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from tollgate.core.invoices import Invoice
+from tollgate.core.months import month_of, start_of
+from tollgate.core.posting import BILLABLE
+from tollgate.core.usage import By, Period, TeamMonth, UsageItem
+from tollgate.store import ledger_tables as tables
+from tollgate.store.base import Bill, StoreUnavailable
+
+DEADLINE_SECONDS = 10.0
+# All of a month's usage is added up, once a month.
+CLOSING_SECONDS = 120.0
+HOUR = 3_600
+
+_usage = tables.usage.c
+_SUMS: tuple[ColumnElement[int], ...] = (
+    func.sum(_usage.requests).label("requests"),
+    func.coalesce(func.sum(case((_usage.outcome.in_(sorted(BILLABLE)), _usage.requests))), 0).label("billable"),
+    func.sum(_usage.cost).label("cost"),
+)
+_KEYS: dict[By, ColumnElement[Any]] = {
+    # What came another way stands together under an empty key, so that nothing is missing in the sum.
+    By.TOKEN: case((_usage.source_id.startswith("tok_", autoescape=True), _usage.source_id), else_=""),
+    By.DOMAIN: case((_usage.source_id.startswith("dom_", autoescape=True), _usage.source_id), else_=""),
+    By.NETWORK: _usage.network,
+    By.METHOD: _usage.method,
+    By.DAY: (_usage.hour - _usage.hour % 24),
+}
+
+
+class SqlAccountBook:
+    """What was used and what is owed."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+    async def usage(self, team_id: str, month: str, by: By) -> list[UsageItem]:
+        """What a team used in a billing month, by one of five."""
+        key = _KEYS[by].label("key")
+        query = select(key, *_SUMS).where(_usage.team_id == team_id, _usage.month == month).group_by(key)
+        async with self._connection() as connection:
+            rows = (await connection.execute(query.order_by(key))).all()
+        return [
+            UsageItem(_day(row.key) if by is By.DAY else row.key, row.requests, row.billable, row.cost)
+            for row in rows
+        ]
+
+    async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Billable requests and cost of some teams in a month."""
+        table = tables.months.c
+        query = select(table.team_id, table.requests, table.cost).where(
+            table.month == month, table.team_id.in_(team_ids)
+        )
+        async with self._connection() as connection:
+            return {row.team_id: (row.requests, row.cost) for row in await connection.execute(query)}
+
+    async def bill(self, team_id: str, month: str) -> Bill:
+        """What a team has for a month, and its invoice where the month is closed."""
+        table = tables.invoices.c
+        query = select(table.document).where(table.team_id == team_id, table.month == month)
+        async with self._connection() as connection:
+            document = (await connection.execute(query)).scalar()
+            return Bill(
+                await _used(connection, team_id, month),
+                await _is_closed(connection, month),
+                None if document is None else _read(document),
+            )
+
+    async def invoices(
+        self, limit: int, *, team_id: str | None = None, before: str | None = None, month: str | None = None
+    ) -> list[Invoice]:
+        """Final invoices, newest month first."""
+        table = tables.invoices.c
+        query = select(table.document).order_by(table.month.desc(), table.team_id).limit(limit)
+        if team_id is not None:
+            query = query.where(table.team_id == team_id)
+        if before is not None:
+            query = query.where(table.month < before)
+        if month is not None:
+            query = query.where(table.month == month)
+        async with self._connection() as connection:
+            return [_read(document) for document in (await connection.execute(query)).scalars()]
+
+    async def open_months(self, before: str) -> list[str]:
+        """Months before one that have usage and are not closed, oldest first."""
+        month = tables.months.c.month
+        closed = select(tables.closed_months.c.month)
+        query = select(month).where(month < before, month.not_in(closed)).distinct().order_by(month)
+        async with self._connection() as connection:
+            return list((await connection.execute(query)).scalars())
+
+    async def is_closed(self, month: str) -> bool:
+        """Whether a month takes nothing more."""
+        async with self._connection() as connection:
+            return await _is_closed(connection, month)
+
+    async def close_month(
+        self, month: str, now: float, draw: Callable[[TeamMonth], Invoice]
+    ) -> list[Invoice] | None:
+        """Close a month and write the invoices of all teams that used something: all of it, or nothing."""
+        async with self._connection(CLOSING_SECONDS, immediate=True) as connection:
+            if await _is_closed(connection, month):
+                return None
+            drawn = [draw(await _used(connection, team, month)) for team in await _teams(connection, month)]
+            await connection.execute(insert(tables.closed_months).values(month=month, closed_at=now))
+            if drawn:
+                await connection.execute(insert(tables.invoices), [_row(invoice, now) for invoice in drawn])
+        return drawn
+
+    @asynccontextmanager
+    async def _connection(
+        self, seconds: float = DEADLINE_SECONDS, *, immediate: bool = False
+    ) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection in a transaction. The border where the database's exceptions become ours."""
+        try:
+            async with asyncio.timeout(seconds), self._engine.connect() as connection:
+                await connection.execution_options(immediate=immediate)
+                async with connection.begin():
+                    yield connection
+        except (SQLAlchemyError, OSError, TimeoutError) as error:
+            raise StoreUnavailable(f"{type(error).__name__}: the ledger cannot be used") from error
+
+
+async def _is_closed(connection: AsyncConnection, month: str) -> bool:
+    table = tables.closed_months
+    return bool((await connection.execute(select(exists().where(table.c.month == month)))).scalar())
+
+
+async def _used(connection: AsyncConnection, team_id: str, month: str) -> TeamMonth:
+    """What a team used, by the calendar month of the calls."""
+    begins = int(start_of(month)) // HOUR
+    # One group for the month itself, which may have hundreds of hours; late calls have few.
+    hour = case((_usage.hour >= begins, begins), else_=_usage.hour).label("first_hour")
+    query = select(hour, *_SUMS).where(_usage.team_id == team_id, _usage.month == month).group_by(hour)
+    sums: dict[str, list[int]] = {}
+    for row in await connection.execute(query):
+        total = sums.setdefault(month_of(row.first_hour * HOUR), [0, 0, 0])
+        for place, value in enumerate((row.requests, row.billable, row.cost)):
+            total[place] += value
+    return TeamMonth(team_id, month, tuple(Period(name, *sums[name]) for name in sorted(sums)))
+
+
+async def _teams(connection: AsyncConnection, month: str) -> list[str]:
+    """The teams with usage in a month. From team to team through the primary key: years of usage lie between."""
+    table = tables.usage
+    ahead = table.alias()
+    first = select(func.min(table.c.team_id).label("id")).cte("team", recursive=True)
+    following = select(func.min(ahead.c.team_id)).where(ahead.c.team_id > first.c.id).scalar_subquery()
+    team = first.union_all(select(following).where(first.c.id.is_not(None)))
+    used = exists().where(table.c.team_id == team.c.id, table.c.month == month)
+    return list((await connection.execute(select(team.c.id).where(used).order_by(team.c.id))).scalars())
+
+
+def _row(invoice: Invoice, now: float) -> dict[str, Any]:
+    return {
+        "team_id": invoice.team_id,
+        "month": invoice.month,
+        "number": invoice.number,
+        "issued_at": now,
+        "billable": invoice.billable,
+        "cost": invoice.cost,
+        "total_cents": invoice.total_cents,
+        "document": msgspec.json.encode(invoice).decode(),
+    }
+
+
+def _read(document: str) -> Invoice:
+    return msgspec.json.decode(document, type=Invoice)
+
+
+def _day(hour: int) -> str:
+    return datetime.fromtimestamp(hour * HOUR, UTC).strftime("%Y-%m-%d")

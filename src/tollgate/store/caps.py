@@ -1,0 +1,117 @@
+"""What the collector writes beside the ledger, into the control plane's database: who is stopped, and last uses.
+
+Both follow from the ledger and may be written again at any time: a collector that dies between its commit and this
+makes up for it when it is back. Synchronous, as the collector is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Table, bindparam, func, or_, select, update
+
+from tollgate.core.months import month_of, next_month
+from tollgate.core.posting import Terms
+from tollgate.core.pricing import Price, cap_reached
+from tollgate.store import tables
+from tollgate.store.ledger import LedgerStore, among
+
+_LAST_USED = (
+    update(tables.tokens)
+    .where(
+        tables.tokens.c.id == bindparam("token"),
+        func.coalesce(tables.tokens.c.last_used_at, 0) < bindparam("used"),
+    )
+    .values(last_used_at=bindparam("used"))
+)
+
+
+class Caps:
+    """Stops teams and tokens that have reached their caps, until the month ends or the cap is raised."""
+
+    def __init__(self, control: Engine, ledger: LedgerStore, price: Price) -> None:
+        self._control = control
+        self._ledger = ledger
+        self._price = price
+        self._caps: dict[str, int] | None = None
+        """Spending caps of the teams that have one; None before the first look."""
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._control.dispose()
+
+    def renew(self) -> None:
+        """Look at the caps: nothing is charged by one that has been changed."""
+        table = tables.teams
+        query = select(table.c.id, table.c.spending_cap).where(table.c.spending_cap.is_not(None))
+        with self._control.connect() as connection:
+            self._caps = {row.id: row.spending_cap for row in connection.execute(query)}
+
+    def terms(self, team_id: str) -> Terms:
+        """What a team pays; its cap as of the last look."""
+        if self._caps is None:
+            self.renew()
+        return Terms(self._price, (self._caps or {}).get(team_id))
+
+    def note_uses(self, last_used: Mapping[str, float]) -> None:
+        """Note when tokens were last used. That column alone: no worker must take it for a change."""
+        rows = [{"token": key, "used": at} for key, at in last_used.items() if key.startswith("tok_")]
+        if rows:
+            with self._control.begin() as connection:
+                connection.execute(_LAST_USED, rows)
+
+    def reconcile(self, now: float) -> None:
+        """Bring every flag in line with what was used and what is allowed."""
+        month, until = month_of(now), next_month(now)
+        with self._control.connect() as connection:
+            teams = _limited(connection, tables.teams, tables.teams.c.spending_cap)
+            tokens = _limited(connection, tables.tokens, tables.tokens.c.monthly_requests)
+            older = _predecessors(connection, [row.id for row in tokens])
+        spent = self._ledger.team_months(month) if teams else {}
+        used = self._ledger.token_months(month, {each for chain in older.values() for each in chain})
+        stopped = [
+            *(
+                (tables.teams, row, cap_reached(self._price, spent.get(row.id, (0, 0))[0], row.limit))
+                for row in teams
+            ),
+            *(
+                (
+                    tables.tokens,
+                    row,
+                    row.limit is not None and sum(used.get(each, 0) for each in older[row.id]) >= row.limit,
+                )
+                for row in tokens
+            ),
+        ]
+        changed = [
+            (table, row.id, until if is_stopped else None)
+            for table, row, is_stopped in stopped
+            if row.capped_until != (until if is_stopped else None)
+        ]
+        if changed:
+            with self._control.begin() as connection:
+                for table, key, value in changed:
+                    connection.execute(update(table).where(table.c.id == key).values(capped_until=value))
+
+
+def _limited(connection: Connection, table: Table, limit: Any) -> list[Any]:
+    """Rows that have a cap, or are stopped by one that they had."""
+    query = select(table.c.id, limit.label("limit"), table.c.capped_until)
+    return list(connection.execute(query.where(or_(limit.is_not(None), table.c.capped_until.is_not(None)))))
+
+
+def _predecessors(connection: Connection, ids: Iterable[str]) -> dict[str, list[str]]:
+    """Tokens, each with itself and those that it has replaced: a new secret is no new allowance."""
+    table = tables.tokens
+    query = select(table.c.id, table.c.replaces).where(table.c.replaces != "")
+    chains = {token_id: [token_id] for token_id in ids}
+    replaced: dict[str, str] = {}
+    asked: set[str] = set()
+    while new := {chain[-1] for chain in chains.values()} - asked:
+        asked |= new
+        replaced.update({row.id: row.replaces for row in connection.execute(query.where(among(table.c.id, new)))})
+        for chain in chains.values():
+            while (older := replaced.get(chain[-1])) and older not in chain:
+                chain.append(older)
+    return chains

@@ -1,0 +1,421 @@
+"""From the spool to the ledger: each record once, whatever files there are."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.ledger.house import FREE, NOON, House, entry, identity, segment_bytes
+
+from tollgate.core.entries import encode
+from tollgate.core.posting import Terms
+from tollgate.core.pricing import MILLION, Price
+from tollgate.ledger import collector as collecting
+from tollgate.ledger.collector import SETTLED_SECONDS
+from tollgate.ledger.segments import DAMAGED_SUFFIX, HEADER_BYTES, HIDDEN_SUFFIX, frame
+from tollgate.ledger.spool import Spool
+from tollgate.store.ledger import OutOfStep
+
+A, B, C, D = (entry(name) for name in "abcd")
+BATCH = entry("batch", "ok", "node_error", "method_not_allowed")
+
+
+def writer(house: House) -> Spool:
+    """A living worker's spool."""
+    return Spool(
+        house.spool, segment_bytes=1 << 20, segment_seconds=10.0, most_held_bytes=1 << 20, now=lambda: house.now
+    )
+
+
+def size(*entries: object) -> int:
+    return sum(len(frame(encode(each))) for each in entries)
+
+
+# --- Ordinary days -----------------------------------------------------------------------------------------
+
+
+def test_segments_of_dead_workers_are_committed_and_deleted(house: House) -> None:
+    house.segment(1, A, BATCH)
+    house.segment(2, B)
+    assert house.collect() == 5
+    house.check(A, BATCH, B)
+    assert house.names() == ["a", "batch", "batch", "batch", "b"], "in the order of files and records"
+    assert house.marks() == {1: (size(A, BATCH), True), 2: (size(B), True)}
+    assert house.files() == []
+
+
+def test_living_worker_is_read_on_and_its_file_stays(house: House) -> None:
+    spool, collector = writer(house), house.collector()
+    seen = []
+    for each in (A, B, C):
+        spool.append(encode(each))
+        spool.write()
+        house.collect(collector)
+        seen.append(house.names())
+    assert seen == [["a"], ["a", "b"], ["a", "b", "c"]]
+    assert len(house.files()) == 1
+    spool.close()
+    house.collect(collector)
+    assert house.files() == []
+    house.check(A, B, C)
+
+
+def test_empty_segment_and_empty_folder_leave_no_row(house: House) -> None:
+    assert house.collector().step() is None
+    house.segment(1)
+    assert house.collect() == 0
+    assert house.files() == []
+    assert house.rows() == []
+
+
+def test_nothing_new_writes_nothing(house: House) -> None:
+    spool, collector = writer(house), house.collector()
+    spool.append(encode(A))
+    spool.write()
+    assert collector.step() is not None
+    before = house.sql("SELECT * FROM segments")
+    house.now += 1
+    assert collector.step() is None
+    assert house.sql("SELECT * FROM segments") == before
+    spool.close()
+
+
+def test_new_collector_goes_on_where_the_old_one_was(house: House) -> None:
+    spool = writer(house)
+    for each in (A, B):
+        spool.append(encode(each))
+        spool.write()
+        house.collect()
+    house.check(A, B)
+    spool.close()
+
+
+def test_large_backlog_is_committed_in_several_batches(house: House) -> None:
+    entries = [entry(f"r{number}", "rate_limited") for number in range(collecting.MOST_ENTRIES // 2 + 1)]
+    for number in range(1, 4):
+        house.segment(number, *entries)
+    collector = house.collector()
+    sizes = []
+    while (posting := collector.step()) is not None:
+        sizes.append(len(posting.rows))
+    assert [each for each in sizes if each] == [2 * len(entries), len(entries)]
+    assert house.files() == []
+
+
+def test_costs_follow_the_order_of_commit_over_batches(house: House) -> None:
+    for number in range(1, 4):
+        house.segment(number, entry(f"x{number}", "ok", "ok"))
+        house.collect()
+    assert house.rows("cost") == [(0,), (0,), (0,), (1,), (1,), (1,)]
+    assert FREE == 3
+
+
+def test_row_that_stands_for_many_counts_as_many(house: House) -> None:
+    many = entry("many", "rate_limited", stands_for=312, status=429)
+    house.segment(1, many)
+    house.collect()
+    house.check(many)
+    assert house.sql("SELECT sum(requests) FROM usage") == [(312,)]
+
+
+def test_lag_is_what_is_not_committed(house: House) -> None:
+    house.segment(1, A)
+    house.segment(2, B, C)
+    house.segment(2, B, C, name="copy.seg")
+    collector = house.collector()
+    assert collector.lag() == size(A, B, C)
+    collector.step()
+    assert collector.lag() == 0
+
+
+# --- Months ------------------------------------------------------------------------------------------------
+
+
+def test_month_that_is_closed_while_a_batch_is_on_its_way_takes_nothing_of_it(house: House) -> None:
+    def close_november(point: str) -> None:
+        if point == "read":
+            house.sql("INSERT OR IGNORE INTO closed_months VALUES ('2026-11', ?)", house.now)
+
+    house.segment(1, A)
+    house.collect(house.collector(close_november))
+    assert house.rows("month") == [("2026-12",)]
+    assert house.sql("SELECT month, requests FROM months") == [("2026-12", 1)]
+
+
+def test_terms_are_looked_at_for_every_batch(house: House) -> None:
+    price = Price(free_requests=0, micros_per_million=MILLION)
+    agreed = [Terms(price, 1), Terms(price, 2)]
+    collector = house.collector()
+    rules = collecting.Rules(
+        lambda _: agreed[0], lambda _, method: method, lambda *_: "2026-11", lambda: agreed.append(agreed.pop(0))
+    )
+    collector._rules = rules
+    house.segment(1, A, B, C)
+    house.collect(collector)
+    assert house.rows("cost") == [(1,), (1,), (0,)], "by the second"
+
+
+# --- Torn ends ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [1, 11, 12, 13, 40])
+def test_torn_end_of_a_dead_worker_is_cut(house: House, kept: int) -> None:
+    house.put("1.seg", segment_bytes(1, [A, B]) + frame(encode(C))[:kept])
+    collector = house.collector()
+    house.collect(collector)
+    house.check(A, B)
+    assert collector.torn_bytes == kept
+    assert collector.damaged() == 0
+    assert house.marks() == {1: (size(A, B), True)}
+    assert house.files() == []
+
+
+def test_unfinished_record_of_a_living_worker_is_waited_for(house: House) -> None:
+    spool, collector = writer(house), house.collector()
+    spool.append(encode(A))
+    spool.write()
+    framed = frame(encode(B))
+    os.write(spool._descriptor, framed[:20])
+    house.now += 100
+    house.collect(collector)
+    assert house.names() == ["a"]
+    assert (collector.torn_bytes, len(house.files())) == (0, 1)
+    os.write(spool._descriptor, framed[20:])
+    house.collect(collector)
+    assert house.names() == ["a", "b"]
+    spool.close()
+
+
+def test_file_that_a_person_copies_in_is_waited_for(house: House) -> None:
+    data = segment_bytes(1, [A, B, C])
+    collector = house.collector()
+    for length in (0, 5, HEADER_BYTES, HEADER_BYTES + 5, HEADER_BYTES + size(A) + 30, len(data)):
+        path = house.put("1.seg", data[:length], settled=length == len(data))
+        house.collect(collector)
+        assert path.exists() == (length < len(data))
+    assert collector.damaged() == collector.torn_bytes == 0
+    house.check(A, B, C)
+
+
+# --- Copies ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["0.seg", "2.seg"])
+@pytest.mark.parametrize("cut", [0, 5, 60, 10_000])
+def test_copy_that_was_there_before_counts_nothing_twice(house: House, name: str, cut: int) -> None:
+    data = segment_bytes(1, [A, B, C])
+    house.put("1.seg", data)
+    house.put(name, data[: max(HEADER_BYTES, len(data) - cut)])
+    house.collect()
+    house.check(A, B, C)
+    assert house.files() == []
+
+
+@pytest.mark.parametrize("name", ["0.seg", "z.seg"])
+def test_copy_that_is_made_while_the_worker_writes_neither_ends_nor_doubles_it(house: House, name: str) -> None:
+    spool, collector = writer(house), house.collector()
+    spool.append(encode(A))
+    spool.write()
+    (original,) = house.spool.glob("*.seg")
+    shutil.copy(original, house.spool / name)
+    os.utime(house.spool / name, (NOON - 100, NOON - 100))
+    house.collect(collector)
+    assert house.names() == ["a"]
+    assert original.exists()
+    spool.append(encode(B))
+    spool.write()
+    house.collect(collector)
+    assert house.names() == ["a", "b"]
+    spool.close()
+    house.collect(collector)
+    house.check(A, B)
+    assert house.files() == []
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_copy_that_comes_after_the_end_is_thrown_away(house: House, same: bool) -> None:
+    path = house.segment(1, A, B)
+    data = path.read_bytes()
+    collector = house.collector()
+    house.collect(collector)
+    house.put("9.seg", data)
+    house.collect(collector if same else None)
+    house.check(A, B)
+    assert house.files() == []
+
+
+def test_copy_that_has_more_than_what_was_collected_is_read_on(house: House) -> None:
+    data = segment_bytes(1, [A, B, C])
+    house.put("1.seg", data[: HEADER_BYTES + size(A)])
+    house.collect()
+    assert house.marks() == {1: (size(A), True)}
+    house.put("2.seg", data)
+    house.collect()
+    house.check(A, B, C)
+    assert house.marks() == {1: (size(A, B, C), True)}
+    assert house.files() == []
+
+
+# --- Damage ------------------------------------------------------------------------------------------------
+
+
+def broken(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_damage_in_the_middle_keeps_what_stands_before_and_puts_the_rest_aside(house: House) -> None:
+    data = broken(segment_bytes(1, [A, B, C]), HEADER_BYTES + size(A) + 30)
+    house.put("1.seg", data)
+    house.segment(2, D)
+    collector = house.collector()
+    house.collect(collector)
+    house.check(A, D)
+    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+    assert (house.spool / f"1{DAMAGED_SUFFIX}").read_bytes() == data
+    assert collector.damaged() == 1
+    assert house.marks()[1] == (size(A), True)
+
+
+def test_every_byte_flipped_never_makes_a_row_that_was_not_recorded(house: House, blank: Path) -> None:
+    data = segment_bytes(1, [A, B])
+    for at in range(0, len(data), 3):
+        shutil.copy(blank, house.folder / "ledger.db")
+        house.put("1.seg", broken(data, at))
+        house.collect()
+        house.close()
+        whole = ["a"] if at >= HEADER_BYTES + size(A) else []
+        if 8 <= at < HEADER_BYTES:  # another id: a segment like any other
+            whole = ["a", "b"]
+        assert house.names() == whole, at
+        for suffix in ("-wal", "-shm"):
+            (house.folder / f"ledger.db{suffix}").unlink(missing_ok=True)
+        for path in house.spool.iterdir():
+            path.unlink()
+
+
+def test_sound_copy_of_a_damaged_segment_heals_it(house: House) -> None:
+    data = segment_bytes(1, [A, B, C])
+    house.put("1.seg", broken(data, HEADER_BYTES + size(A) + 30))
+    house.put("2.seg", data)
+    house.collect()
+    house.check(A, B, C)
+
+
+def test_damaged_segment_that_a_person_has_mended_is_read_on(house: House) -> None:
+    data = segment_bytes(1, [A, B, C])
+    house.put("1.seg", broken(data, HEADER_BYTES + size(A) + 30))
+    house.collect()
+    house.put("1.seg", data)
+    house.collect()
+    house.check(A, B, C)
+    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+
+
+def test_damaged_files_of_one_name_are_all_kept(house: House) -> None:
+    for _ in range(3):
+        house.put("1.seg", b"no segment at all, whatever it is")
+        house.collect()
+    assert house.files() == [f"1.2{DAMAGED_SUFFIX}", f"1.3{DAMAGED_SUFFIX}", f"1{DAMAGED_SUFFIX}"]
+
+
+def test_record_that_is_no_entry_is_damage_and_those_before_it_count(house: House) -> None:
+    house.put("1.seg", segment_bytes(1, [A, B]) + frame(b"\xc1 not MessagePack") + frame(encode(C)))
+    house.collect()
+    house.check(A, B)
+    assert house.marks() == {1: (size(A, B), True)}
+    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+
+
+def test_damaged_segment_of_a_living_worker_is_left_to_it_until_it_is_done(house: House) -> None:
+    spool, collector = writer(house), house.collector()
+    spool.append(encode(A))
+    spool.write()
+    (path,) = house.spool.glob("*.seg")
+    os.write(spool._descriptor, b"\0" * 64)
+    house.collect(collector)
+    house.collect(collector)
+    assert path.exists()
+    assert collector.damaged() == 0
+    spool.close()
+    house.collect(collector)
+    assert not path.exists()
+    assert collector.damaged() == 1
+    house.check(A)
+
+
+def test_cut_header_is_put_aside_when_nobody_is_at_it_any_more(house: House) -> None:
+    house.put("1.seg", segment_bytes(1, [])[:-1], settled=False)
+    collector = house.collector()
+    house.collect(collector)
+    assert house.files() == ["1.seg"]
+    house.now += SETTLED_SECONDS
+    house.collect(collector)
+    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+
+
+# --- Litter ------------------------------------------------------------------------------------------------
+
+
+def test_file_that_never_became_a_segment_is_thrown_away_when_its_writer_is_dead(house: House) -> None:
+    house.put(f"old{HIDDEN_SUFFIX}", b"TGSPOOL1")
+    house.put(f"young{HIDDEN_SUFFIX}", b"", settled=False)
+    collector = house.collector()
+    house.collect(collector)
+    collector.tidy()
+    assert house.files() == [f"young{HIDDEN_SUFFIX}"]
+
+
+def test_file_that_is_taken_away_meanwhile_is_no_reason_to_fail(house: House) -> None:
+    paths = [house.segment(number, entry(f"r{number}")) for number in (1, 2, 3)]
+    collector = house.collector()
+    collector._segments()
+    paths[1].unlink()
+    house.collect(collector)
+    assert house.names() == ["r1", "r3"]
+
+
+def test_memory_of_segments_that_are_gone_is_given_back(house: House) -> None:
+    collector = house.collector()
+    for number in range(1, 20):
+        house.segment(number, entry(f"r{number}"))
+        house.collect(collector)
+    collector._segments()
+    assert (collector._marks, collector._ids) == ({}, {})
+    assert len(house.marks()) == 19
+
+
+# --- Two at once -------------------------------------------------------------------------------------------
+
+
+def test_two_collectors_that_read_the_same_cannot_both_commit_it(house: House) -> None:
+    other = house.collector()
+
+    def meanwhile(point: str) -> None:
+        if point == "read" and house.names() == []:
+            other.step()
+
+    house.segment(1, A, B)
+    with pytest.raises(OutOfStep):
+        house.collector(meanwhile).step()
+    house.collect()
+    house.check(A, B)
+
+
+def test_collector_that_was_overtaken_finds_its_place_again(house: House) -> None:
+    spool, slow = writer(house), house.collector()
+    spool.append(encode(A))
+    spool.write()
+    slow.step()
+    spool.append(encode(B))
+    spool.write()
+    house.collect()
+    with pytest.raises(OutOfStep):
+        slow.step()
+    spool.close()
+    house.collect()
+    house.check(A, B)
+    assert house.marks() == {int.from_bytes(next(iter(slow._marks)), "big"): (size(A, B), True)}
+
+
+def test_ids_of_tests_are_what_they_seem() -> None:
+    assert identity(7) == b"\0" * 15 + b"\7"

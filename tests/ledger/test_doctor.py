@@ -1,0 +1,289 @@
+"""The doctor: silent about what is well, exact about what is not, and without a trace of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.ledger.house import FREE, House, entry, identity, segment_bytes
+
+from tollgate.core.invoices import Invoice, draw
+from tollgate.core.months import end_of, start_of
+from tollgate.core.pricing import MILLION, Price
+from tollgate.core.usage import TeamMonth
+from tollgate.ledger.doctor import Check, check_spool, examine
+from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES
+from tollgate.store import sqlite
+from tollgate.store.base import StoreUnavailable
+from tollgate.store.ledger_facts import LedgerFacts
+
+MONTH = "2026-11"
+DAY = 86_400.0
+PRICE = Price(free_requests=FREE, micros_per_million=MILLION)
+MISSING = "usage 1, invoices 0 requests (+1); usage 1, invoices 0 billable requests (+1)"
+ALL = ["spool", "logs", "usage", "tokens", "invoices"]
+
+
+def final(used: TeamMonth) -> Invoice:
+    return draw(used, used.team_id, PRICE, issued_at=1.0)
+
+
+@pytest.fixture
+def used(house: House) -> House:
+    """Two teams with usage in two months, the first of which is closed, with a late record in the second."""
+    house.segment(1, entry("a"), entry("b", "ok", "rate_limited"), entry("c", "node_error", team="team_2"))
+    house.collect()
+    close(house, MONTH)
+    house.now = end_of(MONTH) + 3 * DAY
+    house.segment(2, entry("late"), *(entry(f"d{n}", at=house.now) for n in range(5)))
+    house.collect()
+    return house
+
+
+def close(house: House, month: str) -> None:
+    async def work() -> None:
+        book = sqlite.open_accountbook(house.url)
+        assert await book.close_month(month, house.now, final) is not None
+        await book.close()
+
+    asyncio.run(work())
+
+
+def look(house: House) -> dict[str, Check]:
+    ledger = LedgerFacts(house.folder / "ledger.db")
+    try:
+        return {check.name: check for check in examine(house.spool, ledger)}
+    finally:
+        ledger.close()
+
+
+def wrong(house: House) -> dict[str, tuple[str, ...]]:
+    return {name: check.differences for name, check in look(house).items() if not check.ok}
+
+
+def test_an_empty_ledger_is_well(house: House) -> None:
+    assert wrong(house) == {}
+    assert list(look(house)) == ALL
+
+
+def test_a_used_one_is_well_and_says_what_was_looked_at(used: House) -> None:
+    assert wrong(used) == {}
+    assert {name: check.looked_at for name, check in look(used).items()} == {
+        "spool": "0 segments, 0 records wait for the collector",
+        "logs": "against usage, 2026-11 to 2026-12",
+        "usage": "against months of teams, 3",
+        "tokens": "against months of tokens and domains, 2",
+        "invoices": "2 final ones, 1 closed months",
+    }
+
+
+def test_nothing_is_changed_by_looking(used: House) -> None:
+    used.segment(3, entry("waits"))
+
+    def print_of(path: Path) -> tuple[str, str]:
+        return path.name, hashlib.sha256(path.read_bytes()).hexdigest()
+
+    files = [used.folder / "ledger.db", *sorted(used.spool.iterdir())]
+    used.close()
+    before = [print_of(path) for path in files]
+    look(used)
+    assert [print_of(path) for path in files] == before
+    assert used.files() == [path.name for path in files[1:]]
+
+
+# ---- the spool
+
+
+def test_what_waits_for_the_collector_is_counted_and_well(used: House) -> None:
+    used.segment(3, entry("x"), entry("y"))
+    assert wrong(used) == {}
+    assert look(used)["spool"].looked_at == "1 segments, 2 records wait for the collector"
+
+
+def test_a_torn_end_is_well(used: House) -> None:
+    used.put("3.seg", segment_bytes(3, [entry("x"), entry("y")])[:-5])
+    assert look(used)["spool"] == Check("spool", "1 segments, 1 records wait for the collector")
+
+
+def test_a_segment_that_is_half_read_is_well(used: House) -> None:
+    first = segment_bytes(3, [entry("x")])
+    used.sql("INSERT INTO segments VALUES (?, ?, 0, 0)", identity(3), len(first))
+    used.segment(3, entry("x"), entry("y"))
+    assert look(used)["spool"] == Check("spool", "1 segments, 1 records wait for the collector")
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        (HEADER_BYTES + 1, "it was read to byte 25, where no record ends"),
+        (100_000, "it was read to byte 100000, but its records end at "),
+    ],
+)
+def test_a_mark_that_fits_no_record_is_told(used: House, offset: int, words: str) -> None:
+    used.sql("INSERT INTO segments VALUES (?, ?, 0, 0)", identity(3), offset)
+    used.segment(3, entry("x"), entry("y"))
+    (found,) = wrong(used)["spool"]
+    assert words in found
+
+
+def test_a_segment_that_vanished_before_its_end_is_told(used: House) -> None:
+    used.sql("INSERT INTO segments VALUES (?, 100, 0, 0)", identity(7))
+    assert wrong(used) == {"spool": (f"segment {identity(7).hex()} is gone before it was read to its end",)}
+
+
+def test_damage_is_told_with_what_stands_before_it(used: House) -> None:
+    data = bytearray(segment_bytes(3, [entry("x"), entry("y"), entry("z")]))
+    middle = len(segment_bytes(3, [entry("x")])) + FRAME_BYTES + 3
+    data[middle] ^= 0xFF
+    used.put("3.seg", bytes(data))
+    used.put("4.damaged", b"")
+    used.put("5.seg", b"TGSP")
+    found = wrong(used)["spool"]
+    assert len(found) == 3
+    assert found[0].startswith("3.seg: the checksum of the record at byte ")
+    assert found[0].endswith("; 1 records before that wait")
+    assert found[1:] == (
+        "5.seg: it has no header",
+        "4.damaged was put aside because it is damaged: its last records are not counted",
+    )
+
+
+def test_a_segment_that_is_finished_while_we_look_is_not_missed(used: House) -> None:
+    # Its file was there at the first look; by the time the ledger is read it is done, and gone.
+    used.segment(3, entry("x"))
+
+    class Meanwhile(LedgerFacts):
+        def read(self) -> Any:
+            used.collect()
+            return super().read()
+
+    ledger = Meanwhile(used.folder / "ledger.db")
+    assert all(check.ok for check in examine(used.spool, ledger))
+    ledger.close()
+
+
+def test_a_segment_that_comes_and_goes_while_we_look_is_not_missed(used: House) -> None:
+    class Meanwhile(LedgerFacts):
+        def read(self) -> Any:
+            used.sql("INSERT INTO segments VALUES (?, 100, 0, 0)", identity(9))
+            facts = super().read()
+            used.sql("UPDATE segments SET done = 1 WHERE id = ?", identity(9))
+            return facts
+
+    ledger = Meanwhile(used.folder / "ledger.db")
+    assert all(check.ok for check in examine(used.spool, ledger))
+    ledger.close()
+
+
+def test_spool_check_alone() -> None:
+    assert check_spool([], [], []) == Check("spool", "0 segments, 0 records wait for the collector")
+
+
+# ---- the ledger
+
+
+def tamper(house: House, statement: str) -> None:
+    """Change what no trigger lets anybody change."""
+    for (name,) in house.sql("SELECT name FROM sqlite_master WHERE type = 'trigger'"):
+        house.sql(f"DROP TRIGGER {name}")
+    house.sql(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        (
+            "DELETE FROM log_20261115 WHERE request_id = 'a'",
+            {"logs": ("team_1 2026-11: logs 2, usage 3 requests (-1); logs 1, usage 2 billable requests (-1)",)},
+        ),
+        (
+            "UPDATE log_20261204 SET cost = cost + 2 WHERE request_id = 'd4'",
+            {"logs": ("team_1 2026-12: logs 5, usage 3 µUSD (+2)",)},
+        ),
+        (
+            "UPDATE months SET requests = requests - 1, cost = cost + 7 WHERE month = '2026-12'",
+            {"usage": ("team_1 2026-12: usage 6, months 5 billable requests (+1); usage 3, months 10 µUSD (-7)",)},
+        ),
+        (
+            "DELETE FROM months WHERE team_id = 'team_2'",
+            {"usage": ("team_2 2026-11: usage 1, months 0 billable requests (+1)",)},
+        ),
+        (
+            "INSERT INTO months VALUES ('team_9', '2026-12', 0, 0)",
+            {"usage": ("team_9 2026-12: stands in months alone, with nothing in it",)},
+        ),
+        (
+            "UPDATE token_months SET requests = 99 WHERE month = '2026-12'",
+            {"tokens": ("tok_1 2026-12: usage 6, token months 99 billable requests (-93)",)},
+        ),
+        (
+            "DELETE FROM invoices WHERE team_id = 'team_2'",
+            {"invoices": (f"team_2 2026-11: {MISSING}",)},
+        ),
+    ],
+)
+def test_where_and_by_how_much_two_differ(
+    used: House, statement: str, expected: dict[str, tuple[str, ...]]
+) -> None:
+    tamper(used, statement)
+    assert wrong(used) == expected
+
+
+def test_a_closed_month_that_was_opened_again_is_told(used: House) -> None:
+    tamper(used, "DELETE FROM closed_months")
+    found = wrong(used)["invoices"]
+    assert "team_1 2026-11: there is a final invoice, but the month is open" in found
+
+
+def test_lines_that_do_not_add_up_are_told(used: House) -> None:
+    (document,) = used.sql("SELECT document FROM invoices WHERE team_id = 'team_1'")[0]
+    changed = msgspec.json.decode(document)
+    changed["lines"][0]["amount"] += 10_000
+    tamper(used, "SELECT 1")
+    used.sql("UPDATE invoices SET document = ? WHERE team_id = 'team_1'", msgspec.json.encode(changed).decode())
+    assert wrong(used) == {
+        "invoices": ("team_1 2026-11: the lines of TG-2026-11-1 differ from its total by 10000 µUSD",)
+    }
+
+
+def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: House) -> None:
+    used.collector()
+    store = used.store()
+    assert store.drop_days("20261201") == ["20261115"]
+    assert wrong(used) == {}
+    assert look(used)["logs"].looked_at == "against usage, no month is kept whole"
+    # December is kept whole only when the first day that is kept is not after its first.
+    used.now = start_of("2027-01") + DAY
+    used.segment(8, entry("jan", at=used.now))
+    used.collect()
+    assert store.drop_days("20270101") == ["20261204"]
+    assert look(used)["logs"].looked_at == "against usage, no month is kept whole"
+    used.now = start_of("2027-02")
+    used.segment(9, entry("feb", at=used.now))
+    used.collect()
+    assert look(used)["logs"].looked_at == "against usage, 2027-02 to 2027-02"
+    tamper(used, "UPDATE usage SET requests = 9 WHERE month = '2027-02'")
+    assert set(wrong(used)) == {"logs", "usage", "tokens"}
+
+
+@pytest.mark.parametrize("content", [b"this is no database\n" * 100, b""])
+def test_something_else_in_its_place_is_told_in_words(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ledger.db").write_bytes(content)
+    ledger = LedgerFacts(tmp_path / "ledger.db")
+    with pytest.raises(StoreUnavailable, match="The ledger cannot be read: "):
+        ledger.read()
+    ledger.close()
+
+
+def test_a_folder_with_odd_letters_is_found(tmp_path: Path, house: House) -> None:
+    folder = tmp_path / "a b?c#d%e"
+    folder.mkdir()
+    house.close()
+    (folder / "ledger.db").write_bytes((house.folder / "ledger.db").read_bytes())
+    ledger = LedgerFacts(folder / "ledger.db")
+    assert ledger.read().usage == {}
+    ledger.close()

@@ -1,0 +1,221 @@
+"""The collector's process: alone on its spool, its duties beside collecting, and `tollgate collect`."""
+
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+from tests.ledger.house import entry, segment_bytes
+
+from tollgate.cli.main import cli
+from tollgate.collector_process import CollectorLoop, collect
+from tollgate.config import Billing, Settings
+from tollgate.core.entries import Entry
+from tollgate.ledger.lock import CollectorRuns, Lock
+from tollgate.prepared import Prepared, prepare
+from tollgate.store import sqlite
+from tollgate.store.ledger import OutOfStep
+
+NOW = time.time()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """A data folder with one team and its two tokens."""
+    made = prepare(Settings(data_dir=str(tmp_path_factory.mktemp("template"))))
+    with closing(sqlite3.connect(made.data_dir / "control.db")) as connection, connection:
+        connection.execute("INSERT INTO teams (id, name, created_at) VALUES ('team_1', 'acme', 1)")
+        for name in ("1", "2"):
+            connection.execute(
+                "INSERT INTO tokens (id, team_id, name, digest, prefix, created_at, created_by, active, networks, "
+                "methods, allow_in_url, replaces) VALUES (?, 'team_1', ?, ?, 'tg_', 1, '', 1, '[]', '[]', 0, '')",
+                (f"tok_{name}", name, name.encode() * 32),
+            )
+    return made
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, template: Prepared) -> Prepared:
+    data_dir = tmp_path / "data"
+    shutil.copytree(template.data_dir, data_dir)
+    return replace(
+        template,
+        settings=Settings(data_dir=str(data_dir), billing=Billing(free_requests=0, micros_per_million=1_000_000)),
+        data_dir=data_dir,
+        store_url=sqlite.store_url("", data_dir),
+        ledger_url=sqlite.ledger_url(data_dir),
+    )
+
+
+@pytest.fixture
+def loops(prepared: Prepared) -> Iterator[list[CollectorLoop]]:
+    """Collectors that are closed in the end."""
+    made: list[CollectorLoop] = []
+    yield made
+    for loop in made:
+        loop.close()
+
+
+def leave(prepared: Prepared, number: int, *entries: Entry) -> Path:
+    """Leave a dead worker's segment."""
+    path = prepared.spool_dir / f"{number:014d}.seg"
+    path.write_bytes(segment_bytes(number, entries))
+    os.utime(path, (NOW - 60, NOW - 60))
+    return path
+
+
+def sql(prepared: Prepared, database: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(prepared.data_dir / database)) as connection, connection:
+        return connection.execute(query, values).fetchall()
+
+
+def turn_until_idle(loop: CollectorLoop) -> None:
+    while loop.turn():
+        pass
+
+
+# --- Alone -------------------------------------------------------------------------------------------------
+
+
+def test_second_collector_is_told_that_there_is_one(prepared: Prepared) -> None:
+    first = CollectorLoop(prepared)
+    with pytest.raises(CollectorRuns, match=r"Another collector works on .*spool"):
+        CollectorLoop(prepared)
+    with pytest.raises(CollectorRuns):
+        collect(prepared, once=True)
+    first.close()
+    CollectorLoop(prepared).close()
+
+
+def test_lock_of_a_killed_collector_is_free(tmp_path: Path) -> None:
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        Lock(tmp_path)
+        os.write(tell, b".")
+        signal.pause()
+        os._exit(0)
+    try:
+        os.read(ready, 1)
+        with pytest.raises(CollectorRuns):
+            Lock(tmp_path)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(tell)
+    with Lock(tmp_path):
+        pass
+
+
+def test_two_collectors_that_got_past_the_lock_still_count_nothing_twice(
+    prepared: Prepared, loops: list[CollectorLoop]
+) -> None:
+    loops.append(CollectorLoop(prepared))
+    (prepared.spool_dir / "collector.lock").unlink()  # by somebody who tidied up
+    loops.append(CollectorLoop(prepared))
+    first, second = loops
+    first.collector._segments()
+    leave(prepared, 1, entry("a", at=NOW), entry("b", at=NOW))
+    first.collector._segments()  # has seen it, and will not ask again how far it was read
+    turn_until_idle(second)
+    leave(prepared, 1, entry("a", at=NOW), entry("b", at=NOW))
+    with pytest.raises(OutOfStep):
+        turn_until_idle(first)
+    assert sql(prepared, "ledger.db", "SELECT sum(requests) FROM usage") == [(2,)]
+
+
+# --- Duties ------------------------------------------------------------------------------------------------
+
+
+def test_uses_are_noted_and_caps_kept(prepared: Prepared, loops: list[CollectorLoop]) -> None:
+    sql(prepared, "control.db", "UPDATE teams SET spending_cap = 3")
+    leave(prepared, 1, *(entry(f"r{number}", at=NOW + number) for number in range(5)))
+    loop = CollectorLoop(prepared)
+    loops.append(loop)
+    turn_until_idle(loop)
+    loop.finish()
+    assert loop.rows == 5
+    assert sql(prepared, "ledger.db", "SELECT requests, cost FROM months") == [(5, 3)], "never above the cap"
+    ((until,),) = sql(prepared, "control.db", "SELECT capped_until FROM teams")
+    assert until > NOW
+    assert sql(prepared, "control.db", "SELECT id, last_used_at FROM tokens ORDER BY id") == [
+        ("tok_1", NOW + 4),
+        ("tok_2", None),
+    ]
+
+
+def test_cap_that_was_set_a_moment_ago_holds_for_the_next_batch(
+    prepared: Prepared, loops: list[CollectorLoop]
+) -> None:
+    loop = CollectorLoop(prepared)
+    loops.append(loop)
+    leave(prepared, 1, entry("a", at=NOW))
+    turn_until_idle(loop)
+    sql(prepared, "control.db", "UPDATE teams SET spending_cap = 2")
+    leave(prepared, 2, entry("b", at=NOW), entry("c", at=NOW))
+    turn_until_idle(loop)
+    assert sql(prepared, "ledger.db", "SELECT requests, cost FROM months") == [(3, 2)]
+
+
+def test_uses_that_a_collector_committed_before_it_died_are_noted_by_the_next(
+    prepared: Prepared, loops: list[CollectorLoop]
+) -> None:
+    leave(prepared, 1, entry("a", at=NOW), entry("b", at=NOW + 1, source_id="tok_2"))
+    dead = CollectorLoop(prepared)
+    dead.collector.step()
+    dead.close()
+    loop = CollectorLoop(prepared)
+    loops.append(loop)
+    loop.turn()
+    assert sql(prepared, "control.db", "SELECT last_used_at FROM tokens ORDER BY id") == [(NOW,), (NOW + 1,)]
+
+
+def test_old_days_and_litter_are_thrown_away(prepared: Prepared, loops: list[CollectorLoop]) -> None:
+    sql(prepared, "ledger.db", "INSERT INTO days VALUES ('20200101', 1)")
+    sql(prepared, "ledger.db", "INSERT INTO segments VALUES (?, 24, 1, 1.0)", b"\1" * 16)
+    litter = prepared.spool_dir / "00000000000001-aa.new"
+    litter.touch()
+    os.utime(litter, (1, 1))
+    loop = CollectorLoop(prepared)
+    loops.append(loop)
+    loop.turn()
+    assert sql(prepared, "ledger.db", "SELECT * FROM days") == []
+    assert sql(prepared, "ledger.db", "SELECT * FROM segments") == []
+    assert not litter.exists()
+
+
+# --- The command -------------------------------------------------------------------------------------------
+
+
+def settings_file(prepared: Prepared) -> str:
+    file = prepared.data_dir.parent / "tollgate.toml"
+    file.write_text(f'data_dir = "{prepared.data_dir}"\n')
+    return str(file)
+
+
+def test_command_collects_once_and_says_how_much(prepared: Prepared) -> None:
+    leave(prepared, 1, entry("a", "ok", "ok", at=NOW), entry("b", at=NOW))
+    said = CliRunner().invoke(cli, ["collect", "--once", "--config", settings_file(prepared)])
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, "3 log rows were committed."), said.output
+    assert sql(prepared, "ledger.db", "SELECT sum(requests) FROM usage") == [(3,)]
+    assert [path.name for path in prepared.spool_dir.iterdir()] == ["collector.lock"]
+    again = CliRunner().invoke(cli, ["collect", "--once", "--config", settings_file(prepared)])
+    assert again.stderr.splitlines()[-1] == "0 log rows were committed."
+
+
+def test_command_beside_another_collector_says_so_and_ends(prepared: Prepared) -> None:
+    path = leave(prepared, 1, entry("a", at=NOW))
+    with Lock(prepared.spool_dir):
+        said = CliRunner().invoke(cli, ["collect", "--config", settings_file(prepared)])
+    assert isinstance(said.exception, CollectorRuns)
+    assert "tollgate serve" in str(said.exception), "what to do next"
+    assert path.exists()

@@ -1,0 +1,204 @@
+"""Segment files: every byte of one cut or flipped, and never a record that was not written."""
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tollgate.ledger import segments
+from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, MAGIC, Damaged, frame
+
+ID = bytes(range(16))
+RECORDS = [b"first", b"x" * 300, b"\0", b"last record"]
+MOST = 1 << 20
+
+
+def segment(path: Path, records: list[bytes] | None = None) -> bytes:
+    """Write a segment; give its bytes."""
+    data = MAGIC + ID + b"".join(map(frame, RECORDS if records is None else records))
+    path.write_bytes(data)
+    return data
+
+
+def starts(records: list[bytes]) -> list[int]:
+    """Where each record begins, and where the last ends."""
+    places = [HEADER_BYTES]
+    for record in records:
+        places.append(places[-1] + FRAME_BYTES + len(record))
+    return places
+
+
+def read_all(path: Path, most: int = MOST) -> tuple[list[bytes], int, str]:
+    """Read a file to its end: records, where that is, and what it is: clean, torn or damaged."""
+    found: list[bytes] = []
+    offset = HEADER_BYTES
+    while True:
+        try:
+            piece = segments.read_piece(path, offset, most)
+        except Damaged:
+            return found, offset, "damaged"
+        if not piece.payloads:
+            return found, offset, "torn" if piece.torn_bytes else "clean"
+        found += piece.payloads
+        offset = piece.offset
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.seg"
+
+
+def test_records_are_read_as_they_were_written(path: Path) -> None:
+    data = segment(path)
+    assert segments.read_id(path) == ID
+    assert read_all(path) == (RECORDS, len(data), "clean")
+
+
+def test_segment_without_records_is_at_its_end(path: Path) -> None:
+    segment(path, [])
+    assert read_all(path) == ([], HEADER_BYTES, "clean")
+
+
+def test_reading_goes_on_where_it_ended(path: Path) -> None:
+    segment(path, RECORDS[:2])
+    first = segments.read_piece(path, HEADER_BYTES, MOST)
+    segment(path)
+    assert segments.read_piece(path, first.offset, MOST).payloads == RECORDS[2:]
+
+
+def test_offset_behind_the_end_finds_nothing(path: Path) -> None:
+    data = segment(path)
+    assert segments.read_piece(path, len(data) + 5, MOST) == segments.Piece([], len(data) + 5)
+
+
+def test_large_segment_is_read_in_pieces_and_the_largest_record_fits_into_one(path: Path) -> None:
+    records = [bytes([number]) * (segments.MOST_RECORD_BYTES - number) for number in range(3)]
+    segment(path, records)
+    assert [len(payload) for payload in segments.read_piece(path, HEADER_BYTES, 1).payloads] == [len(records[0])]
+    assert read_all(path, 1)[0] == records
+
+
+def test_end_of_some_records_of_a_piece_is_where_the_next_begins(path: Path) -> None:
+    segment(path)
+    piece = segments.read_piece(path, HEADER_BYTES, MOST)
+    assert [piece.end_of(count, HEADER_BYTES) for count in range(5)] == starts(RECORDS)
+
+
+# --- Cut ---------------------------------------------------------------------------------------------------
+
+
+def test_cut_at_every_byte_leaves_the_whole_records_and_a_torn_end(path: Path) -> None:
+    data = segment(path)
+    places = starts(RECORDS)
+    for length in range(HEADER_BYTES, len(data)):
+        path.write_bytes(data[:length])
+        whole = sum(1 for place in places[1:] if place <= length)
+        state = "clean" if length in places else "torn"
+        assert read_all(path) == (RECORDS[:whole], places[whole], state), length
+
+
+def test_header_cut_at_every_byte_has_no_id(path: Path) -> None:
+    data = segment(path)
+    for length in range(HEADER_BYTES):
+        path.write_bytes(data[:length])
+        assert segments.read_id(path) is None
+
+
+# --- Flipped -----------------------------------------------------------------------------------------------
+
+
+def test_every_bit_flipped_is_found_keeps_what_stands_before_and_is_never_taken_for_a_torn_end(path: Path) -> None:
+    data = segment(path)
+    places = starts(RECORDS)
+    for position in range(HEADER_BYTES, len(data)):
+        before = sum(1 for place in places[1:] if place <= position)
+        for bit in range(8):
+            broken = bytearray(data)
+            broken[position] ^= 1 << bit
+            path.write_bytes(broken)
+            assert read_all(path) == (RECORDS[:before], places[before], "damaged"), (position, bit)
+
+
+def test_wrong_magic_has_no_id(path: Path) -> None:
+    data = segment(path)
+    for position in range(len(MAGIC)):
+        broken = bytearray(data)
+        broken[position] ^= 0xFF
+        path.write_bytes(broken)
+        assert segments.read_id(path) is None
+
+
+@pytest.mark.parametrize("hole", [b"\0" * 4096, b"\xff" * 4096, b"\0" * FRAME_BYTES])
+def test_hole_that_a_power_cut_leaves_is_damage(path: Path, hole: bytes) -> None:
+    data = segment(path)
+    path.write_bytes(data + hole)
+    assert read_all(path) == (RECORDS, len(data), "damaged")
+
+
+@settings(max_examples=150)
+@given(records=st.lists(st.binary(min_size=1, max_size=60), max_size=8), data=st.data())
+def test_bytes_changed_in_any_way_never_give_another_record(
+    records: list[bytes], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "a.seg"
+    whole = segment(path, records)
+    start = data.draw(st.integers(HEADER_BYTES, len(whole)))
+    end = data.draw(st.integers(start, len(whole)))
+    path.write_bytes(whole[:start] + data.draw(st.binary(max_size=80)) + whole[end:])
+    found, offset, _ = read_all(path)
+    kept = sum(1 for place in starts(records)[1:] if place <= start)
+    assert found[:kept] == records[:kept], "what stands before is kept"
+    assert all(record in records for record in found)
+    assert offset >= starts(records)[kept]
+
+
+# --- Who holds it ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(path: Path) -> Iterator[int]:
+    segment(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_segment_is_alive_while_its_writer_has_it(path: Path, held: int) -> None:
+    assert segments.is_alive(path)
+    fcntl.flock(held, fcntl.LOCK_UN)
+    assert not segments.is_alive(path)
+
+
+def test_asking_does_not_take_it_away_from_anyone(path: Path, held: int) -> None:
+    fcntl.flock(held, fcntl.LOCK_UN)
+    assert not segments.is_alive(path)
+    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert segments.is_alive(path)
+    assert segments.is_alive(path)
+
+
+def test_writer_that_is_killed_no_longer_has_it(path: Path) -> None:
+    segment(path)
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        descriptor = os.open(path, os.O_WRONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(tell, b".")
+        signal.pause()
+        os._exit(0)
+    try:
+        assert os.read(ready, 1) == b"."
+        assert segments.is_alive(path)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(tell)
+    assert not segments.is_alive(path)

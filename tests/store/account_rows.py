@@ -1,0 +1,83 @@
+"""A ledger with accounts: calls committed by the real store, by the rules of the real collector, at any time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tollgate.collector_process import billing_month
+from tollgate.core.entries import CallEntry, Entry
+from tollgate.core.posting import MonthKey, Posting, Terms, post
+from tollgate.core.pricing import Price
+from tollgate.store import sqlite, upgrade
+from tollgate.store.ledger import open_ledger
+
+NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
+MONTH, BEFORE, AFTER = "2026-11", "2026-10", "2026-12"
+ACME, RIVAL = "team_acme000000000", "team_rival00000000"
+CI, CD, WEB = "tok_ci00000000000000", "tok_cd00000000000000", "dom_web0000000000000"
+
+
+def make_ledger(folder: Path) -> Path:
+    """A migrated ledger."""
+    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
+    return folder / "ledger.db"
+
+
+def calls(
+    count: int,
+    at: float = NOON,
+    *,
+    team: str = ACME,
+    source: str = CI,
+    network: str = "eth/mainnet",
+    method: str = "eth_call",
+    outcome: str = "ok",
+) -> Entry:
+    """One record that stands for so many calls."""
+    made = (CallEntry(method, outcome),)
+    return Entry(at, b"req", team, source, source[4:6], network, 200, made, stands_for=count)
+
+
+class Books:
+    """What the collector writes."""
+
+    def __init__(self, folder: Path, terms: Callable[[str], Terms] = lambda _: Terms(Price())) -> None:
+        self.folder = folder
+        self.url = sqlite.ledger_url(folder)
+        self.ledger = open_ledger(self.url)
+        self.terms = terms
+
+    def commit(
+        self,
+        *entries: Entry,
+        now: float = NOON,
+        closed: frozenset[str] | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> Posting:
+        """Commit a batch. `meanwhile` is done within its transaction; `closed` is what it takes for closed."""
+        months = self.ledger.closed_months() if closed is None else closed
+
+        def posted(first_seq: int, before: dict[MonthKey, int]) -> Posting:
+            meanwhile()
+            return post(
+                entries,
+                first_seq,
+                before,
+                terms=self.terms,
+                month_for=lambda at: billing_month(at, months),
+                label=lambda _, method: method,
+            )
+
+        return self.ledger.commit({}, {entry.team_id for entry in entries}, posted, now)
+
+    def sql(self, statement: str, *values: Any) -> list[Any]:
+        """Do something past all our code."""
+        with closing(sqlite3.connect(self.folder / "ledger.db")) as connection, connection:
+            return connection.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        self.ledger.close()

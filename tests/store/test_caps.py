@@ -1,0 +1,277 @@
+"""Who is stopped by a cap, until when, and when tokens were last used: what follows from the ledger."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import cast
+
+import pytest
+from sqlalchemy import create_engine, select, update
+
+from tollgate.core.models import Team, Token
+from tollgate.core.pricing import MILLION, Price
+from tollgate.store import sqlite, tables, upgrade
+from tollgate.store.caps import Caps
+from tollgate.store.ledger import open_ledger
+
+NOON = datetime.fromisoformat("2026-11-15T12:00:00Z").timestamp()
+DECEMBER = datetime.fromisoformat("2026-12-01T00:00:00Z").timestamp()
+JANUARY = datetime.fromisoformat("2027-01-01T00:00:00Z").timestamp()
+PRICE = Price(free_requests=10, micros_per_million=MILLION)
+"""Ten requests are free, each further one costs a micro-dollar."""
+
+
+@pytest.fixture(scope="module")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("blank")
+    upgrade.migrate(sqlite.store_url("", folder), upgrade.CONTROL)
+    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
+    return folder
+
+
+class Town:
+    """The control plane's database and a ledger, and what looks after the caps of one by the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = sqlite.store_url("", folder)
+        self.control = create_engine(self.url)
+        sqlite.set_pragmas(self.control)
+        self.ledger = open_ledger(sqlite.ledger_url(folder))
+        self.caps = Caps(self.control, self.ledger, PRICE)
+
+    def close(self) -> None:
+        self.caps.close()
+        self.ledger.close()
+
+    def team(self, name: str, cap: int | None = None) -> str:
+        team = Team(f"team_{name}", name, spending_cap=cap)
+        with self.control.begin() as connection:
+            connection.execute(
+                tables.teams.insert().values(
+                    id=team.id, name=name, created_at=NOON, spending_cap=cap, capped_until=None
+                )
+            )
+        return team.id
+
+    def token(self, name: str, cap: int | None = None, *, replaces: str = "", team: str = "team_acme") -> str:
+        token = Token(f"tok_{name}", team, name, "tg_", NOON)
+        with self.control.begin() as connection:
+            connection.execute(
+                tables.tokens.insert().values(
+                    id=token.id, team_id=team, name=name, digest=name.encode().ljust(32), prefix="tg_",
+                    created_at=NOON, monthly_requests=cap, replaces=replaces,
+                )
+            )  # fmt: skip
+        return token.id
+
+    def use(self, team: str, requests: int, token: str = "", month: str = "2026-11") -> None:
+        """Count billable requests, as the collector does."""
+        with self.ledger._engine.begin() as connection:
+            add = "INSERT INTO {} VALUES (?, ?, ?{}) ON CONFLICT DO UPDATE SET requests = requests + ?"
+            connection.exec_driver_sql(add.format("months", ", 0"), (team, month, requests, requests))
+            if token:
+                connection.exec_driver_sql(add.format("token_months", ""), (token, month, requests, requests))
+
+    def set(self, row_id: str, **values: object) -> None:
+        table = tables.teams if row_id.startswith("team_") else tables.tokens
+        with self.control.begin() as connection:
+            connection.execute(update(table).where(table.c.id == row_id).values(**values))
+
+    def until(self, row_id: str) -> float | None:
+        table = tables.teams if row_id.startswith("team_") else tables.tokens
+        with self.control.connect() as connection:
+            query = select(table.c.capped_until).where(table.c.id == row_id)
+            return cast("float | None", connection.execute(query).scalar_one())
+
+    def last_use(self, token_id: str) -> float | None:
+        with self.control.connect() as connection:
+            query = select(tables.tokens.c.last_used_at).where(tables.tokens.c.id == token_id)
+            return cast("float | None", connection.execute(query).scalar_one())
+
+    def revision(self) -> int:
+        """Rises with every change that workers are told of."""
+
+        async def ask() -> int:
+            store = sqlite.open_store(self.url)
+            try:
+                changes = await store.changes(None)
+                assert changes is not None
+                return changes.revision
+            finally:
+                await store.close()
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture
+def town(tmp_path: Path, blank: Path) -> Iterator[Town]:
+    for name in ("control.db", "ledger.db"):
+        shutil.copy(blank / name, tmp_path / name)
+    made = Town(tmp_path)
+    yield made
+    made.close()
+
+
+# --- Teams -------------------------------------------------------------------------------------------------
+
+
+def test_team_is_stopped_when_its_next_request_would_cost_too_much_until_the_month_ends(town: Town) -> None:
+    team = town.team("acme", cap=5)
+    town.use(team, 14)
+    town.caps.reconcile(NOON)
+    assert town.until(team) is None
+    town.use(team, 1)
+    town.caps.reconcile(NOON)
+    assert town.until(team) == DECEMBER
+
+
+def test_cap_of_nothing_leaves_the_free_requests(town: Town) -> None:
+    team = town.team("acme", cap=0)
+    town.use(team, 9)
+    town.caps.reconcile(NOON)
+    assert town.until(team) is None
+    town.use(team, 1)
+    town.caps.reconcile(NOON)
+    assert town.until(team) == DECEMBER
+
+
+@pytest.mark.parametrize("raised", [6, None])
+def test_raised_or_lifted_cap_lets_calls_through_again_and_a_lower_one_stops_them(
+    town: Town, raised: int | None
+) -> None:
+    team = town.team("acme", cap=5)
+    town.use(team, 15)
+    town.caps.reconcile(NOON)
+    town.set(team, spending_cap=raised)
+    town.caps.reconcile(NOON)
+    assert town.until(team) is None
+    town.set(team, spending_cap=3)
+    town.caps.reconcile(NOON)
+    assert town.until(team) == DECEMBER
+
+
+def test_new_month_begins_with_nothing_spent(town: Town) -> None:
+    team, busy = town.team("acme", cap=5), town.team("busy", cap=5)
+    town.use(team, 100)
+    town.use(busy, 100, month="2026-12")
+    town.caps.reconcile(NOON)
+    assert (town.until(team), town.until(busy)) == (DECEMBER, None)
+    town.caps.reconcile(DECEMBER)
+    assert (town.until(team), town.until(busy)) == (None, JANUARY)
+
+
+def test_team_without_a_cap_is_never_stopped(town: Town) -> None:
+    team = town.team("acme")
+    town.use(team, 10**9)
+    town.caps.reconcile(NOON)
+    assert town.until(team) is None
+
+
+def test_nothing_is_written_where_nothing_changes(town: Town) -> None:
+    town.use(town.team("acme", cap=5), 100, town.token("ci", 7))
+    town.caps.reconcile(NOON)
+    before = town.revision()
+    for second in range(5):
+        town.caps.reconcile(NOON + second)
+    assert town.revision() == before
+
+
+def test_workers_are_told_when_a_team_or_a_token_is_stopped(town: Town) -> None:
+    town.team("acme", cap=5)
+    town.token("ci", 7)
+    before = town.revision()
+    town.use("team_acme", 100, "tok_ci")
+    town.caps.reconcile(NOON)
+    assert town.revision() >= before + 2
+
+
+# --- Tokens ------------------------------------------------------------------------------------------------
+
+
+def test_token_is_stopped_at_its_monthly_cap_and_others_are_not(town: Town) -> None:
+    town.team("acme")
+    token, other = town.token("ci", 7), town.token("other")
+    town.use("team_acme", 6, token)
+    town.use("team_acme", 100, other)
+    town.caps.reconcile(NOON)
+    assert town.until(token) is None
+    town.use("team_acme", 1, token)
+    town.caps.reconcile(NOON)
+    assert (town.until(token), town.until(other), town.until("team_acme")) == (DECEMBER, None, None)
+    town.set(token, monthly_requests=8)
+    town.caps.reconcile(NOON)
+    assert town.until(token) is None
+
+
+def test_successor_inherits_what_its_predecessors_used(town: Town) -> None:
+    town.team("acme")
+    first = town.token("first", 7)
+    second = town.token("second", 7, replaces=first)
+    third = town.token("third", 7, replaces=second)
+    town.use("team_acme", 4, first)
+    town.use("team_acme", 2, second)
+    town.caps.reconcile(NOON)
+    assert [town.until(each) for each in (first, second, third)] == [None, None, None]
+    town.use("team_acme", 1, third)
+    town.caps.reconcile(NOON)
+    assert [town.until(each) for each in (first, second, third)] == [None, None, DECEMBER], "not the other way"
+
+
+def test_predecessor_that_was_deleted_still_counts(town: Town) -> None:
+    town.team("acme")
+    first = town.token("first", 7)
+    second = town.token("second", 7, replaces=first)
+    town.use("team_acme", 7, first)
+    with town.control.begin() as connection:
+        connection.execute(tables.tokens.delete().where(tables.tokens.c.id == first))
+    town.caps.reconcile(NOON)
+    assert town.until(second) == DECEMBER
+
+
+def test_successor_begins_the_next_month_with_nothing(town: Town) -> None:
+    town.team("acme")
+    first = town.token("first", 7)
+    second = town.token("second", 7, replaces=first)
+    town.use("team_acme", 7, first)
+    town.caps.reconcile(DECEMBER)
+    assert town.until(second) is None
+
+
+def test_tokens_that_replace_each_other_do_not_go_round_for_ever(town: Town) -> None:
+    town.team("acme")
+    first, second = town.token("first", 7, replaces="tok_second"), town.token("second", 7, replaces="tok_first")
+    town.use("team_acme", 7, first)
+    town.caps.reconcile(NOON)
+    assert (town.until(first), town.until(second)) == (DECEMBER, DECEMBER)
+
+
+# --- Terms -------------------------------------------------------------------------------------------------
+
+
+def test_terms_are_those_of_the_last_look_and_never_of_none(town: Town) -> None:
+    team, free = town.team("acme", cap=5), town.team("free")
+    assert town.caps.terms(team).cap == 5, "the first question looks"
+    assert (town.caps.terms(free).cap, town.caps.terms("team_gone").cap) == (None, None)
+    town.set(team, spending_cap=9)
+    assert town.caps.terms(team).cap == 5
+    town.caps.renew()
+    assert town.caps.terms(team).cap == 9
+    assert town.caps.terms(team).price == PRICE
+
+
+# --- Last uses ---------------------------------------------------------------------------------------------
+
+
+def test_last_use_is_noted_never_goes_back_and_is_no_change_for_workers(town: Town) -> None:
+    town.team("acme")
+    token, other = town.token("ci"), town.token("other")
+    before = town.revision()
+    town.caps.note_uses({token: NOON, "dom_1": NOON, "tok_gone": NOON})
+    town.caps.note_uses({token: NOON - 5})
+    town.caps.note_uses({})
+    assert (town.last_use(token), town.last_use(other)) == (NOON, None)
+    town.caps.note_uses({token: NOON + 5})
+    assert town.last_use(token) == NOON + 5
+    assert town.revision() == before

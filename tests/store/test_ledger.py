@@ -1,0 +1,249 @@
+"""The ledger as the collector writes it: one transaction or nothing, days, and numbers that never repeat."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from sqlalchemy.exc import IntegrityError
+
+from tollgate.core.entries import CallEntry, Entry
+from tollgate.core.months import month_of
+from tollgate.core.posting import MonthKey, Posting, Terms, post
+from tollgate.core.pricing import MILLION, Price
+from tollgate.store import sqlite, upgrade
+from tollgate.store.base import Mark
+from tollgate.store.ledger import LedgerStore, OutOfStep, open_ledger
+
+NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
+DAY = 86_400.0
+ID = b"\1" * 16
+
+
+def entry(*outcomes: str, at: float = NOON, team: str = "team_1", source: str = "tok_1", **more: Any) -> Entry:
+    calls = tuple(CallEntry("eth_call", outcome) for outcome in outcomes or ("ok",))
+    return Entry(at, b"rid", team, source, "ci", "eth/mainnet", more.pop("status", 200), calls, **more)
+
+
+class Ledger:
+    """A ledger, written by the store and read by SQL of the test's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "ledger.db"
+        self.store: LedgerStore = open_ledger(sqlite.ledger_url(folder))
+        self.now = NOON
+
+    def commit(
+        self,
+        *entries: Entry,
+        marks: dict[bytes, Mark] | None = None,
+        known: dict[bytes, Mark] | None = None,
+    ) -> Posting:
+        def posted(first_seq: int, before: dict[MonthKey, int]) -> Posting:
+            return post(
+                entries,
+                first_seq,
+                before,
+                terms=lambda _: Terms(Price(free_requests=2, micros_per_million=MILLION)),
+                month_for=month_of,
+                label=lambda _, method: method,
+            )
+
+        return self.store.commit(marks or {}, {each.team_id for each in entries}, posted, self.now, known=known)
+
+    def sql(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.path, timeout=0.1)) as connection, connection:
+            return connection.execute(query, values).fetchall()
+
+    def everything(self) -> list[list[tuple[Any, ...]]]:
+        names = [name for (name,) in self.sql("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return [self.sql(f"SELECT * FROM {name}") for name in names]
+
+
+@pytest.fixture(scope="module")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("blank")
+    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
+    return folder / "ledger.db"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, blank: Path) -> Iterator[Ledger]:
+    shutil.copy(blank, tmp_path / "ledger.db")
+    made = Ledger(tmp_path)
+    yield made
+    made.store.close()
+
+
+# --- One transaction ---------------------------------------------------------------------------------------
+
+
+def test_batch_is_written_with_its_usage_its_months_and_its_marks(ledger: Ledger) -> None:
+    ledger.commit(entry("ok", "node_error", "rate_limited"), marks={ID: Mark(77)})
+    ledger.commit(entry("ok"), entry("ok", source="dom_1"), marks={ID: Mark(99, done=True)})
+    assert ledger.sql("SELECT seq, outcome, cost FROM log_20261115 ORDER BY seq") == [
+        (1, "ok", 0),
+        (2, "node_error", 0),
+        (3, "rate_limited", 0),
+        (4, "ok", 1),
+        (5, "ok", 1),
+    ]
+    assert ledger.sql("SELECT source_id, outcome, requests, cost FROM usage ORDER BY 1, 2") == [
+        ("dom_1", "ok", 1, 1),
+        ("tok_1", "node_error", 1, 0),
+        ("tok_1", "ok", 2, 1),
+        ("tok_1", "rate_limited", 1, 0),
+    ]
+    assert ledger.store.team_months("2026-11") == {"team_1": (4, 2)}
+    assert ledger.store.token_months("2026-11", ["tok_1", "dom_1", "tok_2"]) == {"tok_1": 3, "dom_1": 1}
+    assert ledger.store.marks() == {ID: Mark(99, done=True)}
+    assert ledger.sql("SELECT first_seq, next_seq FROM batches") == [(1, 4), (4, 6)]
+
+
+def test_batch_that_cannot_be_posted_leaves_nothing(ledger: Ledger) -> None:
+    before = ledger.everything()
+
+    def fail(first_seq: int, before: dict[MonthKey, int]) -> Posting:
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError):
+        ledger.store.commit({ID: Mark(5)}, [], fail, NOON)
+    assert ledger.everything() == before
+
+
+def test_failure_after_the_rows_takes_them_back(ledger: Ledger) -> None:
+    ledger.commit(entry())
+    before = ledger.everything()
+    with pytest.raises(IntegrityError):
+        ledger.commit(entry(), entry(team="team_2"), marks={ID: Mark(cast("int", None))})
+    assert ledger.everything() == before
+
+
+def test_nobody_else_writes_from_the_first_look_on(ledger: Ledger) -> None:
+    def look(first_seq: int, before: dict[MonthKey, int]) -> Posting:
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            ledger.sql("INSERT INTO closed_months VALUES ('2026-11', 1)")
+        assert ledger.store.closed_months() == frozenset()
+        return Posting()
+
+    ledger.store.commit({ID: Mark(5)}, ["team_1"], look, NOON)
+    ledger.sql("INSERT INTO closed_months VALUES ('2026-11', 1)")
+    assert ledger.store.closed_months() == {"2026-11"}
+
+
+@pytest.mark.parametrize(
+    ("stands", "known"),
+    [
+        (None, {ID: Mark(5)}),
+        (Mark(5), {}),
+        (Mark(5), {ID: Mark(6)}),
+        (Mark(5), {ID: Mark(5, done=True)}),
+        (Mark(5, done=True), {ID: Mark(5)}),
+    ],
+)
+def test_batch_that_was_read_from_elsewhere_is_refused_whole(
+    ledger: Ledger, stands: Mark | None, known: dict[bytes, Mark]
+) -> None:
+    if stands is not None:
+        ledger.commit(marks={ID: stands})
+    before = ledger.everything()
+    with pytest.raises(OutOfStep):
+        ledger.commit(entry(), marks={ID: Mark(9)}, known=known)
+    assert ledger.everything() == before
+    ledger.commit(entry(), marks={ID: Mark(9)}, known={} if stands is None else {ID: stands})
+    assert ledger.store.marks() == {ID: Mark(9)}
+
+
+def test_commit_outlives_a_power_cut(ledger: Ledger) -> None:
+    with ledger.store._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
+def test_batches_of_very_many_teams_and_segments_are_fine(ledger: Ledger) -> None:
+    marks = {number.to_bytes(16, "big"): Mark(number) for number in range(33_000)}
+    posting = ledger.commit(*(entry(team=f"team_{number}") for number in range(33_000)), marks=marks, known={})
+    assert len(posting.rows) == 33_000
+    ledger.commit(*(entry(team=f"team_{number}") for number in range(33_000)), marks=marks, known=marks)
+    assert ledger.sql("SELECT DISTINCT requests FROM months") == [(2,)]
+    assert len(ledger.store.token_months("2026-11", [f"tok_{number}" for number in range(33_000)])) == 1
+
+
+# --- Days --------------------------------------------------------------------------------------------------
+
+
+def test_rows_stand_in_the_day_of_their_commit_not_of_their_time(ledger: Ledger) -> None:
+    ledger.commit(entry(at=NOON - 3 * DAY))
+    ledger.now += DAY
+    ledger.commit(entry(), entry())
+    assert ledger.sql("SELECT day, first_seq FROM days ORDER BY day") == [("20261115", 1), ("20261116", 2)]
+    assert ledger.sql("SELECT seq FROM log_20261115") == [(1,)]
+    assert ledger.sql("SELECT seq FROM log_20261116") == [(2,), (3,)]
+
+
+def test_clock_that_is_set_back_does_not_reopen_a_day(ledger: Ledger) -> None:
+    ledger.now += DAY
+    ledger.commit(entry())
+    ledger.now -= DAY
+    ledger.commit(entry())
+    assert ledger.sql("SELECT day FROM days") == [("20261116",)]
+    assert ledger.sql("SELECT seq FROM log_20261116") == [(1,), (2,)]
+
+
+def test_old_days_are_dropped_and_numbers_go_on(ledger: Ledger) -> None:
+    for _ in range(3):
+        ledger.commit(entry())
+        ledger.now += DAY
+    assert ledger.store.drop_days("20261117") == ["20261115", "20261116"]
+    assert ledger.sql("SELECT name FROM sqlite_master WHERE name LIKE 'log!_%' ESCAPE '!'") == [("log_20261117",)]
+    assert ledger.sql("SELECT first_seq FROM batches") == [(3,)]
+    ledger.commit(entry())
+    assert ledger.sql("SELECT max(next_seq) FROM batches") == [(5,)]
+    assert ledger.sql("SELECT sum(requests) FROM usage") == [(4,)], "usage is kept for ever"
+
+
+def test_numbers_go_on_also_after_the_last_day_was_dropped(ledger: Ledger) -> None:
+    ledger.commit(entry(), entry())
+    assert ledger.store.drop_days("20270101") == ["20261115"]
+    assert ledger.store.drop_days("20270101") == []
+    ledger.now += 60 * DAY
+    assert ledger.commit(entry()).rows[0][0] == 3
+
+
+# --- Segments ----------------------------------------------------------------------------------------------
+
+
+def test_marks_of_some_segments(ledger: Ledger) -> None:
+    other = b"\2" * 16
+    ledger.commit(marks={ID: Mark(5), other: Mark(7, done=True)})
+    assert ledger.store.marks([other, b"\3" * 16]) == {other: Mark(7, done=True)}
+    assert ledger.store.marks([]) == {}
+
+
+def test_only_finished_segments_are_forgotten_after_long(ledger: Ledger) -> None:
+    done, going, young = (bytes([number]) * 16 for number in (1, 2, 3))
+    ledger.commit(marks={done: Mark(1, done=True), going: Mark(1)})
+    ledger.now += 10
+    ledger.commit(marks={young: Mark(1, done=True)})
+    ledger.store.forget_segments(NOON + 5)
+    assert set(ledger.store.marks()) == {going, young}
+
+
+# --- Uses --------------------------------------------------------------------------------------------------
+
+
+def test_last_uses_are_those_of_the_last_seconds_before_the_newest_commit(ledger: Ledger) -> None:
+    assert ledger.store.last_uses(10.0) == {}
+    ledger.commit(entry(source="tok_old", at=NOON - 1))
+    ledger.now += 30
+    ledger.commit(entry(source="tok_1", at=NOON + 25), entry(source="tok_2", at=NOON + 29))
+    ledger.now += 5
+    ledger.commit(entry(source="tok_1", at=NOON + 20))
+    assert ledger.store.last_uses(10.0) == {"tok_1": NOON + 25, "tok_2": NOON + 29}
+    ledger.now = NOON + DAY
+    ledger.commit(entry(source="tok_3", at=NOON + DAY))
+    assert ledger.store.last_uses(10.0) == {"tok_3": NOON + DAY}
+    assert ledger.store.last_uses(2 * DAY)["tok_old"] == NOON - 1

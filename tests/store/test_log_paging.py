@@ -1,0 +1,144 @@
+"""Pages of logs: every row of before the first page, once, whatever is committed or thrown away meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.store.log_rows import ACME, CI, DAY, THEIRS, WEB, Ledger, Reader, entry
+
+from tollgate.core.logs import LogFilter
+from tollgate.store.logbook import FIRST_LOOK, MOST_LOOKED_AT
+
+AGES = st.sampled_from([0.0, 0.5, 3.0, 3_600.0, 3 * DAY])
+SOURCES = st.sampled_from([CI, CI, WEB, THEIRS])
+METHODS, STATUSES = st.sampled_from(["eth_call", "eth_chainId"]), st.sampled_from([200, 429])
+OUTCOMES = st.sampled_from(["ok", "ok", "node_error"])
+ENTRIES = st.lists(st.tuples(AGES, SOURCES, METHODS, STATUSES, OUTCOMES), min_size=2, max_size=12)
+COMMIT = st.tuples(st.just("commit"), ENTRIES)
+WAIT = st.tuples(st.just("wait"), st.sampled_from([0.0, 1.0, 30.0, DAY / 2, DAY, -5.0]))
+DROP = st.just(("drop", None))
+FILTERS = st.builds(
+    LogFilter,
+    st.just(ACME),
+    source_id=st.sampled_from([None, None, CI, WEB, THEIRS]),
+    since=st.none() | st.sampled_from([0.0, 60.0, 7_200.0, 2 * DAY]),
+    method=st.sampled_from([None, None, "eth_chainId"]),
+    status=st.sampled_from([None, None, 429]),
+    errors=st.booleans(),
+)
+LOOKS = st.tuples(st.integers(1, 3), st.integers(3, 8)) | st.just((FIRST_LOOK, MOST_LOOKED_AT))
+
+
+@contextmanager
+def fresh(template: Path, looks: tuple[int, int]) -> Iterator[tuple[Ledger, Reader]]:
+    """A ledger of its own for one example."""
+    with tempfile.TemporaryDirectory() as name, asyncio.Runner() as loop:
+        shutil.copy(template, Path(name) / "ledger.db")
+        ledger = Ledger(Path(name))
+        reader = Reader(ledger, loop, first_look=looks[0], most_looked_at=looks[1])
+        try:
+            yield ledger, reader
+        finally:
+            reader.close()
+            ledger.close()
+
+
+def act(ledger: Ledger, step: tuple[str, Any]) -> None:
+    kind, what = step
+    if kind == "wait":
+        ledger.wait(what)
+    elif kind == "drop":
+        ledger.drop_oldest_day()
+    else:
+        ledger.commit(
+            *(
+                entry(ledger.now - age, source, method=method, status=status, outcome=outcome)
+                for age, source, method, status, outcome in what
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("template")
+    Ledger(folder).close()
+    return folder / "ledger.db"
+
+
+@settings(max_examples=60)
+@given(
+    before=st.lists(COMMIT | COMMIT | WAIT | DROP, min_size=3, max_size=12),
+    meanwhile=st.lists(st.lists(COMMIT | WAIT | DROP, max_size=3), max_size=20),
+    asked=FILTERS,
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    looks=LOOKS,
+)
+def test_every_row_of_before_the_first_page_appears_once(
+    template: Path,
+    before: list[tuple[str, Any]],
+    meanwhile: list[list[tuple[str, Any]]],
+    asked: LogFilter,
+    sizes: list[int],
+    looks: tuple[int, int],
+) -> None:
+    with fresh(template, looks) as (ledger, reader):
+        for step in before:
+            act(ledger, step)
+        start = None if asked.since is None else ledger.now - asked.since
+        wanted = LogFilter(ACME, asked.source_id, start, None, asked.method, asked.status, asked.errors)
+        there = ledger.kept(wanted)
+        position: int | None = reader.newest() + 1
+        seen: list[int] = []
+        for turn in range(1_000):
+            if position is None:
+                break
+            rows, position = reader.older(wanted, position, sizes[turn % len(sizes)])
+            assert len(rows) <= sizes[turn % len(sizes)]
+            seen += rows
+            for step in meanwhile[turn] if turn < len(meanwhile) else ():
+                act(ledger, step)
+        assert position is None
+        assert seen == sorted(set(seen), reverse=True)
+        assert set(seen) <= set(there)
+        # What retention threw away meanwhile may be missing, and nothing else.
+        assert set(there) - set(seen) <= set(there) - set(ledger.kept(wanted))
+
+
+@settings(max_examples=40)
+@given(
+    steps=st.lists(COMMIT | COMMIT | WAIT, min_size=3, max_size=12),
+    asked=FILTERS,
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    looks=LOOKS,
+)
+def test_whoever_follows_sees_every_new_row_once_in_order(
+    template: Path,
+    steps: list[tuple[str, Any]],
+    asked: LogFilter,
+    sizes: list[int],
+    looks: tuple[int, int],
+) -> None:
+    with fresh(template, looks) as (ledger, reader):
+        ledger.commit(entry(ledger.now), entry(ledger.now, THEIRS))
+        start = None if asked.since is None else ledger.now - asked.since
+        wanted = LogFilter(ACME, asked.source_id, start, None, asked.method, asked.status, asked.errors)
+        first = position = reader.newest()
+        seen: list[int] = []
+        for turn in range(1_000):
+            if turn < len(steps):
+                act(ledger, steps[turn])
+            elif position == reader.newest():
+                break
+            rows, following = reader.newer(wanted, position, sizes[turn % len(sizes)])
+            assert following >= position
+            seen, position = seen + rows, following
+        assert seen == [seq for seq in ledger.kept(wanted)[::-1] if seq > first]

@@ -1,0 +1,348 @@
+"""The log book: pages, days, time, filters, whose rows, through which index, and outages."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger, Reader, entry
+
+from tollgate.core.entries import CallEntry
+from tollgate.core.logs import LogFilter, LogRow
+from tollgate.store import ledger_tables, sqlite
+from tollgate.store.base import StoreUnavailable
+
+ALL = LogFilter(ACME)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reader(ledger: Ledger, loop: asyncio.Runner) -> Iterator[Reader]:
+    opened = Reader(ledger, loop)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def short_sighted(ledger: Ledger, loop: asyncio.Runner) -> Iterator[Reader]:
+    """Looks at ten rows at most for a page, two of them at first."""
+    opened = Reader(ledger, loop, first_look=2, most_looked_at=10)
+    yield opened
+    opened.close()
+
+
+def test_rows_that_arrive_all_the_time_never_disturb_a_page(ledger: Ledger, reader: Reader) -> None:
+    """A writer commits as fast as it can; every seventh batch is what a dead worker left behind."""
+    for _ in range(20):
+        ledger.commit(*(entry(ledger.now - 1, source) for source in (CI, WEB, THEIRS) for _ in range(10)))
+        ledger.now += DAY / 8
+    there = ledger.kept(ALL)
+    stop, batches = threading.Event(), 0
+
+    def write() -> None:
+        nonlocal batches
+        while not stop.is_set():
+            age = 5 * DAY if batches % 7 == 0 else 0.2
+            ledger.commit(*(entry(ledger.now - age) for _ in range(100)))
+            batches += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for size in (1, 7, 100):
+            assert reader.all_older(ALL, size, from_newest=there[0]) == there
+    finally:
+        stop.set()
+        writer.join(30)
+    assert batches > 0
+
+
+# --- Pages --------------------------------------------------------------------------------------------------
+
+
+def test_a_row_comes_back_with_all_its_fields(ledger: Ledger, loop: asyncio.Runner, reader: Reader) -> None:
+    (written,) = ledger.commit(
+        entry(
+            NOON - 1.25, WEB, method="eth_getLogs", status=200, outcome="node_error", code=-32000,
+            request_id=b"req-\xff", request_bytes=120, duration_micros=4_500, upstream="node-1", attempts=2,
+            address="2001:db8::1", agent="Mozilla/5.0 (ü)".encode(), origin=b"https://app.example.com",
+        )
+    )  # fmt: skip
+    row = loop.run(reader.book.older(ALL, 2, 10)).rows[0]
+    assert row == LogRow(*written)
+    assert row == LogRow(
+        1, NOON - 1.25, "req-\ufffd", ACME, WEB, "web", "2001:db8::1", "Mozilla/5.0 (ü)",
+        "https://app.example.com", "eth/mainnet", "eth_getLogs", 200, "node_error", -32000, 120, 0, 4_500,
+        "node-1", 2, "bypass", True, 0, "2026-11", 1,
+    )  # fmt: skip
+
+
+def test_columns_and_fields_are_the_same_in_the_same_order() -> None:
+    """Rows are taken by their place."""
+    assert LogRow.__struct_fields__ == ledger_tables.LOG_COLUMNS
+    assert tuple(ledger_tables.log_table("20261115").columns.keys()) == ledger_tables.LOG_COLUMNS
+
+
+def test_an_empty_ledger_has_empty_pages(reader: Reader) -> None:
+    assert reader.newest() == 0
+    assert reader.older(ALL, 1, 10) == ([], None)
+    assert reader.newer(ALL, 0, 10) == ([], 0)
+
+
+def test_a_page_that_takes_the_last_row_is_the_last(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(*(entry(NOON) for _ in range(6)))
+    assert reader.older(ALL, 7, 3) == ([6, 5, 4], 4)
+    assert reader.older(ALL, 4, 3) == ([3, 2, 1], None)
+    assert reader.older(ALL, 7, 6)[1] is None
+
+
+def test_calls_of_a_batch_are_rows_of_their_own(ledger: Ledger, loop: asyncio.Runner, reader: Reader) -> None:
+    ledger.commit(entry(NOON, calls=(CallEntry("eth_call", "ok"), CallEntry("eth_chainId", "ok"))))
+    rows = loop.run(reader.book.older(ALL, 3, 10)).rows
+    assert [(row.seq, row.method) for row in rows] == [(2, "eth_chainId"), (1, "eth_call")]
+
+
+def test_a_page_goes_on_over_days(ledger: Ledger, reader: Reader) -> None:
+    for _ in range(4):
+        ledger.commit(entry(ledger.now), entry(ledger.now, THEIRS), entry(ledger.now))
+        ledger.now += DAY
+    assert reader.all_older(ALL, 3) == [12, 10, 9, 7, 6, 4, 3, 1]
+    assert reader.newer(ALL, 4, 3) == ([6, 7, 9], 9)
+    assert reader.newer(ALL, 9, 3) == ([10, 12], 12)
+
+
+def test_a_day_thrown_away_between_pages_is_no_longer_shown(ledger: Ledger, reader: Reader) -> None:
+    for _ in range(3):
+        ledger.commit(entry(ledger.now), entry(ledger.now))
+        ledger.now += DAY
+    assert reader.all_older(ALL, 2, between=ledger.drop_oldest_day) == [6, 5, 4, 3]
+
+
+def test_a_day_thrown_away_in_the_middle_of_a_page_is_still_read(ledger: Ledger, reader: Reader) -> None:
+    for _ in range(3):
+        ledger.commit(entry(ledger.now), entry(ledger.now))
+        ledger.now += DAY
+    dropped: list[list[str]] = []
+
+    def drop(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "FROM days" in statement and not dropped:
+            dropped.append([])  # dropping looks at the days, too
+            dropped[0] = ledger.store.drop_days("20991231")
+
+    with listening("after_cursor_execute", drop):
+        assert reader.older(ALL, 7, 10)[0] == [6, 5, 4, 3, 2, 1]
+    assert dropped == [["20261115", "20261116", "20261117"]]
+    assert reader.older(ALL, 7, 10) == ([], None)
+    assert reader.newest() == 6
+
+
+def test_rows_of_others_are_never_shown(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON, WEB))
+    assert reader.all_older(ALL, 10) == [3, 1]
+    assert reader.all_older(LogFilter(RIVAL), 10) == [2]
+    assert reader.all_older(LogFilter(ACME, CI), 10) == [1]
+
+
+def test_the_token_of_another_team_shows_nothing_and_costs_nothing(ledger: Ledger, short_sighted: Reader) -> None:
+    """Not even a page that ends early, which would tell how much the others call."""
+    ledger.commit(*(entry(NOON, THEIRS) for _ in range(50)))
+    for wanted in (LogFilter(ACME, THEIRS), LogFilter(ACME, THEIRS, errors=True)):
+        assert short_sighted.older(wanted, 51, 10) == ([], None)
+        assert short_sighted.newer(wanted, 0, 10) == ([], 50)
+
+
+# --- Since --------------------------------------------------------------------------------------------------
+
+
+def test_since_is_about_the_time_of_the_row_itself(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(entry(NOON - 5 * 3600))
+    ledger.now += 100
+    ledger.commit(entry(NOON + 100), entry(NOON - 3 * 3600), entry(NOON + 50))
+    assert reader.all_older(LogFilter(ACME, since=NOON), 10) == [4, 2]
+    assert reader.all_older(LogFilter(ACME, since=NOON + 50), 1) == [4, 2]
+    assert reader.all_older(LogFilter(ACME, since=NOON + 51), 10) == [2]
+    assert reader.all_older(LogFilter(ACME, CI, since=NOON - 4 * 3600), 10) == [4, 3, 2]
+    assert reader.newer(LogFilter(ACME, since=NOON), 0, 10) == ([2, 4], 4)
+
+
+def test_since_begins_at_its_first_batch_and_looks_at_nothing_before(
+    ledger: Ledger, short_sighted: Reader
+) -> None:
+    ledger.commit(*(entry(NOON) for _ in range(30)))
+    ledger.now += 3600
+    ledger.commit(entry(ledger.now), entry(ledger.now))
+    assert short_sighted.older(LogFilter(ACME, since=ledger.now), 33, 10) == ([32, 31], None)
+    assert short_sighted.older(LogFilter(ACME, since=ledger.now + 60), 33, 10) == ([], None)
+
+
+def test_batches_of_the_same_moment_all_count(ledger: Ledger, reader: Reader) -> None:
+    for _ in range(5):
+        ledger.commit(entry(NOON))
+    assert reader.all_older(LogFilter(ACME, since=NOON), 2) == [5, 4, 3, 2, 1]
+
+
+def test_a_clock_that_was_set_back_a_little_hides_nothing(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(entry(NOON))
+    ledger.now -= 8
+    ledger.commit(entry(NOON + 0.5), entry(NOON - 9))
+    ledger.now += 4
+    ledger.commit(entry(NOON - 4), entry(NOON + 1))
+    assert reader.all_older(LogFilter(ACME, since=NOON), 10) == [5, 2, 1]
+
+
+def test_a_row_committed_after_the_clock_was_set_back_is_found(ledger: Ledger, reader: Reader) -> None:
+    ledger.now -= 8
+    ledger.commit(entry(NOON + 0.5))
+    ledger.now += 10
+    ledger.commit(entry(NOON + 2))
+    assert reader.all_older(LogFilter(ACME, since=NOON), 10) == [2, 1]
+
+
+def test_a_clock_that_was_set_back_by_an_hour_hides_nothing(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(entry(NOON))
+    ledger.now += 3600
+    ledger.commit(entry(NOON + 3600))
+    ledger.now -= 3000
+    ledger.commit(entry(NOON + 600))
+    assert reader.all_older(LogFilter(ACME, since=NOON + 300), 10) == [3, 2]
+
+
+# --- Filters without an index -------------------------------------------------------------------------------
+
+
+def test_filter_without_an_index_looks_at_a_bounded_number_of_rows(ledger: Ledger, short_sighted: Reader) -> None:
+    ledger.commit(entry(NOON, outcome="node_error"), *(entry(NOON) for _ in range(24)))
+    wanted = LogFilter(ACME, errors=True)
+    assert short_sighted.older(wanted, 26, 5) == ([], 16)
+    assert short_sighted.older(wanted, 16, 5) == ([], 6)
+    assert short_sighted.older(wanted, 6, 5) == ([1], None)
+    assert short_sighted.newer(wanted, 0, 5) == ([1], 10)
+    assert short_sighted.newer(wanted, 10, 5) == ([], 20)
+    assert short_sighted.newer(wanted, 20, 5) == ([], 25)
+
+
+def test_the_bound_holds_over_days_and_counts_the_teams_own_rows_alone(
+    ledger: Ledger, short_sighted: Reader
+) -> None:
+    for _ in range(4):
+        ledger.commit(*(entry(ledger.now, source) for source in (CI, THEIRS) for _ in range(4)))
+        ledger.now += DAY
+    assert short_sighted.older(LogFilter(ACME, method="none"), 33, 5) == ([], 11)
+
+
+def test_fifty_thousand_rows_are_looked_at_and_then_the_page_ends(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(entry(NOON, status=429), *(entry(NOON) for _ in range(50_000)))
+    wanted = LogFilter(ACME, status=429)
+    assert reader.older(wanted, 50_002, 100) == ([], 2)
+    assert reader.older(wanted, 2, 100) == ([1], None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows"),
+    [
+        (LogFilter(ACME, network="eth/sepolia"), [2]),
+        (LogFilter(ACME, method="eth_chainId"), [3]),
+        (LogFilter(ACME, status=429), [4]),
+        (LogFilter(ACME, errors=True), [5, 4]),
+        (LogFilter(ACME, WEB, errors=True), [5]),
+        (LogFilter(ACME, CI, status=429, errors=True, network="eth/mainnet"), [4]),
+        (LogFilter(ACME, method="eth_"), []),
+    ],
+)
+def test_filters(ledger: Ledger, reader: Reader, wanted: LogFilter, rows: list[int]) -> None:
+    ledger.commit(
+        entry(NOON),
+        entry(NOON, network="eth/sepolia"),
+        entry(NOON, method="eth_chainId"),
+        entry(NOON, status=429, outcome="rate_limited"),
+        entry(NOON, WEB, outcome="node_error"),
+    )
+    assert reader.all_older(wanted, 1) == rows
+
+
+# --- What it costs ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(name: str, hear: Callable[..., None]) -> Iterator[None]:
+    """Hear what the log book says to its database."""
+    event.listen(Engine, name, hear)
+    try:
+        yield
+    finally:
+        event.remove(Engine, name, hear)
+
+
+def plans(ledger: Ledger, work: Callable[[], object]) -> list[str]:
+    """How the database goes about what is asked of it, one line for each step."""
+    asked: list[tuple[str, Any]] = []
+
+    def hear(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            asked.append((statement, parameters))
+
+    with listening("before_cursor_execute", hear):
+        work()
+    with closing(sqlite3.connect(str(ledger.url.database))) as connection:
+        return [
+            step[3]
+            for statement, parameters in asked
+            for step in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        ]
+
+
+@pytest.mark.parametrize("more", [{}, {"since": NOON - 60}, {"errors": True, "method": "x"}])
+@pytest.mark.parametrize(("source", "index"), [(None, "team (team_id=?"), (CI, "source (source_id=?")])
+def test_pages_are_read_through_an_index_in_its_order(
+    ledger: Ledger, reader: Reader, source: str | None, index: str, more: dict[str, Any]
+) -> None:
+    ledger.commit(*(entry(NOON, each) for each in (CI, WEB, THEIRS) for _ in range(20)))
+    wanted = LogFilter(ACME, source, **more)
+    steps = plans(ledger, lambda: (reader.older(wanted, 40, 5), reader.newer(wanted, 2, 5)))
+    rows = [step for step in steps if "log_2026" in step]
+    assert len(rows) >= 2
+    for step in rows:
+        assert step.startswith("SEARCH log_20261115 USING"), step
+        assert f"INDEX ix_log_20261115_{index}" in step, step
+    # Within the order of the index, from the very row on; one look tells whose token it is.
+    assert sum("AND seq>? AND seq<?)" in step for step in rows) == len(rows) - (2 if source else 0)
+    assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+def test_newest_and_start_are_found_through_an_index(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(entry(NOON))
+    steps = plans(ledger, lambda: (reader.newest(), reader.older(LogFilter(ACME, since=NOON), 2, 5)))
+    batches = [step for step in steps if "batches" in step]
+    assert batches
+    assert not [step for step in batches if "INDEX" not in step]
+    assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+# --- Outages ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["garbage", "empty", "gone"])
+def test_a_ledger_that_cannot_be_read_is_an_outage(tmp_path: Path, loop: asyncio.Runner, broken: str) -> None:
+    folder = tmp_path / "data"
+    if broken != "gone":
+        folder.mkdir()
+    if broken == "garbage":
+        (folder / "ledger.db").write_bytes(b"this is no database\n" * 1_000)
+    book = sqlite.open_logbook(sqlite.ledger_url(folder))
+    for work in (book.newest(), book.older(ALL, 10, 5), book.newer(ALL, 1, 5)):
+        with pytest.raises(StoreUnavailable, match="the ledger cannot be read"):
+            loop.run(work)
+    loop.run(book.close())
