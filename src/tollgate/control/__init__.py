@@ -7,6 +7,9 @@ passwords  Argon2id, off the event loop and bounded
 mail       SMTP, where it is set
 oidc       signing in with an OpenID Connect provider
 outbound   fetching what a user named, without being led inside the house
+webhooks   which addresses of webhooks are accepted
+stripe     two calls of Stripe's API
+paging     going through all rows of a table
 pinned     connecting to nothing but the addresses that were checked
 proofs     that a team owns a domain: DNS TXT and /.well-known/tollgate.txt
 api/       Litestar routes under /api/v1: parse, call one service, render

@@ -16,6 +16,8 @@ import asyncio
 import ipaddress
 import re
 import ssl
+from contextlib import asynccontextmanager
+from functools import cached_property
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +28,7 @@ import dns.nameserver
 import dns.resolver
 import httpcore
 from dns.rdtypes.ANY.TXT import TXT
+from msgspec import Struct
 
 from tollgate import __version__
 from tollgate.control.pinned import Pinned, TooMuch, forbidden_kind
@@ -33,7 +36,7 @@ from tollgate.core.origins import normal_host
 from tollgate.errors import StartError, TollgateError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from dns.rdata import Rdata
 
@@ -151,6 +154,16 @@ def _server(text: str) -> dns.nameserver.Do53Nameserver:
     return dns.nameserver.Do53Nameserver(str(parsed), int(port))
 
 
+class _Request(Struct, frozen=True):
+    host: str
+    url: str
+    shown: str
+    """How words name it: the path of a webhook often is a secret."""
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+
+
 class Fetcher:
     """Fetches small files by HTTPS from hosts that users name."""
 
@@ -169,7 +182,12 @@ class Fetcher:
         self._port = port
         self._seconds = seconds
         self._most_bytes = most_bytes
-        self._tls = tls or ssl.create_default_context()
+        self._given_tls = tls
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        # When it is first needed: reading the system's authorities takes a tenth of a second.
+        return self._given_tls or ssl.create_default_context()
 
     def url(self, host: str, path: str) -> str:
         """Give the URL that `get` fetches."""
@@ -181,13 +199,33 @@ class Fetcher:
         url = self.url(name or host, path)
         if name is None or not _PATH.fullmatch(path):
             raise Refused(f"{url!r} is no URL of a named host: use a name such as example.com.")
+        async with self._asked(_Request(name, url, url)) as response:
+            _judge(url, response)
+            return await self._read(url, response)
+
+    async def post(self, host: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """Call a webhook at a host; raise Refused, Missing or Unreachable unless it answers with success."""
+        async with self._asked(_Request(host, url, host, "POST", tuple(headers.items()), body)) as response:
+            # What it says besides is not read.
+            if 300 <= response.status < 400:
+                raise Refused(f"{host} answers {response.status}, and redirects are not followed.")
+            if not 200 <= response.status < 300:
+                raise Unreachable(f"{host} answers {response.status} instead of 200.")
+
+    @asynccontextmanager
+    async def _asked(self, request: _Request) -> AsyncIterator[httpcore.Response]:
+        """Ask under all rules, and lend the answer until the deadline has passed."""
         try:
             async with asyncio.timeout(self._seconds) as deadline:
-                addresses = await self._resolver.addresses(name)
-                self._check(name, addresses)
-                return await self._get_from(addresses[:_MOST_CONNECTS], deadline.when() or 0.0, url)
+                addresses = await self._resolver.addresses(request.host)
+                self._check(request.host, addresses)
+                until = deadline.when() or 0.0
+                async with self._answered(addresses[:_MOST_CONNECTS], until, request) as response:
+                    yield response
         except TimeoutError as error:
-            raise Unreachable(f"{url} did not answer within {self._seconds:g} s: try again later.") from error
+            raise Unreachable(
+                f"{request.shown} did not answer within {self._seconds:g} s: try again later."
+            ) from error
 
     def _check(self, host: str, addresses: list[str]) -> None:
         # All of them before the first connection: a name that mixes public and inner addresses is a trick.
@@ -199,24 +237,29 @@ class Fetcher:
             if kind := forbidden_kind(address):
                 raise Refused(f"{host} has {kind} address in DNS: only public addresses are fetched from.")
 
-    async def _get_from(self, addresses: list[str], until: float, url: str) -> bytes:
+    @asynccontextmanager
+    async def _answered(
+        self, addresses: list[str], until: float, request: _Request
+    ) -> AsyncIterator[httpcore.Response]:
         # httpcore and not httpx: nothing in it follows, decodes, keeps cookies or reads the environment. It takes
         # SNI, the name that the certificate must have, and Host from the URL; the addresses are below it.
         pinned = Pinned(addresses, until=until, most_bytes=self._most_bytes + _MOST_HEAD)
+        shown, headers = request.shown, (*_HEADERS, *request.headers)
         async with httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=pinned) as pool:
             try:
-                async with pool.stream("GET", url, headers=_HEADERS) as response:
-                    _judge(url, response)
-                    return await self._read(url, response)
+                async with pool.stream(
+                    request.method, request.url, headers=headers, content=request.body
+                ) as response:
+                    yield response
             except TooMuch as error:
                 raise Refused(
-                    f"{url} sends over {_MOST_HEAD} bytes besides the file itself: shorten its headers."
+                    f"{shown} sends over {_MOST_HEAD} bytes besides the file itself: shorten its headers."
                 ) from error
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                raise Unreachable(f"{url} cannot be reached: {_why(error)}.") from error
+                raise Unreachable(f"{shown} cannot be reached: {_why(error)}.") from error
             except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
                 # A TLS failure after the handshake is an OSError.
-                raise Unreachable(f"{url} gives no whole answer in HTTP: {_why(error)}.") from error
+                raise Unreachable(f"{shown} gives no whole answer in HTTP: {_why(error)}.") from error
 
     async def _read(self, url: str, response: httpcore.Response) -> bytes:
         body = bytearray()

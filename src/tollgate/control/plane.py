@@ -12,17 +12,24 @@ from tollgate.control.outbound import Fetcher, Resolver
 from tollgate.control.passwords import Passwords
 from tollgate.control.proofs import Proofs
 from tollgate.control.services.accounts import Accounts
+from tollgate.control.services.alerts import Alerts
 from tollgate.control.services.audit import Audit
+from tollgate.control.services.billing import Billing
 from tollgate.control.services.devices import Devices
 from tollgate.control.services.domains import Domains
 from tollgate.control.services.invitations import Invitations
+from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.logins import Logins
+from tollgate.control.services.logs import Logs
 from tollgate.control.services.operator import Operator
 from tollgate.control.services.replays import Replays
+from tollgate.control.services.reports import Reports
 from tollgate.control.services.sweep import Sweep
 from tollgate.control.services.teams import Teams
 from tollgate.control.services.tokens import Tokens
-from tollgate.store.base import Office
+from tollgate.control.services.usage import Usages
+from tollgate.control.stripe import StripeClient
+from tollgate.store.base import AccountBook, LogBook, Office
 
 OIDC_PATH = "/console/oidc/callback"
 
@@ -39,6 +46,8 @@ class ControlPlane:
         now: Callable[[], float],
         *,
         proofs: Proofs | None = None,
+        logbook: LogBook | None = None,
+        accountbook: AccountBook | None = None,
     ) -> None:
         self.settings = settings
         self.base_url = base_url
@@ -54,6 +63,15 @@ class ControlPlane:
         self.tokens = Tokens(self.desk)
         self.domains = Domains(self.desk, proofs or _proofs(settings), self.mailer)
         self.audit = Audit(self.desk)
+        self._logbook = logbook
+        self.logs = Logs(self.desk, logbook, pepper)
+        self._accountbook = accountbook
+        self.usage = Usages(self.desk, accountbook)
+        self.billing = Billing(self.desk, pepper)
+        self.invoices = Invoices(self.desk, accountbook)
+        self.alerts = Alerts(self.desk, accountbook, self.billing, self.mailer, _caller(settings))
+        self._payments = StripeClient(settings.stripe) if settings.stripe.api_key else None
+        self.reports = Reports(self.desk, accountbook, self._payments) if self._payments else None
         self.replays = Replays(self.desk)
         self.sweep = Sweep(self.desk)
         self.oidc = OidcClient(settings.oidc, base_url + OIDC_PATH, now=now) if settings.oidc.issuer else None
@@ -63,7 +81,13 @@ class ControlPlane:
         await self.mailer.close()
         if self.oidc is not None:
             await self.oidc.close()
+        if self._payments is not None:
+            await self._payments.close()
         await self.desk.office.close()
+        if self._logbook is not None:
+            await self._logbook.close()
+        if self._accountbook is not None:
+            await self._accountbook.close()
 
 
 def _proofs(settings: Settings) -> Proofs:
@@ -71,3 +95,9 @@ def _proofs(settings: Settings) -> Proofs:
     resolver = Resolver(whitelist.resolvers)
     fetcher = Fetcher(resolver, allow_private=whitelist.allow_private_addresses, port=whitelist.well_known_port)
     return Proofs(resolver, fetcher)
+
+
+def _caller(settings: Settings) -> Fetcher:
+    """What calls webhooks, under the rules of every other fetch."""
+    whitelist = settings.whitelist
+    return Fetcher(Resolver(whitelist.resolvers), allow_private=whitelist.allow_private_addresses)

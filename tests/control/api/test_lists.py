@@ -1,10 +1,16 @@
 """Lists come in parts: every one of them, row by row, through its cursors."""
 
+import base64
 from collections.abc import Callable
+from contextlib import closing
 
+import msgspec
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import House
+from tests.control.services.house import ACME, RIVAL, House
+from tests.store.account_rows import CI, WEB, Books, calls
+
+from tollgate.core.months import start_of
 
 Fill = Callable[[Api], None]
 
@@ -38,6 +44,21 @@ def logins(api: Api) -> None:
         api.make("/me/tokens", {"name": name})
 
 
+def logs(api: Api) -> None:
+    with closing(Books(api.house.folder)) as books:
+        books.commit(calls(1), calls(2, source=WEB), calls(1, team=RIVAL.id), calls(1, method="eth_chainId"))
+        # Older by its own time, newer in the ledger.
+        books.commit(calls(1, start_of("2026-11"), source=CI))
+
+
+def invoices(api: Api) -> None:
+    """Two final ones with a month of nothing between them; beside them there is the draft of now."""
+    with closing(Books(api.house.folder)) as books:
+        books.commit(calls(1, start_of("2026-08")), calls(2, start_of("2026-10")))
+        books.commit(calls(3, start_of("2026-09"), team=RIVAL.id))
+    api.house.do(api.house.plane.invoices.close_due())
+
+
 def nothing(_api: Api) -> None:
     """What is there already is enough."""
 
@@ -50,6 +71,8 @@ LISTS: dict[str, Fill] = {
     "/teams/{team}/invitations": invitations,
     "/teams/{team}/tokens": tokens,
     "/teams/{team}/domains": domains,
+    "/teams/{team}/logs": logs,
+    "/teams/{team}/invoices": invoices,
     "/teams/{team}/audit": domains,
 }
 
@@ -105,6 +128,25 @@ def test_cursor_of_another_list_is_refused(api: Api, house: House) -> None:
         answer = api.ask("GET", path, who="stranger", params={"after": cursor})
         assert reason(answer) == (400, "invalid_request")
         assert "another list" in answer.json()["detail"]
+
+
+def test_cursors_of_logs_and_invoices_are_not_those_of_other_lists(api: Api) -> None:
+    logs(api)
+    invoices(api)
+    paths = ("/teams/acme/logs", "/teams/acme/invoices", "/teams/acme/audit")
+    cursors = {path: api.get(path, params={"limit": 1})["next"] for path in paths[:2]}
+    for mine, cursor in cursors.items():
+        for path in paths:
+            answer = api.ask("GET", path, params={"after": cursor})
+            assert answer.status_code == (200 if path == mine else 400), (mine, path)
+
+
+@pytest.mark.parametrize("moment", [1e300, -1e300, 1e18, 1e12, 253_402_300_800])
+def test_made_up_cursor_of_a_moment_without_a_month_is_refused(api: Api, moment: float) -> None:
+    written = msgspec.json.encode([f"invoices:{ACME.id}", [moment, "x"]])
+    answer = api.ask("GET", "/teams/acme/invoices", params={"after": base64.urlsafe_b64encode(written).decode()})
+    assert reason(answer) == (400, "invalid_request")
+    assert answer.json()["field"] == "after"
 
 
 def test_list_of_nothing_is_an_empty_one(api: Api) -> None:

@@ -58,6 +58,12 @@ updateDomain            PATCH  /api/v1/teams/{team}/domains/{domain}
 removeDomain            DELETE /api/v1/teams/{team}/domains/{domain}
 verifyDomain            POST   /api/v1/teams/{team}/domains/{domain}/verify
 checkOrigin             GET    /api/v1/teams/{team}/domains/check
+listLogs                GET    /api/v1/teams/{team}/logs
+getUsage                GET    /api/v1/teams/{team}/usage
+getBilling              GET    /api/v1/teams/{team}/billing
+updateBilling           PATCH  /api/v1/teams/{team}/billing
+listInvoices            GET    /api/v1/teams/{team}/invoices
+getInvoice              GET    /api/v1/teams/{team}/invoices/{month}
 listAudit               GET    /api/v1/teams/{team}/audit
 """
 LISTED = [line.split() for line in OPERATIONS.strip().splitlines()]
@@ -198,3 +204,9 @@ def test_anchors_of_the_page_lead_somewhere(api: Api) -> None:
     names = re.findall(r'id="([^"]+)"', page)
     assert len(names) == len(set(names))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
+
+
+def test_page_names_every_form_of_an_answer(api: Api) -> None:
+    page = api.ask("GET", "/docs", who=None).text
+    cells = re.findall(r'<h3 id="getInvoice">.*?<th scope="row">200</th><td>(.*?)</td>', page, re.DOTALL)
+    assert cells == ['<a href="#shape-Invoice">Invoice</a>, or text/csv, text/html']

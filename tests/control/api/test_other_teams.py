@@ -16,6 +16,9 @@ import pytest
 from msgspec import Struct
 from tests.control.api.caller import Api, Json, reason
 from tests.control.services.house import ACME, PEOPLE, RIVAL, ROLES, House, member_id
+from tests.store.account_rows import BEFORE, MONTH, Books, calls
+
+from tollgate.core.months import start_of
 
 # Operations that name no team, with the paths and bodies that a walker would try, and the only statuses allowed.
 TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
@@ -46,7 +49,12 @@ THROUGH_OWN: dict[str, Json] = {
     "createInvitation": {"email": "owner@acme.example", "role": "viewer"},
     "createToken": {"name": "{token_name}"},
     "addDomain": {"domain": "{domain_name}", "take_over": True},
+    "updateBilling": {"alert_webhook": "{webhook}"},
 }
+# What a list or report is asked for: so that the owner is told of the first team's things, whatever is asked.
+ASKED = {"origin": "https://first-domain.com", "limit": "1000", "by": "token"}
+# So often the first team called, in its last month and in this one.
+CALLS, CALLS_NOW = 7_654_321, 6_543_217
 
 
 class Things(Struct, frozen=True):
@@ -68,7 +76,9 @@ class Things(Struct, frozen=True):
         logins = house.write(lambda records: records.logins.page(100, account_id=tuple(f"acc_{r}" for r in ROLES)))
         people = {f"acc_{role}" for role in ROLES} | {member_id(role) for role in ROLES}
         emails = {PEOPLE[role] for role in ROLES}
-        return {*self.ids.values(), *self.names.values(), *(row.id for row in logins), *people, *emails, ACME.id}
+        # A month is everybody's.
+        ids = {thing for kind, thing in self.ids.items() if kind != "month"}
+        return {*ids, *self.names.values(), *(row.id for row in logins), *people, *emails, ACME.id}
 
 
 @pytest.fixture
@@ -80,6 +90,9 @@ def things(api: Api) -> Things:
     domain = api.ask("POST", "/teams/acme/domains", json={"domain": "first-domain.com"}, headers=header)
     guest = {"email": "guest@first.example", "role": "viewer"}
     invitation = api.make("/teams/acme/invitations", guest)
+    webhook = "https://first-hook.com/path-of-the-first"
+    billing = api.ask("PATCH", "/teams/acme/billing", json={"alert_webhook": webhook})
+    called(api.house, token.json()["id"])
     return Things(
         ids={
             "team": "acme",
@@ -88,16 +101,39 @@ def things(api: Api) -> Things:
             "invitation": invitation["id"],
             "member": member_id("viewer"),
             "login": api.login_id("owner"),
+            "month": BEFORE,
         },
         names={
             "token_name": "first-secret",
             "token_prefix": token.json()["prefix"],
             "domain_name": "first-domain.com",
             "guest": guest["email"],
+            "webhook": webhook,
+            "webhook_secret": billing.json()["webhook_secret"],
+            "log": api.get("/teams/acme/logs")["items"][0]["id"],
+            "method": "first_method",
+            "usage": str(CALLS_NOW),
+            "billed": str(CALLS),
+            "invoice": api.get(f"/teams/acme/invoices/{BEFORE}")["number"],
+            "draft": api.get(f"/teams/acme/invoices/{MONTH}")["number"],
         },
         etags={"token": token.headers["ETag"], "domain": domain.headers["ETag"]},
         key=key,
     )
+
+
+def called(house: House, token_id: str) -> None:
+    """Let the first team have called: in the month before, whose invoice is final, and in this one."""
+    with closing(Books(house.folder)) as books:
+        books.commit(calls(CALLS, start_of(BEFORE), source=token_id, method="first_method"))
+        house.do(house.plane.invoices.close_due())
+        books.commit(calls(CALLS_NOW, source=token_id, method="first_method"))
+
+
+def asked_for(operation: Json) -> dict[str, str]:
+    """The query for an operation: what it knows of the above. What was asked may stand in the answer."""
+    known = [each["name"] for each in operation.get("parameters", []) if each["in"] == "query"]
+    return {name: ASKED[name] for name in known if name in ASKED}
 
 
 def operations(api: Api) -> Iterator[tuple[str, str, Json]]:
@@ -110,11 +146,13 @@ def operations(api: Api) -> Iterator[tuple[str, str, Json]]:
 
 
 def snapshot(house: House) -> dict[str, set[tuple[object, ...]]]:
-    """Every row of the store that is not the walker's own."""
-    with closing(sqlite3.connect(house.folder / "control.db")) as connection:
-        tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        names = [name for (name,) in connection.execute(tables)]
-        rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+    """Every row of the store and the ledger that is not the walker's own."""
+    rows: dict[str, list[tuple[object, ...]]] = {}
+    for file in ("control.db", "ledger.db"):
+        with closing(sqlite3.connect(house.folder / file)) as connection:
+            tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+            for (name,) in connection.execute(tables).fetchall():
+                rows[f"{file} {name}"] = connection.execute(f"SELECT * FROM {name}").fetchall()
     walkers = ("acc_stranger", "acc_loner", "acc_viewer")
     return {
         name: {row for row in each if not any(walker in row for walker in walkers)} for name, each in rows.items()
@@ -142,7 +180,7 @@ class Walker:
         if body is None:
             body = next((each["example"] for each in content.values()), None)
         form = "application/x-www-form-urlencoded" in content
-        params = {"origin": "https://first-domain.com", "limit": "1000"} if method == "GET" else None
+        params = asked_for(operation)
         target = path.removeprefix("/api/v1")
         sent: dict[str, Any] = {"params": params, "data" if form else "json": body}
         answer = self.api.ask(method, target, token=self.token, headers=headers, **sent)
@@ -177,6 +215,21 @@ def walker(request: pytest.FixtureRequest, api: Api, house: House, things: Thing
 
 def test_every_route_that_names_no_team_has_its_place_above(api: Api) -> None:
     assert set(TEAMLESS) == {each["operationId"] for path, _, each in operations(api) if "{team}" not in path}
+
+
+def test_owner_is_told_of_the_guarded_things_wherever_something_is_read(api: Api, things: Things) -> None:
+    guarded, told = things.guarded(api.house), set()
+    for path, method, operation in operations(api):
+        if "{team}" not in path or method != "GET":
+            continue
+        filled = path.format(**{**things.ids, "team": ACME.name}).removeprefix("/api/v1")
+        params = asked_for(operation)
+        answer = api.ask("GET", filled, params=params)
+        assert answer.status_code == 200, (filled, answer.text)
+        here = {word for word in guarded if word in answer.text and word not in f"{filled} {params}"}
+        assert here, f"{operation['operationId']} would tell a walker nothing, were it open"
+        told |= here
+    assert set(things.names.values()) - told == {things.names["webhook_secret"]}
 
 
 def test_first_team_s_own_path_is_closed(api: Api, walker: Walker) -> None:
@@ -220,6 +273,28 @@ def test_cursors_of_the_first_team_are_of_no_use(api: Api, things: Things) -> No
     cursor = api.get("/teams/acme/tokens", params={"limit": 1})["next"]
     for path in ("/teams/rival/tokens", "/teams/rival/audit", "/me/logins"):
         assert reason(api.ask("GET", path, who="stranger", params={"after": cursor})) == (400, "invalid_request")
+    for kind in ("logs", "invoices"):
+        first = api.get(f"/teams/acme/{kind}", params={"limit": 1})
+        cursors = {"after": first["next"], **({"newer": first["newer"]} if kind == "logs" else {})}
+        for name, each in cursors.items():
+            answer = api.ask("GET", f"/teams/rival/{kind}", who="stranger", params={name: each})
+            assert reason(answer) == (400, "invalid_request"), name
+
+
+def test_same_webhook_has_another_secret_in_another_team(api: Api, things: Things) -> None:
+    body = things.filled(THROUGH_OWN["updateBilling"])
+    answer = api.ask("PATCH", "/teams/rival/billing", who="stranger", json=body)
+    assert answer.json()["alert_webhook"] == things.names["webhook"]
+    assert answer.json()["webhook_secret"] != things.names["webhook_secret"]
+
+
+def test_first_team_s_token_and_domain_filter_nothing_into_another_s_logs(api: Api, things: Things) -> None:
+    for kind in ("token", "domain"):
+        found = api.get("/teams/rival/logs", who="stranger", params={kind: things.ids[kind]})
+        assert found["items"] == []
+        name = things.names[f"{kind}_name"]
+        answer = api.ask("GET", "/teams/rival/logs", who="stranger", params={kind: name})
+        assert reason(answer) == (404, "not_found")
 
 
 def test_foreign_and_unknown_ids_answer_alike(api: Api, things: Things) -> None:

@@ -10,6 +10,9 @@ from tests.control.services.house import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD,
 from tollgate.control.desk import OPERATOR, Actor
 from tollgate.control.oidc import Claim
 from tollgate.control.services import domains, tokens
+from tollgate.control.services.billing import Change
+from tollgate.control.services.logs import LogAsk
+from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
 
 Result = TypeVar("Result")
@@ -35,6 +38,7 @@ class Everything:
         self._teams()
         self._tokens()
         self._domains()
+        self._ledger()
         self._rest()
 
     def step(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
@@ -177,6 +181,19 @@ class Everything:
         self.step("domains.remove", service.remove(owner, ACME.id, entry.id))
         self.house.do(service.add(self.actor("stranger"), "rival", "example.com"))
         self.step("domains.add (take over)", service.add(owner, ACME.id, "example.com", take_over=True))
+
+    def _ledger(self) -> None:
+        plane, owner = self.plane, self.actor("owner")
+        self.step("logs.page", plane.logs.page(owner, ACME.id, LogAsk()))
+        self.step("usage.of_team", plane.usage.of_team(owner, ACME.id))
+        self.step("billing.show", plane.billing.show(owner, ACME.id))
+        change = Change(spending_cap=5, alert_webhook="https://hooks.example/", alert_emails=False)
+        _, secret = self.step("billing.change", plane.billing.change(owner, ACME.id, change))
+        assert secret is not None
+        self.typed(secret)
+        self.step("invoices.list", plane.invoices.list(owner, ACME.id, ALL))
+        self.step("invoices.show", plane.invoices.show(owner, ACME.id, month_of(self.house.clock.now)))
+        self.step("invoices.close_due", plane.invoices.close_due())
 
     def _rest(self) -> None:
         owner, replays = self.actor("owner"), self.plane.replays

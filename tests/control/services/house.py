@@ -86,6 +86,7 @@ def make_template(folder: Path) -> Path:
     """A migrated store with everybody in it, to be copied."""
     url = sqlite.store_url("", folder)
     upgrade.migrate(url)
+    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
 
     async def fill() -> None:
         store = sqlite.open_store(url)
@@ -173,6 +174,8 @@ class House:
     def __init__(self, template: Path, folder: Path, loop: asyncio.Runner, chosen: Settings) -> None:
         self.folder = folder
         shutil.copy(template, folder / "control.db")
+        if not (folder / "ledger.db").exists():
+            shutil.copy(template.with_name("ledger.db"), folder / "ledger.db")
         self._loop = loop
         self.clock = Clock()
         self.post = Postbox()
@@ -182,7 +185,17 @@ class House:
 
     def another(self, chosen: Settings) -> ControlPlane:
         """A plane over the same store with other settings."""
-        plane = ControlPlane(self.store, chosen, PEPPER, BASE_URL, self.clock, proofs=self.proofs)
+        ledger = sqlite.ledger_url(self.folder)
+        plane = ControlPlane(
+            self.store,
+            chosen,
+            PEPPER,
+            BASE_URL,
+            self.clock,
+            proofs=self.proofs,
+            logbook=sqlite.open_logbook(ledger),
+            accountbook=sqlite.open_accountbook(ledger),
+        )
         passwords = Passwords(CHEAP)
         plane.mailer = self.post
         plane.accounts = Accounts(plane.desk, passwords, self.post)

@@ -8,7 +8,7 @@ from tests.control.services.house import PEOPLE
 
 def test_no_secret_password_or_code_stands_in_the_files(everything: Everything) -> None:
     kinds = {secret.partition("_")[0] for secret in everything.secrets if secret.startswith("tg")}
-    assert kinds == {"tg", "tga", "tgr", "tgp", "tgs", "tgd", "tgi", "tgl"}
+    assert kinds == {"tg", "tga", "tgr", "tgp", "tgs", "tgd", "tgi", "tgl", "tgw"}
     # While it is open, the newest pages stand in the write-ahead log.
     files = {path.name: path.read_bytes() for path in everything.house.folder.iterdir()}
     assert {"control.db", "control.db-wal"} <= set(files)

@@ -55,6 +55,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "domains.verify": ("domain.verify", "acme", OWNER, HERE, "console"),
     "domains.remove": ("domain.remove", "acme", OWNER, HERE, "console"),
     "domains.add (take over)": ("domain.add", "acme", OWNER, HERE, "console"),
+    "billing.change": ("billing.change", "acme", OWNER, HERE, "console"),
 }
 # These change nothing that anybody owns: they read, count, or renew what was given.
 SILENT = {
@@ -63,14 +64,18 @@ SILENT = {
     "devices.start", "devices.look", "teams.list", "teams.roles", "teams.show", "teams.members",
     "invitations.list", "invitations.look", "tokens.list", "tokens.show", "domains.list", "domains.show",
     "domains.check", "audit.of_team", "audit.of_self", "replays.begin", "replays.finish", "replays.abandon",
-    "sweep.run",
+    "sweep.run", "logs.page", "usage.of_team", "billing.show", "invoices.list", "invoices.show",
+    "invoices.close_due",
 }  # fmt: skip
 SERVICES = (
     "accounts", "operator", "logins", "devices", "teams", "invitations", "tokens", "domains", "audit", "replays",
-    "sweep",
+    "sweep", "logs", "usage", "billing", "invoices",
 )  # fmt: skip
 # Steps of others, inside a transaction of theirs.
-INNER = {"accounts.add", "teams.add", "teams.add_member", "tokens.add", "logins.issue", "logins.add_personal"}
+INNER = {
+    "accounts.add", "teams.add", "teams.add_member", "tokens.add", "logins.issue", "logins.add_personal",
+    "billing.settings_of",
+}  # fmt: skip
 
 
 def test_walk_leaves_no_method_out(everything: Everything) -> None:

@@ -12,7 +12,17 @@ from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, member
 from tollgate.control.desk import Actor
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
-from tollgate.control.services import audit, domains, invitations, teams, tokens
+from tollgate.control.services import (
+    audit,
+    billing,
+    domains,
+    invitations,
+    invoices,
+    logs,
+    teams,
+    tokens,
+    usage,
+)
 from tollgate.core.models import Domain, Token
 from tollgate.core.people import Invitation
 
@@ -44,6 +54,12 @@ DEEDS: dict[str, Deed] = {
     "domains.verify": lambda plane, who, team: plane.domains.verify(who, team, DOMAIN),
     "domains.check": lambda plane, who, team: plane.domains.check(who, team, "https://example.com"),
     "audit.of_team": lambda plane, who, team: plane.audit.of_team(who, team, ALL),
+    "logs.page": lambda plane, who, team: plane.logs.page(who, team, logs.LogAsk()),
+    "usage.of_team": lambda plane, who, team: plane.usage.of_team(who, team),
+    "billing.show": lambda plane, who, team: plane.billing.show(who, team),
+    "billing.change": lambda plane, who, team: plane.billing.change(who, team, billing.Change(spending_cap=5)),
+    "invoices.list": lambda plane, who, team: plane.invoices.list(who, team, ALL),
+    "invoices.show": lambda plane, who, team: plane.invoices.show(who, team, "2026-11"),
 }
 
 # x: may; -: may not, and is told which roles may.
@@ -71,6 +87,12 @@ domains.remove         x      x        x         -       -
 domains.verify         x      x        x         -       -
 domains.check          x      x        x         x       x
 audit.of_team          x      x        -         -       -
+logs.page              x      x        x         -       x
+usage.of_team          x      x        x         x       x
+billing.show           x      x        -         x       -
+billing.change         x      x        -         x       -
+invoices.list          x      x        -         x       -
+invoices.show          x      x        -         x       -
 """
 ROWS = [line.split() for line in TABLE.strip().splitlines()]
 MARKS = {name: dict(zip(ROWS[0], marks, strict=True)) for name, *marks in ROWS[1:]}
@@ -102,7 +124,8 @@ def test_table_and_deeds_name_the_same_methods() -> None:
 def test_every_method_that_takes_a_team_stands_in_the_table() -> None:
     services = {
         "teams": teams.Teams, "invitations": invitations.Invitations, "tokens": tokens.Tokens,
-        "domains": domains.Domains, "audit": audit.Audit,
+        "domains": domains.Domains, "audit": audit.Audit, "logs": logs.Logs, "usage": usage.Usages,
+        "billing": billing.Billing, "invoices": invoices.Invoices,
     }  # fmt: skip
     found = {
         f"{name}.{method}"

@@ -13,8 +13,6 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest, NameTaken, NotFound
 from tollgate.control.services.tokens import LATEST, LONGEST_OVERLAP, Wish
 from tollgate.core.models import Token
-from tollgate.core.months import month_of
-from tollgate.store.base import Use
 
 
 def make(house: House, **wish: Any) -> tuple[Token, str]:
@@ -99,22 +97,13 @@ def test_settings_that_could_not_be_set_any_more_are_carried(house: House, plane
     assert rotate(house, old)[0].networks == ("eth/sepolia",)
 
 
-def test_calls_of_the_month_and_a_reached_cap_are_carried(house: House) -> None:
+def test_reached_cap_is_carried_and_the_use_is_not(house: House) -> None:
+    """The collector counts on from what the old token used: tests/store/test_caps.py."""
     old, _ = make(house, monthly_requests=10)
-    house.do(house.store.note_uses([Use(old.id, 12, house.clock.now)]))
-    old = show(house, old)
+    used = replace(old, last_used_at=house.clock.now, capped_until=house.clock.now + 60)
+    house.write(lambda records: records.tokens.replace(used))
     new, _ = rotate(house, old)
-    assert new.capped_until == old.capped_until is not None
-    used = house.write(lambda records: records.month_of(new.id, month_of(house.clock.now)))
-    assert used == 12
-    assert new.last_used_at is None
-
-
-def test_token_that_was_never_used_begins_at_nothing(house: House) -> None:
-    old, _ = make(house)
-    new, _ = rotate(house, old)
-    house.do(house.store.note_uses([Use(new.id, 3, house.clock.now)]))
-    assert house.write(lambda records: records.month_of(new.id, month_of(house.clock.now))) == 3
+    assert (new.capped_until, new.last_used_at) == (used.capped_until, None)
 
 
 @pytest.mark.parametrize("how", ["disabled", "expired"])

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.control.services.house import ACME, ALL, DAY, PEOPLE, House, details_of
 
 from tollgate.control.desk import Ask
@@ -21,8 +22,6 @@ from tollgate.control.services.tokens import LATEST, Wish
 from tollgate.control.versions import version_of
 from tollgate.core import secrets
 from tollgate.core.models import Token
-from tollgate.core.months import next_month
-from tollgate.store.base import Use
 
 
 def make(house: House, name: str = "ci", **wish: Any) -> tuple[Token, str]:
@@ -222,10 +221,9 @@ def test_version_is_honoured_by_update_and_delete(house: House, plane: ControlPl
 
 def test_use_of_a_token_is_no_change_of_its_version(house: House, plane: ControlPlane) -> None:
     token, _ = make(house, monthly_requests=1)
-    house.do(house.store.note_uses([Use(token.id, 5, house.clock.now)]))
-    used = house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id))
-    assert used.last_used_at == house.clock.now
-    assert used.capped_until is not None
+    used = replace(token, last_used_at=house.clock.now, capped_until=house.clock.now + 60)
+    house.write(lambda records: records.tokens.replace(used))
+    assert house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id)) == used
     change(house, token, version_of(token), active=False)
 
 
@@ -254,28 +252,3 @@ def test_tokens_are_listed_page_by_page(house: House, plane: ControlPlane) -> No
         found += [token.name for token in page.items]
         after = page.next
     assert (found, after) == (names, None)
-
-
-# --- Caps ----------------------------------------------------------------------------------------------
-
-
-def capped(house: House) -> Token:
-    """A token that has used all of its ten requests."""
-    token, _ = make(house, monthly_requests=10)
-    house.do(house.store.note_uses([Use(token.id, 10, house.clock.now)]))
-    used = house.do(house.plane.tokens.show(house.actor("viewer"), "acme", token.id))
-    assert used.capped_until == next_month(house.clock.now)
-    return used
-
-
-@pytest.mark.parametrize(("cap", "lifted"), [(11, True), (None, True), (10, False), (5, False)])
-def test_cap_raised_above_what_is_used_lets_the_token_go_on(house: House, cap: int | None, lifted: bool) -> None:
-    token = capped(house)
-    changed = change(house, token, monthly_requests=cap)
-    assert (changed.capped_until is None) is lifted
-    assert "capped_until" not in details_of(house.notes()[-1])
-
-
-def test_other_changes_do_not_lift_a_cap(house: House) -> None:
-    token = capped(house)
-    assert change(house, token, name="other", active=True).capped_until == token.capped_until

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from tollgate.control import passwords
-from tollgate.control.services import domains, logins, tokens
+from tollgate.control import passwords, webhooks
+from tollgate.control.services import billing, domains, logins, tokens
 from tollgate.core.roles import Role
 
 ROLES = [role.value for role in Role]
@@ -225,6 +225,35 @@ class DomainChange(_Body, frozen=True):
     active: Annotated[bool | UnsetType, Meta(description="Whether its pages may call.", examples=[True])] = UNSET
     address_per_minute: AddressPerMinute = UNSET
     domain_per_minute: DomainPerMinute = UNSET
+
+
+# --- Money ---------------------------------------------------------------------------------------------
+
+
+class BillingChange(_Body, frozen=True):
+    """What to change of a team's spending cap and alerts."""
+
+    spending_cap_micros: Annotated[
+        int | UnsetType | None,
+        count(
+            "What it pays for a month at most, in millionths of a US dollar; null: no cap.",
+            25_000_000,
+            0,
+            billing.MOST_CAP,
+        ),
+    ] = UNSET
+    alert_webhook: Annotated[
+        str | UnsetType | None,
+        Meta(
+            description="An https:// URL that is called at 50, 80 and 100 % of the cap; null: none.",
+            examples=["https://app.example.com/alerts"],
+            extra_json_schema={"maxLength": webhooks.LONGEST},
+        ),
+    ] = UNSET
+    alert_emails: Annotated[
+        bool | UnsetType,
+        Meta(description="Whether owners and billing members get mail then.", examples=[True]),
+    ] = UNSET
 
 
 # --- OAuth: forms, read one by one in `oauth.py`; unknown parameters are ignored (RFC 6749, section 3.2) ----

@@ -45,7 +45,9 @@ class Answer(Struct, frozen=True):
 
     status: str
     lines: list[str]
-    shape: str
+    shapes: list[str]
+    others: list[str]
+    """Media types of bodies that have no shape."""
     headers: list[str]
 
 
@@ -174,10 +176,14 @@ def _parameter(each: Json) -> Member:
 
 
 def _answer(status: str, answer: Json) -> Answer:
-    content = answer.get("content", {})
-    shapes = [_name(each["schema"]) for each in content.values()]
-    lines = [line.removeprefix("- ") for line in answer["description"].splitlines()]
-    return Answer(status, lines, ", ".join(shapes), [name for name in answer["headers"] if name != "X-Request-Id"])
+    names = {media_type: _name(each["schema"]) for media_type, each in answer.get("content", {}).items()}
+    return Answer(
+        status,
+        lines=[line.removeprefix("- ") for line in answer["description"].splitlines()],
+        shapes=[name for name in names.values() if name],
+        others=[media_type for media_type, name in names.items() if not name],
+        headers=[name for name in answer["headers"] if name != "X-Request-Id"],
+    )
 
 
 def _kind(schema: Json) -> str:

@@ -61,6 +61,7 @@ _PATH_PARAMETERS = {
     "invitation": "An invitation's id, `inv_…`.",
     "token": "A token's id, `tok_…`.",
     "domain": "An entry's id, `dom_…`.",
+    "month": "A calendar month in UTC, `2026-11`.",
 }
 
 _HEADERS: dict[str, Json] = {
@@ -171,8 +172,9 @@ class _Writer:
         headers = [*(["ETag"] if operation.tagged else []), *([REPLAYED] if operation.creates else [])]
         if operation.gives is None:
             return _answer("Done.", None, *headers)
-        schema = {"schema": self._refs[operation.gives]}
-        return _answer(HTTPStatus(operation.status).phrase, {operation.media_type: schema}, *headers)
+        content = {operation.media_type: {"schema": self._refs[operation.gives]}}
+        content |= {media_type: {"schema": {"type": "string"}} for media_type in operation.also_text}
+        return _answer(HTTPStatus(operation.status).phrase, content, *headers)
 
     def _body(self, shape: type[Struct], operation: Operation) -> Json:
         ref = self._refs[shape]

@@ -21,6 +21,8 @@ OPERATION = "operation"
 
 SERVICE, LOGIN, SELF, TEAMS, MEMBERS = "Service", "Login", "Oneself", "Teams", "Members"
 INVITATIONS, TOKENS, DOMAINS, AUDIT = "Invitations", "Tokens", "Domains", "Audit"
+LOGS = "Logs"
+USAGE, INVOICES = "Usage", "Invoices"
 TAGS: dict[str, str] = {
     SERVICE: "What anybody may know.",
     LOGIN: "OAuth 2.0 for the command-line tool: device login (RFC 8628), refresh, revocation (RFC 7009).",
@@ -30,6 +32,9 @@ TAGS: dict[str, str] = {
     INVITATIONS: "Links that let people into a team.",
     TOKENS: "API tokens, which call `/x/`.",
     DOMAINS: "Root domains whose pages may call `/x/` without a token.",
+    LOGS: "What was called, by whom, and what became of it.",
+    USAGE: "What was used, what it costs, the spending cap and its alerts.",
+    INVOICES: "What is owed for a month.",
     AUDIT: "Who changed what, when, from where.",
 }
 
@@ -60,6 +65,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     gives: Any = None
     """The type of the answer's body; without one there is no body."""
     media_type: str = "application/json"
+    also_text: tuple[str, ...] = ()
+    """Media types in which the same may be had as text."""
     status: int = 200
     also_empty: bool = False
     """Whether it may also answer 204."""

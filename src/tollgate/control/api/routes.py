@@ -9,14 +9,18 @@ from litestar.handlers import HTTPRouteHandler
 from tollgate.control.api import (
     access,
     audit,
+    billing,
     domains,
     invitations,
+    invoices,
+    logs,
     members,
     oauth,
     oneself,
     service,
     teams,
     tokens,
+    usage,
 )
 
 BASE = "/api/v1"
@@ -24,7 +28,10 @@ BASE = "/api/v1"
 
 def router() -> Router:
     """All under `/api/v1`."""
-    handlers = (service, oneself, teams, members, invitations, tokens, domains, audit)
+    handlers = (
+        *(service, oneself, teams, members, invitations, tokens, domains),
+        *(logs, usage, billing, invoices, audit),
+    )
     return Router(
         path=BASE,
         route_handlers=[oauth.router(), *(handler for each in handlers for handler in each.HANDLERS)],

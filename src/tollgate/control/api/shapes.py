@@ -349,6 +349,50 @@ def audit_entry(row: people.AuditEntry) -> AuditEntry:
     return of(AuditEntry, row, at=moment(row.created_at), details=details)
 
 
+# --- Request logs --------------------------------------------------------------------------------------
+
+
+class Log(Struct, frozen=True):
+    """One call of the team; the calls of a batch share their request id."""
+
+    id: str
+    time: Annotated[datetime, Meta(description="When it was answered.")]
+    request_id: str
+    team: str
+    token_id: str | None
+    token_name: Annotated[str | None, Meta(description="The token's name at that time.")]
+    domain_id: str | None
+    domain: Annotated[str | None, Meta(description="The whitelisted root domain.")]
+    address: Annotated[str, Meta(description="The client's address.")]
+    user_agent: str | None
+    origin: str | None
+    family: str
+    network: str
+    method: Annotated[str | None, Meta(description="Null where it was refused before that was known.")]
+    status: Annotated[int, Meta(description="Of HTTP.")]
+    outcome: Annotated[str, Meta(description="`ok`, `node_error`, or the reason of a refusal.")]
+    error_code: Annotated[int | None, Meta(description="Of the JSON-RPC error.")]
+    request_bytes: int
+    response_bytes: int
+    duration_us: Annotated[int, Meta(description="Microseconds.")]
+    upstream: Annotated[str | None, Meta(description="Which node answered.")]
+    attempts: Annotated[int, Meta(description="How often a node was asked.")]
+    cache: Annotated[str, Meta(extra_json_schema={"enum": ["hit", "miss", "coalesced", "bypass"]})]
+    billable: bool
+    cost_micros: Annotated[int, Meta(description="Millionths of a US dollar.")]
+    count: Annotated[
+        int, Meta(description="How many requests it stands for: more than one for refusals that came too fast.")
+    ]
+
+
+class LogPage(Struct, frozen=True):
+    """A part of the request logs."""
+
+    items: list[Log]
+    next: Next
+    newer: Annotated[str, Meta(description="Give it as `newer` for what came since.")]
+
+
 # --- What is wrong -------------------------------------------------------------------------------------
 
 

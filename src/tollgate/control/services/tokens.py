@@ -14,7 +14,6 @@ from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.methods import NEVER_FORWARDED, is_pattern
 from tollgate.core.models import Token
-from tollgate.core.months import month_of
 from tollgate.core.roles import Action
 from tollgate.store.base import Conflict, Records
 
@@ -103,7 +102,7 @@ class Tokens:
         async with self._desk.office.changing() as records:
             seat, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             check_version(token, if_match)
-            changed = await self._uncapped(records, self._with(token, wish), token)
+            changed = self._with(token, wish)
             await _write(records, changed)
             await self._desk.note(
                 records, actor, "token.update", team_id=seat.team.id, target=token.id, name=changed.name,
@@ -129,7 +128,6 @@ class Tokens:
             await _write(records, replace(old, name=_old_name(old, ends), expires_at=ends))
             new, secret = self._successor(actor, old)
             await self._keep(records, new, secret)
-            await records.carry_month(old.id, new.id, month_of(now))
             await self._desk.note(
                 records, actor, "token.rotate", team_id=seat.team.id, target=old.id, name=old.name,
                 successor=new.id, prefix=new.prefix, old_works_until=ends,
@@ -203,14 +201,6 @@ class Tokens:
                 "`expires_at` must lie in the future, but not beyond the year 9998.", field="expires_at"
             )
         return at
-
-    async def _uncapped(self, records: Records, changed: Token, before: Token) -> Token:
-        """Lift the token's own cap where it was raised above what is used."""
-        if changed.monthly_requests == before.monthly_requests or changed.capped_until is None:
-            return changed
-        used = await records.month_of(changed.id, month_of(self._desk.now()))
-        reached = changed.monthly_requests is not None and used >= changed.monthly_requests
-        return changed if reached else replace(changed, capped_until=None)
 
 
 def _check_methods(methods: Sequence[str]) -> tuple[str, ...]:

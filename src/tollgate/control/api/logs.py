@@ -1,0 +1,159 @@
+"""A team's request logs."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from tollgate.control.api import reading, shapes
+from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.operations import LOGS, Operation, Query, endpoint
+from tollgate.control.api.render import Answer, shown
+from tollgate.control.problems import InvalidRequest, RoleNeeded
+from tollgate.control.services.logs import LogAsk, LogPage, Logs
+from tollgate.core import durations
+from tollgate.core.entries import LONGEST_METHOD
+from tollgate.core.logs import LogRow
+
+LONGEST_NAME = 300
+_NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
+_STATUS = re.compile(r"[1-5][0-9]{2}")
+_TRUTH = {"true": True, "false": False}
+
+_QUERY = (
+    Query(
+        "newer",
+        "Instead of `after`: what was committed since, oldest first; the `newer` of an earlier part.",
+        {"type": "string"},
+    ),
+    Query(
+        "since",
+        "Only entries of this last time, by their own time. An `after` keeps the start of its first part.",
+        {"type": "string", "pattern": "^([0-9]{1,9}[smhdw]){1,20}$", "examples": ["30m", "1h", "24h"]},
+    ),
+    Query("network", "Only this network.", {"type": "string", "pattern": f"^{_NETWORK.pattern}$"}),
+    Query("method", "Only this method.", {"type": "string", "minLength": 1, "maxLength": LONGEST_METHOD}),
+    Query("status", "Only this HTTP status.", {"type": "integer", "minimum": 100, "maximum": 599}),
+    Query("errors", "Only what did not succeed: refusals and the node's own errors.", {"type": "boolean"}),
+    Query("token", "Only calls with this API token: its id, deleted or not, or its name.", {"type": "string"}),
+    Query("domain", "Only calls of this whitelisted domain: the entry's id, or the domain.", {"type": "string"}),
+)
+
+
+@endpoint(
+    "GET",
+    "/teams/{team}/logs",
+    Operation(
+        id="listLogs",
+        tag=LOGS,
+        summary="List the calls of a team, newest first",
+        description=(
+            "In the order in which they were committed, within 2 seconds of the call. The first part fixes the "
+            "newest entry and the start of `since`; so every entry that was there appears once, whatever comes "
+            "meanwhile. A part may be short, even empty, while there is more: a filter other than `token` and "
+            "`domain` looks at 50,000 entries at most. Go on until `next` is null. To follow what comes, give "
+            "the `newer` of any part again and again."
+        ),
+        lists=True,
+        query=_QUERY,
+        gives=shapes.LogPage,
+        raises=(RoleNeeded,),
+    ),
+)
+async def list_logs(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+    """List the calls of a team."""
+    page = await plane.logs.page(actor, team, _ask(request))
+    return shown(_shape(page, plane.logs))
+
+
+def _ask(request: Asked) -> LogAsk:
+    part = reading.page(request)
+    newer = reading.query(request, "newer")
+    if newer is not None and part.after is not None:
+        raise InvalidRequest("`after` goes back and `newer` goes on: give one of the two.", field="newer")
+    status = _formed(request, "status", _STATUS, "an HTTP status such as 200")
+    return LogAsk(
+        part.limit,
+        part.after,
+        newer,
+        since=_since(request),
+        network=_formed(request, "network", _NETWORK, "family/network, such as eth/mainnet"),
+        method=_short(request, "method", LONGEST_METHOD),
+        status=None if status is None else int(status),
+        errors=_truth(request, "errors"),
+        token=_short(request, "token", LONGEST_NAME),
+        domain=_short(request, "domain", LONGEST_NAME),
+    )
+
+
+def _since(request: Asked) -> int | None:
+    given = reading.query(request, "since")
+    if given is None:
+        return None
+    try:
+        return durations.parse(given)
+    except ValueError:
+        raise InvalidRequest(f"`since` is a duration: {durations.FORM}.", field="since") from None
+
+
+def _formed(request: Asked, name: str, form: re.Pattern[str], accepted: str) -> str | None:
+    given = reading.query(request, name)
+    if given is not None and not form.fullmatch(given):
+        raise InvalidRequest(f"`{name}` is {accepted}.", field=name)
+    return given
+
+
+def _short(request: Asked, name: str, longest: int) -> str | None:
+    given = reading.query(request, name)
+    if given is not None and not 1 <= len(given) <= longest:
+        raise InvalidRequest(f"`{name}` has 1 to {longest} characters.", field=name)
+    return given
+
+
+def _truth(request: Asked, name: str) -> bool:
+    given = reading.query(request, name)
+    if given is not None and given not in _TRUTH:
+        raise InvalidRequest(f"`{name}` is true or false.", field=name)
+    return _TRUTH[given or "false"]
+
+
+def _shape(page: LogPage, logs: Logs) -> shapes.LogPage:
+    items = [_log(row, logs.cursors.id_of(row), page.team.name) for row in page.rows]
+    return shapes.LogPage(items, page.next, page.newer)
+
+
+def _log(row: LogRow, entry_id: str, team: str) -> shapes.Log:
+    family, _, network = row.network.partition("/")
+    by_token = row.source_id.startswith("tok_")
+    # Member by member, without `shapes.of`: a page may have a thousand of them.
+    return shapes.Log(
+        id=entry_id,
+        time=datetime.fromtimestamp(row.at, UTC),
+        request_id=row.request_id,
+        team=team,
+        token_id=row.source_id if by_token else None,
+        token_name=row.source_name if by_token else None,
+        domain_id=None if by_token else row.source_id,
+        domain=None if by_token else row.source_name,
+        address=row.address,
+        user_agent=row.agent or None,
+        origin=row.origin or None,
+        family=family,
+        network=network,
+        method=row.method or None,
+        status=row.status,
+        outcome=row.outcome,
+        error_code=row.code,
+        request_bytes=row.request_bytes,
+        response_bytes=row.response_bytes,
+        duration_us=row.duration_micros,
+        upstream=row.upstream or None,
+        attempts=row.attempts,
+        cache=row.cache,
+        billable=row.billable,
+        cost_micros=row.cost,
+        count=row.stands_for,
+    )
+
+
+HANDLERS = [list_logs]

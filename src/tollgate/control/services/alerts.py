@@ -1,0 +1,261 @@
+"""Telling teams that their spending nears its cap: once for each threshold of a month, through each channel.
+
+A row that can exist only once is written before anything is sent; so a threshold is told once, however often and
+wherever this runs. What a row stands for is tried until it is delivered or given up: whoever receives a webhook
+may get it again after a failure, and knows it by its id. Each attempt is noted before it is made, so that a
+process that dies within one does not try for ever.
+
+A threshold that is passed in the last seconds of a month is not told: the cap begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tollgate import log
+from tollgate.control.desk import MOST_ROWS, Actor, Desk
+from tollgate.control.mail import Mailer
+from tollgate.control.outbound import Missing, Refused, Unreachable
+from tollgate.control.paging import every
+from tollgate.control.services.billing import Billing
+from tollgate.control.services.usage import at_hand
+from tollgate.control.webhooks import target_of
+from tollgate.core import alerts, secrets
+from tollgate.core.alerts import DELIVERED, DROPPED, EMAIL, GIVEN_UP, PENDING, WEBHOOK, Alert, BillingSettings
+from tollgate.core.models import Team
+from tollgate.core.months import month_of
+from tollgate.core.pricing import dollars
+from tollgate.core.roles import Role
+from tollgate.store.base import AccountBook, Conflict, Records
+
+EVERY_SECONDS = 5.0
+# A slow receiver takes five seconds: enough at once that one does not hold up the others.
+AT_ONCE = 8
+# Longer than a month, in which a threshold must not be told again.
+KEPT_SECONDS = 90 * 86_400.0
+TIDY_SECONDS = 3_600.0
+DELIVERY_HEADER = "X-Tollgate-Delivery"
+# Who is written down for what this does by itself.
+_OURSELVES = Actor(None, other="tollgate")
+_ROLES = (Role.OWNER.value, Role.BILLING.value)
+_log = log.get("alerts")
+
+
+class Poster(Protocol):
+    """What calls webhooks: `outbound.Fetcher`."""
+
+    async def post(self, host: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """Call one; raise Refused, Missing or Unreachable."""
+        ...
+
+
+class _Letter(Struct, frozen=True):
+    """An alert with all that is needed to deliver it."""
+
+    alert: Alert
+    team: Team
+    settings: BillingSettings
+    recipients: tuple[str, ...] = ()
+
+
+class Alerts:
+    """Finds thresholds that were passed, and tells."""
+
+    def __init__(
+        self, desk: Desk, book: AccountBook | None, billing: Billing, mailer: Mailer, poster: Poster
+    ) -> None:
+        self._desk = desk
+        self._book = book
+        self._billing = billing
+        self._mailer = mailer
+        self._poster = poster
+        self._tidied_at = 0.0
+
+    async def run(self) -> None:
+        """Every few seconds."""
+        await self.look()
+        await self.deliver()
+
+    async def look(self) -> None:
+        """Write down which alerts are due."""
+        now = self._desk.now()
+        async with self._desk.office.reading() as records:
+            chosen = [row async for row in every(records.billing, BillingSettings)]
+        for start in range(0, len(chosen), MOST_ROWS):
+            await self._look_at(chosen[start : start + MOST_ROWS], month_of(now))
+        if now - self._tidied_at >= TIDY_SECONDS:
+            self._tidied_at = now
+            async with self._desk.office.changing() as records:
+                await records.alerts.remove_older("created_at", now - KEPT_SECONDS)
+
+    async def deliver(self) -> None:
+        """Try what is due."""
+        now = self._desk.now()
+        async with self._desk.office.reading() as records:
+            pending = every(records.alerts, Alert, state=PENDING)
+            due = [alert async for alert in pending if alert.next_at <= now]
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def one(alert: Alert) -> None:
+            async with turn:
+                await self._try(alert)
+
+        for result in await asyncio.gather(*map(one, due), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _look_at(self, chosen: list[BillingSettings], month: str) -> None:
+        ids = tuple(row.id for row in chosen)
+        async with self._desk.office.reading() as records:
+            teams = {team.id: team for team in await records.teams.page(len(ids), id=ids)}
+            told = await records.alerts.page(len(ids) * 6, team_id=ids, month=month)
+        known = {(row.team_id, row.threshold, row.channel) for row in told}
+        spent = await at_hand(self._book).spent(month, ids)
+        price = self._desk.settings.billing.price()
+        due = [
+            self._alert(teams[row.id], month, threshold, channel, cost)
+            for row in chosen
+            if row.id in teams and row.id in spent
+            for requests, cost in (spent[row.id],)
+            for threshold in alerts.reached(price, requests, cost, teams[row.id].spending_cap)
+            for channel in self._channels(row)
+            if (row.id, threshold, channel) not in known
+        ]
+        if due:
+            await self._write(due)
+
+    def _channels(self, settings: BillingSettings) -> Iterable[str]:
+        if settings.webhook:
+            yield WEBHOOK
+        if settings.emails and self._mailer.enabled:
+            yield EMAIL
+
+    def _alert(self, team: Team, month: str, threshold: int, channel: str, spent: int) -> Alert:
+        now = self._desk.now()
+        key = secrets.new_id("alr")
+        return Alert(key, team.id, month, threshold, channel, now, spent, team.spending_cap or 0, next_at=now)
+
+    async def _write(self, due: list[Alert]) -> None:
+        for alert in due:
+            try:
+                async with self._desk.office.changing() as records:
+                    await records.alerts.add(alert)
+            except Conflict:
+                continue  # somebody else was quicker, and tells it
+
+    # --- Delivery --------------------------------------------------------------------------------------
+
+    async def _try(self, alert: Alert) -> None:
+        letter = await self._claim(alert)
+        if letter is None:
+            return
+        failure = await (self._call(letter) if alert.channel == WEBHOOK else self._mail(letter))
+        await self._finish(letter.alert, failure)
+
+    async def _claim(self, alert: Alert) -> _Letter | None:
+        """Note the attempt that is about to be made; None where there is nothing to be done any more."""
+        now = self._desk.now()
+        async with self._desk.office.changing() as records:
+            stands = await records.alerts.get(alert.id)
+            team = await records.teams.get(alert.team_id)
+            if stands is None or team is None or stands.state != PENDING or stands.next_at > now:
+                return None
+            settings = await self._billing.settings_of(records, team)
+            if alert.channel not in self._channels(settings):
+                await records.alerts.replace(replace(stands, state=DROPPED))
+                return None
+            attempts = stands.attempts + 1
+            # As if it failed: whoever dies now has made one attempt, and waits as long as any other.
+            wait = alerts.wait_after(attempts) or alerts.WAITS[-1]
+            claimed = replace(stands, attempts=attempts, next_at=now + wait)
+            await records.alerts.replace(claimed)
+            people = await _recipients(records, team) if alert.channel == EMAIL else ()
+        return _Letter(claimed, team, settings, people)
+
+    async def _call(self, letter: _Letter) -> str:
+        """Call a webhook; why it failed, or nothing."""
+        body = msgspec.json.encode(payload(letter.alert, letter.team))
+        now = self._desk.now()
+        headers = {
+            "Content-Type": "application/json",
+            DELIVERY_HEADER: letter.alert.id,
+            alerts.SIGNATURE_HEADER: alerts.signature(self._billing.secret_of(letter.settings), now, body),
+        }
+        try:
+            target = target_of(letter.settings.webhook)
+            await self._poster.post(target.host, target.url, body, headers)
+        except (Refused, Missing, Unreachable) as error:
+            return str(error)
+        return ""
+
+    async def _mail(self, letter: _Letter) -> str:
+        subject, text = _mail_of(letter.alert, letter.team, self._desk.base_url)
+        taken = [self._mailer.post(to, subject, text) for to in letter.recipients]
+        return "" if all(taken) else "Too many mails wait for the server."
+
+    async def _finish(self, alert: Alert, failure: str) -> None:
+        """Note how an attempt ended. The last one that fails is told in the audit log."""
+        if failure and alerts.wait_after(alert.attempts) is not None:
+            _log.warning("an alert could not be delivered", alert=alert.id, attempts=alert.attempts, why=failure)
+            return
+        async with self._desk.office.changing() as records:
+            await records.alerts.replace(replace(alert, state=GIVEN_UP if failure else DELIVERED))
+            if failure:
+                await self._desk.note(
+                    records,
+                    _OURSELVES,
+                    "alert.give_up",
+                    team_id=alert.team_id,
+                    target=alert.id,
+                    channel=alert.channel,
+                    month=alert.month,
+                    threshold=alert.threshold,
+                    attempts=alert.attempts,
+                    why=failure,
+                )
+
+
+def payload(alert: Alert, team: Team) -> dict[str, object]:
+    """What a webhook is sent: the same at every attempt."""
+    return {
+        "id": alert.id,
+        "type": "spending_cap.threshold",
+        "created_at": datetime.fromtimestamp(int(alert.created_at), UTC),
+        "team": {"id": team.id, "name": team.name},
+        "month": alert.month,
+        "threshold_percent": alert.threshold,
+        "spent_micros": alert.spent,
+        "spending_cap_micros": alert.cap,
+        "spent": dollars(alert.spent),
+        "spending_cap": dollars(alert.cap),
+    }
+
+
+def _mail_of(alert: Alert, team: Team, base_url: str) -> tuple[str, str]:
+    subject = f"Team {team.name} has spent {alert.threshold} % of its cap for {alert.month}"
+    stopped = (
+        "Calls are refused (402) until the month ends or the cap is raised.\n" if alert.threshold >= 100 else ""
+    )
+    text = (
+        f"Team {team.name} at {base_url} has spent {dollars(alert.spent)} of its cap of {dollars(alert.cap)} "
+        f"for {alert.month} (UTC).\n{stopped}\n"
+        f"See what it is spent on:  tollgate usage --team {team.name}\n"
+        f"Set another cap:          tollgate usage cap AMOUNT --team {team.name}\n"
+        f"Receive no more of these: tollgate usage alerts --no-emails --team {team.name}\n"
+    )
+    return subject, text
+
+
+async def _recipients(records: Records, team: Team) -> tuple[str, ...]:
+    """The addresses of a team's owners and of whoever pays."""
+    members = await records.members.page(MOST_ROWS, team_id=team.id, role=_ROLES)
+    ids = tuple(member.account_id for member in members)
+    accounts = await records.accounts.page(MOST_ROWS, id=ids, active=True)
+    return tuple(account.email for account in accounts)

@@ -1,0 +1,140 @@
+"""A team's spending cap, and whom to tell when it is nearly reached. The collector obeys the cap within a second.
+
+A webhook gets a new secret whenever it is set. It is shown then and never again; `core/alerts.py` says why nobody
+keeps it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from tollgate.control.desk import Actor, Desk
+from tollgate.control.outbound import Refused
+from tollgate.control.problems import InvalidRequest
+from tollgate.control.versions import check_version
+from tollgate.control.webhooks import target_of
+from tollgate.core.alerts import BillingSettings, webhook_secret
+from tollgate.core.models import Team
+from tollgate.core.roles import Action
+from tollgate.store.base import Records
+
+MOST_CAP = 1_000_000_000_000_000
+"""A thousand million dollars, in micro-dollars."""
+_SALT_BYTES = 16
+
+
+class Terms(Struct, frozen=True):
+    """What a team has chosen."""
+
+    spending_cap: int | None
+    alert_webhook: str | None
+    alert_emails: bool
+    edition: str = ""
+    """Another one for each secret of the webhook, so that its change is a change of the version."""
+
+
+class Change(Struct, frozen=True):
+    """What a team chooses; what is left out stays as it is."""
+
+    spending_cap: int | UnsetType | None = UNSET
+    alert_webhook: str | UnsetType | None = UNSET
+    alert_emails: bool | UnsetType = UNSET
+
+
+class Billing:
+    """Caps and alerts."""
+
+    def __init__(self, desk: Desk, pepper: bytes) -> None:
+        self._desk = desk
+        self._pepper = pepper
+
+    async def show(self, actor: Actor, team: str) -> Terms:
+        """What a team has chosen. Not for everybody: the address of a webhook often is a secret itself."""
+        async with self._desk.office.reading() as records:
+            seat = await self._desk.seat(records, actor, team, Action.CHANGE_BILLING)
+            return _terms(seat.team, await self.settings_of(records, seat.team))
+
+    async def change(
+        self, actor: Actor, team: str, change: Change, if_match: str | None = None
+    ) -> tuple[Terms, str | None]:
+        """Choose; return what stands now and, where a webhook was set, its secret."""
+        _check(change)
+        async with self._desk.office.changing() as records:
+            seat = await self._desk.seat(records, actor, team, Action.CHANGE_BILLING)
+            before = await self.settings_of(records, seat.team)
+            old = _terms(seat.team, before)
+            check_version(old, if_match)
+            changed, after = _changed(seat.team, before, change)
+            new = _terms(changed, after)
+            is_new_webhook = after.salt != before.salt and bool(after.webhook)
+            if new != old or is_new_webhook:
+                await records.teams.replace(changed)
+                if not await records.billing.replace(after):
+                    await records.billing.add(after)
+                await self._note(records, actor, changed, old, new)
+        return new, self.secret_of(after) if is_new_webhook else None
+
+    async def settings_of(self, records: Records, team: Team) -> BillingSettings:
+        """A team's settings, the usual ones where it never chose."""
+        return await records.billing.get(team.id) or BillingSettings(team.id, self._desk.now())
+
+    def secret_of(self, settings: BillingSettings) -> str:
+        """The secret that a webhook's calls are signed with."""
+        return webhook_secret(self._pepper, settings.id, settings.salt)
+
+    async def _note(self, records: Records, actor: Actor, team: Team, old: Terms, new: Terms) -> None:
+        await self._desk.note(
+            records,
+            actor,
+            "billing.change",
+            team_id=team.id,
+            target=team.id,
+            name=team.name,
+            before=_noted(old),
+            after=_noted(new),
+        )
+
+
+def _terms(team: Team, settings: BillingSettings) -> Terms:
+    edition = hashlib.blake2b(settings.salt.encode(), digest_size=6).hexdigest() if settings.salt else ""
+    return Terms(team.spending_cap, settings.webhook or None, settings.emails, edition)
+
+
+def _changed(team: Team, settings: BillingSettings, change: Change) -> tuple[Team, BillingSettings]:
+    if change.spending_cap is not UNSET:
+        team = replace(team, spending_cap=change.spending_cap)
+    if change.alert_webhook is not UNSET:
+        webhook = change.alert_webhook or ""
+        settings = replace(settings, webhook=webhook, salt=secrets.token_hex(_SALT_BYTES) if webhook else "")
+    if change.alert_emails is not UNSET:
+        settings = replace(settings, emails=change.alert_emails)
+    return team, settings
+
+
+def _noted(terms: Terms) -> dict[str, object]:
+    """What the audit log says: of a webhook the host alone."""
+    webhook = terms.alert_webhook
+    return {
+        "spending_cap_micros": terms.spending_cap,
+        "alert_webhook": target_of(webhook).host if webhook else None,
+        "alert_emails": terms.alert_emails,
+    }
+
+
+def _check(change: Change) -> None:
+    cap, webhook = change.spending_cap, change.alert_webhook
+    if isinstance(cap, int) and not 0 <= cap <= MOST_CAP:
+        raise InvalidRequest(
+            f"`spending_cap_micros` is a whole number from 0 to {MOST_CAP}, in millionths of a dollar, "
+            "or null for no cap.",
+            field="spending_cap_micros",
+        )
+    if isinstance(webhook, str):
+        try:
+            target_of(webhook)
+        except Refused as error:
+            raise InvalidRequest(str(error), field="alert_webhook") from None

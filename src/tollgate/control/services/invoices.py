@@ -1,0 +1,140 @@
+"""Invoices: a draft while a month is open, final when its grace is over, and never changed again.
+
+Whatever is committed later is billed in the open month. How lines are made is in `core/invoices.py`; that nothing
+falls between two months is the store's promise (`AccountBook.close_month`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tollgate import log
+from tollgate.control.desk import Actor, Ask, Desk, Page, page_of
+from tollgate.control.paging import every
+from tollgate.control.problems import InvalidRequest, NotFound
+from tollgate.control.services.usage import at_hand, month_named
+from tollgate.core.cursors import Position
+from tollgate.core.invoices import Invoice, draw
+from tollgate.core.models import Team
+from tollgate.core.months import month_of, previous_month, start_of
+from tollgate.core.roles import Action
+from tollgate.core.usage import TeamMonth
+from tollgate.store.base import AccountBook
+
+EVERY_SECONDS = 300.0
+_HOUR = 3_600.0
+_log = log.get("invoices")
+
+
+class Listed(Struct, frozen=True):
+    """An invoice as lists order them."""
+
+    invoice: Invoice
+
+    @property
+    def id(self) -> str:
+        """Its number."""
+        return self.invoice.number
+
+    @property
+    def created_at(self) -> float:
+        """When its month began."""
+        return start_of(self.invoice.month)
+
+
+class Invoices:
+    """Shows invoices, and makes them final."""
+
+    def __init__(self, desk: Desk, book: AccountBook | None) -> None:
+        self._desk = desk
+        self._book = book
+
+    async def list(self, actor: Actor, team: str, ask: Ask) -> Page[Listed]:
+        """A team's invoices, newest first; drafts of the open months among them."""
+        async with self._desk.office.reading() as records:
+            seat = await self._desk.seat(records, actor, team, Action.SEE_INVOICES)
+        scope = f"invoices:{seat.team.id}"
+        place = ask.place(scope)
+        before = _month_at(place) if place else None
+        final = await at_hand(self._book).invoices(ask.limit + 1, team_id=seat.team.id, before=before)
+        drafts = [each for each in await self._drafts(seat.team) if before is None or each.month < before]
+        # One that became final between the two looks is listed as that.
+        known = {invoice.month for invoice in final}
+        found = sorted(
+            [*final, *(each for each in drafts if each.month not in known)],
+            key=lambda invoice: invoice.month,
+            reverse=True,
+        )
+        return page_of(scope, [Listed(invoice) for invoice in found][: ask.limit + 1], ask.limit)
+
+    async def show(self, actor: Actor, team: str, month: str) -> Invoice:
+        """One invoice: the final one, or the draft as of now."""
+        async with self._desk.office.reading() as records:
+            seat = await self._desk.seat(records, actor, team, Action.SEE_INVOICES)
+        wanted = month_named(month, self._desk.now())
+        found = await self._of(seat.team, wanted)
+        if found is None:
+            raise NotFound(
+                f"The team {seat.team.name} has no invoice for {wanted}: it used nothing then. "
+                "See `tollgate invoices list`."
+            )
+        return found
+
+    async def close_due(self) -> Sequence[str]:
+        """Make the invoices final of all months whose grace is over; return the months."""
+        now, book = self._desk.now(), at_hand(self._book)
+        grace = self._desk.settings.billing.grace_hours * _HOUR
+        # The grace of every month before this one is over.
+        open_month = month_of(now - grace)
+        due = set(await book.open_months(open_month))
+        # Also a month in which nothing happened: what comes late must not open it again.
+        due.add(previous_month(open_month))
+        return [month for month in sorted(due) if not await book.is_closed(month) and await self._close(month)]
+
+    async def _close(self, month: str) -> bool:
+        teams = await self._teams()
+        now, price = self._desk.now(), self._desk.settings.billing.price()
+
+        def final(used: TeamMonth) -> Invoice:
+            team = teams.get(used.team_id) or Team(used.team_id, used.team_id)
+            return draw(used, team.name, price, team.spending_cap, issued_at=now)
+
+        drawn = await at_hand(self._book).close_month(month, now, final)
+        if drawn is None:
+            return False
+        _log.info("a month was closed", month=month, invoices=len(drawn))
+        return True
+
+    async def _teams(self) -> dict[str, Team]:
+        """All teams: whom an invoice names is known only when the ledger is held."""
+        async with self._desk.office.reading() as records:
+            return {team.id: team async for team in every(records.teams, Team)}
+
+    async def _drafts(self, team: Team) -> Sequence[Invoice]:
+        """Of the current month, and of the one before while its grace lasts."""
+        current = month_of(self._desk.now())
+        found = [await self._of(team, month) for month in (current, previous_month(current))]
+        return [invoice for invoice in found if invoice is not None and not invoice.is_final]
+
+    async def _of(self, team: Team, month: str) -> Invoice | None:
+        bill = await at_hand(self._book).bill(team.id, month)
+        if bill.invoice is not None:
+            return bill.invoice
+        is_current = month == month_of(self._desk.now())
+        if bill.closed or (not bill.used.periods and not is_current):
+            return None
+        return draw(bill.used, team.name, self._desk.settings.billing.price(), team.spending_cap)
+
+
+def _month_at(place: Position) -> str:
+    """The month that a page ended with. Cursors are no secret: one that somebody made up may name any moment."""
+    try:
+        return month_of(place.created_at)
+    except (ValueError, OverflowError, OSError):
+        raise InvalidRequest(
+            "The cursor is not one of ours. Give the `next` of an earlier page of the same list, or none to "
+            "begin.",
+            field="after",
+        ) from None

@@ -1,0 +1,209 @@
+"""Reading a team's request logs: newest first, page by page, or on from the newest as they come.
+
+The first page fixes the newest entry and the absolute start of `since`; the cursor carries both, sealed for its
+team, together with the filters that it is good for. Ids and cursors are sealed because the ledger numbers the
+entries of all teams in one row: the bare number would tell how busy the others are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+from typing import ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from tollgate.control.desk import USUAL_ROWS, Actor, Desk, Seat
+from tollgate.control.problems import InvalidRequest, NotFound
+from tollgate.core import origins
+from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.models import Team
+from tollgate.core.roles import Action
+from tollgate.core.sealed import BrokenSeal, Seal
+from tollgate.store.base import LogBook, Records, StoreUnavailable
+
+_TOKEN_ID, _DOMAIN_ID = (re.compile(rf"{kind}_[0-9A-Za-z]{{16}}") for kind in ("tok", "dom"))
+_NEVER = float("-inf")
+
+
+class LogAsk(Struct, frozen=True):
+    """Which logs are wanted."""
+
+    limit: int = USUAL_ROWS
+    after: str | None = None
+    newer: str | None = None
+    since: int | None = None
+    """Seconds before now."""
+    network: str | None = None
+    method: str | None = None
+    status: int | None = None
+    errors: bool = False
+    token: str | None = None
+    """Its id or its name."""
+    domain: str | None = None
+    """The entry's id or the domain."""
+
+
+class LogPage(Struct, frozen=True):
+    """A part of a team's logs. `next` goes on with older ones, `newer` with those that came meanwhile."""
+
+    team: Team
+    rows: list[LogRow]
+    next: str | None
+    newer: str
+
+
+class Place(Struct, frozen=True):
+    """Where a reader stands: what a cursor carries."""
+
+    SIZE: ClassVar[int] = 44
+    _FORM: ClassVar[struct.Struct] = struct.Struct(">QQdQ12s")
+
+    position: int
+    newest: int
+    """The newest entry at the first page."""
+    start: float
+    """The least time of entries, as fixed by the first page."""
+    since: int
+    """The duration that the start was made of, in seconds."""
+    filters: bytes
+    """What identifies the filters."""
+
+    def packed(self) -> bytes:
+        """As bytes, always the same number."""
+        return self._FORM.pack(self.position, self.newest, self.start, self.since, self.filters)
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> Place:
+        """From bytes."""
+        return cls(*cls._FORM.unpack(content))
+
+
+class Cursors:
+    """Cursors and ids, sealed for a team."""
+
+    def __init__(self, pepper: bytes) -> None:
+        self._entry = Seal(pepper, "ent_", 8)
+        self._kinds = {"after": Seal(pepper, "old_", Place.SIZE), "newer": Seal(pepper, "new_", Place.SIZE)}
+
+    def id_of(self, row: LogRow) -> str:
+        """The id of an entry: always the same, and of no use to other teams."""
+        return self._entry.close(row.team_id, row.seq.to_bytes(8, "big"))
+
+    def write(self, kind: str, team_id: str, place: Place) -> str:
+        """The cursor that leads back to a place, `after` it or to what is `newer`."""
+        return self._kinds[kind].close(team_id, place.packed())
+
+    def read(self, kind: str, team_id: str, cursor: str, filters: bytes) -> Place:
+        """Where a cursor leads to, or refuse it."""
+        member = "next" if kind == "after" else "newer"
+        try:
+            place = Place.unpacked(self._kinds[kind].open(team_id, cursor))
+        except BrokenSeal:
+            raise InvalidRequest(
+                f"The cursor is not one of this team's logs. Give the `{member}` of an earlier page of the same "
+                "list, or none to begin.",
+                field=kind,
+            ) from None
+        if place.filters != filters:
+            raise InvalidRequest(
+                "The cursor belongs to a list with other filters. Give those of the page that it came from, or "
+                "none to begin.",
+                field=kind,
+            )
+        return place
+
+
+class Logs:
+    """A team's request logs."""
+
+    def __init__(self, desk: Desk, book: LogBook | None, pepper: bytes) -> None:
+        self._desk = desk
+        self._book = book
+        self.cursors = Cursors(pepper)
+
+    async def page(self, actor: Actor, team: str, ask: LogAsk) -> LogPage:
+        """A part of a team's logs: newest first, or, with `newer`, oldest first."""
+        async with self._desk.office.reading() as records:
+            seat = await self._desk.seat(records, actor, team, Action.SEE_LOGS)
+            source_id = await _source(records, seat, ask)
+        if self._book is None:
+            raise StoreUnavailable("no ledger is open here")
+        wanted = LogFilter(
+            seat.team.id,
+            source_id,
+            network=ask.network,
+            method=ask.method,
+            status=ask.status,
+            errors=ask.errors,
+        )
+        if ask.newer is not None:
+            return await self._newer(self._book, seat.team, ask, ask.newer, wanted)
+        return await self._older(self._book, seat.team, ask, wanted)
+
+    async def _older(self, book: LogBook, team: Team, ask: LogAsk, wanted: LogFilter) -> LogPage:
+        identity = filters_of(wanted)
+        if ask.after is None:
+            newest = await book.newest()
+            place = self._since(Place(newest + 1, newest, _NEVER, 0, identity), ask)
+        else:
+            place = self._since(self.cursors.read("after", team.id, ask.after, identity), ask)
+        found = await book.older(_from(wanted, place), place.position, ask.limit)
+        following = None
+        if found.position is not None:
+            following = self.cursors.write("after", team.id, _at(place, found.position))
+        return LogPage(team, found.rows, following, self._newer_cursor(team, place, place.newest))
+
+    async def _newer(self, book: LogBook, team: Team, ask: LogAsk, cursor: str, wanted: LogFilter) -> LogPage:
+        place = self._since(self.cursors.read("newer", team.id, cursor, filters_of(wanted)), ask)
+        rows, position = await book.newer(_from(wanted, place), place.position, ask.limit)
+        return LogPage(team, rows, None, self._newer_cursor(team, place, position))
+
+    def _newer_cursor(self, team: Team, place: Place, position: int) -> str:
+        return self.cursors.write("newer", team.id, _at(place, position))
+
+    def _since(self, place: Place, ask: LogAsk) -> Place:
+        """The place, with the start of a `since` that its list did not begin with."""
+        if ask.since is None or (place.start != _NEVER and place.since == ask.since):
+            return place
+        return msgspec.structs.replace(place, start=self._desk.now() - ask.since, since=ask.since)
+
+
+def _from(wanted: LogFilter, place: Place) -> LogFilter:
+    return wanted if place.start == _NEVER else msgspec.structs.replace(wanted, since=place.start)
+
+
+def _at(place: Place, position: int) -> Place:
+    return msgspec.structs.replace(place, position=position)
+
+
+def filters_of(wanted: LogFilter) -> bytes:
+    """What identifies filters in a cursor."""
+    return hashlib.sha256(msgspec.json.encode(wanted)).digest()[:12]
+
+
+async def _source(records: Records, seat: Seat, ask: LogAsk) -> str | None:
+    """The id of the token or domain that is asked for. An id needs no look-up: deleted ones have logs, too."""
+    if ask.token is not None and ask.domain is not None:
+        raise InvalidRequest("An entry has a token or a domain: give one of the two.", field="domain")
+    if ask.token is not None and not _TOKEN_ID.fullmatch(ask.token):
+        token = await records.tokens.find(team_id=seat.team.id, name=ask.token)
+        if token is None:
+            raise _unknown(seat, "token", ask.token, "tokens")
+        return token.id
+    if ask.domain is not None and not _DOMAIN_ID.fullmatch(ask.domain):
+        name = origins.normal_host(ask.domain[:300])
+        domain = await records.domains.find(team_id=seat.team.id, domain=name) if name else None
+        if domain is None:
+            raise _unknown(seat, "whitelisted domain", ask.domain, "whitelist")
+        return domain.id
+    return ask.token or ask.domain
+
+
+def _unknown(seat: Seat, what: str, name: str, listed: str) -> NotFound:
+    return NotFound(
+        f"The team {seat.team.name} has no {what} {name[:60]!r}: "
+        f"list them with `tollgate rpc {listed} list --team {seat.team.name}`, or give the id of a deleted one."
+    )

@@ -1,0 +1,120 @@
+"""Telling a payment service what teams owe: each final invoice once, across restarts and lost answers.
+
+A row that can exist only once stands for each thing to be told, and carries the idempotency key in its id. It is
+written before the first attempt and completed after the last. While the service remembers keys, an attempt whose
+end nobody knows is made again with the same key; after that it is left to a person, because the lesser evil is to
+charge nobody rather than somebody twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from tollgate import log
+from tollgate.control.desk import Desk
+from tollgate.control.services.usage import at_hand
+from tollgate.control.stripe import KEYS_KEPT_SECONDS, Item, Payments, StripeRefused, StripeUnsure
+from tollgate.core import secrets
+from tollgate.core.invoices import Invoice
+from tollgate.core.months import end_of, month_of, previous_month, start_of
+from tollgate.core.reports import CUSTOMER, INVOICE_ITEM, Report
+from tollgate.store.base import AccountBook, Conflict
+
+EVERY_SECONDS = 600.0
+# Of one month. More teams than this, and it is time for another way.
+MOST_INVOICES = 100_000
+# Whoever begins to use the payment service does not want years to be charged at once.
+MONTHS_BACK = 2
+_log = log.get("reports")
+
+
+class Reports:
+    """Reports final invoices."""
+
+    def __init__(self, desk: Desk, book: AccountBook | None, payments: Payments) -> None:
+        self._desk = desk
+        self._book = book
+        self._payments = payments
+
+    async def run(self) -> None:
+        """Now and then: report what is not reported yet."""
+        month = month_of(self._desk.now())
+        for _ in range(MONTHS_BACK):
+            month = previous_month(month)
+            for invoice in await at_hand(self._book).invoices(MOST_INVOICES, month=month):
+                if invoice.total_cents > 0:
+                    await self._report(invoice)
+
+    async def _report(self, invoice: Invoice) -> None:
+        try:
+            customer = await self._once(
+                invoice.team_id,
+                "",
+                CUSTOMER,
+                lambda key: self._payments.create_customer(invoice.team_id, invoice.team, key),
+            )
+            if customer is None:
+                return
+            item = Item(
+                customer=customer,
+                cents=invoice.total_cents,
+                text=f"{invoice.billable:,} requests in {invoice.month} ({invoice.number})",
+                number=invoice.number,
+                start=int(start_of(invoice.month)),
+                end=int(end_of(invoice.month)),
+            )
+            await self._once(
+                invoice.team_id,
+                invoice.month,
+                INVOICE_ITEM,
+                lambda key: self._payments.create_item(item, key),
+            )
+        except (StripeRefused, StripeUnsure) as error:
+            _log.error("an invoice could not be reported", invoice=invoice.number, why=str(error))
+
+    async def _once(
+        self, team_id: str, month: str, kind: str, send: Callable[[str], Awaitable[str]]
+    ) -> str | None:
+        """Do something once; return the service's id of it, or None where a person has to look."""
+        row = await self._row(team_id, month, kind)
+        if row.reference:
+            return row.reference
+        now = self._desk.now()
+        if row.tried_at is not None and now - row.tried_at > KEYS_KEPT_SECONDS:
+            _log.error(
+                "nobody knows whether this was charged: look for it at the payment service",
+                team=team_id,
+                month=month,
+                kind=kind,
+                key=row.id,
+            )
+            return None
+        tried = row if row.tried_at is not None else replace(row, tried_at=now)
+        await self._write(tried)
+        try:
+            reference = await send(row.id)
+        except StripeRefused:
+            # What an earlier attempt did is no clearer for it.
+            await self._write(row)
+            raise
+        await self._write(replace(tried, reference=reference))
+        return reference
+
+    async def _row(self, team_id: str, month: str, kind: str) -> Report:
+        where = {"team_id": team_id, "month": month, "kind": kind}
+        made = Report(secrets.new_id("rep"), team_id, month, kind, self._desk.now())
+        try:
+            async with self._desk.office.changing() as records:
+                found = await records.reports.find(**where)
+                if found is None:
+                    await records.reports.add(made)
+                return found or made
+        except Conflict:
+            async with self._desk.office.reading() as records:
+                return await records.reports.find(**where) or made
+
+    async def _write(self, row: Report) -> None:
+        async with self._desk.office.changing() as records:
+            await records.reports.replace(row)

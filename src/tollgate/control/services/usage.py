@@ -1,0 +1,149 @@
+"""What a team uses: a month by token, domain, network, method or day, what it costs, and where it is heading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from tollgate.control.desk import MOST_ROWS, Actor, Desk
+from tollgate.control.problems import InvalidRequest
+from tollgate.core.models import Team
+from tollgate.core.months import is_month, month_of
+from tollgate.core.pricing import capped
+from tollgate.core.roles import Action
+from tollgate.core.usage import By, UsageItem, forecast
+from tollgate.store.base import AccountBook, Records, StoreUnavailable
+
+# Tokens may come and go by the thousand in a month; beyond this the least of them stand together.
+MOST_ITEMS = MOST_ROWS
+# What the empty key stands for.
+_OTHERS = {By.TOKEN: "(domains)", By.DOMAIN: "(tokens)"}
+_REST = "(others)"
+
+
+class Share(Struct, frozen=True):
+    """What one token, domain, network, method or day has of a month. The key is empty for what has none."""
+
+    key: str
+    name: str | None
+    requests: int
+    billable: int
+    cost: int
+
+
+class Usage(Struct, frozen=True):
+    """A team's month. The shares add up to it."""
+
+    month: str
+    plan: str
+    requests: int
+    billable: int
+    free_requests: int
+    free_left: int
+    cost: int
+    forecast_requests: int
+    forecast_cost: int
+    spending_cap: int | None
+    capped: bool
+    by: By
+    items: list[Share]
+
+
+class Usages:
+    """Reads usage."""
+
+    def __init__(self, desk: Desk, book: AccountBook | None) -> None:
+        self._desk = desk
+        self._book = book
+
+    async def of_team(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> Usage:
+        """What a team used in a month, the current one unless told otherwise."""
+        listed_by = by_of(by)
+        wanted = month_named(month, self._desk.now())
+        async with self._desk.office.reading() as records:
+            seat = await self._desk.seat(records, actor, team, Action.SEE_USAGE)
+            names = await _names(records, seat.team, listed_by)
+        items = await at_hand(self._book).usage(seat.team.id, wanted, listed_by)
+        return self._report(seat.team, wanted, listed_by, items, names)
+
+    def _report(self, team: Team, month: str, by: By, items: list[UsageItem], names: Mapping[str, str]) -> Usage:
+        now, price = self._desk.now(), self._desk.settings.billing.price()
+        billable = sum(item.billable for item in items)
+        cost = sum(item.cost for item in items)
+        is_current = month == month_of(now)
+        expected = forecast(billable, month, now)
+        # A month that is over is what it is, by the prices and caps of its time.
+        will_cost = capped(price.total(expected), team.spending_cap) if is_current else cost
+        return Usage(
+            month=month,
+            plan=price.plan.value,
+            requests=sum(item.requests for item in items),
+            billable=billable,
+            free_requests=price.free_requests,
+            free_left=max(0, price.free_requests - billable),
+            cost=cost,
+            forecast_requests=expected,
+            forecast_cost=max(cost, will_cost),
+            spending_cap=team.spending_cap,
+            capped=is_current and team.capped_until is not None and team.capped_until > now,
+            by=by,
+            items=_shares(items, by, names),
+        )
+
+
+def at_hand(book: AccountBook | None) -> AccountBook:
+    """The ledger; a plane of the operator's tools has none."""
+    if book is None:
+        raise StoreUnavailable("There is no ledger at hand.")
+    return book
+
+
+def month_named(text: str | None, now: float) -> str:
+    """A month as it is written, the current one without, or refuse."""
+    if text is None:
+        return month_of(now)
+    if not is_month(text):
+        raise InvalidRequest(f"{text[:40]!r} is no month: write one such as {month_of(now)}.", field="month")
+    return text
+
+
+def by_of(text: str) -> By:
+    """What usage is listed by, or refuse."""
+    try:
+        return By(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"Usage is not listed by {text[:40]!r}: give one of {', '.join(By)}.", field="by"
+        ) from None
+
+
+async def _names(records: Records, team: Team, by: By) -> dict[str, str]:
+    """The names that tokens or domains of a team have now, by id."""
+    if by is By.TOKEN:
+        return {row.id: row.name for row in await records.tokens.page(MOST_ROWS, team_id=team.id)}
+    if by is By.DOMAIN:
+        return {row.id: row.domain for row in await records.domains.page(MOST_ROWS, team_id=team.id)}
+    return {}
+
+
+def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[Share]:
+    """Days in their order, all else by what it cost and counts for; of too many, the least stand together."""
+    shares = [
+        Share(
+            item.key,
+            names.get(item.key) if item.key else _OTHERS.get(by),
+            item.requests,
+            item.billable,
+            item.cost,
+        )
+        for item in items
+    ]
+    if by is By.DAY:
+        return shares
+    shares.sort(key=lambda share: (-share.cost, -share.billable, -share.requests, share.key))
+    if len(shares) <= MOST_ITEMS:
+        return shares
+    kept, rest = shares[: MOST_ITEMS - 1], shares[MOST_ITEMS - 1 :]
+    together = (sum(getattr(share, name) for share in rest) for name in ("requests", "billable", "cost"))
+    return [*kept, Share("", _REST, *together)]

@@ -1,0 +1,135 @@
+"""Talking to Stripe: two calls of its API, each with an idempotency key, as forms and without its library.
+
+    TollgateError
+    ├── StripeRefused   it did nothing; asking again changes nothing until somebody does something
+    └── StripeUnsure    nobody knows whether it was done: ask again with the same key
+
+Invoice items and not meter events: what is owed was decided here, to the cent, with caps and free requests, and a
+meter would be priced a second time by rules that know neither. An item waits for the customer's next invoice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import httpx
+import msgspec
+from msgspec import Struct
+
+from tollgate import __version__
+from tollgate.config import Stripe
+from tollgate.errors import TollgateError
+
+SECONDS = 20.0
+# How long Stripe remembers a key is 24 hours or more; an hour less, because clocks differ.
+KEYS_KEPT_SECONDS = 23 * 3_600.0
+_LONGEST_WORDS = 200
+
+
+class StripeRefused(TollgateError):
+    """Stripe did nothing."""
+
+
+class StripeUnsure(TollgateError):
+    """Nobody knows whether Stripe did it."""
+
+
+class Item(Struct, frozen=True):
+    """What a customer is to pay for a month."""
+
+    customer: str
+    cents: int
+    text: str
+    number: str
+    start: int
+    end: int
+
+
+class Payments(Protocol):
+    """What the service needs of Stripe."""
+
+    async def create_customer(self, team_id: str, name: str, key: str) -> str:
+        """Make a customer; return its id."""
+        ...
+
+    async def create_item(self, item: Item, key: str) -> str:
+        """Put an item on a customer's next invoice; return its id."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+class _Made(Struct, frozen=True):
+    id: str
+
+
+class _Error(Struct, frozen=True):
+    message: str = ""
+
+
+class _Failed(Struct, frozen=True):
+    error: _Error = _Error()
+
+
+class StripeClient:
+    """One account at Stripe."""
+
+    def __init__(self, settings: Stripe, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=settings.api_url,
+            timeout=SECONDS,
+            follow_redirects=False,
+            headers={"Authorization": f"Bearer {settings.api_key}", "User-Agent": f"tollgate/{__version__}"},
+            transport=transport,
+        )
+
+    def __repr__(self) -> str:
+        return "StripeClient(…)"
+
+    async def create_customer(self, team_id: str, name: str, key: str) -> str:
+        """Make a customer; return its id."""
+        return await self._post("/v1/customers", {"name": name, "metadata[tollgate_team]": team_id}, key)
+
+    async def create_item(self, item: Item, key: str) -> str:
+        """Put an item on a customer's next invoice; return its id."""
+        form = {
+            "customer": item.customer,
+            "amount": str(item.cents),
+            "currency": "usd",
+            "description": item.text,
+            "period[start]": str(item.start),
+            "period[end]": str(item.end),
+            "metadata[tollgate_invoice]": item.number,
+        }
+        return await self._post("/v1/invoiceitems", form, key)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def _post(self, path: str, form: Mapping[str, str], key: str) -> str:
+        try:
+            answer = await self._http.post(path, data=dict(form), headers={"Idempotency-Key": key})
+        except httpx.ConnectError as error:
+            raise StripeRefused("Stripe cannot be reached.") from error
+        except httpx.HTTPError as error:
+            raise StripeUnsure(f"Stripe gave no whole answer: {type(error).__name__}.") from error
+        if answer.is_success:
+            try:
+                return msgspec.json.decode(answer.content, type=_Made).id
+            except msgspec.MsgspecError as error:
+                raise StripeUnsure("Stripe's answer cannot be read.") from error
+        # 409: the same key is under way elsewhere.
+        if answer.status_code >= 500 or answer.status_code == 409:
+            raise StripeUnsure(f"Stripe answers {answer.status_code}.")
+        raise StripeRefused(f"Stripe answers {answer.status_code}: {_words(answer.content)}")
+
+
+def _words(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Failed).error.message[:_LONGEST_WORDS] or "without a word"
+    except msgspec.MsgspecError:
+        return "in words that are not Stripe's"

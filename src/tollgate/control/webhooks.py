@@ -1,0 +1,50 @@
+"""Addresses of webhooks that teams choose: which are accepted. How one is called is in `outbound.py`."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from tollgate.control.outbound import HTTPS_PORT, Refused
+from tollgate.core.origins import normal_host
+
+LONGEST = 1_000
+# Beside 443 none of the ports that older services listen at.
+LEAST_PORT = 1_024
+# In a path and query: what RFC 3986 allows, and nothing that another reader could take for the end of the host.
+_VISIBLE = re.compile(r"[!-~]+")
+_ACCEPTED = (
+    f"A webhook is an https:// URL of a named host, at most {LONGEST} characters of ASCII, at port {HTTPS_PORT} "
+    f"or from {LEAST_PORT} on, without a user name or a fragment: https://example.com/tollgate"
+)
+
+
+class Target(Struct, frozen=True):
+    """Where a webhook is called."""
+
+    host: str
+    url: str
+
+    def __repr__(self) -> str:
+        # The rest of the address often is a secret.
+        return f"Target({self.host!r})"
+
+
+def target_of(text: str) -> Target:
+    """Read the address of a webhook, or raise Refused."""
+    # What urlsplit leaves out without a word, such as a line's end, is refused before it can.
+    if len(text) > LONGEST or not _VISIBLE.fullmatch(text) or "#" in text or "\\" in text:
+        raise Refused(_ACCEPTED)
+    try:
+        parts = urlsplit(text)
+        port = HTTPS_PORT if parts.port is None else parts.port
+    except ValueError:
+        raise Refused(_ACCEPTED) from None
+    host = normal_host(parts.hostname or "")
+    fits = parts.scheme == "https" and host is not None and "@" not in parts.netloc
+    if not fits or host is None or (port != HTTPS_PORT and not LEAST_PORT <= port <= 65535):
+        raise Refused(_ACCEPTED)
+    place = host if port == HTTPS_PORT else f"{host}:{port}"
+    return Target(host, f"https://{place}{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}")

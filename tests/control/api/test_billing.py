@@ -1,0 +1,107 @@
+"""GET and PATCH /teams/{team}/billing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.control.api.caller import Api, reason
+from tests.control.till import DOLLAR
+
+HOOK = "https://app.example.com/hook"
+NOTHING: dict[str, Any] = {"spending_cap_micros": None, "alert_webhook": None, "alert_emails": True}
+
+
+def change(api: Api, body: object, **more: Any) -> Any:
+    return api.ask("PATCH", "/teams/acme/billing", json=body, **more)
+
+
+def test_what_is_set_is_shown_and_the_secret_once(api: Api) -> None:
+    assert api.get("/teams/acme/billing") == NOTHING
+    answer = change(api, {"spending_cap_micros": 25 * DOLLAR, "alert_webhook": HOOK, "alert_emails": False})
+    assert answer.status_code == 200
+    body = answer.json()
+    secret = body.pop("webhook_secret")
+    assert secret.startswith("tgw_")
+    chosen = {"spending_cap_micros": 25 * DOLLAR, "alert_webhook": HOOK, "alert_emails": False}
+    assert body == chosen
+    assert api.get("/teams/acme/billing") == chosen
+    again = change(api, {"alert_emails": True})
+    assert again.json() == {**chosen, "alert_emails": True, "webhook_secret": None}
+    assert secret not in again.text
+
+
+def test_null_lifts_and_an_empty_object_changes_nothing(api: Api) -> None:
+    change(api, {"spending_cap_micros": 5, "alert_webhook": HOOK})
+    assert change(api, {}).json()["spending_cap_micros"] == 5
+    assert change(api, {"spending_cap_micros": None, "alert_webhook": None}).json() == {
+        **NOTHING,
+        "webhook_secret": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "accepted"),
+    [
+        ({"spending_cap_micros": -1}, "spending_cap_micros", "from 0 to 1000000000000000"),
+        ({"spending_cap_micros": 10**18}, "spending_cap_micros", "from 0 to 1000000000000000"),
+        ({"spending_cap_micros": 10**30}, "spending_cap_micros", "from 0 to 1000000000000000"),
+        ({"spending_cap_micros": 1.5}, "spending_cap_micros", "int or null"),
+        ({"spending_cap_micros": "25.00"}, "spending_cap_micros", "int or null"),
+        ({"alert_webhook": "http://app.example.com/"}, "alert_webhook", "https://"),
+        ({"alert_webhook": "https://127.0.0.1/"}, "alert_webhook", "of a named host"),
+        ({"alert_webhook": ""}, "alert_webhook", "https://"),
+        ({"alert_webhook": 7}, "alert_webhook", "str or null"),
+        ({"alert_emails": None}, "alert_emails", "bool"),
+        ({"alert_emails": "yes"}, "alert_emails", "bool"),
+        ({"cap": 5}, "cap", "`spending_cap_micros`, `alert_webhook`, `alert_emails`"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_name(
+    api: Api, body: dict[str, Any], field: str, accepted: str
+) -> None:
+    answer = change(api, body)
+    assert reason(answer) == (400, "invalid_request")
+    assert answer.json()["field"] == field
+    assert accepted in answer.json()["detail"]
+    assert api.get("/teams/acme/billing") == NOTHING
+
+
+def test_a_version_that_was_changed_meanwhile_is_refused(api: Api) -> None:
+    tag = api.ask("GET", "/teams/acme/billing").headers["ETag"]
+    changed = change(api, {"spending_cap_micros": 5}, headers={"If-Match": tag})
+    assert changed.status_code == 200
+    assert reason(change(api, {"spending_cap_micros": 6}, headers={"If-Match": tag})) == (412, "changed_meanwhile")
+    assert changed.headers["ETag"] == api.ask("GET", "/teams/acme/billing").headers["ETag"] != tag
+    for good in (changed.headers["ETag"], f'"other", {changed.headers["ETag"]}', "*"):
+        assert change(api, {"spending_cap_micros": 5}, headers={"If-Match": good}).status_code == 200
+
+
+def test_another_secret_of_the_same_webhook_is_another_version(api: Api) -> None:
+    wish = {"alert_webhook": "https://hooks.example/x"}
+    tag = change(api, wish).headers["ETag"]
+    assert change(api, wish, headers={"If-Match": tag}).status_code == 200
+    assert reason(change(api, wish, headers={"If-Match": tag})) == (412, "changed_meanwhile")
+
+
+@pytest.mark.parametrize("given", ['"other"', "W/{}", "nonsense", '""'])
+def test_nothing_changes_where_the_version_is_another(api: Api, given: str) -> None:
+    tag = api.ask("GET", "/teams/acme/billing").headers["ETag"]
+    wish = {"spending_cap_micros": 5, "alert_webhook": HOOK}
+    answer = change(api, wish, headers={"If-Match": given.replace("{}", tag)})
+    assert reason(answer) == (412, "changed_meanwhile")
+    assert api.get("/teams/acme/billing") == NOTHING
+
+
+def test_a_change_creates_nothing_so_that_no_key_replays_its_secret(api: Api) -> None:
+    key = {"Idempotency-Key": "key"}
+    one, two = (change(api, {"alert_webhook": HOOK}, headers=key) for _ in range(2))
+    assert "Idempotency-Replayed" not in two.headers
+    assert one.json()["webhook_secret"] != two.json()["webhook_secret"]
+
+
+@pytest.mark.parametrize("who", ["developer", "viewer"])
+def test_others_than_leaders_and_payers_are_told_who_may(api: Api, who: str) -> None:
+    for answer in (change(api, {}, who=who), api.ask("GET", "/teams/acme/billing", who=who)):
+        assert reason(answer) == (403, "role_needed")
+        assert answer.json()["roles"] == ["owner", "admin", "billing"]

@@ -1,0 +1,24 @@
+"""What tests of what costs money are given: a house with a ledger each, copied from one that was built once."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.control.services.house import make_template, settings
+from tests.control.till import Till
+from tests.store.account_rows import make_ledger
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store with everybody in it, and an empty ledger."""
+    folder = tmp_path_factory.mktemp("stores")
+    return make_template(folder), make_ledger(folder)
+
+
+@pytest.fixture
+def till(stores: tuple[Path, Path], tmp_path: Path, loop: asyncio.Runner) -> Iterator[Till]:
+    built = Till(*stores, tmp_path, loop, settings())
+    yield built
+    built.close()

@@ -1,0 +1,297 @@
+"""Alerts: once for each threshold, month and channel, tried until delivered or given up, signed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from typing import Any
+
+import pytest
+from tests.control.services.house import ACME, DAY, PEOPLE, RIVAL, details_of
+from tests.control.till import DOLLAR, Till
+from tests.store.account_rows import MONTH
+
+from tollgate.control.outbound import Missing, Refused, Unreachable
+from tollgate.control.services.alerts import DELIVERY_HEADER
+from tollgate.control.services.billing import Change
+from tollgate.core.alerts import DELIVERED, DROPPED, GIVEN_UP, PENDING, SIGNATURE_HEADER, WAITS, Alert
+from tollgate.core.months import start_of
+from tollgate.core.pricing import MILLION
+
+HOOK = "https://hooks.example/T0/secret-part"
+HALF = 100_000  # requests that cost half a dollar
+PAYERS = {PEOPLE["owner"], PEOPLE["billing"]}
+
+
+@pytest.fixture
+def hooked(till: Till) -> Till:
+    """A team with a cap of one dollar, a webhook and no mail, that has used its free requests."""
+    choose(till, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
+    till.call(MILLION)
+    return till
+
+
+def choose(till: Till, **wish: Any) -> str:
+    return till.do(till.plane.billing.change(till.actor("owner"), "acme", Change(**wish)))[1] or ""
+
+
+def run(till: Till) -> None:
+    till.do(till.plane.alerts.run())
+
+
+def told(till: Till) -> list[int]:
+    return [sent.json["threshold_percent"] for sent in till.hooks.sent]
+
+
+def rows(till: Till) -> list[Alert]:
+    return till.write(lambda records: records.alerts.page(100))
+
+
+def test_each_threshold_is_told_once_as_it_is_passed(hooked: Till) -> None:
+    passed = []
+    for part in (HALF - 1, 1, 59_999, 1, 39_999, 1, 5):
+        hooked.call(part)
+        run(hooked)
+        run(hooked)
+        passed.append(told(hooked))
+    assert passed == [[], [50], [50], [50, 80], [50, 80], [50, 80, 100], [50, 80, 100]]
+
+
+def test_all_that_were_passed_at_once_are_told(hooked: Till) -> None:
+    hooked.call(MILLION)
+    run(hooked)
+    assert sorted(told(hooked)) == [50, 80, 100]
+
+
+def test_call_says_what_happened_and_is_signed_with_the_secret_that_was_shown(till: Till) -> None:
+    secret = choose(till, spending_cap=DOLLAR, alert_webhook=HOOK, alert_emails=False)
+    till.call(MILLION + HALF)
+    run(till)
+    (sent,) = till.hooks.sent
+    (row,) = rows(till)
+    assert (sent.host, sent.url) == ("hooks.example", HOOK)
+    assert sent.json == {
+        "id": row.id,
+        "type": "spending_cap.threshold",
+        "created_at": "2026-11-15T12:00:00Z",
+        "team": {"id": ACME.id, "name": "acme"},
+        "month": MONTH,
+        "threshold_percent": 50,
+        "spent_micros": 500_000,
+        "spending_cap_micros": 1_000_000,
+        "spent": "$0.50",
+        "spending_cap": "$1.00",
+    }
+    moment = f"{int(till.clock.now)}"
+    expected = hmac.new(secret.encode(), f"{moment}.".encode() + sent.body, hashlib.sha256).hexdigest()
+    assert sent.headers == {
+        "Content-Type": "application/json",
+        DELIVERY_HEADER: row.id,
+        SIGNATURE_HEADER: f"t={moment},v1={expected}",
+    }
+    assert row.state == DELIVERED
+
+
+@pytest.mark.parametrize("failure", [Unreachable("away"), Refused("inner address"), Missing("no address")])
+def test_what_fails_is_tried_again_after_a_while_with_the_same_id(hooked: Till, failure: Exception) -> None:
+    hooked.hooks.failures.append(failure)
+    hooked.call(HALF)
+    run(hooked)
+    run(hooked)
+    assert len(hooked.hooks.sent) == 1
+    hooked.clock.advance(WAITS[0] - 1)
+    run(hooked)
+    assert len(hooked.hooks.sent) == 1
+    hooked.clock.advance(1)
+    run(hooked)
+    first, second = hooked.hooks.sent
+    assert first.body == second.body
+    assert first.headers[DELIVERY_HEADER] == second.headers[DELIVERY_HEADER]
+    assert first.headers[SIGNATURE_HEADER] != second.headers[SIGNATURE_HEADER]
+    assert [(row.state, row.attempts) for row in rows(hooked)] == [(DELIVERED, 2)]
+
+
+def test_after_the_last_wait_it_is_given_up_and_noted(hooked: Till) -> None:
+    hooked.hooks.down = True
+    hooked.call(HALF)
+    started, times = hooked.clock.now, []
+    for _ in range(12 * 60):
+        before = len(hooked.hooks.sent)
+        run(hooked)
+        if len(hooked.hooks.sent) > before:
+            times.append(hooked.clock.now - started)
+        hooked.clock.advance(60)
+    assert times == [0, 60, 360, 2_160, 9_360, 30_960]
+    (row,) = rows(hooked)
+    assert (row.state, row.attempts) == (GIVEN_UP, 6)
+    (entry,) = [entry for entry in hooked.notes() if entry.action == "alert.give_up"]
+    assert (entry.team_id, entry.target) == (ACME.id, row.id)
+    assert details_of(entry) == {
+        "channel": "webhook",
+        "month": MONTH,
+        "threshold": 50,
+        "attempts": 6,
+        "why": "hooks.example cannot be reached.",
+    }
+    assert "secret-part" not in entry.details
+
+
+def test_a_process_that_dies_within_an_attempt_has_made_it(hooked: Till) -> None:
+    class Killed(BaseException):
+        pass
+
+    class Deadly:
+        async def post(self, *_: object) -> None:
+            raise Killed
+
+    hooked.call(HALF)
+    dying = hooked.another(hooked.plane.settings)
+    dying.alerts._poster = Deadly()
+    hooked.refused(Killed, dying.alerts.run())  # type: ignore[type-var]
+    assert [(row.state, row.attempts) for row in rows(hooked)] == [(PENDING, 1)]
+    run(hooked)
+    assert hooked.hooks.sent == []
+    hooked.clock.advance(WAITS[0])
+    run(hooked)
+    assert [(row.state, row.attempts) for row in rows(hooked)] == [(DELIVERED, 2)]
+
+
+def test_many_that_look_and_deliver_at_once_tell_once(hooked: Till) -> None:
+    hooked.call(MILLION)
+    hooked.at_once(*(hooked.plane.alerts.run() for _ in range(5)))
+    run(hooked)
+    assert sorted(told(hooked)) == [50, 80, 100]
+
+
+def test_a_slow_receiver_does_not_hold_up_the_others(till: Till) -> None:
+    for team, who in ((ACME, "owner"), (RIVAL, "stranger")):
+        wish = Change(spending_cap=DOLLAR, alert_webhook=f"https://{team.name}.example/", alert_emails=False)
+        till.do(till.plane.billing.change(till.actor(who), team.id, wish))
+        till.call(MILLION + HALF, team=team.id)
+
+    async def scene() -> list[str]:
+        others = asyncio.Event()
+        order: list[str] = []
+
+        class Slow:
+            async def post(self, host: str, *_: object) -> None:
+                if host == "acme.example":
+                    await others.wait()
+                order.append(host)
+                others.set()
+
+        till.plane.alerts._poster = Slow()
+        async with asyncio.timeout(5):
+            await till.plane.alerts.run()
+        return order
+
+    assert till.do(scene()) == ["rival.example", "acme.example"]
+
+
+def test_another_month_begins_anew(hooked: Till) -> None:
+    hooked.call(HALF)
+    run(hooked)
+    hooked.clock.now = start_of("2026-12") + DAY
+    run(hooked)
+    assert told(hooked) == [50]
+    hooked.call(MILLION + HALF)
+    run(hooked)
+    assert [sent.json["month"] for sent in hooked.hooks.sent] == [MONTH, "2026-12"]
+
+
+def test_another_cap_does_not_tell_the_same_threshold_again(hooked: Till) -> None:
+    hooked.call(HALF)
+    run(hooked)
+    choose(hooked, spending_cap=2 * DOLLAR)
+    hooked.call(HALF)
+    run(hooked)
+    assert told(hooked) == [50]
+    hooked.call(60_000 * 2)
+    run(hooked)
+    assert told(hooked) == [50, 80]
+
+
+def test_without_a_cap_or_a_channel_nothing_is_told(till: Till) -> None:
+    till.post.open = False
+    till.call(2 * MILLION)
+    run(till)
+    choose(till, spending_cap=DOLLAR)
+    run(till)
+    choose(till, spending_cap=None, alert_webhook=HOOK)
+    run(till)
+    assert (till.hooks.sent, till.post.posted, rows(till)) == ([], [], [])
+
+
+def test_a_webhook_that_is_set_later_is_told_what_was_passed_before(hooked: Till) -> None:
+    choose(hooked, alert_webhook=None)
+    hooked.call(HALF)
+    run(hooked)
+    assert rows(hooked) == []
+    choose(hooked, alert_webhook="https://other.example/hook")
+    run(hooked)
+    assert [sent.host for sent in hooked.hooks.sent] == ["other.example"]
+
+
+def test_a_webhook_that_was_taken_away_is_not_called_any_more(hooked: Till) -> None:
+    hooked.hooks.down = True
+    hooked.call(HALF)
+    run(hooked)
+    choose(hooked, alert_webhook=None)
+    hooked.clock.advance(WAITS[0])
+    run(hooked)
+    assert len(hooked.hooks.sent) == 1
+    assert [row.state for row in rows(hooked)] == [DROPPED]
+
+
+def test_owners_and_whoever_pays_get_mail_where_it_can_be_sent(till: Till) -> None:
+    choose(till, spending_cap=DOLLAR)
+    till.call(MILLION + HALF)
+    run(till)
+    run(till)
+    assert {to for to, _, _ in till.post.posted} == PAYERS
+    assert len(till.post.posted) == 2
+    _, subject, text = till.post.posted[0]
+    assert subject == "Team acme has spent 50 % of its cap for 2026-11"
+    assert "$0.50 of its cap of $1.00" in text
+    assert "tollgate usage --team acme" in text
+    assert "402" not in text
+
+
+def test_mail_at_the_cap_says_that_calls_are_refused(till: Till) -> None:
+    choose(till, spending_cap=DOLLAR)
+    till.call(2 * MILLION)
+    run(till)
+    assert len(till.post.posted) == 6
+    assert ["402" in text for _, subject, text in till.post.posted if " 100 %" in subject] == [True, True]
+
+
+def test_mail_that_cannot_be_taken_is_tried_again(till: Till) -> None:
+    class Full(type(till.post)):  # type: ignore[misc]
+        def post(self, to: str, subject: str, text: str) -> bool:
+            return False
+
+    choose(till, spending_cap=DOLLAR)
+    till.call(MILLION + HALF)
+    till.plane.alerts._mailer = Full()
+    run(till)
+    till.plane.alerts._mailer = till.post
+    till.clock.advance(WAITS[0])
+    run(till)
+    assert {to for to, _, _ in till.post.posted} == PAYERS
+
+
+def test_members_who_were_switched_off_get_no_mail(till: Till) -> None:
+    choose(till, spending_cap=DOLLAR)
+    till.do(till.plane.operator.switch(PEOPLE["billing"], active=False))
+    till.call(MILLION + HALF)
+    run(till)
+    assert [to for to, _, _ in till.post.posted] == [PEOPLE["owner"]]
+
+
+def test_old_rows_go(hooked: Till) -> None:
+    hooked.call(HALF)
+    run(hooked)
+    hooked.clock.advance(91 * DAY)
+    run(hooked)
+    assert rows(hooked) == []

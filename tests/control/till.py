@@ -1,0 +1,121 @@
+"""A house with a ledger: what its teams call is committed by the real collector's rules, caps and all.
+
+Months go by with the clock. Webhooks are called by a scripted caller, which fails as the test says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+from sqlalchemy import create_engine
+from tests.control.services.house import ACME, House
+from tests.store.account_rows import Books, calls
+
+from tollgate.config import Billing, Settings
+from tollgate.control.outbound import Unreachable
+from tollgate.control.plane import ControlPlane
+from tollgate.control.services.alerts import Alerts
+from tollgate.control.services.invoices import Invoices
+from tollgate.control.services.usage import Usages
+from tollgate.core.models import Team, Token
+from tollgate.store import sqlite
+from tollgate.store.caps import Caps
+
+CENT, DOLLAR = 10_000, 1_000_000
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A call of a webhook."""
+
+    host: str
+    url: str
+    body: bytes
+    headers: dict[str, str]
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class Hooks:
+    """What webhooks are called with. `failures` are raised first, one for each call."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sent] = []
+        self.failures: deque[Exception] = deque()
+        self.down = False
+
+    async def post(self, host: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        self.sent.append(Sent(host, url, body, dict(headers)))
+        if self.failures:
+            raise self.failures.popleft()
+        if self.down:
+            raise Unreachable(f"{host} cannot be reached.")
+
+
+class Till(House):
+    """A house whose teams call and pay."""
+
+    def __init__(self, template: Path, ledger: Path, folder: Path, loop: asyncio.Runner, chosen: Settings) -> None:
+        shutil.copy(ledger, folder / "ledger.db")
+        self.hooks = Hooks()
+        self.book = sqlite.open_accountbook(sqlite.ledger_url(folder))
+        super().__init__(template, folder, loop, chosen)
+        self.books = Books(folder)
+        self._control = create_engine(sqlite.store_url("", folder))
+        sqlite.set_pragmas(self._control)
+        self.use(chosen)
+
+    def another(self, chosen: Settings) -> ControlPlane:
+        """A plane over the same stores with other settings."""
+        plane = super().another(chosen)
+        plane.usage = Usages(plane.desk, self.book)
+        plane.invoices = Invoices(plane.desk, self.book)
+        plane.alerts = Alerts(plane.desk, self.book, plane.billing, self.post, self.hooks)
+        return plane
+
+    def use(self, chosen: Settings) -> None:
+        """Go on with other settings."""
+        self.plane = self.another(chosen)
+        self._caps = Caps(self._control, self.books.ledger, chosen.billing.price())
+        self.books.terms = self._caps.terms
+
+    def charge(self, **billing: Any) -> None:
+        """Go on with other prices."""
+        self.use(replace(self.plane.settings, billing=Billing(**billing)))
+
+    def close(self) -> None:
+        super().close()
+        self.do(self.book.close())
+        self.books.close()
+        self._control.dispose()
+
+    # --- What happens ----------------------------------------------------------------------------------
+
+    def call(self, count: int = 1, at: float | None = None, **more: Any) -> None:
+        """Let a team call so often, and the collector take note."""
+        self._caps.renew()
+        self.books.commit(calls(count, self.clock.now if at is None else at, **more), now=self.clock.now)
+        self.reconcile()
+
+    def reconcile(self) -> None:
+        """Let the collector bring the flags of caps in line, as it does every second."""
+        self._caps.reconcile(self.clock.now)
+
+    def team(self, team: Team = ACME) -> Team:
+        """A team as it stands."""
+        found = self.write(lambda records: records.teams.get(team.id))
+        assert found is not None
+        return found
+
+    def token(self, token_id: str, name: str, team: Team = ACME) -> None:
+        """Let there be a token."""
+        made = Token(token_id, team.id, name, "tg_", self.clock.now)
+        self.write(lambda records: records.tokens.add(made, digest=token_id.encode().ljust(32, b"-")))
