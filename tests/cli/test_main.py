@@ -48,6 +48,7 @@ def test_the_given_commands_are_there() -> None:
     teams invitations list|revoke
     rpc tokens create|list|show|update|rotate|disable|enable|delete
     rpc whitelist add|list|show|remove|verify|check|update
+    rpc logs
     account show|password
     account tokens create|list|delete"""
     paths = {path for path, _, _ in tree()}
@@ -108,9 +109,13 @@ def loaded_by(*arguments: str) -> set[str]:
         "rpc tokens --help",
         "rpc tokens list --help",
         "rpc whitelist add --help",
+        "rpc logs --help",
         "auth login --help",
         "teams members invite --help",
         "account tokens create --help",
+        "usage --help",
+        "usage cap --help",
+        "invoices show --help",
         "audit --help",
         "completion --help",
     ],

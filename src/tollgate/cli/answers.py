@@ -21,6 +21,10 @@ T = TypeVar("T")
 
 _BY_STATUS: dict[int, type[Failure]] = {401: NotLoggedIn, 403: NotAllowed, 404: NotFound}
 
+UNAVAILABLE = "unavailable"
+"""The reason of a failure behind which nothing of Tollgate answers now."""
+_PASSING = frozenset({502, 503, 504})
+
 
 class Answer(Struct, Generic[T], frozen=True):
     """A value, and the server's own object that `--json` prints."""
@@ -44,6 +48,15 @@ def read(reply: Reply, shape: type[T], url: str) -> Answer[T]:
     return Answer(value, raw)
 
 
+def text(reply: Reply, media_type: str, url: str) -> str:
+    """Read a successful answer that is a text of this type; raise what another one means."""
+    if not 200 <= reply.status < 300:
+        raise failure(reply, url)
+    if reply.headers.get("content-type", "").partition(";")[0].strip().lower() != media_type:
+        raise _stranger(reply, url)
+    return reply.body.decode("utf-8", "replace")
+
+
 def expect_done(reply: Reply, url: str) -> None:
     """Raise what an answer means that is not one of success; the body does not matter."""
     if not 200 <= reply.status < 300:
@@ -65,7 +78,9 @@ def failure(reply: Reply, url: str) -> Failure:
         return _oauth_refusal(reply) or _stranger(reply, url)
     # A wrong password is no lost login: the way out is to type it again.
     kind = Failure if problem.reason == "wrong_password" else _BY_STATUS.get(reply.status, Failure)
-    return kind(_words(problem, reply), reason=problem.reason)
+    # A worker whose control plane is being replaced gives no reason of its own.
+    reason = problem.reason or (UNAVAILABLE if reply.status in _PASSING else "")
+    return kind(_words(problem, reply), reason=reason)
 
 
 def _words(problem: Problem, reply: Reply) -> str:
@@ -96,10 +111,10 @@ def _stranger(reply: Reply, url: str) -> Failure:
         where = reply.headers.get("location", "another place")
         return NotTollgate(f"{url} sends on to {where}. Set TOLLGATE_URL to the address of the Tollgate itself.")
     status = f"HTTP {reply.status} {_phrase(reply.status)}".rstrip()
-    if reply.status in {502, 503, 504}:
+    if reply.status in _PASSING:
         return Failure(
             f"Something before Tollgate answers at {url} ({status}): is Tollgate running behind it?",
-            reason="unavailable",
+            reason=UNAVAILABLE,
         )
     kind = reply.headers.get("content-type", "no content type").partition(";")[0]
     return NotTollgate(

@@ -15,6 +15,7 @@ import msgspec
 
 from tollgate.cli import answers
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
+from tollgate.cli.money import Billing, Invoice, Usage
 from tollgate.cli.shapes import (
     Account,
     AuditEntry,
@@ -22,6 +23,7 @@ from tollgate.cli.shapes import (
     Domain,
     Invitation,
     Login,
+    LogPage,
     Member,
     Page,
     Team,
@@ -189,6 +191,48 @@ class Client:
     def check_origin(self, team: str, origin: str) -> Answer[Check]:
         """Ask whether an origin would pass."""
         return self._read("GET", Check, "teams", team, "domains", "check", query={"origin": origin})
+
+    # ---- logs
+
+    def logs(
+        self,
+        team: str,
+        filters: Mapping[str, str],
+        limit: int = DEFAULT_LIMIT,
+        after: str | None = None,
+        newer: str | None = None,
+    ) -> Answer[LogPage]:
+        """List a team's calls, newest first; with `newer` those that came since, oldest first."""
+        query = {**_page(limit, after), **({} if newer is None else {"newer": newer}), **filters}
+        return self._read("GET", LogPage, "teams", team, "logs", query=query)
+
+    # ---- money
+
+    def usage(self, team: str, month: str | None, by: str) -> Answer[Usage]:
+        """Give what a team used in a month, the current one unless told otherwise."""
+        query = {"by": by} if month is None else {"month": month, "by": by}
+        return self._read("GET", Usage, "teams", team, "usage", query=query)
+
+    def billing(self, team: str) -> Answer[Billing]:
+        """Give a team's spending cap and alerts."""
+        return self._read("GET", Billing, "teams", team, "billing")
+
+    def update_billing(self, team: str, body: Mapping[str, Any]) -> Answer[Billing]:
+        """Set a team's spending cap and alerts."""
+        return self._read("PATCH", Billing, "teams", team, "billing", body=body)
+
+    def invoices(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> Answer[Page[Invoice]]:
+        """List a team's invoices, newest first."""
+        return self._read("GET", Page[Invoice], "teams", team, "invoices", query=_page(limit, after))
+
+    def invoice(self, team: str, month: str) -> Answer[Invoice]:
+        """Give the invoice of a month."""
+        return self._read("GET", Invoice, "teams", team, "invoices", month)
+
+    def invoice_csv(self, team: str, month: str) -> str:
+        """Give the invoice of a month as a table for spreadsheets."""
+        reply = self._ask("GET", ("teams", team, "invoices", month), {"format": "csv"}, None)
+        return answers.text(reply, "text/csv", self._transport.url)
 
     # ---- audit
 

@@ -28,30 +28,48 @@ if TYPE_CHECKING:
     rows={
         "tokens": Row("tollgate.cli.rpc_tokens:tokens", "API tokens, the credentials of programs."),
         "whitelist": Row("tollgate.cli.rpc_whitelist:whitelist", "Domains whose pages call without a token."),
+        "logs": Row("tollgate.cli.rpc_logs:logs", "What was called, by whom, and what became of it."),
     },
     epilog="Example: tollgate rpc tokens create ci --team acme",
 )
 def rpc() -> None:
-    """API tokens and whitelisted domains: who may call /x/."""
+    """Who may call /x/, and what was called."""
 
 
 _COMMANDS = {
     "auth": Row("tollgate.cli.auth:auth", "Log in and out, and see who is logged in."),
     "teams": Row("tollgate.cli.teams:teams", "Teams, their members and invitations."),
-    "rpc": Row(rpc, "API tokens and whitelisted domains: who may call /x/."),
+    "rpc": Row(rpc, "Who may call /x/, and what was called."),
+    "usage": Row("tollgate.cli.usage:usage", "What a team uses and what it costs; its spending cap."),
+    "invoices": Row("tollgate.cli.invoices:invoices", "What a team owes for each month."),
     "audit": Row("tollgate.cli.audit:audit", "Show who changed what in a team."),
     "account": Row("tollgate.cli.account:account", "Your account and its personal access tokens."),
     "completion": Row("tollgate.cli.completion:completion", "Print a script that completes commands."),
     "serve": Row("tollgate.cli.serve:serve", "Run the service."),
     "demo": Row("tollgate.cli.demo:demo", "Run the service with a simulated chain, to try it out."),
+    "collect": Row("tollgate.cli.collect:collect", "Bring recorded calls into the ledger, without the service."),
+    "doctor": Row("tollgate.cli.doctor:doctor", "Check that spool, logs, usage and invoices agree."),
     "migrate": Row("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
     "config": Row("tollgate.cli.config:config", "Check and show settings.", example="tollgate config check"),
     "admin": Row("tollgate.cli.admin:admin", "Accounts, for the operator of the service."),
 }
 
 
+# Named together in the help of the whole, which must fit a screen; each has its own.
+_FOR_THE_OPERATOR = ("collect", "doctor", "migrate", "config", "admin")
+
+
+class _Root(Group):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands of teams one by one, and those of the operator together."""
+        names = [name for name in self.list_commands(ctx) if name not in _FOR_THE_OPERATOR]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.line(name)) for name in names])
+            formatter.write_text(f"For the operator: {', '.join(_FOR_THE_OPERATOR)}")
+
+
 @click.group(
-    cls=Group,
+    cls=_Root,
     rows=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: tollgate auth login",

@@ -51,6 +51,8 @@ def _sections(group: click.Group, path: tuple[str, ...]) -> Iterator[str]:
         assert command is not None  # noqa: S101 - it was listed
         here = (*path, name)
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                yield _section(command, here)
             yield from _sections(command, here)
         else:
             yield _section(command, here)

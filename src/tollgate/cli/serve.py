@@ -12,7 +12,7 @@ from tollgate.config import Settings
 from tollgate.prepared import prepare
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
-from tollgate.store.upgrade import upgrade
+from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
 from tollgate.worker import build_networks
 
 _config_option = click.option(
@@ -47,15 +47,18 @@ def serve(config_file: str | None) -> None:
 @click.command(epilog="Example: tollgate migrate --config /etc/tollgate/tollgate.toml")
 @_config_option
 def migrate(config_file: str | None) -> None:
-    """Bring the database to this version's schema. `serve` does this by itself."""
+    """Bring the databases to this version's schema. `serve` does this by itself."""
     settings = _load(config_file)
     data_dir = Path(settings.data_dir)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    url = sqlite.store_url(settings.store.url, data_dir)
-    steps = upgrade(url)
-    for step in steps:
-        click.echo(f"done: {step}", err=True)
-    click.echo(f"{url.database} is up to date.", err=True)
+    databases = (
+        (sqlite.store_url(settings.store.url, data_dir), CONTROL),
+        (sqlite.ledger_url(data_dir), LEDGER),
+    )
+    for url, scripts in databases:
+        for step in upgrade(url, scripts):
+            click.echo(f"done: {step}", err=True)
+        click.echo(f"{url.database} is up to date.", err=True)
 
 
 def _load(config_file: str | None) -> Settings:

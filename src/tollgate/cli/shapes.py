@@ -158,6 +158,33 @@ class AuditEntry(Struct, frozen=True):
     via: str = ""
 
 
+class Log(Struct, frozen=True):
+    """One call of a team."""
+
+    id: str
+    time: Moment
+    status: int
+    family: str = ""
+    network: str = ""
+    method: str | None = None
+    outcome: str = ""
+    error_code: int | None = None
+    duration_us: int = 0
+    token_id: str | None = None
+    token_name: str | None = None
+    domain_id: str | None = None
+    domain: str | None = None
+    billable: bool = False
+    cost_micros: int = 0
+    count: int = 1
+
+
+class LogPage(Page[Log], frozen=True):
+    """A part of a team's logs, and the cursor of what comes after the newest."""
+
+    newer: str | None = None
+
+
 class DeviceGrant(Struct, frozen=True):
     """A started device login (RFC 8628)."""
 

@@ -50,11 +50,11 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def as_json(value: Any) -> None:
+def as_json(value: Any, *, in_one_line: bool = False) -> None:
     """Print a value for programs."""
     import json  # noqa: PLC0415 - only where it is asked for
 
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = json.dumps(value, indent=None if in_one_line else 2, ensure_ascii=False)
     # These can stand only inside strings, where an escape means the same.
     safe = _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
     click.echo(safe)

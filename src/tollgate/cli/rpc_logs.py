@@ -1,0 +1,206 @@
+"""`tollgate rpc logs`: the calls of a team, page by page, or as they come.
+
+Owns the words and the columns of this command, and how it follows: `following` decides, without a clock, a socket
+or a sleep; `_follow` does what it says.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from tollgate.cli import show
+from tollgate.cli.failures import Failure, Lost, NoServer, TooSlow
+from tollgate.cli.options import Duration, for_team, page_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from tollgate.cli.answers import Answer
+    from tollgate.cli.session import Session
+    from tollgate.cli.shapes import Log, LogPage, Page
+
+TITLES = ("TIME", "METHOD", "NETWORK", "STATUS", "DURATION", "CALLER", "COST")
+# How wide the columns of a stream are, whose longest line is not known; a longer cell pushes the others.
+_WIDTHS = (24, 26, 16, 24, 8, 16, 0)
+
+POLL_SECONDS = 1.0
+MOST_AT_ONCE = 1_000
+# A server that is away for longer is not being restarted.
+PATIENCE_SECONDS = 300.0
+_LONGEST_PAUSE = 10.0
+AWAY = "Tollgate does not answer now. What comes meanwhile is shown as soon as it does."
+BACK = "Tollgate answers again."
+_PASSING = frozenset({"unavailable", "store_unavailable", "busy"})
+
+_NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
+
+
+class _Since(Duration):
+    """A duration that stays as it was written, so that the command for the next page repeats it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check the text."""
+        super().convert(value, param, ctx)
+        return value
+
+
+def _network(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _NETWORK.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is no network: write family/network, such as eth/mainnet.")
+    return value
+
+
+@click.command(epilog="Example: tollgate rpc logs --team acme --since 1h --errors")
+@page_options
+@click.option("--since", type=_Since(), metavar="DURATION", help="Only the last 30m, 1h, 24h or so.")
+@click.option("--network", callback=_network, metavar="F/N", help="Only this network, such as eth/mainnet.")
+@click.option("--method", metavar="NAME", help="Only this method.")
+@click.option("--status", type=click.IntRange(100, 599), metavar="CODE", help="Only this HTTP status.")
+@click.option("--errors", is_flag=True, help="Only refusals and errors of nodes.")
+@click.option("--token", metavar="TOKEN", help="Only calls with this token: id or name.")
+@click.option("--domain", metavar="DOMAIN", help="Only calls of this domain: id or name.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
+@for_team
+def logs(session: Session, limit: int, after: str | None, follow: bool, **given: Any) -> None:
+    """Show the calls of a team, newest first."""
+    if given["token"] is not None and given["domain"] is not None:
+        raise click.UsageError("A call has a token or a domain: give one of --token and --domain.")
+    filters = {name: _text(value) for name, value in given.items() if value is not None and value is not False}
+    if follow:
+        if after is not None:
+            raise click.UsageError("--after goes back and --follow goes on: give one of them.")
+        _follow(session, filters, limit)
+        return
+    answer = session.client.logs(session.team, filters, limit, after)
+    rows = [_cells(log) for log in answer.value.items]
+    page = cast("Answer[Page[Log]]", answer)
+    session.page(page, TITLES, rows, empty=_nothing(session, answer, filters))
+
+
+def _text(value: object) -> str:
+    return "true" if value is True else str(value)
+
+
+def _nothing(session: Session, answer: Answer[LogPage], filters: Mapping[str, str]) -> str:
+    if answer.value.next is not None:
+        return "Nothing that fits is among the newest calls."
+    if filters:
+        return "No calls fit."
+    return f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."
+
+
+def _cells(log: Log) -> tuple[str, ...]:
+    from tollgate.core.pricing import dollars  # noqa: PLC0415 - not for help
+
+    at = log.time.astimezone(datetime.UTC)
+    outcome = "" if log.outcome in ("", "ok") else log.outcome
+    code = "" if log.error_code is None else str(log.error_code)
+    times = f"x{log.count}" if log.count > 1 else ""
+    return (
+        # Exact, also on a terminal: calls of the same minute are told apart.
+        f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z",
+        log.method or "",
+        f"{log.family}/{log.network}",
+        " ".join(filter(None, (str(log.status), outcome, code, times))),
+        duration(log.duration_us),
+        log.token_name or log.token_id or log.domain or log.domain_id or "",
+        dollars(log.cost_micros) if log.billable else "",
+    )
+
+
+def duration(micros: int) -> str:
+    """Write how long a call took, with three digits or so."""
+    if micros < 1_000:
+        return f"{micros} µs"
+    if micros < 1_000_000:
+        return f"{micros / 1_000:.3g} ms" if micros < 999_500 else "1 s"
+    return f"{micros / 1_000_000:.3g} s" if micros < 999_500_000 else f"{micros // 1_000_000} s"
+
+
+# ---- following
+
+
+def following() -> Generator[tuple[float, str], tuple[Failure | None, bool, float], None]:
+    """Yield how long to wait before the next question, and words for the person; take what came of the last one.
+
+    That is: why it failed, if it did; whether there is more at once; the time. A server that is away is asked at
+    growing intervals, from the place where it left off; the failure is raised when the patience has run out.
+    """
+    pause, words, away_since = POLL_SECONDS, "", None
+    while True:
+        failure, more, now = yield pause, words
+        if failure is None:
+            words = "" if away_since is None else BACK
+            pause, away_since = 0.0 if more else POLL_SECONDS, None
+            continue
+        if away_since is None:
+            words, away_since = AWAY, now
+        else:
+            words = ""
+        if not _passing(failure) or now - away_since >= PATIENCE_SECONDS:
+            raise failure
+        pause = min(max(pause, POLL_SECONDS) * 1.5, _LONGEST_PAUSE)
+
+
+def _passing(failure: Failure) -> bool:
+    """Whether it is worth asking again: the server is away, overloaded, or being restarted."""
+    return isinstance(failure, NoServer | Lost | TooSlow) or failure.reason in _PASSING
+
+
+def _follow(
+    session: Session,
+    filters: Mapping[str, str],
+    limit: int,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Print the newest calls, oldest first, then those that come, until interrupted."""
+    # The start of `since` is fixed by the first page; said again it would be checked again, to no use.
+    rest = {name: value for name, value in filters.items() if name != "since"}
+    answer = session.client.logs(session.team, filters, limit)
+    if not session.as_json:
+        click.echo(_line(TITLES))
+    _print(session, answer, newest_first=True)
+    place = _place(answer)
+    steps = following()
+    pause, _ = next(steps)
+    while True:
+        sleep(pause)
+        failure, more = None, False
+        try:
+            answer = session.client.logs(session.team, rest, MOST_AT_ONCE, newer=place)
+        except Failure as error:
+            failure = error
+        else:
+            _print(session, answer)
+            place = _place(answer)
+            more = len(answer.value.items) >= MOST_AT_ONCE
+        pause, words = steps.send((failure, more, clock()))
+        if words:
+            show.note(words)
+
+
+def _place(answer: Answer[LogPage]) -> str:
+    if answer.value.newer is None:
+        raise Failure("This Tollgate cannot be followed: it is older than the tool.")
+    return answer.value.newer
+
+
+def _print(session: Session, answer: Answer[LogPage], *, newest_first: bool = False) -> None:
+    step = -1 if newest_first else 1
+    if session.as_json:
+        for item in answer.raw["items"][::step]:
+            show.as_json(item, in_one_line=True)
+    else:
+        for log in answer.value.items[::step]:
+            click.echo(_line(_cells(log)))
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return "  ".join(f"{show.spelled(cell, None):{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))

@@ -1,0 +1,161 @@
+"""`tollgate usage`: what a team uses and what it costs, its spending cap, and who is told when it is near.
+
+Owns the words of these commands, and amounts as people write them. The command shows usage by itself; its
+subcommands change settings.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from tollgate.cli import show
+from tollgate.cli.lazy import Group
+from tollgate.cli.options import for_team
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tollgate.cli.answers import Answer
+    from tollgate.cli.money import Billing, Usage
+    from tollgate.cli.session import Session
+
+    class _Kind(click.ParamType[Any]):
+        pass
+else:
+    _Kind = click.ParamType  # Click before 8.4 has no parameter here
+
+BY = ("token", "domain", "network", "method", "day")
+_AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
+NONE = "none"
+
+
+class Dollars(_Kind):
+    """An amount such as 25.00, as micro-dollars; or `none`."""
+
+    name = "amount"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Read the text."""
+        if isinstance(value, int):
+            return value
+        if value == NONE:
+            return NONE
+        if found := _AMOUNT.fullmatch(value):
+            return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
+        return self.fail(f"{value!r} is neither an amount in US dollars (25.00) nor {NONE}.", param, ctx)
+
+
+def _alone(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a group do something by itself, and hand its `--team` and `--json` to a subcommand otherwise."""
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        ctx = click.get_current_context()
+        name = ctx.invoked_subcommand
+        if name is None:
+            command(**values)
+            return
+        for option in ("month", "by"):
+            if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{option} shows usage; it does not go with {name!r}.", ctx)
+        ctx.default_map = {name: {each: values[each] for each in ("team", "as_json") if values[each]}}
+
+    return call
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    epilog="Example: tollgate usage --team acme --month 2026-11 --by token",
+)
+@_alone
+@click.option("--month", metavar="MONTH", help="A month such as 2026-11. Default: the current one (UTC).")
+@click.option("--by", type=click.Choice(BY), default="day", show_default=True, help="What to list.")
+@for_team
+def usage(session: Session, month: str | None, by: str) -> None:
+    """Show what a team used in a month and what it costs."""
+    answer = session.client.usage(session.team, month, by)
+    _show_usage(session, answer)
+
+
+@usage.command(epilog="Example: tollgate usage cap 25.00 --team acme")
+@click.argument("amount", type=Dollars(), metavar="AMOUNT|none")
+@for_team
+def cap(session: Session, amount: int | str) -> None:
+    """Stop calls (402) for the rest of a month when it has cost this much; `none` lifts the cap."""
+    answer = session.client.update_billing(
+        session.team, {"spending_cap_micros": None if amount == NONE else amount}
+    )
+    _show_billing(session, answer)
+
+
+@usage.command(epilog="Example: tollgate usage alerts --webhook https://example.com/tollgate --emails")
+@click.option("--webhook", metavar="URL|none", help="Call this https:// URL; none for no call.")
+@click.option("--emails/--no-emails", default=None, help="Send mail to owners and billing members.")
+@for_team
+def alerts(session: Session, webhook: str | None, emails: bool | None) -> None:
+    """Choose who is told at 50, 80 and 100 % of the cap; without options, show it."""
+    body: dict[str, Any] = {}
+    if webhook is not None:
+        body["alert_webhook"] = None if webhook == NONE else webhook
+    if emails is not None:
+        body["alert_emails"] = emails
+    client, team = session.client, session.team
+    answer = client.update_billing(team, body) if body else client.billing(team)
+    _show_billing(session, answer)
+    if answer.value.webhook_secret is not None:
+        show.note("Calls of the webhook are signed with this secret. Keep it: it is not shown again.")
+
+
+def _show_usage(session: Session, answer: Answer[Usage]) -> None:
+    from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
+
+    found = answer.value
+    limit = found.spending_cap_micros
+    session.thing(
+        answer.raw,
+        [
+            ("month", found.month),
+            ("requests", f"{found.requests:,}"),
+            ("billable", f"{found.billable_requests:,}"),
+            ("free left", f"{found.free_left:,} of {found.free_requests:,}"),
+            ("cost", dollars(found.cost_micros)),
+            ("forecast", f"{found.forecast_requests:,} billable, {dollars(found.forecast_cost_micros)}"),
+            ("cap", None if limit is None else dollars(limit) + (", reached" if found.capped else "")),
+        ],
+    )
+    if session.as_json:
+        return
+    if found.items:
+        click.echo()
+    show.table(
+        (found.by.upper(), "NAME", "REQUESTS", "BILLABLE", "COST"),
+        [
+            (item.key, item.name, f"{item.requests:,}", f"{item.billable_requests:,}", dollars(item.cost_micros))
+            for item in found.items
+        ],
+    )
+    if found.capped:
+        show.note("The cap is reached: calls are refused (402). Raise it: tollgate usage cap AMOUNT")
+
+
+def _show_billing(session: Session, answer: Answer[Billing]) -> None:
+    from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
+
+    found = answer.value
+    limit = found.spending_cap_micros
+    secret: list[tuple[str, show.Cell]] = [("secret", found.webhook_secret)] if found.webhook_secret else []
+    session.thing(
+        answer.raw,
+        [
+            ("cap", None if limit is None else dollars(limit)),
+            ("webhook", found.alert_webhook),
+            ("emails", found.alert_emails),
+            *secret,
+        ],
+    )

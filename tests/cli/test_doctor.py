@@ -1,0 +1,98 @@
+"""`tollgate doctor`: its words and its exit codes. What it finds is told in tests/ledger/test_doctor.py."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.store.account_rows import Books, calls, make_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Ran, Tool
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder in which something was recorded."""
+    made = tmp_path / "data"
+    (made / "spool").mkdir(parents=True)
+    make_ledger(made)
+    books = Books(made)
+    books.commit(calls(3))
+    books.close()
+    return made
+
+
+def run(tool: Tool, folder: Path, *arguments: str) -> Ran:
+    return tool.run("doctor", *arguments, env={"TOLLGATE_DATA_DIR": str(folder)})
+
+
+def test_a_line_for_each_check_and_nothing_else(tool: Tool, folder: Path) -> None:
+    ran = run(tool, folder)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "spool     ok       0 segments, 0 records wait for the collector",
+        "logs      ok       against usage, 2026-11 to 2026-11",
+        "usage     ok       against months of teams, 1",
+        "tokens    ok       against months of tokens and domains, 1",
+        "invoices  ok       0 final ones, 0 closed months",
+    ]
+
+
+def test_a_disagreement_is_told_and_ends_with_1(tool: Tool, folder: Path) -> None:
+    books = Books(folder)
+    books.sql("UPDATE months SET requests = 5")
+    books.close()
+    ran = run(tool, folder)
+    assert ran.code == 1
+    assert ran.out.splitlines()[2:4] == [
+        "usage     1 wrong  against months of teams, 1",
+        "  team_acme000000000 2026-11: usage 3, months 5 billable requests (-2)",
+    ]
+
+
+def test_json_has_everything(tool: Tool, folder: Path) -> None:
+    for number in range(25):
+        (folder / "spool" / f"{number:02d}.damaged").touch()
+    ran = run(tool, folder, "--json")
+    assert (ran.code, ran.json["ok"]) == (1, False)
+    spool, *rest = ran.json["checks"]
+    assert (spool["name"], spool["ok"], len(spool["differences"])) == ("spool", False, 25)
+    assert all(check["ok"] and check["differences"] == [] for check in rest)
+
+
+def test_of_many_the_first_are_shown_and_the_rest_is_a_number(tool: Tool, folder: Path) -> None:
+    for number in range(25):
+        (folder / "spool" / f"{number:02d}.damaged").touch()
+    out = run(tool, folder).out
+    assert "  and 5 more: see --json\n" in out
+    assert out.count("was put aside") == 20
+
+
+def test_settings_may_come_from_a_file(tool: Tool, folder: Path) -> None:
+    file = folder.parent / "tollgate.toml"
+    file.write_text(f'data_dir = "{folder}"\n')
+    assert tool.run("doctor", "--config", str(file)).code == 0
+
+
+def test_a_folder_without_a_ledger_is_told_in_words(tool: Tool, tmp_path: Path) -> None:
+    ran = run(tool, tmp_path / "nowhere")
+    assert (ran.code, ran.out) == (1, "")
+    assert "There is no ledger in" in ran.err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_something_else_in_its_place_is_told_in_words(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_text("no database, but long enough to be asked what it is " * 20)
+    ran = run(tool, tmp_path)
+    assert (ran.code, ran.out) == (1, "")
+    assert "The ledger cannot be read" in ran.err
+
+
+def test_it_needs_no_login_and_no_server(tool: Tool, folder: Path) -> None:
+    assert not (tool.home / "tollgate").exists()
+    assert run(tool, folder).code == 0
+    assert os.environ.get("TOLLGATE_TOKEN") is None

@@ -1,0 +1,193 @@
+"""`tollgate usage`, its cap and its alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tollgate.cli import usage as command
+from tollgate.core.usage import By
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Api, Tool
+
+USAGE: dict[str, Any] = {
+    "month": "2026-11",
+    "plan": "per_request",
+    "requests": 1_234_567,
+    "billable_requests": 1_200_000,
+    "free_requests": 1_000_000,
+    "free_left": 0,
+    "cost_micros": 1_000_000,
+    "cost": "$1.00",
+    "forecast_requests": 2_400_000,
+    "forecast_cost_micros": 7_000_000,
+    "spending_cap_micros": 25_000_000,
+    "capped": False,
+    "by": "token",
+    "items": [
+        {
+            "key": "tok_1",
+            "name": "ci",
+            "requests": 1_234_560,
+            "billable_requests": 1_199_993,
+            "cost_micros": 1_000_000,
+        },
+        {"key": "", "name": "(domains)", "requests": 7, "billable_requests": 7, "cost_micros": 0},
+    ],
+}
+BILLING: dict[str, Any] = {"spending_cap_micros": 25_500_000, "alert_webhook": None, "alert_emails": True}
+PATH = "teams/acme/usage"
+
+
+def test_the_five_views_are_those_of_the_service() -> None:
+    assert list(command.BY) == [by.value for by in By]
+
+
+def test_usage_shows_the_month_and_its_items(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?month=2026-11&by=token", USAGE)
+    ran = acme.run("usage", "--month", "2026-11", "--by", "token")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines() == [
+        "month      2026-11",
+        "requests   1,234,567",
+        "billable   1,200,000",
+        "free left  0 of 1,000,000",
+        "cost       $1.00",
+        "forecast   2,400,000 billable, $7.00",
+        "cap        $25.00",
+        "",
+        "TOKEN  NAME       REQUESTS   BILLABLE   COST",
+        "tok_1  ci         1,234,560  1,199,993  $1.00",
+        "-      (domains)  7          7          $0.00",
+    ]
+
+
+def test_json_is_the_server_s_own_object(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?by=day", USAGE)
+    assert acme.run("usage", "--json").json == USAGE
+
+
+def test_a_month_without_calls_has_no_table(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?by=day", {**USAGE, "items": [], "spending_cap_micros": None})
+    lines = acme.run("usage").out.splitlines()
+    assert (len(lines), lines[-1]) == (7, "cap        -")
+
+
+def test_a_reached_cap_says_what_to_do(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?by=day", {**USAGE, "capped": True})
+    ran = acme.run("usage")
+    assert "cap        $25.00, reached" in ran.out
+    assert "tollgate usage cap AMOUNT" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "micros"),
+    [
+        ("25.00", 25_000_000),
+        ("25", 25_000_000),
+        ("$25.5", 25_500_000),
+        ("0", 0),
+        ("0.000005", 5),
+        ("none", None),
+        ("999999999.999999", 999_999_999_999_999),
+    ],
+)
+def test_cap_takes_dollars_or_none(api: Api, acme: Tool, typed: str, micros: int | None) -> None:
+    api.on("PATCH", "teams/acme/billing", {**BILLING, "webhook_secret": None})
+    ran = acme.run("usage", "cap", typed)
+    assert (ran.code, ran.out) == (0, "cap      $25.50\nwebhook  -\nemails   yes\n")
+    assert api.asked[0].json == {"spending_cap_micros": micros}
+
+
+@pytest.mark.parametrize("typed", ["", "x", "1,000", "1e3", "25.1234567", "25 USD", "1000000000", ".5"])
+def test_cap_refuses_what_is_no_amount(acme: Tool, typed: str) -> None:
+    ran = acme.run("usage", "cap", typed)
+    assert ran.code == 2
+    assert "is neither an amount in US dollars (25.00) nor none" in ran.err
+
+
+def test_a_negative_amount_is_no_option(acme: Tool) -> None:
+    assert acme.run("usage", "cap", "-5").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body"),
+    [
+        (["--webhook", "https://x.example/h"], {"alert_webhook": "https://x.example/h"}),
+        (["--webhook", "none"], {"alert_webhook": None}),
+        (["--emails"], {"alert_emails": True}),
+        (["--no-emails", "--webhook", "none"], {"alert_webhook": None, "alert_emails": False}),
+    ],
+)
+def test_alerts_sends_what_was_given_and_no_more(
+    api: Api, acme: Tool, arguments: list[str], body: dict[str, Any]
+) -> None:
+    api.on("PATCH", "teams/acme/billing", {**BILLING, "webhook_secret": None})
+    ran = acme.run("usage", "alerts", *arguments)
+    assert (ran.code, api.asked[0].json, ran.err) == (0, body, "")
+
+
+def test_alerts_without_options_shows_and_changes_nothing(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams/acme/billing", BILLING)
+    assert acme.run("usage", "alerts", "--json").json == BILLING
+
+
+def test_the_secret_goes_to_stdout_once_with_a_word_beside_it(api: Api, acme: Tool) -> None:
+    answer = {**BILLING, "alert_webhook": "https://x.example/h", "webhook_secret": "tgw_secret"}
+    api.on("PATCH", "teams/acme/billing", answer)
+    ran = acme.run("usage", "alerts", "--webhook", "https://x.example/h")
+    assert "secret   tgw_secret\n" in ran.out
+    assert ("not shown again" in ran.err, "tgw_" in ran.err) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--team", "beta", "cap", "1"],
+        ["cap", "1", "--team", "beta"],
+        ["--team", "x", "cap", "1", "--team", "beta"],
+    ],
+)
+def test_team_may_stand_before_or_after_the_subcommand(api: Api, acme: Tool, arguments: list[str]) -> None:
+    api.on("PATCH", "teams/beta/billing", {**BILLING, "webhook_secret": None})
+    assert acme.run("usage", *arguments).code == 0
+
+
+def test_json_may_stand_before_the_subcommand(api: Api, acme: Tool) -> None:
+    api.on("GET", "teams/acme/billing", BILLING)
+    assert acme.run("usage", "--json", "alerts").json == BILLING
+
+
+@pytest.mark.parametrize("option", [["--month", "2026-11"], ["--by", "day"]])
+def test_options_of_the_report_do_not_go_with_a_subcommand(acme: Tool, option: list[str]) -> None:
+    ran = acme.run("usage", *option, "alerts")
+    assert ran.code == 2
+    assert f"{option[0]} shows usage; it does not go with 'alerts'." in ran.err
+
+
+def test_a_bad_month_is_the_server_s_to_refuse(api: Api, acme: Tool) -> None:
+    words = "'x' is no month: write one such as 2026-11."
+    api.problem("GET", f"{PATH}?month=x&by=day", 400, "invalid_request", words, field="month")
+    ran = acme.run("usage", "--month", "x")
+    assert (ran.code, ran.out, ran.err) == (1, "", f"tollgate: {words}\n")
+
+
+@pytest.mark.parametrize(("status", "reason", "code"), [(403, "role_needed", 5), (403, "no_such_team", 5)])
+def test_refusals_have_the_usual_codes(api: Api, acme: Tool, status: int, reason: str, code: int) -> None:
+    api.problem("PATCH", "teams/acme/billing", status, reason, "No.")
+    assert acme.run("usage", "cap", "1").code == code
+
+
+def test_without_a_login_it_says_so(tool: Tool) -> None:
+    ran = tool.run("usage", "--team", "acme")
+    assert (ran.code, "tollgate auth login" in ran.err) == (4, True)
+
+
+def test_a_name_from_the_server_cannot_move_the_cursor(api: Api, acme: Tool) -> None:
+    items = [{"key": "k\x1b[2J", "name": "n\x07", "requests": 1}]
+    api.on("GET", f"{PATH}?by=day", {**USAGE, "items": items})
+    out = acme.run("usage").out
+    assert "\x1b" not in out
+    assert "\x07" not in out
