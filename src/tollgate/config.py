@@ -13,6 +13,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.inspect import Metadata, StructType, type_info
 
+from tollgate.core.pricing import Plan, Price
+
 DEFAULT_PORT = 8402
 DEFAULT_METRICS_PORT = 8403
 
@@ -206,6 +208,61 @@ class Accounts(Section, frozen=True):
     domains_per_team: Annotated[Positive, Help("Whitelist entries of one team.")] = 1_000
 
 
+class Ledger(Section, frozen=True):
+    """Recording of requests: from a worker's spool to logs and usage."""
+
+    segment_bytes: Annotated[
+        Annotated[int, Meta(ge=65_536, le=1_073_741_824)],
+        Help("Size at which a spool file is left to the collector."),
+    ] = 16_777_216
+    segment_seconds: Annotated[Seconds, Help("Age at which a spool file is left to the collector.")] = 10.0
+    sync_seconds: Annotated[
+        Seconds, Help("How often records are forced to the disk: what a power cut may take.")
+    ] = 1.0
+    held_bytes: Annotated[
+        Positive,
+        Help("Records that one worker holds in memory while the disk refuses them; then 503 `overloaded`."),
+    ] = 67_108_864
+    log_days: Annotated[
+        Annotated[int, Meta(ge=1, le=3_650)],
+        Help("How long request logs are kept; usage totals are kept for ever."),
+    ] = 30
+
+
+class Billing(Section, frozen=True):
+    """What requests cost. Months are calendar months of UTC."""
+
+    plan: Annotated[
+        Annotated[str, Form(r"^(per_request|per_started_million)\Z", "`per_request` or `per_started_million`")],
+        Help("Whether each request beyond the free ones is charged, or each started million of them."),
+    ] = "per_request"
+    free_requests: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000_000_000)], Help("Requests of a month that are free for each team.")
+    ] = 1_000_000
+    micros_per_million: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000_000_000)],
+        Help("Price of a further million requests, in millionths of a dollar."),
+    ] = 5_000_000
+    grace_hours: Annotated[
+        Annotated[int, Meta(ge=0, le=744)],
+        Help("After the end of a month: how long late records still count before its invoices are final."),
+    ] = 48
+
+    def price(self) -> Price:
+        """The price as arithmetic."""
+        return Price(Plan(self.plan), self.free_requests, self.micros_per_million)
+
+
+class Stripe(Section, frozen=True):
+    """Reporting final invoices to Stripe. Off while `api_key` is empty."""
+
+    api_key: Annotated[str, Secret("Secret or restricted key that may write customers and invoice items.")] = ""
+    api_url: Annotated[
+        Annotated[str, Form(r"^https?://", "a URL that begins with `http://` or `https://`")],
+        Help("Address of Stripe's API; another one for tests."),
+    ] = "https://api.stripe.com"
+
+
 class Oidc(Section, frozen=True):
     """Signing in with an OpenID Connect provider. Off while `issuer` is empty."""
 
@@ -285,6 +342,9 @@ class Settings(Section, frozen=True):
     secrets: Secrets = Secrets()
     whitelist: Whitelist = Whitelist()
     accounts: Accounts = Accounts()
+    ledger: Ledger = Ledger()
+    billing: Billing = Billing()
+    stripe: Stripe = Stripe()
     oidc: Oidc = Oidc()
     mail: Mail = Mail()
     logging: Logging = Logging()

@@ -61,13 +61,28 @@ def run(
         # Imported here: no other process needs the framework.
         from tollgate.control.app import control_app  # noqa: PLC0415
         from tollgate.control.plane import ControlPlane  # noqa: PLC0415
-        from tollgate.control.services.sweep import EVERY_SECONDS  # noqa: PLC0415
+        from tollgate.control.services import alerts, invoices, reports, sweep  # noqa: PLC0415
 
         store = sqlite.open_store(prepared.store_url)
-        plane = ControlPlane(store, prepared.settings, prepared.pepper, base_url, time.time)
+        logbook = sqlite.open_logbook(prepared.ledger_url)
+        accountbook = sqlite.open_accountbook(prepared.ledger_url)
+        plane = ControlPlane(
+            store,
+            prepared.settings,
+            prepared.pepper,
+            base_url,
+            time.time,
+            logbook=logbook,
+            accountbook=accountbook,
+        )
         return Service(
             behind_workers(cast("App", control_app(plane)), address.secret),
-            background=((EVERY_SECONDS, plane.sweep.run),),
+            background=(
+                (sweep.EVERY_SECONDS, plane.sweep.run),
+                (alerts.EVERY_SECONDS, plane.alerts.run),
+                (invoices.EVERY_SECONDS, plane.invoices.close_due),
+                *([(reports.EVERY_SECONDS, plane.reports.run)] if plane.reports else []),
+            ),
             close=plane.close,
         )
 

@@ -186,7 +186,7 @@ class Overloaded(Refusal):
     """The service sheds load."""
 
     reason, status, code = "overloaded", 503, -32603
-    when = "The service sheds load, or stops; with `Retry-After`."
+    when = "The service sheds load, cannot record what it answers, or stops; with `Retry-After`."
     hint = "The service is overloaded: try again."
 
     def __init__(self, message: str = "", *, retry_after: int = 1) -> None:

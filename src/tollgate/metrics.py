@@ -111,6 +111,21 @@ BUFFERED_BYTES = Spec(
 WORKER_STARTS = Spec(
     "tollgate_process_starts", Kind.COUNTER, "Starts of child processes, restarts included.", ("process",)
 )
+SPOOL_HELD = Spec(
+    "tollgate_spool_held_bytes",
+    Kind.GAUGE,
+    "Records that the disk refused and that are held in memory. Above 0 is an alarm.",
+)
+LEDGER_ROWS = Spec("tollgate_ledger_rows", Kind.COUNTER, "Log rows that the collector committed.")
+LEDGER_LAG = Spec("tollgate_ledger_lag_bytes", Kind.GAUGE, "Bytes in the spool that are not committed yet.")
+LEDGER_DAMAGED = Spec(
+    "tollgate_ledger_damaged_segments",
+    Kind.GAUGE,
+    "Spool files that were put aside because they are damaged, and still lie there.",
+)
+LEDGER_TORN = Spec(
+    "tollgate_ledger_torn_bytes", Kind.GAUGE, "Bytes that were cut from the ends of dead workers' spool files."
+)
 DROPPED_LABELS = Spec(
     "tollgate_metrics_dropped", Kind.COUNTER, "Samples that found no free cell: a sign of a defect."
 )
@@ -129,6 +144,11 @@ ALL: tuple[Spec, ...] = (
     DIRECTORY_STALE_SECONDS,
     BUFFERED_BYTES,
     WORKER_STARTS,
+    SPOOL_HELD,
+    LEDGER_ROWS,
+    LEDGER_LAG,
+    LEDGER_DAMAGED,
+    LEDGER_TORN,
     DROPPED_LABELS,
 )
 _BY_NAME = {spec.name: spec for spec in ALL}

@@ -11,7 +11,7 @@ from tollgate import log
 from tollgate.config import Settings
 from tollgate.errors import StartError
 from tollgate.store import pepper, sqlite
-from tollgate.store.upgrade import upgrade
+from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
 
 _log = log.get("server")
 
@@ -22,7 +22,13 @@ class Prepared(Struct, frozen=True):
     settings: Settings
     data_dir: Path
     store_url: URL
+    ledger_url: URL
     pepper: bytes
+
+    @property
+    def spool_dir(self) -> Path:
+        """Where workers leave their records for the collector."""
+        return self.data_dir / "spool"
 
     def __repr__(self) -> str:
         return f"Prepared({self.data_dir})"
@@ -33,9 +39,12 @@ def prepare(settings: Settings) -> Prepared:
     data_dir = Path(settings.data_dir)
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (data_dir / "spool").mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StartError(f"data_dir: {data_dir} cannot be made: {error.strerror}.") from error
     url = sqlite.store_url(settings.store.url, data_dir)
-    for step in upgrade(url):
-        _log.info("database migrated", step=step)
-    return Prepared(settings, data_dir, url, pepper.load(settings.secrets.pepper, data_dir, url))
+    ledger_url = sqlite.ledger_url(data_dir)
+    for each, scripts in ((url, CONTROL), (ledger_url, LEDGER)):
+        for step in upgrade(each, scripts):
+            _log.info("database migrated", step=step, database=each.database)
+    return Prepared(settings, data_dir, url, ledger_url, pepper.load(settings.secrets.pepper, data_dir, url))

@@ -1,5 +1,5 @@
-"""Composition root: puts the processes together. With `prepared`, `worker` and `control_process` the only modules
-that name concrete backends.
+"""Composition root: puts the processes together. With `prepared`, `worker`, `control_process` and
+`collector_process` the only modules that name concrete backends.
 
 `run` makes in the parent what all processes share (sockets, shared memory), then hands over to the supervisor.
 """
@@ -16,7 +16,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from tollgate import control_process, listeners, metrics, status
+from tollgate import collector_process, control_process, listeners, metrics, status
 from tollgate.config import Settings
 from tollgate.control_process import ControlAddress
 from tollgate.errors import StartError
@@ -47,13 +47,15 @@ def run(
     lock = _lock(prepared.data_dir)
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
     private = listeners.bind(settings.server.metrics_host, settings.server.metrics_port, 1, "server.metrics_port")
-    regions = metrics.Regions(workers + 1)
+    # One for each worker, then the parent's and the collector's.
+    regions = metrics.Regions(workers + 2)
     meters = SharedMeters(settings.limits.limit_rows, workers, prepared.data_dir / "limits.lock")
     where = Addresses(
         settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
         listeners.url("http", private[0]) + "/metrics",
     )
     control = ControlAddress()
+    all_sockets = [*public, *private, control.listener]
     children = [
         *extra_children,
         *(
@@ -64,12 +66,15 @@ def run(
             "control",
             lambda lifeline: control_process.run(lifeline, prepared, control, where.base_url, [*public, *private]),
         ),
+        Child(
+            "collector", lambda lifeline: _collect(lifeline, prepared, regions.writer(workers + 1), all_sockets)
+        ),
         Child("metrics", lambda lifeline: _serve_metrics(lifeline, regions, private, [*public, control.listener])),
     ]
     counts = regions.writer(workers)
 
     def close_listeners() -> None:
-        for each in (*public, *private, control.listener):
+        for each in all_sockets:
             each.close()
 
     supervisor = Supervisor(
@@ -85,6 +90,14 @@ def run(
         raise StartError(str(error)) from error
     finally:
         lock.close()
+
+
+def _collect(
+    lifeline: Lifeline, prepared: Prepared, writer: metrics.Writer, sockets: Sequence[socket.socket]
+) -> None:
+    for each in sockets:
+        each.close()
+    collector_process.run(lifeline, prepared, writer)
 
 
 def _serve_metrics(

@@ -22,13 +22,14 @@ from tollgate.gateway.directory import CallerDirectory
 from tollgate.gateway.edge import Edge
 from tollgate.gateway.exchange import Exchange
 from tollgate.gateway.intake import Intake
+from tollgate.gateway.journal import Journal
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Network
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
 from tollgate.gateway.routing import in_order
 from tollgate.gateway.transport import Pool
-from tollgate.gateway.uses import Uses
+from tollgate.ledger.spool import Spool
 from tollgate.prepared import Prepared
 from tollgate.serving import Service, serve
 from tollgate.store import sqlite
@@ -36,8 +37,6 @@ from tollgate.store.shared import SharedMeters
 from tollgate.supervisor import Lifeline
 
 SWEEP_SECONDS = 0.1
-# How soon a token that has reached its monthly cap is stopped, and how exact its last use is.
-USES_SECONDS = 2.0
 # For the last answers to leave.
 FLUSH_SECONDS = 0.05
 
@@ -86,18 +85,22 @@ class Worker:
         store = sqlite.open_store(self._prepared.store_url)
         directory = CallerDirectory(store, settings, writer, time.monotonic)
         await directory.refresh()
-        uses = Uses(store, most=settings.directory.entries, time=time.time)
+        spool = self._spool()
         recorder = Recorder(writer)
         budget = Budget(settings.limits.buffer_bytes)
         networks = build_networks(settings)
         pools = {network.path: _pools(network, settings, budget) for network in networks}
-        pipeline = self._pipeline(directory, recorder, networks, pools, writer, uses)
+        credentials = self._credentials(directory)
+        journal = Journal(spool, credentials.address, time=time.time, monotonic=time.monotonic)
+        pipeline = self._pipeline(credentials, recorder, networks, pools, writer, journal)
         lane = Lane(
             pipeline,
             Intake(networks, settings.limits.body_bytes),
             recorder,
             writer,
             budget,
+            journal,
+            spool.write,
             most_bytes=settings.limits.body_bytes,
             most_connections=settings.server.connections,
             most_in_flight=settings.limits.in_flight,
@@ -113,6 +116,7 @@ class Worker:
                 pool.sweep()
 
         def gauges() -> None:
+            writer.set(writer.cell(metrics.SPOOL_HELD), spool.held_bytes)
             for network in networks:
                 for name, pool in pools[network.path].items():
                     cell = writer.cell(metrics.UPSTREAM_CONNECTIONS, network.family, network.name, name)
@@ -121,7 +125,8 @@ class Worker:
         async def close() -> None:
             lane.stop()
             await asyncio.sleep(FLUSH_SECONDS)
-            await uses.close()
+            journal.tick()
+            spool.close()
             for pool in (pool for each in pools.values() for pool in each.values()):
                 pool.close()
             await store.close()
@@ -135,24 +140,27 @@ class Worker:
             background=(
                 (settings.directory.refresh_seconds, directory.refresh),
                 (SWEEP_SECONDS, sweep),
-                (USES_SECONDS, uses.flush),
+                (settings.ledger.sync_seconds, spool.sync),
                 (1.0, lane.tick),
+                (1.0, spool.tick),
                 (1.0, gauges),
             ),
             close=close,
         )
 
-    def _pipeline(
-        self,
-        directory: CallerDirectory,
-        recorder: Recorder,
-        networks: Sequence[Network],
-        pools: dict[str, dict[str, Pool]],
-        writer: metrics.Writer,
-        uses: Uses,
-    ) -> Pipeline:
+    def _spool(self) -> Spool:
+        ledger = self._prepared.settings.ledger
+        return Spool(
+            self._prepared.spool_dir,
+            segment_bytes=ledger.segment_bytes,
+            segment_seconds=ledger.segment_seconds,
+            most_held_bytes=ledger.held_bytes,
+            now=time.time,
+        )
+
+    def _credentials(self, directory: CallerDirectory) -> Credentials:
         settings = self._prepared.settings
-        credentials = Credentials(
+        return Credentials(
             directory,
             self._meters,
             self._prepared.pepper,
@@ -163,6 +171,17 @@ class Worker:
             monotonic=time.monotonic,
             time=time.time,
         )
+
+    def _pipeline(
+        self,
+        credentials: Credentials,
+        recorder: Recorder,
+        networks: Sequence[Network],
+        pools: dict[str, dict[str, Pool]],
+        writer: metrics.Writer,
+        journal: Journal,
+    ) -> Pipeline:
+        settings = self._prepared.settings
         return Pipeline(
             credentials,
             Admission(self._meters, credentials.address, monotonic=time.monotonic, time=time.time),
@@ -171,7 +190,7 @@ class Worker:
             most_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,
             now=time.monotonic,
-            used=uses.used,
+            is_full=journal.is_full,
         )
 
 
