@@ -41,7 +41,7 @@ test: .venv/.dev ## Run all tests; parts that cannot be had here are named
 		echo 'make test: not every part for the end-to-end tests could be installed; see above.' >&2
 	@$(BIN)/pytest $(ARGS)
 
-test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, nginx, dnsmasq, wrk, Chromium
+test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed $(DEPS)/go/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, stripe-mock, nginx, dnsmasq, wrk, Chromium
 
 check: .venv/.dev ## Check format, lint, types and the import contract
 	@$(BIN)/ruff format --check src tests bench
@@ -62,6 +62,7 @@ lock: $(DEPS)/node/.installed ## Resolve all lock files again (ARGS=--upgrade ta
 	$(COMPILE) requirements/client-web3.in -o requirements/client-web3.txt
 	$(COMPILE) requirements/client-starknet.in -o requirements/client-starknet.txt
 	$(COMPILE) requirements/node.in -o requirements/node.txt
+	$(COMPILE) requirements/go.in -o requirements/go.txt
 	cd $(CLIENTS) && $(NPM) install --package-lock-only $(NPM_FLAGS)
 
 clean: ## Remove the environments, the caches and what was built
@@ -113,4 +114,16 @@ $(DEPS)/js/.installed: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DE
 	@mkdir -p $(DEPS)/js && rm -f $@
 	@cp $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/js/
 	@cd $(DEPS)/js && $(NPM) ci $(NPM_FLAGS)
+	@touch $@
+
+$(DEPS)/go-toolchain/.installed: requirements/go.txt $(call absent,$(DEPS)/bin/go)
+	@scripts/link-go $(PYTHON) $(DEPS)
+	@touch $@
+
+# Built from locked sources (go.sum), with the toolchain that is there: no other is fetched.
+$(DEPS)/go/.installed: $(CLIENTS)/go/go.mod $(CLIENTS)/go/go.sum $(DEPS)/go-toolchain/.installed \
+		$(call absent,$(DEPS)/go/stripe-mock)
+	@echo 'test-deps: building stripe-mock' >&2
+	@mkdir -p $(DEPS)/go && rm -f $@
+	@cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDIR)/$(DEPS)/bin/go build -o $(CURDIR)/$(DEPS)/go/ tool
 	@touch $@
