@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 TEAM = ("--team", "demo")
-# As the order gives them; `rpc logs` comes with the ledger.
+# As the order gives them.
 GIVEN = [
     "rpc tokens create ci",
     "rpc tokens list",
@@ -29,6 +29,7 @@ GIVEN = [
     "rpc whitelist add example.com",
     "rpc whitelist list",
     "rpc whitelist remove dom_0000000000000000",
+    "rpc logs",
 ]
 
 

@@ -45,7 +45,9 @@ def open_house(folder: Path) -> Iterator[House]:
         patient: dict[str, object] = {"url": node.url, "timeout_seconds": 0.2}
         dead: dict[str, object] = {"url": f"http://127.0.0.1:{free_port()}"}
         networks = {"eth/mainnet": [patient], "eth/dead": [dead]}
-        with serving(folder, networks, {"limits": limits}) as gateway:
+        # So that a cap of nothing is reached without a call.
+        billing = {"free_requests": 0}
+        with serving(folder, networks, {"limits": limits, "billing": billing}) as gateway:
             yield House(gateway, node, _fill(gateway))
 
 
@@ -53,7 +55,7 @@ def _fill(gateway: Gateway) -> dict[str, str]:
     far = time.time() + 3600
     books = gateway.books
     team = books.team()
-    capped = books.team("capped", capped_until=far)
+    capped = books.team("capped", capped_until=far, spending_cap=0)
     slow = books.team("slow", requests_per_second=1)
     kinds: dict[str, dict[str, Any]] = {
         "good": {},
@@ -63,8 +65,8 @@ def _fill(gateway: Gateway) -> dict[str, str]:
         "calls-only": {"methods": ("eth_call", "eth_get*")},
         "one": {"requests_per_second": 1},
         "three": {"requests_per_second": 3},
-        "capped": {"capped_until": far},
-        "capped-one": {"capped_until": far, "requests_per_second": 1},
+        "capped": {"capped_until": far, "monthly_requests": 0},
+        "capped-one": {"capped_until": far, "monthly_requests": 0, "requests_per_second": 1},
         "three-dead": {"requests_per_second": 3, "networks": ("eth/dead",)},
         "capped-before": {"capped_until": time.time() - 1},
     }

@@ -1,0 +1,298 @@
+"""From a call to usage, a cap, an alert and an invoice: real processes, the tool, a webhook with TLS and DNS."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import hmac
+import http.server
+import io
+import json
+import sqlite3
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.certs import make_certificate
+from parts.dns import nameserver
+from parts.ports import LOOPBACK
+from parts.processes import eventually
+from parts.road import Road, open_road, reason
+from parts.tollgate import TOLLGATE, serving
+from parts.tool import Tool
+from parts.wire import call
+from tollgate.core.entries import CallEntry, Entry, encode
+from tollgate.core.months import month_of, previous_month, start_of
+from tollgate.ledger.spool import Spool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+FREE = 5
+EACH = 5
+"""Micro-dollars."""
+BILLING = {"free_requests": FREE, "grace_hours": 0}
+CHAIN_ID = call("eth_chainId")
+HOST = "hooks.example"
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A running service, a team that calls it, and its owner's tool."""
+
+    road: Road
+    tool: Tool
+    folder: Path
+
+    def call(self, count: int = 1) -> list[int]:
+        """Call so often; the statuses of the answers."""
+        return [self.road.ask(CHAIN_ID).status for _ in range(count)]
+
+    def ran(self, *arguments: str) -> Any:
+        """Run the tool for the team, and give what it prints for programs."""
+        said = self.tool(*arguments, "--team", "acme", "--json")
+        assert said.code == 0, said.err
+        return said.json
+
+    def used(self, count: int, within: float = 5) -> Any:
+        """Wait until so many requests are in the month's usage."""
+        return eventually(
+            lambda: next((found for found in [self.ran("usage")] if found["requests"] == count), None),
+            within=within,
+            what=f"a usage of {count} requests",
+        )
+
+    def final_ones(self) -> list[Any]:
+        """The invoices that are final."""
+        return [each for each in self.ran("invoices", "list")["items"] if each["status"] == "final"]
+
+    def doctor(self) -> subprocess.CompletedProcess[str]:
+        """Run the doctor, as the operator does on the machine of the service."""
+        config = str(self.folder / "tollgate.toml")
+        return subprocess.run(
+            [TOLLGATE, "doctor", "--json", "--config", config],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+
+@contextmanager
+def shop(folder: Path, settings: Mapping[str, Mapping[str, object]] | None = None) -> Iterator[Shop]:
+    with open_road(folder, {"billing": BILLING, **(settings or {})}) as road:
+        road.gateway.books.account("ann@example.com", acme="owner")
+        token = road.gateway.books.personal_token("ann@example.com")
+        yield Shop(road, Tool(folder / "home", road.gateway.base_url).with_token(token), folder)
+
+
+# ---- usage and caps
+
+
+def test_calls_are_in_the_usage_and_cost_what_the_price_says(tmp_path: Path) -> None:
+    with shop(tmp_path) as service:
+        assert service.call(FREE + 2) == [200] * (FREE + 2)
+        found = service.used(FREE + 2)
+        assert (found["billable_requests"], found["free_left"], found["cost_micros"]) == (FREE + 2, 0, 2 * EACH)
+        for by in ("token", "domain", "network", "method", "day"):
+            items = service.ran("usage", "--by", by)["items"]
+            assert sum(item["requests"] for item in items) == FREE + 2
+            assert sum(item["cost_micros"] for item in items) == 2 * EACH
+        (draft,) = service.ran("invoices", "list")["items"]
+        assert (draft["status"], draft["cost_micros"]) == ("draft", 2 * EACH)
+        assert service.doctor().returncode == 0
+
+
+def test_a_cap_stops_calls_within_five_seconds_and_no_cent_more_is_charged(tmp_path: Path) -> None:
+    with shop(tmp_path) as service:
+        service.ran("usage", "cap", "0.00002")  # four requests beyond the free ones
+        deadline = time.monotonic() + 30
+        answered = 0
+        while (answer := service.road.ask(CHAIN_ID)).status == 200:
+            answered += 1
+            if answered == FREE + 4:
+                reached = time.monotonic()
+            assert time.monotonic() < deadline
+        assert time.monotonic() - reached < 5
+        assert (answer.status, reason(answer)) == (402, "spending_cap")
+
+        found = service.ran("usage")
+        assert (found["capped"], found["cost_micros"]) == (True, 4 * EACH)
+        assert found["billable_requests"] >= FREE + 4
+
+        service.ran("usage", "cap", "none")
+        eventually(lambda: service.call() == [200], within=5, what="the end of the cap")
+        assert service.doctor().returncode == 0
+
+
+# ---- alerts
+
+
+@dataclass
+class Receiver:
+    """A webhook's receiver: keeps every call, and fails as often as it is told."""
+
+    port: int = 0
+    calls: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+    @property
+    def thresholds(self) -> list[int]:
+        return sorted(json.loads(body)["threshold_percent"] for _, body in list(self.calls))
+
+
+@contextmanager
+def receiving(context: ssl.SSLContext) -> Iterator[Receiver]:
+    receiver = Receiver()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            receiver.calls.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    with http.server.ThreadingHTTPServer((LOOPBACK, 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        receiver.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield receiver
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_webhook_is_called_once_for_each_threshold_and_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = make_certificate(tmp_path, HOST)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.authority))
+    with (
+        nameserver(tmp_path / "dns", addresses={HOST: [LOOPBACK]}) as dns,
+        receiving(certificate.server_context()) as receiver,
+        shop(
+            tmp_path / "service", {"whitelist": {"resolvers": [dns.address], "allow_private_addresses": True}}
+        ) as service,
+    ):
+        service.ran("usage", "cap", "0.00005")  # ten requests beyond the free ones
+        chosen = service.ran("usage", "alerts", "--webhook", f"https://{HOST}:{receiver.port}/hook")
+        service.call(FREE + 5)
+        eventually(lambda: receiver.thresholds == [50], within=15, what="the first alert")
+        eventually(lambda: service.call() == [402], within=15, what="the end of what the cap allows")
+        eventually(lambda: receiver.thresholds == [50, 80, 100], within=15, what="all alerts")
+
+        headers, body = receiver.calls[0]
+        moment, _, mac = headers["x-tollgate-signature"].partition(",")
+        signed = moment.removeprefix("t=").encode() + b"." + body
+        expected = hmac.new(chosen["webhook_secret"].encode(), signed, hashlib.sha256).hexdigest()
+        assert mac == f"v1={expected}"
+        assert abs(int(moment.removeprefix("t=")) - time.time()) < 60
+        said = json.loads(body)
+        assert (said["team"]["name"], said["spending_cap_micros"]) == ("acme", 50)
+
+        for file in (tmp_path / "service" / "data").glob("control.db*"):
+            assert chosen["webhook_secret"].encode() not in file.read_bytes()
+
+
+def test_no_webhook_inside_the_house_is_called(tmp_path: Path) -> None:
+    with (
+        nameserver(tmp_path / "dns", addresses={HOST: [LOOPBACK]}) as dns,
+        shop(tmp_path / "service", {"whitelist": {"resolvers": [dns.address]}}) as service,
+    ):
+        service.ran("usage", "cap", "0")
+        service.ran("usage", "alerts", "--webhook", f"https://{HOST}/hook")
+        service.call(FREE)
+        said = service.road.gateway.program.err
+        eventually(lambda: "has a loopback address" in said.read_text(), within=15, what="the refusal in the log")
+        assert "/hook" not in said.read_text()
+
+
+# ---- invoices
+
+
+def leave_records(spool: Path, team: str, at: float, count: int) -> None:
+    """Leave the segment of a worker that died."""
+    spool.mkdir(parents=True, exist_ok=True)
+    writer = Spool(spool, segment_bytes=1 << 20, segment_seconds=10, most_held_bytes=1 << 20, now=lambda: at)
+    for number in range(count):
+        calls = (CallEntry("eth_call", "ok"),)
+        writer.append(encode(Entry(at, b"%d" % number, team, "tok_1", "ci", "eth/mainnet", 200, calls)))
+    writer.close()
+
+
+def test_a_month_that_is_over_becomes_final_and_late_calls_are_on_the_next_invoice(tmp_path: Path) -> None:
+    now = time.time()
+    month = month_of(now)
+    before = previous_month(month)
+    earlier = start_of(before) + 3_600
+    with shop(tmp_path) as service:
+        team = service.road.team.id
+        spool = tmp_path / "data" / "spool"
+        # The last month was closed, empty, when the service began; an older one is still open.
+        leave_records(spool, team, start_of(previous_month(before)) + 60, FREE + 3)
+        leave_records(spool, team, earlier, 4)
+        service.used(4)
+        (draft,) = [each for each in service.ran("invoices", "list")["items"] if each["month"] == month]
+        shown = service.ran("invoices", "show", month)
+        assert draft["status"] == shown["status"] == "draft"
+        assert [(line["kind"], line["of_month"], line["requests"]) for line in shown["lines"]] == [
+            ("free", before, 4),
+            ("rounding", None, None),
+        ]
+
+    # The next start finds a month with usage whose grace is over.
+    with open_again(tmp_path, service) as again:
+        oldest = previous_month(before)
+        final = eventually(again.final_ones, within=10, what="the final invoice")[0]
+        assert (final["month"], final["billable_requests"], final["cost_micros"]) == (oldest, FREE + 3, 3 * EACH)
+        whole = again.ran("invoices", "show", oldest)
+        assert sum(line["amount_micros"] for line in whole["lines"]) == whole["total_cents"] * 10_000
+        table = again.tool("invoices", "show", oldest, "--team", "acme", "--csv")
+        rows = list(csv.DictReader(io.StringIO(table.out)))
+        assert [row["kind"] for row in rows] == ["free", "billed", "rounding", "total"]
+
+        leave_records(tmp_path / "data" / "spool", service.road.team.id, start_of(oldest), 2)
+        again.used(6)
+        assert again.ran("invoices", "show", oldest) == whole
+        checked = again.doctor()
+        assert (checked.returncode, json.loads(checked.stdout)["ok"]) == (0, True), checked.stdout
+
+
+@contextmanager
+def open_again(folder: Path, before: Shop) -> Iterator[Shop]:
+    """Run the service again on the same data."""
+    networks = {"eth/mainnet": ["http://127.0.0.1:1"]}
+    with serving(folder, networks, {"billing": BILLING}) as gateway:
+        road = Road(gateway, before.road.node, before.road.team, before.road.token)
+        tool = Tool(folder / "home", gateway.base_url, before.tool.variables)
+        yield Shop(road, tool, folder)
+
+
+# ---- the doctor
+
+
+def test_the_doctor_tells_of_a_hand_in_the_ledger(tmp_path: Path) -> None:
+    with shop(tmp_path) as service:
+        service.call(3)
+        service.used(3)
+    assert service.doctor().returncode == 0
+    with closing(sqlite3.connect(tmp_path / "data" / "ledger.db")) as connection, connection:
+        connection.execute("UPDATE months SET requests = requests + 1")
+    said = service.doctor()
+    assert said.returncode == 1
+    (wrong,) = [check for check in json.loads(said.stdout)["checks"] if not check["ok"]]
+    assert wrong["name"] == "usage"
+    assert wrong["differences"][0].endswith("usage 3, months 4 billable requests (-1)")

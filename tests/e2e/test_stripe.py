@@ -1,0 +1,66 @@
+"""The shape of what Stripe is sent, held against Stripe's own description by stripe-mock, which keeps no state."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.need import need
+from parts.ports import accepts, free_port
+from parts.processes import running
+from tollgate.config import Stripe
+from tollgate.control.stripe import Item, StripeClient, StripeRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def stripe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stripe]:
+    port = free_port()
+    argv = [str(need("stripe-mock")), "-http-addr", f"127.0.0.1:{port}"]
+    with running(argv, folder=tmp_path_factory.mktemp("stripe"), ready=lambda _: accepts(port)):
+        yield Stripe(api_key="sk_test_123", api_url=f"http://127.0.0.1:{port}")
+
+
+def test_customers_and_items_have_the_shape_that_stripe_describes(stripe: Stripe) -> None:
+    async def work() -> tuple[str, str]:
+        client = StripeClient(stripe)
+        try:
+            customer = await client.create_customer("team_1", "acme", "rep_1")
+            item = Item(customer, 500, "2,000,000 requests in 2026-11", "TG-1", 1_793_491_200, 1_796_083_200)
+            return customer, await client.create_item(item, "rep_2")
+        finally:
+            await client.close()
+
+    customer, item = asyncio.run(work())
+    assert customer.startswith("cus_")
+    assert item.startswith("ii_")
+
+
+def test_another_shape_is_refused_in_stripe_s_words(stripe: Stripe) -> None:
+    async def work() -> None:
+        client = StripeClient(stripe)
+        try:
+            await client._post("/v1/invoiceitems", {"customer": "cus_1", "amount": "five dollars"}, "rep_3")
+        finally:
+            await client.close()
+
+    with pytest.raises(StripeRefused, match="Stripe answers 400: Request validation error"):
+        asyncio.run(work())
+
+
+def test_a_key_that_is_none_is_refused(stripe: Stripe) -> None:
+    async def work() -> None:
+        client = StripeClient(Stripe(api_key="nonsense", api_url=stripe.api_url))
+        try:
+            await client.create_customer("team_1", "acme", "rep_4")
+        finally:
+            await client.close()
+
+    with pytest.raises(StripeRefused, match="Stripe answers 401"):
+        asyncio.run(work())
