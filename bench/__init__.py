@@ -15,5 +15,8 @@ the exit code: it is 1 only when something did not run, or answered with errors.
     scale.py        100,000 tokens against 10; memory with 2,000 connections (`crowd.py` holds them)
     goals.py        PURE: figures -> reached or missed
     report.py       the tables and the JSON file;  machine.py says where it was measured
+    logs.py         pages of request logs from a ledger with millions of rows: `python -m bench --logs 10000000`
+    ledger.py       what recording adds to a call (`halves.py` turns it on and off); how fast the collector is:
+                    `python -m bench --ledger`
     compare.py      two result files side by side: `python -m bench.compare OLD NEW`
 """

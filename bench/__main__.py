@@ -23,6 +23,16 @@ def main() -> int:
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that all is stopped
     try:
+        if options.logs:
+            # Imported here: it needs the control plane, which the other parts need not carry.
+            from bench import logs  # noqa: PLC0415
+
+            return logs.run(options.logs, options.output, _tell)
+        if options.ledger:
+            # Imported here: it needs the collector, which the other parts need not carry.
+            from bench import ledger  # noqa: PLC0415
+
+            return ledger.run(_plan(options), options.output, _tell)
         report = _run(_plan(options), options.tollgate)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -41,6 +51,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", metavar="PARTS", type=_parts, default=PARTS, help=f"some of {','.join(PARTS)}")
     parser.add_argument("--seconds", type=_positive, metavar="N", help="length of a round (2)")
     parser.add_argument("--rounds", type=_positive, metavar="N", help="rounds of each case (5), and 3 N of tokens")
+    parser.add_argument(
+        "--logs", type=_positive, metavar="ROWS", help="instead: pages of a ledger with this many log rows"
+    )
+    parser.add_argument("--ledger", action="store_true", help="instead: what recording costs, and the collector")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the JSON (bench/results/)")
     parser.add_argument("--tollgate", type=Path, metavar="PROGRAM", help="the program to run (beside python)")
     return parser.parse_args()

@@ -1,0 +1,224 @@
+"""What recording costs: the CPU that it adds to a call, and how fast the collector catches up.
+
+A worker under load records in every other slice of time (`halves.py`); its own CPU is counted, for the collector
+is on nobody's hot path. The collector is run over a spool that was written before, in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from bench import gateway, machine, nginx, processes
+from bench.goals import Goal
+from bench.halves import FILE
+from bench.load import load, look
+from bench.plan import FEW_TOKENS, SINGLE, Case
+from bench.report import RESULTS
+from bench.rounds import WARM_UP_SECONDS
+from tollgate.collector_process import CollectorLoop
+from tollgate.config import Settings
+from tollgate.core.entries import encode
+from tollgate.ledger.spool import Spool
+from tollgate.prepared import Prepared, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.load import Subject
+    from bench.plan import Plan
+
+    Tell = Callable[[str], None]
+
+RECORDS = 100_000
+TEAMS, TOKENS_OF_A_TEAM = 50, 4
+METHODS = ("eth_call", "eth_getBalance", "eth_blockNumber", "eth_chainId", "eth_getLogs")
+BAR_US = 6.0
+BAR_A_SECOND = 30_000
+CASE = Case(SINGLE, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """One run of the collector over a full spool."""
+
+    records: int
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """CPU of a call in a worker, in µs: medians of the slices with recording and of those without.
+
+    `added` is the median over neighbouring slices of the difference, `margin` twice its standard error.
+    """
+
+    with_it: float
+    without: float
+    added: float
+    margin: float
+    slices: int
+    problems: tuple[str, ...]
+
+
+def catch_up(records: int) -> CatchUp:
+    """Fill a spool as two workers would, and collect it."""
+    with tempfile.TemporaryDirectory(prefix="tollgate-bench-ledger-") as folder:
+        prepared = prepare(Settings(data_dir=folder))
+        for worker in range(2):
+            _fill(prepared, records // 2, worker)
+        loop = CollectorLoop(prepared)
+        began, cpu = time.perf_counter(), time.process_time()
+        while loop.turn():
+            pass
+        found = CatchUp(loop.rows, time.perf_counter() - began, time.process_time() - cpu)
+        loop.close()
+    return found
+
+
+def _fill(prepared: Prepared, records: int, worker: int) -> None:
+    chance = random.Random(worker)
+    spool = Spool(
+        prepared.spool_dir, segment_bytes=16 << 20, segment_seconds=3600, most_held_bytes=1 << 30, now=time.time
+    )
+    now = time.time() - 60
+    for number in range(records):
+        team = chance.randrange(TEAMS)
+        token = f"tok_{team * TOKENS_OF_A_TEAM + chance.randrange(TOKENS_OF_A_TEAM):020d}"
+        calls = ((chance.choice(METHODS), "ok", None, 120),)
+        spool.append(
+            encode(
+                (
+                    now + number / records * 60, b"%08x%024x" % (worker, number), f"team_{team:020d}", token,
+                    "backend", "eth/mainnet", 200, calls, 110, 1_234, "stub", 1, "203.0.113.7",
+                    b"python-requests/2.32.3", b"",
+                )
+            )
+        )  # fmt: skip
+        if number % 20 == 0:
+            spool.write()
+    spool.close()
+
+
+def recording(seconds: int, tell: Tell) -> Recording:
+    """Put a worker under load that records half of the time."""
+    cores = processes.Cores.choose()
+    os.sched_setaffinity(0, {cores.load})
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
+        stub = stack.enter_context(nginx.stub(folder, cores.load))
+        slices = folder / "slices"
+        os.environ[FILE] = str(slices)
+        served = gateway.Gateway(_program(folder), folder, cores.server, stub.port)
+        subject = stack.enter_context(served.serve(FEW_TOKENS))
+        _alone(subject, cores.load)
+        size = look(subject, CASE.body).size
+        tell("warm-up")
+        load(subject, CASE.body, CASE.connections, WARM_UP_SECONDS, size)
+        slices.unlink()
+        tell(f"{seconds} s of load")
+        seen = load(subject, CASE.body, CASE.connections, seconds, size)
+        lines = slices.read_text().splitlines()
+    return _compared([line.split() for line in lines], seen.problems)
+
+
+def _compared(lines: list[list[str]], problems: tuple[str, ...]) -> Recording:
+    # The first and the last are not whole.
+    costs = [(mode == "1", float(cpu) * 1e6 / int(requests)) for mode, requests, cpu in lines[1:-1]]
+    # Each is held against both of its neighbours: a drift of the machine cancels out.
+    added = [
+        here - (before + after) / 2 if mode else (before + after) / 2 - here
+        for (_, before), (mode, here), (_, after) in zip(costs, costs[1:], costs[2:], strict=False)
+    ]
+    middle = median(added)
+    deviation = 1.4826 * median(abs(each - middle) for each in added)
+    return Recording(
+        median(cost for mode, cost in costs if mode),
+        median(cost for mode, cost in costs if not mode),
+        middle,
+        2 * 1.2533 * deviation / math.sqrt(len(added)),
+        len(costs),
+        problems,
+    )
+
+
+def _alone(subject: Subject, elsewhere: int) -> None:
+    """Leave a worker's core to the worker: the collector would empty its caches."""
+    for pid in processes.tree(subject.pid):
+        if pid != subject.worker:
+            os.sched_setaffinity(pid, {elsewhere})
+
+
+def _program(folder: Path) -> Path:
+    """Write the program that records half of the time."""
+    script = folder / "halves"
+    top = Path(__file__).resolve().parents[1]
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(top)!r})\nfrom bench.halves import run\nrun()\n"
+    )
+    script.chmod(0o755)
+    return script
+
+
+def run(plan: Plan, output: Path | None, tell: Tell) -> int:
+    """Measure, print and write; return the exit code."""
+    about = machine.describe()
+    runs = []
+    for number in range(plan.rounds):
+        tell(f"collector, {RECORDS:,} records, run {number + 1} of {plan.rounds}")
+        runs.append(catch_up(RECORDS))
+    found = recording(plan.rounds * plan.seconds * 2, tell)
+    goals = [_collected(runs), _added(found)]
+    print(_text(runs, found, goals))
+    path = output or RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ledger.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = {
+        "machine": about,
+        "goals": [*map(asdict, goals)],
+        "collector": [*map(asdict, runs)],
+        "recording": asdict(found),
+    }
+    path.write_text(json.dumps(values, indent=1) + "\n")
+    print(f"\nwritten: {path}")
+    return 1 if found.problems else 0
+
+
+def _collected(runs: list[CatchUp]) -> Goal:
+    """The bar is a rate; a goal is a figure that should be small, so it is the time for a record."""
+    value, bar = median(each.seconds * 1e6 / each.records for each in runs), 1e6 / BAR_A_SECOND
+    name = f"collector, wall time for a record ({BAR_A_SECOND:,} a second)"
+    return Goal(name, round(bar, 1), "µs", value, "reached" if value <= bar else "missed")
+
+
+def _added(found: Recording) -> Goal:
+    verdict = "invalid" if found.problems else "reached" if found.added <= BAR_US else "missed"
+    return Goal("CPU that recording adds to a call in the worker", BAR_US, "µs", found.added, verdict)
+
+
+def _text(runs: list[CatchUp], found: Recording, goals: list[Goal]) -> str:
+    lines = [
+        f"collector: {each.records / each.seconds:,.0f} records a second, "
+        f"{each.records / each.cpu_seconds:,.0f} for a second of CPU"
+        for each in runs
+    ]
+    lines.append(
+        f"a call in the worker: {found.with_it:.1f} µs of CPU with recording, {found.without:.1f} without; "
+        f"added {found.added:.1f} ± {found.margin:.1f} µs ({found.slices} slices)"
+    )
+    verdicts = [
+        f"{goal.verdict:<12} {goal.value:.2f} {goal.unit} (bar {goal.bar:g} {goal.unit})  {goal.name}"
+        for goal in goals
+    ]
+    return "\n".join([*lines, "", *verdicts])
