@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from tollgate.core.months import end_of, is_month, month_of, previous_month, start_of
 
-NAMES = st.builds("{:04d}-{:02d}".format, st.integers(1970, 9998), st.integers(1, 12))
+NAMES = st.builds("{:04d}-{:02d}".format, st.integers(1970, 2998), st.integers(1, 12))
 
 
-@pytest.mark.parametrize("text", ["2026-11", "1970-01", "9999-12", "2000-10"])
+@pytest.mark.parametrize("text", ["2026-11", "1970-01", "2999-12", "2000-10"])
 def test_year_and_month_are_a_name(text: str) -> None:
     assert is_month(text)
 
@@ -23,6 +23,7 @@ def test_year_and_month_are_a_name(text: str) -> None:
         "2026-13",
         "2026-00",
         "1969-12",
+        "3000-01",
         "26-11",
         "2026-11-01",
         "2026-11\n",
