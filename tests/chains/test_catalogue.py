@@ -1,8 +1,8 @@
-"""The catalogues: what a method does decides whether it may be sent twice."""
+"""The catalogues: what a method does decides whether it may be sent twice, and whether its answer is kept."""
 
 import pytest
 
-from tollgate.chains.catalogue import OTHER, Catalogue, Kind
+from tollgate.chains.catalogue import OTHER, Catalogue, Holds, Kind
 from tollgate.chains.eth import ETH_METHODS
 from tollgate.chains.starknet import STARKNET_METHODS
 from tollgate.core.methods import Policy, refusal_of
@@ -10,6 +10,7 @@ from tollgate.core.methods import Policy, refusal_of
 ETH = Catalogue("eth")
 STARKNET = Catalogue("starknet")
 TABLES = {"eth": ETH_METHODS, "starknet": STARKNET_METHODS}
+READS = {family: {method.name for method in table if method.kind is Kind.READ} for family, table in TABLES.items()}
 PREFIXES = {
     "eth": ("eth_", "net_", "web3_", "txpool_", "debug_", "trace_"),
     "starknet": ("starknet_",),
@@ -64,7 +65,7 @@ def test_unknown_method_may_be_a_write_and_is_not_repeated(method: str) -> None:
 @pytest.mark.parametrize("family", TABLES)
 def test_reads_and_nothing_else_are_repeatable(family: str) -> None:
     catalogue = Catalogue(family)
-    assert {name for name in catalogue.methods if catalogue.repeatable(name)} == set(TABLES[family]["read"])
+    assert {name for name in catalogue.methods if catalogue.repeatable(name)} == READS[family] == catalogue.reads
 
 
 @pytest.mark.parametrize("family", TABLES)
@@ -74,14 +75,14 @@ def test_methods_have_the_prefixes_of_their_family(family: str) -> None:
 
 @pytest.mark.parametrize("family", TABLES)
 def test_no_method_stands_twice(family: str) -> None:
-    names = [name for methods in TABLES[family].values() for name in methods]
+    names = [method.name for method in TABLES[family]]
     assert len(names) == len(set(names)) == len(Catalogue(family).methods)
 
 
 @pytest.mark.parametrize("family", TABLES)
 def test_names_that_change_a_chain_or_sign_are_no_reads(family: str) -> None:
     words = ("_send", "_add", "_sign", "Filter", "ubscribe", "_set")
-    assert [name for name in TABLES[family]["read"] if any(word in name for word in words)] == []
+    assert [name for name in READS[family] if any(word in name for word in words)] == []
 
 
 @pytest.mark.parametrize("family", TABLES)
@@ -100,3 +101,99 @@ def test_label_is_a_name_of_the_catalogue_or_other() -> None:
     assert ETH.label("eth_call") == "eth_call"
     assert ETH.label("made_up_by_a_caller") == OTHER == "other"
     assert Catalogue("solana").label("getSlot") == OTHER
+
+
+SPECIFIED = {
+    # ethereum/execution-apis, and eth_subscribe beside it
+    "eth": """
+        eth_getBlockByHash eth_getBlockByNumber eth_getBlockTransactionCountByHash
+        eth_getBlockTransactionCountByNumber eth_getBlockReceipts eth_getBlockAccessList eth_capabilities
+        eth_chainId eth_syncing eth_coinbase eth_accounts eth_blockNumber eth_config net_version eth_call
+        eth_estimateGas
+        eth_createAccessList eth_simulateV1 eth_gasPrice eth_baseFee eth_blobBaseFee eth_maxPriorityFeePerGas
+        eth_feeHistory eth_fillTransaction eth_newFilter eth_newBlockFilter eth_newPendingTransactionFilter
+        eth_uninstallFilter eth_getFilterChanges eth_getFilterLogs eth_getLogs eth_sign eth_signTransaction
+        eth_getBalance eth_getStorageAt eth_getStorageValues eth_getTransactionCount eth_getCode eth_getProof
+        eth_sendTransaction eth_sendRawTransaction eth_getTransactionByHash eth_getTransactionByBlockHashAndIndex
+        eth_getTransactionByBlockNumberAndIndex eth_getTransactionReceipt txpool_status txpool_content
+        txpool_contentFrom debug_getRawHeader debug_getRawBlock debug_getRawTransaction debug_getRawReceipts
+        debug_getRawBlockAccessList debug_getBadBlocks debug_traceBlockByNumber debug_traceBlockByHash
+        debug_traceTransaction eth_subscribe eth_unsubscribe web3_clientVersion web3_sha3 net_listening
+        net_peerCount trace_block trace_call trace_callMany trace_filter trace_get trace_rawTransaction
+        trace_replayBlockTransactions trace_replayTransaction trace_transaction
+    """,
+    # starkware-libs/starknet-specs 0.10, without what the server sends
+    "starknet": """
+        starknet_specVersion starknet_getBlockWithTxHashes starknet_getBlockWithTxs starknet_getBlockWithReceipts
+        starknet_getStateUpdate starknet_getStorageAt starknet_getTransactionStatus starknet_getMessagesStatus
+        starknet_getTransactionByHash starknet_getTransactionByBlockIdAndIndex starknet_getTransactionReceipt
+        starknet_getClass starknet_getClassHashAt starknet_getClassAt starknet_getBlockTransactionCount
+        starknet_call starknet_estimateFee starknet_estimateMessageFee starknet_blockNumber
+        starknet_blockHashAndNumber starknet_chainId starknet_syncing starknet_getEvents starknet_getNonce
+        starknet_getStorageProof starknet_traceTransaction starknet_simulateTransactions
+        starknet_traceBlockTransactions starknet_addInvokeTransaction starknet_addDeclareTransaction
+        starknet_addDeployAccountTransaction starknet_subscribeNewHeads starknet_subscribeEvents
+        starknet_subscribeTransactionStatus starknet_subscribeNewTransactionReceipts
+        starknet_subscribeNewTransactions starknet_unsubscribe starknet_getCompiledCasm
+    """,
+}
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_catalogue_has_every_method_of_the_specification(family: str) -> None:
+    assert set(SPECIFIED[family].split()) - Catalogue(family).methods == set()
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_only_reads_are_ever_kept(family: str) -> None:
+    catalogue = Catalogue(family)
+    assert catalogue.cached < catalogue.reads
+    assert {name for name in catalogue.methods if _holds(catalogue, name) is not Holds.NEVER} == catalogue.cached
+
+
+def _holds(catalogue: Catalogue, name: str) -> Holds:
+    method = catalogue.method(name)
+    assert method is not None
+    return method.holds
+
+
+@pytest.mark.parametrize("family", TABLES)
+def test_methods_that_name_a_block_say_where_it_stands(family: str) -> None:
+    places = {
+        method.name: method.block is not None and (family == "eth" or method.member != "")
+        for method in TABLES[family]
+        if method.holds in {Holds.BLOCK, Holds.RANGE}
+    }
+    assert places
+    assert [name for name, placed in places.items() if not placed] == []
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "name"),
+    [
+        (ETH, "eth_accounts"),
+        (ETH, "eth_coinbase"),
+        (ETH, "txpool_content"),
+        (ETH, "txpool_status"),
+        (ETH, "web3_clientVersion"),
+        (ETH, "net_peerCount"),
+        (ETH, "eth_fillTransaction"),
+        (ETH, "eth_getFilterChanges"),
+        (ETH, "eth_subscribe"),
+        (ETH, "eth_sendRawTransaction"),
+        (ETH, "debug_getRawTransaction"),
+        (STARKNET, "starknet_getTransactionStatus"),
+        (STARKNET, "starknet_getMessagesStatus"),
+        (STARKNET, "starknet_traceTransaction"),
+        (STARKNET, "starknet_addInvokeTransaction"),
+    ],
+)
+def test_answers_of_one_node_or_of_one_moment_are_never_kept(catalogue: Catalogue, name: str) -> None:
+    assert name not in catalogue.cached
+    assert catalogue.scope(name, []).holds is Holds.NEVER
+
+
+def test_what_the_catalogue_does_not_know_is_not_there() -> None:
+    assert ETH.method("foo_bar") is None
+    assert ETH.method("eth_call") is not None
+    assert Catalogue("solana").cached == frozenset()

@@ -1,6 +1,14 @@
-"""What each family's methods mean.
+"""What each family's methods, answers, errors and blocks mean. Pure: no socket, no clock, no settings.
 
-catalogue  kinds of methods, and the catalogue of a family by name
+methods    the words: kinds of methods, how long answers hold, what a call asks about
 eth        the methods of `eth`, as a table
 starknet   the methods of `starknet`, as a table
+scopes     what a call asks about, read from its parameters
+keeping    how an answer may be kept, and which head it shows
+catalogue  all of that for one family
+faults     what an error of a node means (`fault_rows`: the table)
+heads      how a family tells where it is
+track      the newest blocks of a network, and what a new one changes
+
+subscriptions, subscriptions_eth, subscriptions_starknet    what subscribers ask for and are told
 """

@@ -1,34 +1,29 @@
-"""Kinds of methods, and which family has which.
+"""The catalogue of a family: what its methods do, what a call asks about, how its answer may be kept.
 
-Pure tables. What is not in a catalogue is treated with care: it may be a write, so it is never repeated once
-its bytes have left. A family without a catalogue still proxies; all its methods are unknown.
+Pure, without a clock. What is not in a catalogue is treated with care: it may be a write, so it is never repeated
+once its bytes have left, and never kept. A family without a catalogue still proxies; all its methods are unknown.
 """
 
 from __future__ import annotations
 
-from enum import Enum
+from msgspec import Raw
 
+from tollgate.chains import keeping
 from tollgate.chains.eth import ETH_METHODS
+from tollgate.chains.methods import UNREADABLE, Holds, Keep, Kind, Look, Method, Scope
+from tollgate.chains.scopes import Reader, readers
 from tollgate.chains.starknet import STARKNET_METHODS
+from tollgate.core.shapes import Params
 
+__all__ = ["OTHER", "Catalogue", "Holds", "Keep", "Kind", "Look", "Method", "Scope"]
 
-class Kind(Enum):
-    """What a method does to the chain, and so how it may be repeated."""
-
-    READ = "read"
-    WRITE = "write"
-    FILTER = "filter"
-    """Lives on one node."""
-    SUBSCRIBE = "subscribe"
-    """Needs a WebSocket."""
-    UNKNOWN = "unknown"
-
-
-def _index(table: dict[str, tuple[str, ...]]) -> dict[str, Kind]:
-    return {method: Kind(kind) for kind, methods in table.items() for method in methods}
-
-
-_FAMILIES: dict[str, dict[str, Kind]] = {"eth": _index(ETH_METHODS), "starknet": _index(STARKNET_METHODS)}
+_FAMILIES: dict[str, dict[str, Method]] = {
+    "eth": {method.name: method for method in ETH_METHODS},
+    "starknet": {method.name: method for method in STARKNET_METHODS},
+}
+_READERS: dict[str, dict[str, Reader]] = {
+    family: readers(family, methods.values()) for family, methods in _FAMILIES.items()
+}
 
 OTHER = "other"
 
@@ -37,26 +32,47 @@ class Catalogue:
     """The methods of one family."""
 
     def __init__(self, family: str) -> None:
-        self._kinds = _FAMILIES.get(family, {})
+        self._methods = _FAMILIES.get(family, {})
+        self._readers = _READERS.get(family, {})
+        self.cached = frozenset(name for name, method in self._methods.items() if method.holds is not Holds.NEVER)
+        """Methods whose answers may ever be kept."""
 
-    def kind(self, method: str) -> Kind:
+    def method(self, name: str) -> Method | None:
+        """What the catalogue says of this method."""
+        return self._methods.get(name)
+
+    def kind(self, name: str) -> Kind:
         """What this method does, as far as is known."""
-        return self._kinds.get(method, Kind.UNKNOWN)
+        method = self._methods.get(name)
+        return Kind.UNKNOWN if method is None else method.kind
 
-    def repeatable(self, method: str) -> bool:
+    def repeatable(self, name: str) -> bool:
         """Whether asking a second node cannot do harm."""
-        return self._kinds.get(method) is Kind.READ
+        return self.kind(name) is Kind.READ
 
-    def label(self, method: str) -> str:
+    def label(self, name: str) -> str:
         """The method's name in metrics: callers cannot invent new ones."""
-        return method if method in self._kinds else OTHER
+        return name if name in self._methods else OTHER
 
     @property
     def reads(self) -> frozenset[str]:
         """Every method that is a plain read."""
-        return frozenset(method for method, kind in self._kinds.items() if kind is Kind.READ)
+        return frozenset(name for name, method in self._methods.items() if method.kind is Kind.READ)
 
     @property
     def methods(self) -> frozenset[str]:
         """Every method of the catalogue."""
-        return frozenset(self._kinds)
+        return frozenset(self._methods)
+
+    def scope(self, name: str, params: Params) -> Scope:
+        """What a call asks about. Never raises: what it cannot read is `UNREADABLE`."""
+        read = self._readers.get(name)
+        return UNREADABLE if read is None else read(params)
+
+    def keep(self, scope: Scope, result: Raw | bytes, head: int, finalized: int) -> Keep:
+        """How the answer to a call may be kept, where the chain's head and its newest final block are known."""
+        return keeping.keep(scope, result, head, finalized)
+
+    def revealed(self, name: str, scope: Scope, result: Raw | bytes) -> int | None:
+        """The number of its node's newest block, where this is an answer about `latest` that tells it."""
+        return keeping.revealed(scope, result) if name in self._methods else None

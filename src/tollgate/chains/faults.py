@@ -1,0 +1,99 @@
+"""What an error of a node means: an answer that stands, or a reason to ask another upstream.
+
+A table of texts that nodes and providers were seen to give, and the rule that the first row that fits decides. An
+error that no row knows is the answer. Rows stand in the order in which they are tried: first what a contract or a
+caller can put into a message (a revert may say "rate limit exceeded"), then the narrow ones, then whole codes.
+
+Only the message is looked at, never `data`, which a contract fills as it likes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+
+from msgspec import Struct
+
+from tollgate.chains.fault_rows import ROWS
+from tollgate.chains.methods import Kind
+
+# What says something about the node stands at the beginning.
+_MOST_CHARACTERS = 500
+
+
+class Verdict(Enum):
+    """What is done about an error."""
+
+    FINAL = "final"
+    """It is the answer."""
+    ELSEWHERE = "elsewhere"
+    """Something is wrong with the upstream: another is asked."""
+    LAGGING = "lagging"
+    """The upstream does not have the block yet."""
+    PRUNED = "pruned"
+    """The upstream does not have the state or the history any more."""
+    QUOTA = "quota"
+    """The upstream has had enough of us: another is asked, and this one left alone for a while."""
+    TOO_WIDE = "too_wide"
+    """The range of blocks, or what is found in it, is too much for the upstream."""
+    KNOWN = "known"
+    """The transaction is there already."""
+    UNSUPPORTED = "unsupported"
+    """The upstream does not have the method; another may."""
+
+
+class Fault(Struct, frozen=True):
+    """An error as a node gives it."""
+
+    family: str
+    """Empty: every family."""
+    code: int | None
+    """None: any code."""
+    pattern: str
+    """A regular expression in small letters, found in the message whatever the case of its letters."""
+    verdict: Verdict
+    example: str
+    """A message as it was seen."""
+    by: str
+    """Who says so."""
+
+
+FAULTS: tuple[Fault, ...] = tuple(
+    Fault(family, code, pattern, Verdict(verdict), example, by)
+    for family, code, pattern, verdict, example, by in ROWS
+)
+_Search = Callable[[str], re.Match[str] | None]
+
+
+def _rows(*families: str) -> tuple[tuple[int | None, bool, _Search, Fault], ...]:
+    return tuple(
+        (row.code, row.verdict is Verdict.KNOWN, re.compile(row.pattern).search, row)
+        for row in FAULTS
+        if row.family in families
+    )
+
+
+_OF_ALL = _rows("")
+_OF_FAMILY = {family: _rows("", family) for family in {row.family for row in FAULTS}}
+
+
+def fault(family: str, kind: Kind, code: int | None, message: str) -> Fault | None:
+    """The first row that fits an error; None where none does."""
+    return _first(family, kind is Kind.WRITE, code, message[:_MOST_CHARACTERS].lower())
+
+
+# Most errors are the same few; to find that no row fits takes some 70 microseconds.
+@lru_cache(maxsize=1024)
+def _first(family: str, write: bool, code: int | None, text: str) -> Fault | None:
+    for its_code, writes_only, search, row in _OF_FAMILY.get(family, _OF_ALL):
+        if (its_code is None or its_code == code) and (write or not writes_only) and search(text):
+            return row
+    return None
+
+
+def verdict(family: str, kind: Kind, code: int | None, message: str) -> Verdict:
+    """What is done about an error."""
+    row = fault(family, kind, code, message)
+    return Verdict.FINAL if row is None else row.verdict

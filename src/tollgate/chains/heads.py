@@ -1,0 +1,210 @@
+"""How each family tells where it is: what to ask for head, finality, chain id and syncing, and how to read it.
+
+Calls and readers only: who asks whom, and when, stands elsewhere. A reader raises `Misread` where the answer is
+not what was asked for. A family that is not in `FAMILIES` cannot be asked.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from msgspec import MsgspecError, Raw, Struct, field
+from msgspec.json import Decoder
+
+from tollgate.chains.scopes import MOST_NUMBER
+
+T = TypeVar("T")
+
+# Blocks that a node which says that it syncs may be behind: some say so at all times, and name both numbers.
+_SLACK_BLOCKS = 8
+
+
+class Misread(ValueError):
+    """What a node answered is not what was asked for."""
+
+
+class Call(Struct, frozen=True):
+    """A call to a node."""
+
+    method: str
+    params: list[object]
+
+
+class Block(Struct, frozen=True):
+    """A block's place in its chain."""
+
+    number: int
+    hash: str
+    parent: str
+
+
+class _Calls(Struct, frozen=True):
+    head: Call
+    finalized: Call
+    chain_id: Call
+    syncing: Call
+
+
+_CALLS = {
+    "eth": _Calls(
+        Call("eth_getBlockByNumber", ["latest", False]),
+        Call("eth_getBlockByNumber", ["finalized", False]),
+        Call("eth_chainId", []),
+        Call("eth_syncing", []),
+    ),
+    "starknet": _Calls(
+        Call("starknet_getBlockWithTxHashes", ["latest"]),
+        Call("starknet_getBlockWithTxHashes", ["l1_accepted"]),
+        Call("starknet_chainId", []),
+        Call("starknet_syncing", []),
+    ),
+}
+FAMILIES = frozenset(_CALLS)
+"""Those that can be asked. For others every function here raises KeyError."""
+
+
+# --- What to ask --------------------------------------------------------------------------------------------
+
+
+def head_call(family: str) -> Call:
+    """For the newest block."""
+    return _CALLS[family].head
+
+
+def finalized_call(family: str) -> Call:
+    """For the newest block that will not change any more."""
+    return _CALLS[family].finalized
+
+
+def chain_id_call(family: str) -> Call:
+    """For the chain id."""
+    return _CALLS[family].chain_id
+
+
+def syncing_call(family: str) -> Call:
+    """For whether the node is catching up."""
+    return _CALLS[family].syncing
+
+
+def block_call(family: str, number: int) -> Call:
+    """For a block by its number."""
+    method = _CALLS[family].head.method
+    return Call(method, [hex(number), False] if family == "eth" else [{"block_number": number}])
+
+
+def parent_call(family: str, digest: str) -> Call:
+    """For a block by its hash, as a child names it."""
+    if _CALLS[family].head.method == "eth_getBlockByNumber":
+        return Call("eth_getBlockByHash", [digest, False])
+    return Call("starknet_getBlockWithTxHashes", [{"block_hash": digest}])
+
+
+# --- How to read it -----------------------------------------------------------------------------------------
+
+
+class _EthBlock(Struct):
+    number: str
+    hash: str
+    parent: str = field(name="parentHash")
+
+
+class _StarknetBlock(Struct):
+    number: int = field(name="block_number")
+    hash: str = field(name="block_hash")
+    parent: str = field(name="parent_hash")
+
+
+class _EthSyncing(Struct):
+    current: str | int = field(name="currentBlock")
+    highest: str | int = field(name="highestBlock")
+
+
+class _StarknetSyncing(Struct):
+    current: int | str = field(name="current_block_num")
+    highest: int | str = field(name="highest_block_num")
+
+
+_eth_block = Decoder(_EthBlock)
+_starknet_block = Decoder(_StarknetBlock)
+_syncing: dict[str, Decoder[_EthSyncing] | Decoder[_StarknetSyncing]] = {
+    "eth": Decoder(_EthSyncing),
+    "starknet": Decoder(_StarknetSyncing),
+}
+_text = Decoder(str)
+_flag: Decoder[bool | dict[str, Raw]] = Decoder(bool | dict[str, Raw])
+
+
+def read_block(family: str, result: bytes | Raw) -> Block:
+    """A block, or its header as it is told to subscribers."""
+    if _CALLS[family].head.method == "eth_getBlockByNumber":
+        found = _read(_eth_block, result)
+        return Block(_number(found.number), _digest(found.hash).lower(), _digest(found.parent).lower())
+    block = _read(_starknet_block, result)
+    return Block(_number(block.number), _felt(block.hash), _felt(block.parent))
+
+
+def read_number(family: str, result: bytes | Raw) -> int:
+    """The number of a block."""
+    return read_block(family, result).number
+
+
+def read_chain_id(family: str, result: bytes | Raw) -> str:
+    """The chain id, written as `chain_id` writes it."""
+    _ = _CALLS[family]
+    found = chain_id(_read(_text, result))
+    if not found:
+        raise Misread("an empty chain id")
+    return found
+
+
+def chain_id(text: str) -> str:
+    """A chain id in one form, whoever wrote it: `0x1` for `1`, `0x01` and `0X1`."""
+    cleaned = text.strip().lower()
+    try:
+        return hex(int(cleaned, 16 if cleaned.startswith("0x") else 10))
+    except ValueError:
+        # Some development nodes of Starknet give the name instead of its encoding.
+        return "0x" + text.strip().encode().hex() if cleaned else ""
+
+
+def read_syncing(family: str, result: bytes | Raw) -> bool:
+    """Whether the node is catching up. One that names both ends and is nearly there is not."""
+    said = _read(_flag, result)
+    if isinstance(said, bool):
+        return said
+    try:
+        progress = _syncing[family].decode(result)
+        return _number(progress.highest) - _number(progress.current) > _SLACK_BLOCKS
+    except (MsgspecError, ValueError):
+        return True
+
+
+def _read(decoder: Decoder[T], result: bytes | Raw) -> T:
+    try:
+        return decoder.decode(result)
+    except (MsgspecError, ValueError, RecursionError) as error:
+        raise Misread("not what was asked for") from error
+
+
+def _number(value: str | int) -> int:
+    try:
+        number = int(value, 16) if isinstance(value, str) else value
+    except ValueError as error:
+        raise Misread("not a number") from error
+    if not 0 <= number <= MOST_NUMBER:
+        raise Misread("not the number of a block")
+    return number
+
+
+def _digest(value: str) -> str:
+    if not value.startswith("0x") or len(value) < 3:
+        raise Misread("not a hash")
+    return value
+
+
+def _felt(value: str) -> str:
+    """A hash of Starknet: nodes differ in leading zeros."""
+    try:
+        return hex(int(_digest(value), 16))
+    except ValueError as error:
+        raise Misread("not a hash") from error
