@@ -26,6 +26,7 @@ TOKEN: dict[str, Any] = {
     "monthly_requests": None,
     "capped_until": None,
     "allow_in_url": False,
+    "show_upstream": False,
     "replaces": "",
     "new_in_a_later_version": 1,
 }
@@ -89,6 +90,7 @@ def test_a_limit_out_of_bounds_is_wrong_usage(acme: Tool, limit: str) -> None:
 
 def test_show_prints_every_setting(api: Api, acme: Tool) -> None:
     full = {**TOKEN, "networks": ["eth/mainnet", "eth/sepolia"], "requests_per_second": 7, "replaces": "tok_old"}
+    full["show_upstream"] = True
     api.on("GET", ONE, full)
     ran = acme.run("rpc", "tokens", "show", TOKEN["id"])
     shown = dict(line.split("  ", 1) for line in ran.out.splitlines())
@@ -107,6 +109,7 @@ def test_show_prints_every_setting(api: Api, acme: Tool) -> None:
         "requests/month": "no limit",
         "capped until": "-",
         "in URL": "no",
+        "shows upstream": "yes",
         "replaces": "tok_old",
     }
 
@@ -154,6 +157,8 @@ def test_a_name_outside_ascii_stands_in_json_as_it_is(api: Api, acme: Tool) -> N
         (["--monthly-requests", "none"], {"monthly_requests": None}),
         (["--network", "any", "--method", "any"], {"networks": [], "methods": []}),
         (["--no-allow-in-url"], {"allow_in_url": False}),
+        (["--show-upstream"], {"show_upstream": True}),
+        (["--no-show-upstream"], {"show_upstream": False}),
     ],
 )
 def test_update_sends_what_was_given_and_no_more(

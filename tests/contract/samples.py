@@ -42,6 +42,7 @@ TOKEN = Token(
     monthly_requests=1_000_000,
     capped_until=4_000.0,
     allow_in_url=True,
+    show_upstream=True,
     replaces="tok_0",
 )
 DIGEST = bytes(range(32))

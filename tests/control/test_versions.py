@@ -31,6 +31,7 @@ CHANGES: list[Token] = [
     replace(TOKEN, requests_per_second=1),
     replace(TOKEN, monthly_requests=1),
     replace(TOKEN, allow_in_url=True),
+    replace(TOKEN, show_upstream=True),
     replace(TOKEN, id="tok_2"),
 ]
 

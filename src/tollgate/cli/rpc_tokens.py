@@ -72,6 +72,11 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
                 help="Requests a month, or none for no limit.",
             ),
             click.option("--allow-in-url/--no-allow-in-url", default=None, help="Let wallets put it in the URL."),
+            click.option(
+                "--show-upstream/--no-show-upstream",
+                default=None,
+                help="Let answers tell who gave them, in headers.",
+            ),
         )
     ):
         command = option(command)
@@ -85,6 +90,7 @@ def _body(
     rps: int | NoLimit | None,
     monthly_requests: int | NoLimit | None,
     allow_in_url: bool | None,
+    show_upstream: bool | None,
 ) -> dict[str, Any]:
     """Write the settings that were given, and no others."""
     body: dict[str, Any] = {}
@@ -96,9 +102,8 @@ def _body(
     for name, number in (("requests_per_second", rps), ("monthly_requests", monthly_requests)):
         if number is not None:
             body[name] = None if isinstance(number, NoLimit) else number
-    if allow_in_url is not None:
-        body["allow_in_url"] = allow_in_url
-    return body
+    switches = {"allow_in_url": allow_in_url, "show_upstream": show_upstream}
+    return body | {name: switch for name, switch in switches.items() if switch is not None}
 
 
 def _listed(name: str, values: tuple[str, ...]) -> list[str]:
@@ -254,6 +259,7 @@ def _show(session: Session, answer: Answer[Token]) -> None:
             ("requests/month", token.monthly_requests or "no limit"),
             ("capped until", token.capped_until),
             ("in URL", token.allow_in_url),
+            ("shows upstream", token.show_upstream),
             ("replaces", token.replaces),
         ],
     )

@@ -113,6 +113,7 @@ class Token(Struct, frozen=True):
     monthly_requests: int | None = None
     capped_until: Moment | None = None
     allow_in_url: bool = False
+    show_upstream: bool = False
     replaces: str | None = None
     secret: str | None = None
 

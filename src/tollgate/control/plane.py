@@ -76,6 +76,10 @@ class ControlPlane:
         self.sweep = Sweep(self.desk)
         self.oidc = OidcClient(settings.oidc, base_url + OIDC_PATH, now=now) if settings.oidc.issuer else None
 
+    def change(self, settings: Settings) -> None:
+        """Take over settings that changed in place: networks, as far as this plane knows of them."""
+        self.settings = self.desk.settings = settings
+
     async def close(self) -> None:
         """Give everything back."""
         await self.mailer.close()

@@ -40,6 +40,8 @@ class Token(Struct, frozen=True):
     monthly_requests: int | None = None
     capped_until: float | None = None
     allow_in_url: bool = False
+    show_upstream: bool = False
+    """Whether answers tell which upstream, or the cache, they came from."""
     replaces: str = ""
     """The token whose successor this is."""
 

@@ -20,6 +20,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    false,
 )
 
 metadata = MetaData(
@@ -61,6 +62,7 @@ tokens = Table(
     Column("monthly_requests", Integer),
     Column("capped_until", Float),
     Column("allow_in_url", Boolean, nullable=False, default=False),
+    Column("show_upstream", Boolean, nullable=False, default=False, server_default=false()),
     Column("replaces", String(32), nullable=False, default="", server_default=""),
     UniqueConstraint("team_id", "name"),
     Index("ix_tokens_team_id", "team_id", "created_at"),

@@ -20,6 +20,7 @@ PLAIN: dict[str, Any] = {
     "monthly_requests": None,
     "capped_until": None,
     "allow_in_url": False,
+    "show_upstream": False,
     "replaces": None,
 }
 SETTINGS: dict[str, Any] = {
@@ -30,6 +31,7 @@ SETTINGS: dict[str, Any] = {
     "requests_per_second": 50,
     "monthly_requests": 1_000_000,
     "allow_in_url": True,
+    "show_upstream": True,
 }
 
 
@@ -60,6 +62,7 @@ def test_settings_are_changed_and_the_others_stay(api: Api) -> None:
         {"methods": ["eth_call", "eth_get*"]},
         {"requests_per_second": None},
         {"monthly_requests": 5, "allow_in_url": False},
+        {"show_upstream": False},
         {},
     ]
     for change in changes:
@@ -103,6 +106,7 @@ WRONG: dict[str, list[object]] = {
     "requests_per_second": [0, 10**30, 1.5, "5", True],
     "monthly_requests": [-1, 10**13],
     "allow_in_url": ["true", None, 1],
+    "show_upstream": ["true", None, 1],
 }
 
 

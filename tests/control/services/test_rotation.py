@@ -31,7 +31,7 @@ def show(house: House, token: Token) -> Token:
 def test_successor_takes_over_the_name_and_every_setting(house: House, plane: ControlPlane) -> None:
     old, old_secret = make(
         house, networks=["eth/mainnet"], methods=["eth_*"], requests_per_second=5, monthly_requests=100,
-        allow_in_url=True,
+        allow_in_url=True, show_upstream=True,
     )  # fmt: skip
     house.clock.advance(HOUR)
     new, secret = rotate(house, old, 3_600)

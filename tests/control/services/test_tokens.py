@@ -59,12 +59,13 @@ def test_token_is_made_with_all_its_settings(house: House) -> None:
         "requests_per_second": 5,
         "monthly_requests": 1_000,
         "allow_in_url": True,
+        "show_upstream": True,
         "active": False,
     }
     token, _ = make(house, **wishes)
     assert token.networks == ("eth/sepolia", "eth/mainnet")
     assert token.methods == ("eth_call", "eth_get*")
-    for name in ("expires_at", "requests_per_second", "monthly_requests", "allow_in_url", "active"):
+    for name in wishes.keys() - {"networks", "methods"}:
         assert getattr(token, name) == wishes[name]
 
 
@@ -172,13 +173,13 @@ def test_bounds_themselves_are_accepted(house: House, field: str, value: Any) ->
 
 def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, plane: ControlPlane) -> None:
     token, secret = make(house, networks=["eth/mainnet"], requests_per_second=5)
-    changed = change(house, token, name="deploy", methods=["eth_call"], requests_per_second=5)
+    changed = change(house, token, name="deploy", methods=["eth_call"], requests_per_second=5, show_upstream=True)
     assert (changed.name, changed.methods, changed.networks, changed.requests_per_second) == (
         "deploy", ("eth_call",), ("eth/mainnet",), 5
     )  # fmt: skip
     entry = house.notes()[-1]
     assert (entry.action, entry.name) == ("token.update", "deploy")
-    assert details_of(entry) == {"before": "ci", "methods": ["eth_call"]}
+    assert details_of(entry) == {"before": "ci", "methods": ["eth_call"], "show_upstream": True}
     grant = house.do(house.store.token(plane.desk.digest(secret)))
     assert grant is not None
     assert grant.token == changed

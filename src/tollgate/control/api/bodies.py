@@ -161,6 +161,14 @@ InUrl = Annotated[
     bool | UnsetType,
     Meta(description="Whether it may also stand in the path, `/x/eth/mainnet/<token>`.", examples=[False]),
 ]
+ShowUpstream = Annotated[
+    bool | UnsetType,
+    Meta(
+        description="Whether answers carry `X-Tollgate-Cache` and `X-Tollgate-Upstream`, which tell where they "
+        "came from.",
+        examples=[False],
+    ),
+]
 
 
 class NewToken(_Body, frozen=True):
@@ -173,6 +181,7 @@ class NewToken(_Body, frozen=True):
     requests_per_second: PerSecond = UNSET
     monthly_requests: PerMonth = UNSET
     allow_in_url: InUrl = UNSET
+    show_upstream: ShowUpstream = UNSET
 
 
 class TokenChange(_Body, frozen=True):
@@ -186,6 +195,7 @@ class TokenChange(_Body, frozen=True):
     requests_per_second: PerSecond = UNSET
     monthly_requests: PerMonth = UNSET
     allow_in_url: InUrl = UNSET
+    show_upstream: ShowUpstream = UNSET
 
 
 class Rotation(_Body, frozen=True):

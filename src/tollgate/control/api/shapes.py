@@ -272,6 +272,7 @@ class Token(Struct, frozen=True):
     monthly_requests: int | None
     capped_until: Annotated[datetime | None, Meta(description="Until when its monthly cap stops it.")]
     allow_in_url: bool
+    show_upstream: bool
     replaces: Annotated[str | None, Meta(description="The token whose successor it is.")]
 
 

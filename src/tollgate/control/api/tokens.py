@@ -143,6 +143,7 @@ def _wish(body: bodies.NewToken | bodies.TokenChange) -> Wish:
         requests_per_second=body.requests_per_second,
         monthly_requests=body.monthly_requests,
         allow_in_url=body.allow_in_url,
+        show_upstream=body.show_upstream,
     )
 
 

@@ -37,6 +37,7 @@ class Wish(Struct, frozen=True):
     requests_per_second: int | UnsetType | None = UNSET
     monthly_requests: int | UnsetType | None = UNSET
     allow_in_url: bool | UnsetType = UNSET
+    show_upstream: bool | UnsetType = UNSET
 
 
 class Tokens:
@@ -44,8 +45,6 @@ class Tokens:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        families = desk.settings.families
-        self._networks = [f"{family}/{name}" for family, networks in families.items() for name in networks]
 
     async def create(self, actor: Actor, team: str, wish: Wish) -> tuple[Token, str]:
         """Make a token; its secret is shown once."""
@@ -187,6 +186,12 @@ class Tokens:
             if given.get(name) is not None and not 1 <= given[name] <= most:
                 raise InvalidRequest(f"`{name}` is from 1 to {most}, or null for no limit.", field=name)
         return replace(token, **given)
+
+    @property
+    def _networks(self) -> Sequence[str]:
+        # They may change while the service runs.
+        families = self._desk.settings.families
+        return [f"{family}/{name}" for family, networks in families.items() for name in networks]
 
     def _check_networks(self, networks: Sequence[str]) -> tuple[str, ...]:
         for network in networks:
