@@ -45,7 +45,7 @@ def test_tuples_of_the_hot_path_are_read_as_an_entry() -> None:
 
 
 def test_field_that_a_later_version_adds_is_passed_over() -> None:
-    whole: tuple[object, ...] = (1.5, b"", "t", "s", "n", "w", 200, [], 1, 2, "u", 1, "a", b"", b"", 1)
+    whole: tuple[object, ...] = (1.5, b"", "t", "s", "n", "w", 200, [], 1, 2, "u", 1, "a", b"", b"", 1, "hit")
     assert decode(encode((*whole, "later"))) == decode(encode(whole))
 
 

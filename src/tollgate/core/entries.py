@@ -33,6 +33,10 @@ class CallEntry(Struct, frozen=True, array_like=True, gc=False):
     code: Code | None = None
     """The code of its JSON-RPC error."""
     response_bytes: Count = 0
+    upstream: str | None = None
+    """In a batch, whose calls may go different ways; otherwise the request's own."""
+    attempts: Count = 0
+    cache: str = ""
 
 
 class Entry(Struct, frozen=True, array_like=True, gc=False):
@@ -56,6 +60,7 @@ class Entry(Struct, frozen=True, array_like=True, gc=False):
     origin: bytes = b""
     stands_for: Annotated[int, Meta(ge=1, le=2**53)] = 1
     """How many requests this one stands for: more than one only for refusals that came too fast."""
+    cache: str = "bypass"
 
 
 encode = msgspec.msgpack.Encoder().encode

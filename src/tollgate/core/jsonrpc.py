@@ -18,6 +18,7 @@ from tollgate.core.shapes import (
     AnyCall,
     Call,
     ErrorCode,
+    ErrorWords,
     Failure,
     LooseCall,
     NumberedReply,
@@ -43,6 +44,7 @@ _loose = msgspec.json.Decoder(LooseCall).decode
 _anything = msgspec.json.Decoder(Raw).decode
 _members = msgspec.json.Decoder(list[Raw]).decode
 _error_code = msgspec.json.Decoder(ErrorCode).decode
+_error_words = msgspec.json.Decoder(ErrorWords).decode
 # What any database keeps: 63 bits.
 _LEAST_CODE = -(2**63) + 1
 _reply = msgspec.json.Decoder(Reply).decode
@@ -51,6 +53,8 @@ _json = msgspec.json.Encoder().encode
 
 # No real method is longer; what callers invent must not fill a memory that counts names, not bytes.
 LONGEST_REMEMBERED = 128
+# What is looked at of a node's error message.
+LONGEST_WORDS = 512
 _A_NUMBER = 1
 _VERSION = "2.0"
 
@@ -192,6 +196,16 @@ def error_code(reply: Reply) -> int | None:
     except (msgspec.MsgspecError, RecursionError):
         return None
     return code if _LEAST_CODE <= code <= -_LEAST_CODE else None
+
+
+def error_words(reply: Reply) -> tuple[int | None, str]:
+    """The code and the message of a node's error, as far as it has them; the message is cut."""
+    try:
+        failure = _error_words(reply.error)
+    except (msgspec.MsgspecError, RecursionError):
+        return error_code(reply), ""
+    # Not its data: a contract may revert with any words.
+    return failure.code, failure.message[:LONGEST_WORDS]
 
 
 def decode_batch(body: bytes, count: int) -> Replies:

@@ -84,12 +84,17 @@ def post(
             _text(entry.origin),
             network,
         )
-        middle = (entry.duration_micros, entry.upstream, entry.attempts, "bypass")
+        usual = (entry.duration_micros, entry.upstream, entry.attempts, entry.cache)
         request_bytes = entry.request_bytes // (len(calls) or 1)
         for call in calls:
             key = (team_id, hour, source_id, network, call.method, call.outcome)
             line = lines.get(key) or lines.opened(key)
             price = line.add(count)
+            middle = (
+                usual
+                if call.upstream is None
+                else (entry.duration_micros, call.upstream, call.attempts, call.cache)
+            )
             add_row(
                 (
                     seq,

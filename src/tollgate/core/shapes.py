@@ -83,6 +83,13 @@ class ErrorCode(Struct, gc=False):
     code: int
 
 
+class ErrorWords(Struct, gc=False):
+    """What is read of a node's error to understand it."""
+
+    code: int
+    message: str = ""
+
+
 class NumberedReply(Reply, gc=False):
     """A reply to a call of a batch, under the number that we gave it."""
 

@@ -1,0 +1,298 @@
+"""What is known of upstreams, in memory that all processes of the machine share.
+
+The prober writes what it sees: heads, finality, reorganisations, and the state of each upstream. A worker writes
+its own columns: what it has shown to callers, and how its own calls fared; and the head of an upstream where it
+has seen a higher one than the prober, whose next word overwrites that. Everybody reads all. So there is no lock
+that a killed process could hold; a cell is one integer, written whole.
+
+Rows are handed out by name, by the parent (`Places`): a row keeps its name while the service runs, so that a
+reload moves nobody. Memory only: nothing here decides.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable
+from enum import IntEnum
+
+from msgspec import Struct
+
+MOST_NETWORKS, MOST_UPSTREAMS = 64, 256
+# Reorganisations that a worker may miss and still know how deep they went.
+_REMEMBERED = 16
+_NETWORK_CELLS = 8 + _REMEMBERED
+_NETWORK_COLUMN = 4
+_UPSTREAM_CELLS = 8
+_UPSTREAM_COLUMN = 8
+# Without a word from the prober for so long, what it said is not believed any more.
+SILENCE_SECONDS = 10.0
+NOTHING = -1
+"""A number that is not known."""
+
+
+class State(IntEnum):
+    """Whether an upstream is in rotation, and why not."""
+
+    UNKNOWN = 0
+    """Not probed yet, or of a family that cannot be probed: it is asked."""
+    UP = 1
+    DOWN = 2
+    """It does not answer the prober."""
+    LAGGING = 3
+    """Too many blocks behind the highest."""
+    SYNCING = 4
+    """It says itself that it is still catching up."""
+    FORKED = 5
+    """It has another block where the others have theirs."""
+    WRONG_CHAIN = 6
+    """It reports another chain id. It is never asked."""
+
+
+class Places(Struct, frozen=True):
+    """Which row belongs to whom: networks by path, upstreams by path and name."""
+
+    networks: dict[str, int] = {}
+    upstreams: dict[str, int] = {}
+    """`family/network/name` -> row."""
+
+
+def place(before: Places, names: dict[str, list[str]]) -> Places:
+    """Give rows to networks and their upstreams; who has one keeps it. ValueError where there are too many."""
+    networks, upstreams = dict(before.networks), dict(before.upstreams)
+    for path, members in names.items():
+        _claim(networks, path, MOST_NETWORKS)
+        for name in members:
+            _claim(upstreams, f"{path}/{name}", MOST_UPSTREAMS)
+    return Places(networks, upstreams)
+
+
+def _claim(rows: dict[str, int], name: str, most: int) -> None:
+    if name not in rows:
+        if len(rows) >= most:
+            raise ValueError(f"More than {most} networks or upstreams since the start: restart the service.")
+        rows[name] = len(rows)
+
+
+class Board:
+    """The memory. Made before the processes are forked."""
+
+    def __init__(self, workers: int, now: Callable[[], float] = time.monotonic) -> None:
+        self.workers = workers
+        self._now = now
+        self._network_row = _NETWORK_CELLS + workers * _NETWORK_COLUMN
+        self._upstream_row = _UPSTREAM_CELLS + workers * _UPSTREAM_COLUMN
+        size = MOST_NETWORKS * self._network_row + MOST_UPSTREAMS * self._upstream_row
+        self._cells = memoryview(mmap.mmap(-1, 8 * size)).cast("q")
+
+    def network(self, row: int, worker: int = 0) -> NetworkRow:
+        """A network's row, as one worker sees it."""
+        start = row * self._network_row
+        return NetworkRow(self._cells[start : start + self._network_row], self.workers, worker, self._now)
+
+    def upstream(self, row: int, worker: int = 0) -> UpstreamRow:
+        """An upstream's row, as one worker sees it."""
+        start = MOST_NETWORKS * self._network_row + row * self._upstream_row
+        return UpstreamRow(self._cells[start : start + self._upstream_row], self.workers, worker)
+
+
+# Cells of a network's row.
+_VERSION, _HEAD, _FINALIZED, _REORGS, _PULSE = range(5)
+# Cells of a worker's column in it.
+_NUDGES, _SEEN, _SEEN_REORGS = range(3)
+
+
+class NetworkRow:
+    """What is known of a network. `NOTHING` stands for a number that is not known."""
+
+    def __init__(self, cells: memoryview[int], workers: int, worker: int, now: Callable[[], float]) -> None:
+        self._cells = cells
+        self._columns = range(_NETWORK_CELLS, _NETWORK_CELLS + workers * _NETWORK_COLUMN, _NETWORK_COLUMN)
+        self._mine = _NETWORK_CELLS + worker * _NETWORK_COLUMN
+        self._now = now
+
+    # --- For workers -----------------------------------------------------------------------------------
+
+    @property
+    def heard(self) -> bool:
+        """Whether the prober has seen the network's head lately."""
+        pulse = self._cells[_PULSE]
+        return bool(pulse) and self._now() - pulse / 1000 < SILENCE_SECONDS
+
+    @property
+    def version(self) -> int:
+        """Another one for each new head, seen by the prober or by a worker, and after each transaction of ours.
+
+        What holds for a tip holds for one of them.
+        """
+        cells = self._cells
+        return cells[_VERSION] + sum([cells[column] for column in self._columns])
+
+    @property
+    def head(self) -> int:
+        """The number of the highest block that an upstream in rotation has."""
+        return self._cells[_HEAD] - 1
+
+    @property
+    def finalized(self) -> int:
+        """The number of the newest block that will not change any more."""
+        return self._cells[_FINALIZED] - 1
+
+    @property
+    def reorgs(self) -> int:
+        """How many reorganisations there were."""
+        return self._cells[_REORGS]
+
+    def ancestor(self, reorgs: int) -> int:
+        """The newest block that all reorganisations since this count have left in place; NOTHING: not known."""
+        cells = self._cells
+        count = cells[_REORGS]
+        if count == reorgs:
+            return 1 << 62
+        # One fewer than there are places: the oldest may be being written over just now.
+        if count - reorgs >= _REMEMBERED:
+            return NOTHING
+        return min(cells[8 + number % _REMEMBERED] for number in range(reorgs + 1, count + 1))
+
+    @property
+    def shown(self) -> int:
+        """The highest block that a caller was shown, by whichever worker, since the last reorganisation."""
+        cells = self._cells
+        reorgs = cells[_REORGS]
+        return (
+            max([cells[each + _SEEN] for each in self._columns if cells[each + _SEEN_REORGS] == reorgs] or [0]) - 1
+        )
+
+    @property
+    def floor(self) -> int:
+        """The highest block that callers may have seen, from whichever worker: no tip is told from below it."""
+        return max(self.head, self.shown)
+
+    def saw(self, number: int) -> None:
+        """Note that a caller was shown that this block is there. Where that is news, tips have changed."""
+        cells, mine = self._cells, self._mine
+        reorgs = cells[_REORGS]
+        if cells[mine + _SEEN_REORGS] != reorgs:
+            cells[mine + _SEEN] = 0
+            cells[mine + _SEEN_REORGS] = reorgs
+        if number >= cells[mine + _SEEN]:
+            if number > self.floor:
+                self.nudge()
+            cells[mine + _SEEN] = number + 1
+
+    def nudge(self) -> None:
+        """Note that what was read of the tip may have changed: a transaction was sent, or a block was seen."""
+        self._cells[self._mine + _NUDGES] += 1
+
+    # --- For the prober --------------------------------------------------------------------------------
+
+    @property
+    def nudges(self) -> int:
+        """How often workers had a reason to look again at once: a transaction sent, a block seen."""
+        return sum(self._cells[column] for column in self._columns)
+
+    @property
+    def seen(self) -> int:
+        """The highest block that workers have shown to callers, where it is above the head; NOTHING otherwise."""
+        shown = self.shown
+        return shown if shown > self.head else NOTHING
+
+    def publish(self, head: int, finalized: int, *, changed: bool) -> None:
+        """Say where the network is; `changed`: this head is another block than the last."""
+        cells = self._cells
+        cells[_HEAD] = head + 1
+        cells[_FINALIZED] = finalized + 1
+        if changed:
+            cells[_VERSION] += 1
+        self.pulse()
+
+    def pulse(self) -> None:
+        """Say that the network's head was seen just now."""
+        self._cells[_PULSE] = int(self._now() * 1000) or 1
+
+    def publish_reorg(self, ancestor: int) -> None:
+        """Say that blocks above this one were replaced. Before the new head is published."""
+        cells = self._cells
+        count = cells[_REORGS] + 1
+        cells[8 + count % _REMEMBERED] = ancestor
+        cells[_REORGS] = count
+        cells[_VERSION] += 1
+
+
+# Cells of an upstream's row.
+_STATE, _UP_HEAD, _UP_FINALIZED, _MICROS, _SINCE = range(5)
+# Cells of a worker's column in it.
+_CALLS, _FAILURES, _EWMA, _OPEN_UNTIL, _IN_FLIGHT, _P95 = range(6)
+
+
+class Fared(Struct, frozen=True):
+    """How the calls of one worker fared at an upstream."""
+
+    calls: int
+    failures: int
+    ewma_micros: int
+    p95_micros: int
+    open_until: float
+    """The circuit breaker is open until then, by the monotonic clock; 0: closed."""
+    in_flight: int
+
+
+class UpstreamRow:
+    """What is known of an upstream."""
+
+    def __init__(self, cells: memoryview[int], workers: int, worker: int) -> None:
+        self._cells = cells
+        self._workers = workers
+        self._mine = _UPSTREAM_CELLS + worker * _UPSTREAM_COLUMN
+
+    @property
+    def state(self) -> int:
+        """A `State`, as the integer it is."""
+        return self._cells[_STATE]
+
+    @property
+    def head(self) -> int:
+        """The number of its newest block; NOTHING: not known."""
+        return self._cells[_UP_HEAD] - 1
+
+    def saw(self, number: int) -> None:
+        """Note that it has shown us this block: it may be ahead of the last probe."""
+        if number >= self._cells[_UP_HEAD]:
+            self._cells[_UP_HEAD] = number + 1
+
+    def fare(self, fared: Fared) -> None:
+        """Write down, once a second, how our calls fared."""
+        cells, mine = self._cells, self._mine
+        cells[mine + _CALLS] = fared.calls
+        cells[mine + _FAILURES] = fared.failures
+        cells[mine + _EWMA] = fared.ewma_micros
+        cells[mine + _P95] = fared.p95_micros
+        cells[mine + _OPEN_UNTIL] = int(fared.open_until * 1000)
+        cells[mine + _IN_FLIGHT] = fared.in_flight
+
+    # --- For the prober --------------------------------------------------------------------------------
+
+    def publish(self, state: State, head: int, finalized: int, micros: int) -> None:
+        """Say how an upstream is."""
+        cells = self._cells
+        cells[_UP_HEAD] = head + 1
+        cells[_UP_FINALIZED] = finalized + 1
+        cells[_MICROS] = micros
+        cells[_STATE] = state
+
+    def fared(self) -> list[Fared]:
+        """How the calls of each worker fared."""
+        cells = self._cells
+        return [
+            Fared(
+                cells[column + _CALLS],
+                cells[column + _FAILURES],
+                cells[column + _EWMA],
+                cells[column + _P95],
+                cells[column + _OPEN_UNTIL] / 1000,
+                cells[column + _IN_FLIGHT],
+            )
+            for column in range(
+                _UPSTREAM_CELLS, _UPSTREAM_CELLS + self._workers * _UPSTREAM_COLUMN, _UPSTREAM_COLUMN
+            )
+        ]

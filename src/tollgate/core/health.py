@@ -1,0 +1,164 @@
+"""The rules of health: from what was seen of all upstreams of a network to the state of each, and why.
+
+Pure: what was seen comes in, with the times at which it was seen; verdicts go out. Asking is the prober's, and
+which of two chains the network is on is decided in `branches.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from tollgate.board import NOTHING, State
+
+# Probes that must fail in a row. One refused connection is enough: then nobody listens there.
+FAILURES = 2
+# Probes in a row that may show another block than the network's: at the tip that is normal for a moment.
+DISAGREEMENTS = 2
+# Heads that are remembered of each upstream, to judge the others by.
+REMEMBERED = 64
+# A head that nobody has any more is given up after this.
+LOST_SECONDS = 5.0
+# Answers in a row in which an upstream has gone back, before that is believed. A service that spreads our
+# questions over several nodes of its own goes back for one answer or two.
+RETREATS = 3
+
+
+class Rules(Struct, frozen=True):
+    """What a network demands of its upstreams."""
+
+    chain_id: str = ""
+    """Written as upstreams' are; empty: the majority's."""
+    lag_blocks: int = 5
+
+
+class Seen(Struct, frozen=True):
+    """A head, and when it was known."""
+
+    at: float
+    number: int
+
+
+class Sight(Struct, frozen=True):
+    """What is known of one upstream."""
+
+    name: str
+    priority: int = 0
+    tried: bool = False
+    """Whether a probe has come to its end, good or bad."""
+    failures: int = 0
+    """Probes that failed since the last good one."""
+    refused: bool = False
+    """Whether the last of them was a refused connection."""
+    fault: str = ""
+    """Why the last of them failed."""
+    chain_id: str = ""
+    syncing: bool = False
+    disagreements: int = 0
+    """Probes in a row that showed another block than the network's."""
+    heads: tuple[Seen, ...] = ()
+    """Its last heads, oldest first."""
+    asked_at: float = 0.0
+    """When it was asked for the newest of them: a block that came later cannot be in the answer."""
+    finalized: int = NOTHING
+
+    @property
+    def head(self) -> int:
+        """Its newest block."""
+        return self.heads[-1].number if self.heads else NOTHING
+
+    @property
+    def down(self) -> bool:
+        """Whether it does not answer."""
+        return self.failures >= FAILURES or (self.refused and self.failures > 0)
+
+
+class Verdict(Struct, frozen=True):
+    """How an upstream is."""
+
+    state: State
+    reason: str = ""
+    behind: int = 0
+    """Blocks that it lacked when it was asked."""
+
+
+def with_head(heads: tuple[Seen, ...], at: float, number: int) -> tuple[Seen, ...]:
+    """Note a head. One that stands still is no news."""
+    if heads and heads[-1].number == number:
+        return heads
+    return (*heads[1 - REMEMBERED :], Seen(at, number))
+
+
+def expected_chain(sights: Sequence[Sight], rules: Rules) -> str:
+    """The chain id that counts: the setting, else that of most; of equally many, of the first in priority.
+
+    Those that are down now go on being counted: a minority does not become right because the others are away.
+    """
+    if rules.chain_id:
+        return rules.chain_id
+    supporters: dict[str, list[Sight]] = {}
+    for sight in sights:
+        if sight.chain_id:
+            supporters.setdefault(sight.chain_id, []).append(sight)
+    best = max(
+        supporters.values(), key=lambda each: (len(each), -min(sight.priority for sight in each)), default=None
+    )
+    return best[0].chain_id if best else ""
+
+
+def counts(sight: Sight, chain_id: str) -> bool:
+    """Whether what it says of the chain is to be listened to."""
+    return _is_on(sight, chain_id) and bool(sight.heads) and not sight.down and not sight.syncing
+
+
+def _is_on(sight: Sight, chain_id: str) -> bool:
+    """Whether nothing says that it is on another chain."""
+    return not chain_id or sight.chain_id in ("", chain_id)
+
+
+def judge(sights: Sequence[Sight], rules: Rules) -> list[Verdict]:
+    """How each upstream is."""
+    chain_id = expected_chain(sights, rules)
+    leaders = [sight for sight in sights if counts(sight, chain_id) and not sight.disagreements]
+    return [_verdict(sight, leaders, chain_id, rules) for sight in sights]
+
+
+def _verdict(sight: Sight, leaders: Sequence[Sight], chain_id: str, rules: Rules) -> Verdict:
+    behind = max(0, _highest(leaders, sight.asked_at) - sight.head) if sight.heads else 0
+    if not sight.tried:
+        return Verdict(State.UNKNOWN, "not asked yet")
+    if sight.down:
+        return Verdict(State.DOWN, sight.fault, behind)
+    if not sight.heads:
+        return Verdict(State.UNKNOWN, sight.fault)
+    if not _is_on(sight, chain_id):
+        return Verdict(State.WRONG_CHAIN, f"reports chain id {sight.chain_id}, not {chain_id}")
+    if sight.syncing:
+        return Verdict(State.SYNCING, "says that it is catching up", behind)
+    if sight.disagreements > DISAGREEMENTS:
+        return Verdict(State.FORKED, f"has another block than the others at or below {sight.head}", behind)
+    if behind > rules.lag_blocks:
+        return Verdict(State.LAGGING, f"{behind} blocks behind", behind)
+    return Verdict(State.UP, "", behind)
+
+
+def _highest(leaders: Iterable[Sight], at: float) -> int:
+    """The highest block that was known at that time."""
+    return max((_head_at(sight.heads, at) for sight in leaders), default=NOTHING)
+
+
+def _head_at(heads: tuple[Seen, ...], at: float) -> int:
+    position = bisect_right(heads, at, key=lambda seen: seen.at)
+    return heads[position - 1].number if position else NOTHING
+
+
+def finality(reported: Iterable[int], head: int, before: int) -> int:
+    """The network's newest final block: the highest reported. Never above the head; it never goes back."""
+    return min(max(before, *reported, NOTHING), head)
+
+
+def given_up(short_since: float, now: float, *, all_went_back: bool) -> bool:
+    """Whether a head that nobody shows any more is to be given up."""
+    return all_went_back or now - short_since >= LOST_SECONDS

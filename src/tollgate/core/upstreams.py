@@ -1,0 +1,97 @@
+"""What an operator is shown of upstreams: the shape of `upstreams.json`, and how calls fared over the last minute.
+
+Values and arithmetic: the prober writes them down, `tollgate upstreams` reads them. No address of an upstream may
+enter: it often holds a key.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+FILE = "upstreams.json"
+# Written once a second: older than this, nobody writes it any more.
+STALE_SECONDS = 10.0
+MINUTE_SECONDS = 60.0
+
+
+class ShownUpstream(Struct, frozen=True, kw_only=True):
+    """One upstream. None: not known."""
+
+    name: str
+    state: str
+    reason: str
+    since: float
+    """When it came into this state."""
+    head: int | None
+    behind: int
+    """Blocks that it lacked when it was asked."""
+    finalized: int | None
+    chain_id: str | None
+    probe_ms: float
+    listening: bool
+    """Whether it tells new heads by WebSocket."""
+    calls: int
+    """Of the last minute, by all workers."""
+    failures: int
+    error_rate: float | None
+    """Failures for each call; None without calls."""
+    latency_ms: float | None
+    """Peak EWMA of the calls; None without any."""
+    p95_ms: float | None
+    breaker: str
+    """`closed`, `half_open` or `open`: the worst of all workers."""
+    open_workers: int
+    in_flight: int
+
+
+class ShownNetwork(Struct, frozen=True, kw_only=True):
+    """One network."""
+
+    network: str
+    head: int | None
+    finalized: int | None
+    chain_id: str | None
+    upstreams: tuple[ShownUpstream, ...]
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """Everything, at one moment."""
+
+    at: float
+    networks: tuple[ShownNetwork, ...]
+
+
+class Tally:
+    """Calls and failures of one upstream over the last minute, from the counters of all workers."""
+
+    def __init__(self) -> None:
+        self._counters: list[tuple[int, int]] = []
+        self._steps: deque[tuple[float, int, int]] = deque()
+        self.calls = 0
+        self.failures = 0
+
+    def note(self, counters: Sequence[tuple[int, int]], now: float) -> None:
+        """Take in the counters of each worker. One that fell belongs to a new worker, which began at nothing."""
+        before = self._counters or counters
+        calls = sum(_grown(old[0], new[0]) for old, new in zip(before, counters, strict=True))
+        failures = sum(_grown(old[1], new[1]) for old, new in zip(before, counters, strict=True))
+        self._counters = list(counters)
+        self._steps.append((now, calls, failures))
+        self.calls += calls
+        self.failures += failures
+        while self._steps and self._steps[0][0] <= now - MINUTE_SECONDS:
+            _, calls, failures = self._steps.popleft()
+            self.calls -= calls
+            self.failures -= failures
+
+    @property
+    def error_rate(self) -> float | None:
+        """Failures for each call."""
+        return min(1.0, self.failures / self.calls) if self.calls else None
+
+
+def _grown(old: int, new: int) -> int:
+    return new - old if new >= old else new
