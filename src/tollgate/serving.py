@@ -21,6 +21,8 @@ from tollgate import log
 from tollgate.supervisor import Lifeline
 
 GC_THRESHOLD = 20_000
+# A WebSocket's client is asked for a sign of life this often, and has this long to give it.
+PING_SECONDS, PONG_SECONDS = 20.0, 20.0
 _log = log.get("serving")
 
 
@@ -57,11 +59,16 @@ class Service:
         app: Callable[..., Awaitable[None]],
         *,
         http: Any = "httptools",
+        ws: Any = "none",
+        ws_most_bytes: int = 1_048_576,
         background: Sequence[tuple[float, Callable[[], Any]]] = (),
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.app = app
         self.http = http
+        self.ws = ws
+        """The protocol of WebSockets; where there is one, messages are at most `ws_most_bytes` long."""
+        self.ws_most_bytes = ws_most_bytes
         self.background = background
         """Functions, plain or async, with the seconds between their runs."""
         self.close = close
@@ -97,7 +104,12 @@ async def _serve(
         uvicorn.Config(
             service.app,
             http=service.http,
-            ws="none",
+            ws=service.ws,
+            ws_max_size=service.ws_most_bytes,
+            ws_ping_interval=PING_SECONDS,
+            ws_ping_timeout=PONG_SECONDS,
+            # Memory and time for each connection, and what is sent is short.
+            ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
             access_log=False,

@@ -32,12 +32,22 @@ _REASONS = {
 }
 
 
-def public_app(why_not_ready: Callable[[], str | None], rest: App | None = None) -> App:
-    """The app of the public port. Other paths than health and readiness belong to `rest`, where it is given."""
+def public_app(
+    why_not_ready: Callable[[], str | None], rest: App | None = None, sockets: App | None = None
+) -> App:
+    """The app of the public port. Other paths than health and readiness belong to `rest`, where it is given.
+
+    WebSockets under `/x/` belong to `sockets`; there are no others.
+    """
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        if path == "/healthz":
+        if scope["type"] == "websocket":
+            if sockets is not None and path.startswith("/x/"):
+                await sockets(scope, receive, send)
+            else:
+                await send({"type": "websocket.close"})
+        elif path == "/healthz":
             await _answer(send, request_id(scope), 200, _JSON, msgspec.json.encode({"status": "ok"}))
         elif path == "/readyz":
             why = why_not_ready()

@@ -1,0 +1,176 @@
+"""Blocks of one network, and what subscribers need of them, through calls that may fail and be made again.
+
+`fetch` asks the upstreams, with all that this brings: another one when one fails. What cannot be had now, or
+cannot be right, is `NotNow`: whoever asked tries again later. Nothing is kept here, nothing is told to anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from tollgate.chains import subscriptions_eth, subscriptions_starknet
+from tollgate.chains.subscriptions import Call, Head, Item, Misread, Topic
+from tollgate.core import jsonrpc
+from tollgate.core.shapes import ABSENT, Reply
+from tollgate.errors import Refusal
+
+T = TypeVar("T")
+
+Fetch = Callable[[Call], Awaitable[Reply]]
+"""Asks the upstreams of a network. Raises a Refusal where none has answered. A task must be able to await it."""
+
+# Pages of events of one block: a node that never comes to an end must not be followed for ever.
+_MOST_PAGES = 1_000
+# A node may have a block before it has the logs of it; then it is asked again, but not for ever.
+_MOST_DOUBTS = 5
+
+
+class NotNow(Exception):
+    """It could not be had; later it may."""
+
+
+class Page(Struct, frozen=True):
+    """A block, with what subscribers need of it."""
+
+    head: Head
+    items: Mapping[Topic, Sequence[Item]] = {}
+
+
+class Source(Protocol):
+    """Where blocks come from."""
+
+    async def newest(self) -> int:
+        """Return the number of the newest block."""
+        ...
+
+    async def block(self, number: int) -> Head:
+        """Return a block."""
+        ...
+
+    async def page(self, number: int, topics: Collection[Topic]) -> Page:
+        """Return a block with what belongs to these topics."""
+        ...
+
+
+class EthSource:
+    """Where blocks of the `eth` family come from."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._doubts: dict[str, int] = {}
+        """Blocks whose logs are missing, and how often they were."""
+
+    async def newest(self) -> int:
+        """Return the number of the newest block."""
+        return _read(subscriptions_eth.read_number, await _result(self._fetch, subscriptions_eth.head_call()))
+
+    async def block(self, number: int) -> Head:
+        """Return a block."""
+        found = _read(
+            subscriptions_eth.read_block, await _result(self._fetch, subscriptions_eth.block_call(number))
+        )
+        return _checked(found, number)
+
+    async def page(self, number: int, topics: Collection[Topic]) -> Page:
+        """Return a block with what belongs to these topics."""
+        head = await self.block(number)
+        return Page(head, {Topic.LOGS: await self._logs(head)} if Topic.LOGS in topics else {})
+
+    async def _logs(self, head: Head) -> list[Item]:
+        result = await _result(self._fetch, subscriptions_eth.logs_call(head))
+        logs = _read(lambda body: subscriptions_eth.read_logs(body, head), result)
+        if head.has_logs and not logs:
+            doubts = self._doubts.get(head.hash, 0)
+            if doubts < _MOST_DOUBTS:
+                self._doubts = {head.hash: doubts + 1}
+                raise NotNow("a block has logs by its header, and none by its node")
+        return logs
+
+
+class StarknetSource:
+    """Where blocks of the `starknet` family come from."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def newest(self) -> int:
+        """Return the number of the newest block."""
+        call = subscriptions_starknet.head_call()
+        return _read(subscriptions_starknet.read_number, await _result(self._fetch, call))
+
+    async def block(self, number: int) -> Head:
+        """Return a block."""
+        call = subscriptions_starknet.block_call(number)
+        found = _read(subscriptions_starknet.read_block, await _result(self._fetch, call))
+        return _checked(found, number)
+
+    async def number_of(self, block_hash: str) -> int | None:
+        """Return the number of a block; None where there is no such block."""
+        call = subscriptions_starknet.block_by_hash_call(block_hash)
+        reply = await _reply(self._fetch, call)
+        if reply.error is not ABSENT:
+            if jsonrpc.error_code(reply) == subscriptions_starknet.BLOCK_NOT_FOUND:
+                return None
+            raise NotNow("a node's error")
+        found = _read(subscriptions_starknet.read_block, bytes(reply.result))
+        return None if found is None else found.number
+
+    async def status(self, transaction_hash: str) -> bytes | None:
+        """Return how far a transaction has come; None where no node knows it."""
+        reply = await _reply(self._fetch, subscriptions_starknet.status_call(transaction_hash))
+        return None if reply.error is not ABSENT else bytes(reply.result)
+
+    async def page(self, number: int, topics: Collection[Topic]) -> Page:
+        """Return a block with what belongs to these topics."""
+        head = await self.block(number)
+        items: dict[Topic, Sequence[Item]] = {}
+        if Topic.EVENTS in topics:
+            items[Topic.EVENTS] = await self._events(head)
+        if Topic.RECEIPTS in topics or Topic.TRANSACTIONS in topics:
+            result = await _result(self._fetch, subscriptions_starknet.receipts_call(head))
+            items[Topic.TRANSACTIONS], items[Topic.RECEIPTS] = _read(
+                lambda body: subscriptions_starknet.read_transactions(body, head), result
+            )
+        return Page(head, items)
+
+    async def _events(self, head: Head) -> list[Item]:
+        found: list[Item] = []
+        token: str | None = None
+        for _ in range(_MOST_PAGES):
+            result = await _result(self._fetch, subscriptions_starknet.events_call(head, token))
+            items, token = _read(lambda body: subscriptions_starknet.read_events(body, head), result)
+            found += items
+            if token is None:
+                return found
+        raise NotNow("a node's events have no end")
+
+
+async def _reply(fetch: Fetch, call: Call) -> Reply:
+    try:
+        return await fetch(call)
+    except Refusal as refusal:
+        raise NotNow(refusal.reason) from refusal
+
+
+async def _result(fetch: Fetch, call: Call) -> bytes:
+    """What a node answers to a call that has an answer."""
+    reply = await _reply(fetch, call)
+    if reply.error is not ABSENT:
+        raise NotNow(f"{call.method}: a node's error {jsonrpc.error_code(reply)}")
+    return bytes(reply.result)
+
+
+def _read(read: Callable[[bytes], T], result: bytes) -> T:
+    try:
+        return read(result)
+    except Misread as error:
+        raise NotNow(str(error)) from error
+
+
+def _checked(head: Head | None, number: int) -> Head:
+    if head is None or head.number != number:
+        raise NotNow(f"no block {number} yet")
+    return head

@@ -1,0 +1,266 @@
+"""A chain that forks as the script says, nodes that show it as well or badly as it says, and those who listen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Raw
+from tests.gateway.fakes import Clock, turns
+
+from tollgate.board import Board, NetworkRow
+from tollgate.chains import subscriptions_eth, subscriptions_starknet
+from tollgate.chains.subscriptions import Call, Subscription
+from tollgate.config import Upstream
+from tollgate.core.shapes import Reply
+from tollgate.errors import UpstreamUnavailable
+from tollgate.gateway.audience import Listener
+from tollgate.gateway.feeds import Feed
+from tollgate.gateway.pending import Heard, Pending
+from tollgate.gateway.source import EthSource, StarknetSource
+
+ADDRESSES = ("0x" + "aa" * 20, "0x" + "bb" * 20)
+TOPICS = ("0x" + "11" * 32, "0x" + "22" * 32)
+
+
+class Chain:
+    """A chain of one family. Blocks are named by number and fork: `3-0`, and `3-1` where that was replaced."""
+
+    def __init__(self, family: str, height: int = 10) -> None:
+        self.family = family
+        self.forks = [0] * (height + 1)
+        """The fork that stands at each height."""
+        self.fork = 0
+        self.calls: list[Call] = []
+        self.fail: Callable[[Call], bool] = lambda _: False
+        self.older: Callable[[Call], list[int] | None] = lambda _: None
+        """What a node that is behind, or on another fork, sees; None: what stands."""
+
+    @property
+    def height(self) -> int:
+        return len(self.forks) - 1
+
+    def mine(self, count: int = 1) -> None:
+        self.forks += [self.fork] * count
+
+    def reorganise(self, depth: int, count: int) -> int:
+        """Replace the newest `depth` blocks by `count` others; return the number of the newest that stays."""
+        depth = min(depth, self.height)
+        self.fork += 1
+        ancestor = self.height - depth
+        self.forks = self.forks[: ancestor + 1] + [self.fork] * count
+        return ancestor
+
+    def hash(self, number: int, forks: Sequence[int] | None = None) -> str:
+        forks = self.forks if forks is None else forks
+        return f"0x{number + 1:x}{forks[number]:04x}{'f' * 8}" if number >= 0 else "0x0"
+
+    def hashes(self, first: int) -> list[str]:
+        """The blocks that stand, from this one on."""
+        return [self.hash(number) for number in range(first, self.height + 1)]
+
+    async def fetch(self, call: Call) -> Reply:
+        """Answer as the upstreams would."""
+        self.calls.append(call)
+        await asyncio.sleep(0)
+        if self.fail(call):
+            raise UpstreamUnavailable
+        forks = self.older(call) or list(self.forks)
+        answer = self._eth(call, forks) if self.family == "eth" else self._starknet(call, forks)
+        if isinstance(answer, _Error):
+            return Reply(error=Raw(json.dumps({"code": answer.code, "message": "no"}).encode()))
+        return Reply(Raw(json.dumps(answer).encode()))
+
+    # --- eth ---------------------------------------------------------------------------------------------
+
+    def _eth(self, call: Call, forks: list[int]) -> object:
+        params: Any = call.params
+        if call.method == "eth_blockNumber":
+            return hex(len(forks) - 1)
+        if call.method == "eth_getBlockByNumber":
+            number = int(params[0], 16)
+            if number >= len(forks):
+                return None
+            return {
+                "number": hex(number),
+                "hash": self.hash(number, forks),
+                "parentHash": self.hash(number - 1, forks),
+                "logsBloom": "0x01",
+                "transactions": ["0x1"],
+                "uncles": [],
+                "size": "0x1",
+            }
+        assert call.method == "eth_getLogs"
+        found = self._find(params[0]["blockHash"], forks)
+        return _Error(-32000) if found is None else self.logs(found, forks)
+
+    def logs(self, number: int, forks: list[int] | None = None) -> list[dict[str, Any]]:
+        """Two logs a block."""
+        return [
+            {
+                "address": ADDRESSES[at],
+                "topics": [TOPICS[at], TOPICS[number % 2]],
+                "blockHash": self.hash(number, forks),
+                "blockNumber": hex(number),
+                "logIndex": hex(at),
+                "removed": False,
+            }
+            for at in range(2)
+        ]
+
+    # --- starknet ----------------------------------------------------------------------------------------
+
+    def _starknet(self, call: Call, forks: list[int]) -> object:
+        params: Any = call.params
+        if call.method == "starknet_blockNumber":
+            return len(forks) - 1
+        if call.method == "starknet_getEvents":
+            return self._events(params["filter"], forks)
+        if call.method == "starknet_getTransactionStatus":
+            return _Error(29)
+        block_id = params["block_id"]
+        number = (
+            block_id["block_number"] if "block_number" in block_id else self._find(block_id["block_hash"], forks)
+        )
+        if number is None or number >= len(forks):
+            return _Error(24)
+        block = {
+            "block_number": number,
+            "block_hash": self.hash(number, forks),
+            "parent_hash": self.hash(number - 1, forks),
+            "status": "ACCEPTED_ON_L2",
+        }
+        if call.method == "starknet_getBlockWithTxHashes":
+            return block | {"transactions": ["0x1"]}
+        assert call.method == "starknet_getBlockWithReceipts"
+        entry = {
+            "transaction": {"type": "INVOKE", "sender_address": "0xa"},
+            "receipt": {"transaction_hash": self.hash(number, forks)[:-1] + "e", "type": "INVOKE"},
+        }
+        return block | {"transactions": [entry]}
+
+    def _events(self, wanted: dict[str, Any], forks: list[int]) -> object:
+        number = self._find(wanted["from_block"]["block_hash"], forks)
+        if number is None:
+            return _Error(24)
+        events = [
+            {"from_address": f"0x0{at}", "keys": [f"0x{at}"], "data": [], "block_hash": self.hash(number, forks)}
+            for at in (1, 2, 3)
+        ]
+        # A page has two events.
+        if "continuation_token" in wanted:
+            return {"events": events[2:]}
+        return {"events": events[:2], "continuation_token": "2"}
+
+    def _find(self, block_hash: str, forks: list[int]) -> int | None:
+        return next((number for number in range(len(forks)) if self.hash(number, forks) == block_hash), None)
+
+
+class _Error:
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class Ear:
+    """A connection that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.lost: list[str] = []
+
+    def notify(self, data: bytes) -> None:
+        self.heard.append(json.loads(data))
+
+    def lose(self, why: str) -> None:
+        self.lost.append(why)
+
+    def results(self) -> list[Any]:
+        return [each["params"]["result"] for each in self.heard]
+
+
+class Pace:
+    """Sleeps that end when the test says so."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.asked: list[float] = []
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.asked.append(seconds)
+        waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waits)
+        await waits
+
+    async def turn(self, loops: int) -> None:
+        """Wake everybody up once, and let them do what they can in so many turns of the loop."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+        await turns(loops)
+
+
+def _nothing_set() -> list[Upstream]:
+    return []
+
+
+async def silence(upstream: Upstream, forms: frozenset[bool]) -> Any:
+    """An upstream that has nothing to say."""
+    await asyncio.get_running_loop().create_future()
+    yield Heard(b"", False)
+
+
+class House:
+    """A feed on a scripted chain, with a board that says where it is."""
+
+    def __init__(self, family: str = "eth", height: int = 10, *, probed: bool = True) -> None:
+        self.chain = Chain(family, height)
+        self.clock = Clock()
+        self.pace = Pace(self.clock)
+        self.board = Board(1, self.clock)
+        self.row: NetworkRow = self.board.network(0)
+        self.probed = probed
+        source = EthSource if family == "eth" else StarknetSource
+        path = f"{family}/mainnet"
+        pending = Pending(path, _nothing_set, silence, self.pace.sleep)
+        self.feed = Feed(path, self.row, source(self.chain.fetch), pending, self.clock, self.pace.sleep)
+        self.publish()
+
+    def publish(self) -> None:
+        """Let the prober say where the chain is."""
+        if self.probed:
+            self.row.publish(self.chain.height, 0, changed=True)
+
+    def mine(self, count: int = 1) -> None:
+        self.chain.mine(count)
+        self.publish()
+
+    def reorganise(self, depth: int, count: int) -> None:
+        ancestor = self.chain.reorganise(depth, count)
+        if self.probed:
+            self.row.publish_reorg(ancestor)
+        self.publish()
+
+    async def turn(self, count: int = 1, loops: int = 150) -> None:
+        for _ in range(count):
+            self.clock.advance(1.0)
+            if self.probed:
+                self.row.pulse()
+            await self.pace.turn(loops)
+
+    async def listen(self, method: str, params: Any, *, opened: bool = True) -> tuple[Listener, Ear]:
+        """Subscribe as a caller does."""
+        given = [Raw(json.dumps(each).encode()) for each in params]
+        family = self.chain.family
+        spoken = subscriptions_eth if family == "eth" else subscriptions_starknet
+        parsed = spoken.parse(method, given)
+        assert isinstance(parsed, Subscription)
+        ear = Ear()
+        listener = Listener(parsed, "1", family, ear)
+        await self.feed.join(listener)
+        if opened:
+            listener.open()
+        return listener, ear
