@@ -3,17 +3,24 @@
 import json
 from typing import Any
 
-from tests.gateway.fakes import fly
+from tests.gateway.fakes import fly, turns
 from tests.gateway.worker import Worker, with_token
 
 from tollgate.gateway.messages import Answer, Request
 
 
 async def answer(worker: Worker, asked: Request) -> Answer:
-    """Run a request as the edge does."""
+    """Run a request as the edge does; where it rests, let that time pass."""
     asked.network = worker.network
+    worker.loop.clock = worker.clock
     got = worker.pipeline.answer(asked)
-    return got if isinstance(got, Answer) else await fly(got)
+    if isinstance(got, Answer):
+        return got
+    flown = fly(got)
+    await turns()
+    while worker.loop.timers and not flown.done():
+        await worker.loop.later(0.1)
+    return await flown
 
 
 async def say(worker: Worker, body: bytes | object) -> tuple[int, Any]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from tollgate.core.entries import Entry, decode
@@ -101,6 +103,34 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
         self.gate: asyncio.Event | None = None
         """Where set, nothing opens before it is."""
         self.node: Callable[[bytes], bytes | None] | None = None
+        self.nodes: dict[str, Callable[[FakeTransport, bytes], bytes | None]] = {}
+        """What single hosts answer; the others answer as `node` does."""
+        self.clock: Clock | None = None
+        """Where set, what is to be called later waits until its hands say so."""
+        self.timers: list[asyncio.TimerHandle] = []
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        if self.clock is None:
+            return super().call_later(delay, callback, *args, context=context)
+        handle = asyncio.TimerHandle(self.clock.now + delay, callback, args, self, context)
+        self.timers.append(handle)
+        return handle
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass, and call what is due when it is due."""
+        assert self.clock is not None
+        until = self.clock.now + seconds
+        await turns()
+        while due := [each for each in self.timers if each.when() <= until and not each.cancelled()]:
+            first = min(due, key=lambda each: each.when())
+            self.timers.remove(first)
+            self.clock.now = max(self.clock.now, first.when())
+            first._run()
+            await turns()
+        self.timers = [each for each in self.timers if not each.cancelled()]
+        self.clock.now = until
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int, *, ssl: object = None
@@ -113,7 +143,7 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
             raise ConnectionRefusedError("refused by the script")
         protocol = protocol_factory()
         transport = FakeTransport(protocol)
-        transport.node = self.node
+        transport.node = partial(self.nodes[host], transport) if host in self.nodes else self.node
         self.transports.append(transport)
         protocol.connection_made(transport)
         return transport, protocol

@@ -27,19 +27,22 @@ def sent(body: object, *headers: str, token: str | None = TOKEN, path: str = "/x
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 
-async def ask(worker: Worker, *requests: bytes) -> list[tuple[int, Any]]:
-    """Send requests on one connection; what was answered, status and body."""
+async def ask(worker: Worker, *requests: bytes, seconds: float = 0.0) -> list[tuple[int, Any]]:
+    """Send requests on one connection; what was answered, status and body. `seconds`: let them pass."""
     transport = worker.connect(hello)
+    worker.loop.clock = worker.clock
     for each in requests:
         transport.say(each)
     await turns(150)
+    if seconds:
+        await worker.loop.later(seconds)
     read = Answers(transport.take()).read
     return [(status, json.loads(body) if body else None) for status, _, body in read]
 
 
-async def recorded(worker: Worker, *requests: bytes) -> list[Entry]:
+async def recorded(worker: Worker, *requests: bytes, seconds: float = 0.0) -> list[Entry]:
     """Send requests; what was written down of them."""
-    await ask(worker, *requests)
+    await ask(worker, *requests, seconds=seconds)
     assert not worker.sink.waiting, "left in memory"
     return worker.sink.written
 

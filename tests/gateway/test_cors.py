@@ -12,7 +12,8 @@ ALWAYS = b"access-control-allow-methods: POST\r\naccess-control-max-age: 7200\r\
 def test_answer_to_an_origin_echoes_it_and_exposes_what_a_page_must_read() -> None:
     assert cors.headers(b"https://a.example") == (
         b"access-control-allow-origin: https://a.example\r\n"
-        b"access-control-expose-headers: Retry-After, RateLimit, RateLimit-Policy, X-Request-Id\r\n"
+        b"access-control-expose-headers: Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, "
+        b"X-Tollgate-Cache, X-Tollgate-Upstream\r\n"
         b"vary: Origin\r\n"
     )
 

@@ -1,84 +1,41 @@
-"""Failover as a pure conversation, then driven over scripted upstreams."""
+"""Asking upstreams: what is an answer, who is asked next, whose words are passed on."""
+
+from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.gateway.fakes import fly, run, turns
-from tests.gateway.worker import Worker, http, request
+from tests.gateway.fakes import turns
+from tests.gateway.scene import (
+    BROKEN,
+    DROP,
+    LAGGING,
+    PRUNED,
+    QUOTA,
+    REVERTED,
+    UNSUPPORTED,
+    Error,
+    Http,
+    Scene,
+    said,
+    with_scene,
+)
 
-from tollgate import metrics
-from tollgate.config import Upstream
+from tollgate import config, metrics
+from tollgate.board import State
 from tollgate.core import jsonrpc
-from tollgate.core.shapes import Reply
-from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.exchange import BadStatus, Nonsense, failover, read_response
-from tollgate.gateway.wire import AttemptFailed, ConnectFailed, NoRoom, PoolFull, Response, TimedOut, TooLarge
+from tollgate.errors import Overloaded, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tollgate.gateway.exchange import BadStatus, Nonsense, read_response
+from tollgate.gateway.wire import Response
 
-UPSTREAMS = tuple(Upstream(name=name, url=f"http://{name}") for name in "abcde")
-FAILURES: list[tuple[type[AttemptFailed], bool, type[Refusal]]] = [
-    (ConnectFailed, False, UpstreamUnavailable),
-    (PoolFull, False, UpstreamUnavailable),
-    (TimedOut, False, UpstreamTimeout),
-    (TimedOut, True, UpstreamTimeout),
-    (AttemptFailed, True, UpstreamError),
-    (TooLarge, True, UpstreamError),
-    (NoRoom, True, Overloaded),
-    (BadStatus, True, UpstreamError),
-    (Nonsense, True, UpstreamError),
-]
-scripts = st.lists(st.sampled_from(FAILURES), min_size=len(UPSTREAMS), max_size=len(UPSTREAMS))
+GOOD = b'{"jsonrpc":"2.0","id":1,"result":"0x1"}'
 DOUBT = "may have been carried out"
-
-
-def conversation(
-    failures: list[tuple[type[AttemptFailed], bool, type[Refusal]]], count: int, *, repeatable: bool
-) -> tuple[list[str], Refusal]:
-    """Fail every attempt as scripted; return the names that were asked and the refusal."""
-    attempts = failover(UPSTREAMS[:count], repeatable=repeatable)
-    asked = []
-    try:
-        upstream = next(attempts)
-        for kind, sent, _ in failures:
-            asked.append(upstream.name)
-            upstream = attempts.send(kind("scripted", sent=sent))
-    except StopIteration as stop:
-        return asked, stop.value
-    raise AssertionError("asked more often than there are upstreams")
-
-
-@given(scripts, st.integers(1, len(UPSTREAMS)))
-def test_read_asks_each_upstream_once_in_order_and_the_last_failure_speaks(
-    failures: list[tuple[type[AttemptFailed], bool, type[Refusal]]], count: int
-) -> None:
-    asked, refusal = conversation(failures, count, repeatable=True)
-    assert asked == [upstream.name for upstream in UPSTREAMS[:count]]
-    assert type(refusal) is failures[count - 1][2]
-    assert DOUBT not in refusal.message
-
-
-@given(scripts, st.integers(1, len(UPSTREAMS)))
-def test_write_stops_at_the_first_failure_after_sending(
-    failures: list[tuple[type[AttemptFailed], bool, type[Refusal]]], count: int
-) -> None:
-    asked, refusal = conversation(failures, count, repeatable=False)
-    unsent = next((number for number, (_, sent, _) in enumerate(failures) if sent), count)
-    assert asked == [upstream.name for upstream in UPSTREAMS[: min(unsent + 1, count)]]
-    kind = failures[len(asked) - 1]
-    assert type(refusal) is kind[2]
-    assert (DOUBT in refusal.message) is kind[1]
-
-
-def test_no_upstream_at_all_is_unavailable() -> None:
-    with pytest.raises(StopIteration) as caught:
-        next(failover((), repeatable=True))
-    assert isinstance(caught.value.value, UpstreamUnavailable)
+READ, UNKNOWN = "eth_chainId", "foo_bar"
+"""A read, and a method that may be anything."""
 
 
 # --- What is an answer -------------------------------------------------------------------------------------
-
-GOOD = b'{"jsonrpc":"2.0","id":1,"result":"0x1"}'
 
 
 @pytest.mark.parametrize("status", [200, 201, 400, 404, 405, 413, 422])
@@ -103,85 +60,285 @@ def test_body_that_is_no_response_is_nonsense(status: int, body: bytes) -> None:
     assert caught.value.sent
 
 
-# --- Driven ------------------------------------------------------------------------------------------------
-
-
-def ask(worker: Worker, *, write: bool = False, seconds: float = 30.0) -> asyncio.Future[Reply]:
-    return fly(
-        worker.exchange.ask(b"{}", jsonrpc.decode_reply, worker.clock() + seconds, request(), repeatable=not write)
-    )
-
-
-def attempts(worker: Worker, upstream: str, outcome: str) -> int:
-    return worker.counted(metrics.UPSTREAM_ATTEMPTS, "eth", "mainnet", upstream, outcome)
+# --- Failures ----------------------------------------------------------------------------------------------
 
 
 def test_first_upstream_that_answers_is_taken_and_all_attempts_are_counted() -> None:
-    async def test() -> None:
-        answers = [http(b"", status=b"503 No"), http(b"<html>"), http(GOOD)]
-        worker = Worker(node=lambda _: answers.pop(0), upstreams=4)
-        assert bytes((await ask(worker)).result) == b'"0x1"'
-        assert [host for host, _, _ in worker.loop.asked] == ["up0", "up1", "up2"]
-        assert attempts(worker, "up0", "status") == 1
-        assert attempts(worker, "up1", "nonsense") == 1
-        assert attempts(worker, "up2", "ok") == 1
-        spent = [key for key in worker.regions.totals() if key[0] == metrics.UPSTREAM_SECONDS.name]
-        assert sum(worker.regions.totals()[key] for key in spent if key[-1] != "sum") == 1
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(Http(503))
+        scene.nodes[1].always(DROP)
+        assert await scene.told(READ) == "up2"
+        assert scene.counts() == [1, 1, 1, 0]
+        assert (scene.attempts(0, "status"), scene.attempts(1, "broken"), scene.attempts(2, "ok")) == (1, 1, 1)
+        assert (scene.trace.upstream, scene.trace.attempts) == ("up2", 3)
+        totals = scene.worker.regions.totals()
+        spent = [key for key in totals if key[0] == metrics.UPSTREAM_SECONDS.name]
+        assert sum(totals[key] for key in spent if key[-1] != "sum") == 1
 
-    run(test)
+    with_scene(test, {}, {}, {}, {})
+
+
+def test_those_that_broke_off_are_asked_once_more_after_a_moment() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].in_turn(DROP, "again")
+        scene.nodes[1].always(Http(500))
+        asked = scene.ask(READ)
+        await turns()
+        assert (scene.counts(), asked.done()) == ([1, 1], False)
+        await scene.later(0.1)
+        assert said(await asked) == "again"
+        assert scene.counts() == [2, 1]
+
+    with_scene(test)
+
+
+@pytest.mark.parametrize("method", [READ, UNKNOWN])
+def test_where_nobody_answers_the_refusal_says_so_and_of_a_write_that_it_is_in_doubt(method: str) -> None:
+    async def test(scene: Scene) -> None:
+        for node in scene.nodes:
+            node.always(DROP)
+        asked = scene.ask(method)
+        await scene.later(1.0)
+        with pytest.raises(UpstreamError) as caught:
+            await asked
+        assert (DOUBT in caught.value.message) is (method is UNKNOWN)
+        assert scene.counts() == ([1, 0] if method is UNKNOWN else [2, 2])
+
+    with_scene(test)
 
 
 def test_write_goes_on_after_a_refused_connection_and_no_further() -> None:
-    async def test() -> None:
-        worker = Worker(node=lambda _: http(b"", status=b"502 No"), upstreams=3)
-        worker.loop.refusing = True
-        asked = ask(worker, write=True)
+    async def test(scene: Scene) -> None:
+        scene.loop.refusing = True
+        for node in scene.nodes:
+            node.always(Http(502))
+        asked = scene.ask(UNKNOWN)
         await turns(4)
-        worker.loop.refusing = False
+        scene.loop.refusing = False
         with pytest.raises(UpstreamError, match=DOUBT):
             await asked
-        assert [host for host, _, _ in worker.loop.asked] == ["up0", "up1"]
-        assert attempts(worker, "up0", "connect") == attempts(worker, "up1", "status") == 1
+        assert scene.counts() == [0, 1, 0]
+        assert scene.attempts(0, "connect") == scene.attempts(1, "status") == 1
 
-    run(test)
+    with_scene(test, {}, {}, {})
 
 
 def test_upstream_that_is_silent_gives_way_at_its_own_deadline() -> None:
-    async def test() -> None:
-        answers = [None, http(GOOD)]
-        worker = Worker(node=lambda _: answers.pop(0), upstreams=2)
-        asked = ask(worker)
-        await turns()
-        worker.clock.advance(15.0)
-        worker.pools["up0"].sweep()
-        assert bytes((await asked).result) == b'"0x1"'
-        assert attempts(worker, "up0", "timeout") == 1
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].holds = True
+        asked = scene.ask(READ)
+        await scene.later(2.9)
+        assert not asked.done()
+        await scene.later(0.3)
+        assert said(await asked) == "up1"
+        assert scene.attempts(0, "timeout") == 1
 
-    run(test)
+    with_scene(test, {"timeout_seconds": 3.0}, {})
 
 
-@pytest.mark.parametrize("write", [True, False])
-def test_no_further_upstream_is_asked_after_the_deadline_of_the_request(write: bool) -> None:
-    async def test() -> None:
-        worker = Worker(node=lambda _: None, upstreams=2)
-        asked = ask(worker, seconds=10.0, write=write)
-        await turns()
-        worker.clock.advance(10.0)
-        worker.pools["up0"].sweep()
+@pytest.mark.parametrize("method", [READ, UNKNOWN])
+def test_no_further_upstream_is_asked_after_the_deadline_of_the_request(method: str) -> None:
+    async def test(scene: Scene) -> None:
+        for node in scene.nodes:
+            node.holds = True
+        began = scene.clock()
+        asked = scene.ask(method, seconds=8.0)
+        while not asked.done():
+            await scene.later(0.1)
+        assert scene.clock() - began <= 8.3
         with pytest.raises(UpstreamTimeout) as caught:
             await asked
-        assert len(worker.loop.asked) == 1
-        assert (DOUBT in caught.value.message) is write
+        assert scene.counts() == ([1, 0, 0] if method is UNKNOWN else [1, 1, 1])
+        assert (DOUBT in caught.value.message) is (method is UNKNOWN)
 
-    run(test)
+    with_scene(test, {}, {}, {})
 
 
-def test_nodes_own_error_is_an_answer() -> None:
-    async def test() -> None:
-        body = b'{"jsonrpc":"2.0","id":1,"error":{"code":3,"message":"execution reverted"}}'
-        worker = Worker(node=lambda _: http(body), upstreams=2)
-        assert (await ask(worker)).failed
-        assert len(worker.loop.asked) == 1
-        assert attempts(worker, "up0", "ok") == 1
+def test_without_a_usable_upstream_a_call_is_unavailable_at_once() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        scene.state(0, State.WRONG_CHAIN)
+        with pytest.raises(UpstreamUnavailable):
+            await scene.ask(READ)
+        assert scene.counts() == [0]
 
-    run(test)
+    with_scene(test, {})
+
+
+# --- What nodes say of themselves ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED, QUOTA])
+def test_error_that_speaks_of_the_node_is_asked_elsewhere(fault: Error) -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(fault)
+        assert await scene.told(READ) == "up1"
+        assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
+
+    with_scene(test)
+
+
+@pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED])
+def test_where_nobody_knows_better_the_nodes_words_are_the_answer(fault: Error) -> None:
+    async def test(scene: Scene) -> None:
+        for node in scene.nodes:
+            node.always(fault)
+        assert await scene.told(READ) == fault
+        assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
+
+    with_scene(test)
+
+
+def test_words_of_a_node_stand_also_when_the_others_break_off() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(PRUNED)
+        scene.nodes[1].always(DROP)
+        asked = scene.ask(READ)
+        await scene.later(1.0)
+        assert (said(await asked), scene.trace.upstream) == (PRUNED, "up0")
+
+    with_scene(test)
+
+
+def test_error_that_is_an_answer_is_final() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(REVERTED)
+        assert await scene.told(READ) == REVERTED
+        assert scene.counts() == [1, 0]
+        assert scene.attempts(0, "ok") == 1
+
+    with_scene(test)
+
+
+@pytest.mark.parametrize(
+    ("fault", "counts"),
+    [(BROKEN, [1, 0]), (LAGGING, [1, 0]), (PRUNED, [1, 0]), (UNSUPPORTED, [1, 1]), (QUOTA, [1, 1])],
+)
+def test_what_may_be_a_write_is_asked_elsewhere_only_where_it_was_turned_away(
+    fault: Error, counts: list[int]
+) -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(fault)
+        assert await scene.told(UNKNOWN) == (fault if counts == [1, 0] else "up1")
+        assert scene.counts() == counts
+
+    with_scene(test)
+
+
+# --- Quotas and rates ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answer", [QUOTA, Http(429), Http(402)])
+def test_upstream_whose_quota_is_used_up_is_spared(answer: Any) -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(answer)
+        for _ in range(10):
+            assert await scene.told(READ) == "up1"
+        assert scene.counts() == [1, 10]
+        await scene.later(5.1)
+        scene.nodes[0].always("well again")
+        assert await scene.told(READ) == "well again", "and its breaker has not opened"
+
+    with_scene(test)
+
+
+@pytest.mark.parametrize("answer", [QUOTA, Http(429)])
+def test_used_up_quotas_of_all_are_no_words_for_callers(answer: Any) -> None:
+    async def test(scene: Scene) -> None:
+        for node in scene.nodes:
+            node.always(answer)
+        for method in (READ, UNKNOWN):
+            with pytest.raises(UpstreamUnavailable, match="quotas"):
+                await scene.ask(method)
+        assert scene.counts() == [2, 2], "each time once, for want of anybody else"
+        for _ in range(10):
+            with pytest.raises(UpstreamUnavailable):
+                await scene.ask(READ)
+        assert [scene.peer(index).failures for index in range(2)] == [0, 0], "no breaker will open"
+
+    with_scene(test)
+
+
+def test_upstream_is_not_asked_more_often_than_its_rate_and_the_rest_goes_elsewhere() -> None:
+    async def test(scene: Scene) -> None:
+        for _ in range(10):
+            await scene.told(READ)
+        assert scene.counts() == [3, 7]
+        await scene.later(1.0)
+        for _ in range(10):
+            await scene.told(READ)
+        assert scene.counts() == [6, 14]
+
+    with_scene(test, {"requests_per_second": 3}, {})
+
+
+def test_where_all_are_at_their_rates_a_call_is_refused_at_once() -> None:
+    async def test(scene: Scene) -> None:
+        for _ in range(5):
+            await scene.told(READ)
+        with pytest.raises(UpstreamUnavailable, match="at their limits"):
+            await scene.ask(READ)
+        assert scene.counts() == [3, 2]
+
+    with_scene(test, {"requests_per_second": 3}, {"requests_per_second": 2})
+
+
+# --- The breaker ---------------------------------------------------------------------------------------------
+
+
+def test_upstream_that_fails_is_left_alone_and_tried_again_with_one_call() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(DROP)
+        for _ in range(20):
+            assert await scene.told(READ) == "up1"
+        assert scene.counts() == [5, 20]
+        await scene.later(1.1)
+        scene.nodes[0].holds = True
+        asked = [scene.ask(READ) for _ in range(5)]
+        await turns()
+        assert scene.counts() == [6, 24], "one tries, the others do not wait for it"
+        scene.nodes[0].always("well again")
+        scene.nodes[0].let()
+        assert [said(await each) for each in asked] == ["well again", *["up1"] * 4]
+        scene.nodes[0].holds = False
+        assert await scene.told(READ) == "well again"
+
+    with_scene(test)
+
+
+def test_answers_that_are_too_large_do_not_open_the_breaker() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].says = lambda method, _: "x" * (2_000 if method == "eth_getBlockReceipts" else 1)
+        for _ in range(10):
+            with pytest.raises(UpstreamError):
+                await scene.ask("eth_getBlockReceipts", "0x1")
+        assert scene.peer(0).in_rotation(scene.clock())
+        assert await scene.told(READ) == "x"
+
+    with_scene(test, {}, limits=config.Limits(response_bytes=1_000))
+
+
+def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
+    async def test(scene: Scene) -> None:
+        for node in scene.nodes:
+            node.always("x" * 200_000)
+        for _ in range(6):
+            with pytest.raises(Overloaded):
+                await scene.ask(READ)
+        assert all(scene.peer(index).in_rotation(scene.clock()) for index in range(2))
+
+    with_scene(test, budget=100_000)
+
+
+def test_call_that_is_cut_off_gives_its_place_back() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].holds = True
+        trace: list[asyncio.Future[Any]] = [scene.ask(READ, seconds=1.0)]
+        await turns()
+        assert scene.peer(0).in_flight == 1
+        await scene.later(1.2)
+        with pytest.raises(UpstreamTimeout):
+            await trace[0]
+        assert scene.peer(0).in_flight == 0
+
+    with_scene(test, {})

@@ -105,12 +105,13 @@ def test_batch_is_one_record_with_what_became_of_each_call() -> None:
             ("eth_call", "ok", None),
         ]
         assert [bool(each.response_bytes) for each in entry.calls] == [True, True, True, False, True, True]
-        assert entry.attempts == 1
+        assert [each.attempts for each in entry.calls] == [1, 0, 1, 1, 0, 1]
+        assert [each.upstream for each in entry.calls] == ["up0", "", "up0", "up0", "", "up0"]
 
     with_worker(test, node=node)
 
 
-def test_plain_batch_shares_its_bytes() -> None:
+def test_each_call_of_a_batch_has_the_bytes_of_its_own_answer() -> None:
     async def test(worker: Worker) -> None:
         await ask(worker, sent([call(1), call(2)]))  # its methods are known from now on
         transport = worker.connect(hello)
@@ -119,7 +120,7 @@ def test_plain_batch_shares_its_bytes() -> None:
         ((_, _, body),) = Answers(transport.take()).read
         entry = worker.sink.written[-1]
         assert outcomes(entry) == [("eth_chainId", "ok", None)] * 2
-        assert [each.response_bytes for each in entry.calls] == [len(body) // 2] * 2
+        assert [each.response_bytes for each in entry.calls] == [(len(body) - len(b"[,]")) // 2] * 2
 
     with_worker(test)
 
@@ -150,7 +151,7 @@ def test_notifications_are_written_though_nothing_is_answered(body: object) -> N
 
 def test_notification_that_failed_is_written_with_no_answer() -> None:
     async def test(worker: Worker) -> None:
-        assert await ask(worker, sent(NOTIFICATION)) == [(204, None)]
+        assert await ask(worker, sent(NOTIFICATION), seconds=1.0) == [(204, None)]
         (entry,) = worker.sink.written
         assert entry.status == 204
         assert entry.calls == (CallEntry("eth_call", "upstream_error", -32603, 0),)
@@ -264,10 +265,10 @@ def test_rate_limited_calls_are_written() -> None:
 def test_failure_of_upstreams_is_written_and_is_no_success(body: object) -> None:
     async def test(worker: Worker) -> None:
         worker.loop.refusing = True
-        (entry,) = await recorded(worker, sent(body))
+        (entry,) = await recorded(worker, sent(body), seconds=1.0)
         assert [each.outcome for each in entry.calls] == ["upstream_unavailable"]
         assert entry.status == (204 if body is NOTIFICATION else 503)
-        assert (entry.upstream, entry.attempts) == ("up0", 1)
+        assert (entry.upstream, entry.attempts) == ("up0", 2)
 
     with_worker(test)
 
@@ -275,8 +276,9 @@ def test_failure_of_upstreams_is_written_and_is_no_success(body: object) -> None
 def test_failure_of_upstreams_is_written_for_each_call_of_a_batch() -> None:
     async def test(worker: Worker) -> None:
         worker.loop.refusing = True
-        (entry,) = await recorded(worker, sent([call(1), call(2)]))
+        (entry,) = await recorded(worker, sent([call(1), call(2)]), seconds=1.0)
         assert (entry.status, [each.outcome for each in entry.calls]) == (200, ["upstream_unavailable"] * 2)
+        assert [(each.upstream, each.attempts) for each in entry.calls] == [("up0", 2)] * 2
 
     with_worker(test)
 

@@ -10,7 +10,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tollgate import config, metrics
-from tollgate.chains.catalogue import Catalogue
+from tollgate.board import Board, Places, place
 from tollgate.core import addresses, secrets
 from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy
@@ -22,14 +22,13 @@ from tollgate.gateway.caller import Caller
 from tollgate.gateway.credentials import Credentials
 from tollgate.gateway.directory import CallerDirectory
 from tollgate.gateway.edge import Edge
-from tollgate.gateway.exchange import Exchange
 from tollgate.gateway.intake import Intake
 from tollgate.gateway.journal import Journal
 from tollgate.gateway.lane import Lane
-from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.messages import Request
+from tollgate.gateway.networks import Networks
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
-from tollgate.gateway.transport import Pool
 
 PEPPER = b"p" * 32
 TOKEN = secrets.new_token()
@@ -96,7 +95,12 @@ class Worker:
         misses: Limit | None = None,
         misses_per_address: Limit | None = None,
         budget: int = 10_000_000,
+        family: str = "eth",
+        more: list[dict[str, Any]] | None = None,
+        network: dict[str, Any] | None = None,
+        cache_bytes: int = 0,
     ) -> None:
+        """`more` are settings of each upstream, `network` of the network. Nothing is cached unless asked for."""
         self.loop = scripted_loop()
         self.loop.node = node
         self.clock = Clock()
@@ -107,7 +111,19 @@ class Worker:
         self.store.tokens[digest(TOKEN)] = token_grant()
         self.store.grants["example.com"] = domain_grant()
         self.meters = Meters()
-        settings = config.Settings(limits=limits or config.Limits(), server=server or config.Server())
+        more = more or [{} for _ in range(upstreams)]
+        named = tuple(
+            config.Upstream(**{"name": f"up{i}", "url": f"http://up{i}:8545", **each})
+            for i, each in enumerate(more)
+        )
+        lists = {"allow_methods": policy.allow, "deny_methods": policy.deny} if policy else {}
+        served = config.Network(upstreams=named, **{**lists, **(network or {})})
+        settings = config.Settings(
+            limits=limits or config.Limits(),
+            server=server or config.Server(),
+            cache=config.Cache(bytes=cache_bytes),
+            families={family: {"mainnet": served}},
+        )
         self.directory = CallerDirectory(self.store, settings, writer, self.clock)
         self.credentials = Credentials(
             self.directory,
@@ -121,20 +137,26 @@ class Worker:
             time=self.wall,
         )
         self.admission = Admission(self.meters, self.credentials.address, monotonic=self.clock, time=self.wall)
-        named = tuple(config.Upstream(name=f"up{i}", url=f"http://up{i}:8545") for i in range(upstreams))
-        self.network = Network("eth", "mainnet", policy or Policy(), Catalogue("eth"), named)
         self.budget = Budget(budget)
-        self.pools = {
-            each.name: Pool(each, most_bytes=1_000_000, budget=self.budget, now=self.clock) for each in named
-        }
+        self.board = Board(1, self.clock)
+        self.places = place(Places(), {f"{family}/mainnet": [each.name for each in named]})
+        self.networks = Networks(self.board, 0, self.meters, writer, self.budget, self.clock, self.loop)
+        self.networks.apply(settings, self.places)
+        self.settings = settings
+        (self.network,) = self.networks.served
+        self.inquiries = self.networks.all[self.network.path]
+        self.exchange = self.inquiries.exchange
+        self.pools = {peer.name: peer.pool for peer in self.exchange.peers}
+        self.row = self.board.network(0)
+        """The network's row, as the prober writes it."""
+        self.rows = [self.board.upstream(index) for index in range(len(named))]
         self.recorder = Recorder(writer)
         self.sink = Sink()
         self.journal = Journal(self.sink, self.credentials.address, time=self.wall, monotonic=self.clock)
-        self.exchange = Exchange(self.network, self.pools, writer, self.clock)
         self.pipeline = Pipeline(
             self.credentials,
             self.admission,
-            {self.network.path: self.exchange},
+            self.networks.all,
             self.recorder,
             most_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,

@@ -10,15 +10,27 @@ admission    caps, rate limits, load shedding
 caller       a grant made ready for the hot path
 pipeline     the request in one short function
 flight       runs a request's coroutine without a task
-routing      upstreams in order of preference
-exchange     attempts at upstreams until one answers, within a deadline
-transport    pooled HTTP/1.1 client to upstreams; the only opener of sockets
+inquiries    one answer: from memory, from a question under way, from upstreams
+batches      those of a batch: split, sent on as batches, told in order
+cache        what is kept, for as long as the board says that it holds
+course       the attempts at a call, decided; routing: whom to ask; peers: what a worker knows of an upstream
+exchange     makes those attempts; race: several at once, and hedges within a budget
+writes       transactions; logs, ranges: wide `eth_getLogs`; pinned: filters and continuation tokens
+transport    pooled HTTP/1.1 client to upstreams; with listener and pending the only opener of sockets
 wire         one connection of that pool: bytes in, responses out
 respond      reply or error -> status, headers, body
 record       what became of a call -> metrics
 journal      one record for the ledger of each request of a known team, before its answer leaves
+networks     all of that for the networks of a worker, changed in place by a reload
 messages     Request and Answer, the values that the steps hand on
 budget       the bound on bytes held in large bodies
+
+WebSockets: handshake, sockets (the connection), websocket (who may open one), conversation (calls and answers),
+desk (its subscriptions); feeds, walker, trail, latecomer, audience (blocks made into notifications, once and in
+order), source and fetching (where blocks come from), statuses and pending (what is not in blocks).
+
+The prober's own, in its own process: watch and watched (a network, an upstream), prober and listener (asking,
+hearing), trunk (the chain that they follow), display (what is shown).
 
 No framework, no ORM, no database access for a request that is known.
 """

@@ -12,12 +12,12 @@ class Budget:
     """Bytes that may be held at once in one worker."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self.held = 0
 
     def hold(self, count: int) -> bool:
         """Hold more bytes; False where there is no room, and then nothing is held."""
-        if self.held + count > self._most:
+        if self.held + count > self.most:
             return False
         self.held += count
         return True

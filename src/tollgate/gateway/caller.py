@@ -53,6 +53,7 @@ class Caller:
         "policy",
         "quotas",
         "restricted",
+        "shows",
         "source_id",
         "source_name",
         "team_id",
@@ -71,6 +72,8 @@ class Caller:
         self.quotas, self.per_address = _quotas(grant, limits)
         self.restricted = bool(self.networks or (grant.token and grant.token.methods))
         """Whether the token has lists of its own."""
+        self.shows = bool(grant.token and grant.token.show_upstream)
+        """Whether answers tell who gave them."""
         self.limits, self.policy = limits_of(self.quotas), policy_of(self.quotas)
 
     def allows(self, method: str) -> bool:

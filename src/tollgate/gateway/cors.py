@@ -15,7 +15,7 @@ from tollgate.gateway.messages import Answer, Request
 _MAX_AGE = 7200
 _MOST_HEADER_BYTES = 1024
 _TOKENS = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*")
-_EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id"
+_EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, X-Tollgate-Cache, X-Tollgate-Upstream"
 
 
 def headers(origin: bytes | None) -> bytes:

@@ -51,8 +51,7 @@ class Credentials:
         self._pepper = pepper
         self._trusted = trusted
         self._allow_localhost = allow_localhost
-        self._misses = quota("service", "misses", misses)
-        self._misses_per_address = misses_per_address
+        self.change(misses, misses_per_address)
         self._monotonic = monotonic
         self._time = time
         self._hosts: dict[bytes, str] = {}
@@ -60,6 +59,11 @@ class Credentials:
         # much for each request, and a token in clear must not be kept, not even in memory.
         self._quick = hashlib.blake2b(digest_size=16, key=random.token_bytes(32))
         self._digests: dict[bytes, bytes] = {}
+
+    def change(self, misses: Limit, misses_per_address: Limit) -> None:
+        """Take over limits on look-ups of unknown callers."""
+        self._misses = quota("service", "misses", misses)
+        self._misses_per_address = misses_per_address
 
     def address(self, request: Request) -> str:
         """The client's address, as far as it can be believed."""

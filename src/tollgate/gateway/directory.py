@@ -76,6 +76,11 @@ class Recent(Generic[K]):
         for key in [key for key in self._unknown if doomed(key, None)]:
             del self._unknown[key]
 
+    def renew(self, renewed: Callable[[Caller], Caller]) -> None:
+        """Put another in the place of each that is known."""
+        for key, caller in self._known.items():
+            self._known[key] = renewed(caller)
+
     def clear(self) -> None:
         """Forget everything."""
         self._known.clear()
@@ -108,6 +113,11 @@ class CallerDirectory:
         self._stale_cell = writer.cell(metrics.DIRECTORY_STALE_SECONDS)
         self.stale = False
         """Set when the store has been silent for longer than known grants may go on."""
+
+    def change(self, limits: config.Limits) -> None:
+        """Take over limits. Nobody is forgotten: to look all of them up again at once is more than is allowed."""
+        self._limits = limits
+        self._hosts.renew(lambda caller: Caller(caller.grant, limits))
 
     # --- What a request asks ---------------------------------------------------------------------------
 

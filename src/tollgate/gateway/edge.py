@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from tollgate.errors import InvalidRequest, Overloaded
-from tollgate.gateway import intake, respond
+from tollgate.gateway import handshake, intake, respond
 from tollgate.gateway.flight import Flight
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Answer, Request
@@ -111,7 +111,10 @@ class Edge(HttpToolsProtocol):
             self._hang_up(InvalidRequest("Not a well-formed HTTP request."))
             return
         except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
+            rest = data[upgrade.args[0] :]
+            if not rest and self._become_websocket():
+                return
+            self._decline_upgrade(rest)
         if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
             self._hang_up(InvalidRequest("The request's head is too large."))
 
@@ -119,6 +122,21 @@ class Edge(HttpToolsProtocol):
         """Keep the connection for the answers that a caller still waits for after its last word."""
         self._eof = True
         return bool(self._answering or self._leaving or self._line)
+
+    def _become_websocket(self) -> bool:
+        """Hand the connection over to the protocol of WebSockets, if this is a handshake that it can answer."""
+        if self._busy() or not self._should_upgrade():
+            return False
+        if not self.url.startswith(intake.PREFIX) and not self._is_absolute():
+            return False
+        kept = handshake.needed(self.parser.get_method(), self.url, self.headers)
+        if kept is None:
+            return False
+        self.lane.connections.discard(self)
+        self._finished = True
+        self.scope = {"method": "GET", "headers": kept}  # type: ignore[typeddict-item]
+        self.handle_websocket_upgrade()
+        return True
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1 with a request that offered another protocol, as some clients always do (h2c).

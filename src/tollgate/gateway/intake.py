@@ -23,11 +23,15 @@ class Intake:
     """Knows the networks and the size limit."""
 
     def __init__(self, networks: Iterable[Network], most_bytes: int) -> None:
-        self._networks = {b"/x/%b" % network.path.encode(): network for network in networks}
-        self._most_bytes = most_bytes
+        self.change(networks, most_bytes)
         # Unique for this process without a look at the clock: random start, then a count.
         self._id_start = secrets.token_hex(8).encode()
         self._count = itertools.count()
+
+    def change(self, networks: Iterable[Network], most_bytes: int) -> None:
+        """Take over networks and the limit."""
+        self._networks = {b"/x/%b" % network.path.encode(): network for network in networks}
+        self._most_bytes = most_bytes
 
     def open(self, method: bytes, url: bytes, headers: dict[bytes, bytes], peer: str) -> Request:
         """Begin a request from its head; `refusal` is set where it has no future."""

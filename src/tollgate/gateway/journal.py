@@ -20,7 +20,7 @@ from tollgate.gateway.messages import CallNote, Request
 
 SINGLE_REFUSALS = 10
 # Places in a record, in the order of `Entry`.
-_CALLS, _REQUEST_BYTES = 7, 8
+_CALLS, _REQUEST_BYTES, _STANDS_FOR = 7, 8, 15
 _log = log.get("journal")
 
 
@@ -95,6 +95,8 @@ class Journal:
             self._address(request),
             request.headers.get(b"user-agent", b"")[:LONGEST_TEXT],
             b"" if origin is None else origin[:LONGEST_TEXT],
+            1,
+            request.cache,
         )
         if calls[0][1] not in BILLABLE and not _some_billable(calls):
             self._refused(caller.team_id, record, calls)
@@ -111,7 +113,7 @@ class Journal:
             return
         rest, self._rest = self._rest, {}
         for record, count in rest.values():
-            self._append(encode((*record, count)))
+            self._append(encode((*record[:_STANDS_FOR], count, record[_STANDS_FOR + 1])))
 
     def _refused(self, team_id: str, record: tuple[Any, ...], calls: Sequence[CallNote]) -> None:
         count = self._refusals[team_id] = self._refusals.get(team_id, 0) + len(calls)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from typing import Protocol
 
 from tollgate import log, metrics
+from tollgate.config import Limits
 from tollgate.gateway import intake
 from tollgate.gateway.budget import SMALL, Budget
 from tollgate.gateway.flight import Flight
 from tollgate.gateway.journal import Journal
-from tollgate.gateway.messages import Answer
+from tollgate.gateway.messages import Answer, Network
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
 
@@ -64,12 +65,10 @@ class Lane:
         self._write = write
         """Puts what the journal took on the disk."""
         self._outbox: list[tuple[Leaving, bytes, bool]] = []
-        self.most_bytes = most_bytes
-        self.weighed_from = min(SMALL, most_bytes)
         self.most_connections = most_connections
-        self.most_in_flight = most_in_flight
         self.keep_alive_seconds = keep_alive_seconds
         self.read_seconds = read_seconds
+        self._bound(most_bytes, most_in_flight)
         self.now = now
         self._time = time
         self._writer = writer
@@ -82,6 +81,17 @@ class Lane:
         self.date = b""
         self.clock = now()
         """The time of the last tick: exact enough for idle connections, and costs nothing."""
+
+    def change(self, networks: Iterable[Network], limits: Limits) -> None:
+        """Take over networks and limits; what was begun goes on."""
+        self.intake.change(networks, limits.body_bytes)
+        self.budget.most = limits.buffer_bytes
+        self._bound(limits.body_bytes, limits.in_flight)
+
+    def _bound(self, most_bytes: int, most_in_flight: int) -> None:
+        self.most_bytes = most_bytes
+        self.weighed_from = min(SMALL, most_bytes)
+        self.most_in_flight = most_in_flight
 
     def tick(self) -> None:
         """Once a second: the date, the gauges, and connections that have waited too long."""

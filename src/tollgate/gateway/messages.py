@@ -22,8 +22,9 @@ class Rates(Protocol):
         ...
 
 
-CallNote = tuple[str, str, int | None, int]
-"""Method, outcome, code of a JSON-RPC error, bytes of the answer: `core.entries.CallEntry` as a tuple."""
+CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, int, str]
+"""Method, outcome, code of a JSON-RPC error, bytes of the answer, and in a batch upstream, attempts and cache:
+`core.entries.CallEntry` as a tuple."""
 
 
 class Known(Protocol):
@@ -32,6 +33,7 @@ class Known(Protocol):
     team_id: str
     source_id: str
     source_name: str
+    shows: bool
 
 
 class Network(Struct, frozen=True):
@@ -42,6 +44,10 @@ class Network(Struct, frozen=True):
     policy: Policy
     catalogue: Catalogue
     upstreams: tuple[Upstream, ...]
+    strict: bool = False
+    broadcast: int = 1
+    hedge: bool = True
+    cache: bool = True
     path: str = ""
     """`family/name`, as tokens and messages name it; worked out."""
     reads: frozenset[str] = frozenset()
@@ -52,7 +58,16 @@ class Network(Struct, frozen=True):
         force_setattr(self, "reads", self.catalogue.reads)
 
 
-class Request:
+class Trace:
+    """The way that a call took."""
+
+    upstream = ""
+    attempts = 0
+    cache = "bypass"
+    """Where the answer came from, as a log says it: hit, miss, coalesced, bypass."""
+
+
+class Request(Trace):
     """One HTTP request under /x/, as far as it has been read."""
 
     # Defaults stand on the class: most requests never set them.
@@ -70,8 +85,6 @@ class Request:
     """Who calls, once that is known: from then on the request is written down."""
     calls: Sequence[CallNote] = ()
     """What became of each call."""
-    upstream = ""
-    attempts = 0
     began = 0.0
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:

@@ -6,16 +6,17 @@ no upstream and no store is answered at once, without a task; the rest is a coro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 from msgspec import Raw
 
 from tollgate import log
+from tollgate.chains.catalogue import Kind
 from tollgate.core import jsonrpc
 from tollgate.core.entries import LONGEST_METHOD
 from tollgate.core.methods import refusal_of
-from tollgate.core.shapes import ABSENT, Call, PlainCall, Replies, Reply, WrittenCall
+from tollgate.core.shapes import ABSENT, Call, Reply, WrittenCall
 from tollgate.errors import (
     InternalError,
     InvalidRequest,
@@ -23,18 +24,21 @@ from tollgate.errors import (
     NetworkNotAllowed,
     Overloaded,
     Refusal,
+    UnknownNetwork,
 )
 from tollgate.gateway import cors, respond
 from tollgate.gateway.admission import Admission
+from tollgate.gateway.batches import Question, ask_many
 from tollgate.gateway.caller import Caller
 from tollgate.gateway.credentials import Credentials
-from tollgate.gateway.exchange import Exchange
-from tollgate.gateway.messages import Answer, Network, Request
+from tollgate.gateway.inquiries import Inquiries
+from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 from tollgate.gateway.record import NODE_ERROR, OK, Recorder
 
 # Decisions about methods that are remembered; callers can invent names.
 _MOST_METHODS = 4_096
 _NO_CONTENT = Answer(204, b"")
+_NOTHING: frozenset[str] = frozenset()
 _log = log.get("gateway")
 
 
@@ -45,7 +49,7 @@ class Pipeline:
         self,
         credentials: Credentials,
         admission: Admission,
-        exchanges: dict[str, Exchange],
+        networks: Mapping[str, Inquiries],
         recorder: Recorder,
         *,
         most_calls: int,
@@ -55,15 +59,20 @@ class Pipeline:
     ) -> None:
         self._credentials = credentials
         self._admission = admission
-        self._exchanges = exchanges
+        self._networks = networks
         self._recorder = recorder
-        self._most_calls = most_calls
-        self._request_seconds = request_seconds
         self._now = now
         self._is_full = is_full
         """Whether nothing more can be written down, so that nothing more may be answered."""
-        self._allowed: dict[str, set[str]] = {path: set() for path in exchanges}
+        self._allowed: dict[str, set[str]] = {}
         """Methods that a network lets through, as far as they have been asked for."""
+        self.change(most_calls, request_seconds)
+
+    def change(self, most_calls: int, request_seconds: float) -> None:
+        """Take over limits, and the rules of networks as they are now."""
+        self._most_calls = most_calls
+        self.request_seconds = request_seconds
+        self._allowed = {path: set() for path in self._networks}
 
     def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
         """Answer a request that was read whole: at once, or by a coroutine to run."""
@@ -93,30 +102,34 @@ class Pipeline:
         request.caller = caller
         if self._is_full():
             raise Overloaded("Calls cannot be recorded now: try again.")
+        inquiries = self._inquiries(request.network)
         self._admission.admit(caller, request)
         parsed = jsonrpc.parse(request.body, self._most_calls)
         if isinstance(parsed, list):
             self._admission.admit_rest(caller, request, len(parsed))
-            return self._answer_batch(request, request.network, caller, parsed)
-        if not caller.restricted and parsed.method in self._allowed[request.network.path]:
-            return self._answer_call(request, request.network, parsed)
+            return self._answer_batch(request, request.network, inquiries, caller, parsed)
+        if not caller.restricted and parsed.method in self._allowed.get(request.network.path, ()):
+            return self._answer_call(request, request.network, inquiries, parsed)
         refusal = self._policy(request.network, caller, parsed)
         if refusal is not None:
             self._recorder.called(request.network, parsed.method, refusal.reason)
             return self.refuse(request, refusal, jsonrpc.caller_id(parsed), parsed.method)
-        return self._answer_call(request, request.network, parsed)
+        return self._answer_call(request, request.network, inquiries, parsed)
 
     # --- One call --------------------------------------------------------------------------------------
 
-    async def _answer_call(self, request: Request, network: Network, call: Call) -> Answer:
+    def _answer_call(
+        self, request: Request, network: Network, inquiries: Inquiries, call: Call
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        reply = inquiries.recall(call)
+        if reply is None:
+            return self._ask(request, network, inquiries, call)
+        request.cache = "hit"
+        return self._tell(request, network, call, reply)
+
+    async def _ask(self, request: Request, network: Network, inquiries: Inquiries, call: Call) -> Answer:
         try:
-            reply = await self._exchanges[network.path].ask(
-                jsonrpc.encode_call(call),
-                jsonrpc.decode_reply,
-                self._now() + self._request_seconds,
-                request,
-                repeatable=call.method in network.reads,
-            )
+            reply = await inquiries.ask(call, self._now() + self.request_seconds, request)
         except Refusal as refusal:
             self._recorder.called(network, call.method, refusal.reason)
             if call.id is not None:
@@ -124,75 +137,88 @@ class Pipeline:
             self._recorder.refused(refusal)
             request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
             return _NO_CONTENT
-        answer = _NO_CONTENT if call.id is None else Answer(200, jsonrpc.encode_answer(call.id, reply))
+        return self._tell(request, network, call, reply)
+
+    def _tell(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
+        assert request.caller is not None  # noqa: S101 - asked on behalf of one
+        answer = _NO_CONTENT
+        if call.id is not None:
+            headers = respond.shown(request.upstream, request.cache) if request.caller.shows else b""
+            answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
         self._recorder.called(network, call.method, outcome)
+        self._recorder.cached(network, request.cache)
         request.calls = ((call.method[:LONGEST_METHOD], outcome, code, len(answer.body)),)
         return answer
+
+    def _inquiries(self, network: Network) -> Inquiries:
+        inquiries = self._networks.get(network.path)
+        if inquiries is None:
+            raise UnknownNetwork(f"{network.path} is not served any more.")
+        return inquiries
 
     # --- A batch ---------------------------------------------------------------------------------------
 
     async def _answer_batch(
-        self, request: Request, network: Network, caller: Caller, calls: Sequence[Call]
+        self, request: Request, network: Network, inquiries: Inquiries, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
-        methods = [call.method for call in calls]
-        if caller.restricted or not self._allowed[network.path].issuperset(methods):
-            outcomes = await self._ask_allowed(request, network, caller, calls)
+        deadline = self._now() + self.request_seconds
+        refusals: list[Refusal | None] = []
+        if caller.restricted or not self._allowed.get(network.path, _NOTHING).issuperset(
+            [call.method for call in calls]
+        ):
+            refusals = [self._refusal(network, caller, call) for call in calls]
+        if not any(refusals):
+            questions = await ask_many(inquiries, calls, deadline)
         else:
-            asked = await self._ask_batch(request, network, calls, methods)
-            if isinstance(asked, Replies) and asked.all_results and isinstance(calls[0], PlainCall):
-                self._count(network, methods, [OK] * len(methods))
-                plain = cast("Sequence[PlainCall]", calls)
-                answer = Answer(200, jsonrpc.encode_results(plain, asked.items))
-                share = len(answer.body) // len(methods)
-                request.calls = [(method[:LONGEST_METHOD], OK, None, share) for method in methods]
-                return answer
-            outcomes = _spread(asked, len(calls))
-        self._count(network, methods, [_result(outcome) for outcome in outcomes])
-        answers = [
-            b"" if call.id is None else _body(request, call.id, outcome)
-            for call, outcome in zip(calls, outcomes, strict=True)
-        ]
-        request.calls = [
-            (method[:LONGEST_METHOD], _result(outcome), _code(outcome), len(body))
-            for method, outcome, body in zip(methods, outcomes, answers, strict=True)
-        ]
-        bodies = [body for body in answers if body]
-        return Answer(200, b"[%b]" % b",".join(bodies)) if bodies else _NO_CONTENT
+            allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
+            asked = await ask_many(inquiries, allowed, deadline)
+            answered = iter(asked)
+            questions = [
+                next(answered) if refusal is None else Question(call, None, Trace(), refusal)
+                for call, refusal in zip(calls, refusals, strict=True)
+            ]
+        return self._tell_batch(request, network, caller, questions)
 
-    async def _ask_allowed(
-        self, request: Request, network: Network, caller: Caller, calls: Sequence[Call]
-    ) -> Sequence[Reply | Refusal]:
-        """Ask for those calls of a batch that may be made, and refuse the others in their places."""
-        refusals = [self._refusal(network, caller, call) for call in calls]
-        sent = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-        if not sent:
-            return [refusal for refusal in refusals if refusal is not None]
-        asked = await self._ask_batch(request, network, sent, [call.method for call in sent])
-        answers = iter(_spread(asked, len(sent)))
-        return [next(answers) if refusal is None else refusal for refusal in refusals]
-
-    def _count(self, network: Network, methods: list[str], results: list[str]) -> None:
-        if methods.count(methods[0]) == len(methods) == results.count(OK):
-            self._recorder.called(network, methods[0], OK, len(methods))
-            return
-        pairs = list(zip(methods, results, strict=True))
-        for method, result in set(pairs):
-            self._recorder.called(network, method, result, pairs.count((method, result)))
-
-    async def _ask_batch(
-        self, request: Request, network: Network, calls: Sequence[Call], methods: list[str]
-    ) -> Replies | Refusal:
-        try:
-            return await self._exchanges[network.path].ask(
-                jsonrpc.encode_batch(calls),
-                lambda body: jsonrpc.decode_batch(body, len(calls)),
-                self._now() + self._request_seconds,
-                request,
-                repeatable=network.reads.issuperset(methods),
+    def _tell_batch(
+        self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
+    ) -> Answer:
+        bodies: list[bytes] = []
+        notes: list[CallNote] = []
+        counts: dict[tuple[str, str], int] = {}
+        for question in questions:
+            call, told, trace = question.call, question.told, question.trace
+            assert told is not None  # noqa: S101 - each is told something
+            body = b"" if call.id is None else _body(request, call.id, told)
+            if body:
+                bodies.append(body)
+            outcome, method = _result(told), call.method
+            notes.append(
+                (
+                    method[:LONGEST_METHOD],
+                    outcome,
+                    _code(told),
+                    len(body),
+                    trace.upstream,
+                    trace.attempts,
+                    trace.cache,
+                )
             )
-        except Refusal as refusal:
-            return refusal
+            counts[method, outcome] = counts.get((method, outcome), 0) + 1
+            self._recorder.cached(network, trace.cache)
+        for (method, outcome), count in counts.items():
+            self._recorder.called(network, method, outcome, count)
+        request.calls = notes
+        if not bodies:
+            return _NO_CONTENT
+        headers = b""
+        if caller.shows:
+            traces = [question.trace for question in questions]
+            headers = respond.shown(
+                ", ".join(sorted({trace.upstream for trace in traces if trace.upstream})),
+                ", ".join(sorted({trace.cache for trace in traces})),
+            )
+        return Answer(200, b"[%b]" % b",".join(bodies), headers)
 
     # --- Rules -----------------------------------------------------------------------------------------
 
@@ -215,10 +241,12 @@ class Pipeline:
         return MethodNotAllowed(f"{call.method[:64]} may not be called on {network.path}. {why}")
 
     def _network_policy(self, network: Network, method: str) -> str | None:
-        allowed = self._allowed[network.path]
+        allowed = self._allowed.setdefault(network.path, set())
         if method in allowed:
             return None
         why = refusal_of(method, network.policy)
+        if why is None and network.strict and network.catalogue.kind(method) is Kind.UNKNOWN:
+            why = "It is not in the catalogue of this family, and the network is strict."
         if why is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
             if len(allowed) >= _MOST_METHODS:
                 allowed.clear()
@@ -239,11 +267,6 @@ class Pipeline:
         """Answer a request at which we failed ourselves."""
         _log.error("a request failed", request_id=request.request_id.decode("latin-1"), exc_info=error)
         return self.refuse(request, InternalError())
-
-
-def _spread(asked: Replies | Refusal, count: int) -> Sequence[Reply | Refusal]:
-    """What became of each call of a batch."""
-    return asked.items if isinstance(asked, Replies) else [asked] * count
 
 
 def _result(outcome: Reply | Refusal) -> str:

@@ -22,6 +22,7 @@ class Recorder:
         # Cells by what they count. Labels come from the settings and the catalogues, so these cannot grow.
         self._requests: dict[tuple[str, int], int] = {}
         self._calls: dict[tuple[str, str, str], int] = {}
+        self._cached: dict[tuple[str, str], int] = {}
 
     def answered(self, request: Request, status: int) -> None:
         """Count a request that was answered."""
@@ -35,6 +36,15 @@ class Recorder:
     def refused(self, refusal: Refusal) -> None:
         """Count a request that was refused as a whole."""
         self._writer.add(self._writer.cell(metrics.REFUSALS, refusal.reason))
+
+    def cached(self, network: Network, how: str) -> None:
+        """Count how the cache answered a call."""
+        cell = self._cached.get((network.path, how))
+        if cell is None:
+            cell = self._cached[network.path, how] = self._writer.cell(
+                metrics.CACHE, network.family, network.name, how
+            )
+        self._cells[cell] += 1
 
     def called(self, network: Network, method: str, outcome: str, count: int = 1) -> None:
         """Count what became of calls."""

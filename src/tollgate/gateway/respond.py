@@ -33,9 +33,15 @@ def error_body(request: Request, refusal: Refusal, call_id: Raw | int) -> bytes:
     return jsonrpc.encode_error(call_id, refusal.code, refusal.message, data)
 
 
+def shown(upstreams: str, cache: str) -> bytes:
+    """The header lines that tell where an answer came from."""
+    who = b"x-tollgate-upstream: %b\r\n" % upstreams.encode() if upstreams else b""
+    return b"x-tollgate-cache: %b\r\n%b" % (cache.encode(), who)
+
+
 def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> bytes:
     """Write an answer as HTTP/1.1. `date` is a header line, or empty."""
-    if answer.status == 200 and request.origin is None and not close:
+    if answer.status == 200 and request.origin is None and not close and not answer.headers:
         return b"%b%b\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
             _USUAL,
             request.request_id,

@@ -1,4 +1,5 @@
-"""The pool of connections to one upstream. The only opener of sockets in the gateway.
+"""The pool of connections to one upstream. Beside `listener.py` and `pending.py`, which hear from upstreams by
+WebSocket, the only opener of sockets in the gateway.
 
 Keeps connections alive, newest first, so that idle ones at the bottom grow old and are closed; bounds their
 number and how many callers wait for one; closes what passes its deadline in a sweep, because a timer for each
@@ -58,6 +59,7 @@ class Pool:
         self._all: set[Connection] = set()
         self._opening = 0
         self._waiters: deque[tuple[asyncio.Future[Connection | None], float]] = deque()
+        self._retired = False
 
     @property
     def size(self) -> int:
@@ -96,6 +98,19 @@ class Pool:
             connection.fail(AttemptFailed("the service stops", sent=True))
         self._idle.clear()
 
+    def change(self, most_bytes: int) -> None:
+        """Take over a bound, for connections that are opened from now on; idle ones make room for them."""
+        if most_bytes != self._most_bytes:
+            self._most_bytes = most_bytes
+            while self._idle:
+                self._idle.pop().close()
+
+    def retire(self) -> None:
+        """Keep no connection any more; what is under way is still answered."""
+        self._retired = True
+        while self._idle:
+            self._idle.pop().close()
+
     # --- Owner of connections --------------------------------------------------------------------------
 
     def freed(self, connection: Connection) -> None:
@@ -106,6 +121,9 @@ class Pool:
             if not waiter.done():
                 waiter.set_result(connection)
                 return
+        if self._retired:
+            connection.close()
+            return
         self._idle.append(connection)
 
     def lost(self, connection: Connection) -> None:

@@ -110,7 +110,8 @@ class Connection(asyncio.Protocol):
 
     def send(self, request: bytes, deadline: float) -> Pending[Response]:
         """Send a whole request and return its response to come."""
-        assert self._transport is not None  # noqa: S101 - the pool hands out usable connections only
+        if self._transport is None:
+            raise AttemptFailed("connection lost", sent=False)
         pending: Pending[Response] = Pending(self._loop)
         self._waiting = pending
         self._heard = False

@@ -1,0 +1,257 @@
+"""The answers of one network: from memory, from a question that is under way, from an upstream.
+
+`recall` never waits; `ask` gets the answer to one call. What a batch makes of it is `batches.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from tollgate.board import NOTHING
+from tollgate.chains.catalogue import Holds, Kind, Look, Scope
+from tollgate.chains.faults import Verdict
+from tollgate.core import jsonrpc
+from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
+from tollgate.errors import Overloaded, Refusal
+from tollgate.gateway import pinned
+from tollgate.gateway.cache import Cache, Stamp, key_of
+from tollgate.gateway.course import OutOfStep
+from tollgate.gateway.exchange import Exchange
+from tollgate.gateway.flight import Pending
+from tollgate.gateway.logs import GET_LOGS, Logs, answer
+from tollgate.gateway.messages import Trace
+from tollgate.gateway.peers import Peer
+from tollgate.gateway.race import Outcome
+from tollgate.gateway.routing import Need
+from tollgate.gateway.writes import SIGNED, Writes
+
+APART = SIGNED | pinned.METHODS | {GET_LOGS}
+"""These go their own ways, also within a batch."""
+# A head so far above the highest one that is known is a mistake: no chain is that fast.
+MOST_AHEAD = 10_000
+_NOTHING_KNOWN = Scope(Holds.NEVER)
+_TIP, _NOWHERE = Holds.TIP, Look.NOWHERE
+_STOPPING = "The service stops: try again."
+
+Told = Reply | Refusal
+UnderWay = tuple[Stamp, list[Pending[Told]]]
+"""A question under way: what it was stamped with, and who else waits for its answer."""
+
+
+class Inquiries:
+    """What answers for one network."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        cache: Cache | None,
+        now: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.exchange = exchange
+        self.loop = loop
+        self._writes = Writes(exchange, now, loop)
+        self._asking: dict[bytes, UnderWay] = {}
+        self.change(cache)
+
+    def change(self, cache: Cache | None) -> None:
+        """Take over the network's settings as they are now."""
+        self.cache = cache
+        network = self.exchange.network
+        self._catalogue = network.catalogue
+        self.repeatable = network.reads | pinned.MAKE_FILTER
+        """Methods that can be asked of several upstreams without harm."""
+        self._kept = cache.methods if cache is not None else frozenset()
+        self._shared = network.reads if cache is not None else frozenset()
+        upstreams = [peer.upstream for peer in self.exchange.peers]
+        self.batch_calls = min((each.batch_calls for each in upstreams), default=1)
+        """Most calls in a batch that any of the upstreams takes."""
+        self._logs_blocks = min((each.logs_blocks for each in upstreams if each.logs_blocks), default=0)
+
+    def recall(self, call: Call) -> Reply | None:
+        """An answer that is kept and still holds."""
+        if call.method not in self._kept:
+            return None
+        assert self.cache is not None  # noqa: S101 - nothing is kept without one
+        return self.cache.get(key_of(call))
+
+    # --- Questions under way ---------------------------------------------------------------------------
+
+    async def ask(self, call: Call, deadline: float, trace: Trace) -> Reply:
+        """Get the answer to one call that is not kept, or raise a refusal."""
+        key = self.key(call)
+        if key is None:
+            return await self.inquire(call, self.scope(call), deadline, trace)
+        stamp = self.stamp()
+        waiting = self.waiting(key, stamp)
+        if waiting is not None:
+            return await self._join(waiting, trace)
+        mine = self.lead(call, key, stamp, trace)
+        told: Told | None = None
+        try:
+            scope = self.scope(call)
+            told = reply = await self.inquire(call, scope, deadline, trace)
+            self.keep(key, scope, reply, stamp)
+        except Refusal as refusal:
+            told = refusal
+            raise
+        finally:
+            self.settle(key, mine, told)
+        return reply
+
+    def key(self, call: Call) -> bytes | None:
+        """What makes a call the same question as another; None where each is asked on its own."""
+        return key_of(call) if call.method in self._shared else None
+
+    def stamp(self) -> Stamp:
+        """What the board says now: to be noted before a question is asked."""
+        row = self.exchange.row
+        return row.version, row.reorgs
+
+    def waiting(self, key: bytes, stamp: Stamp) -> list[Pending[Told]] | None:
+        """Who waits for the answer to the same question. One from before the last block is not the same."""
+        under_way = self._asking.get(key)
+        return under_way[1] if under_way is not None and under_way[0] == stamp else None
+
+    def lead(self, call: Call, key: bytes, stamp: Stamp, trace: Trace) -> UnderWay:
+        """Let others wait for a question that is going to be asked."""
+        if call.method in self._kept:
+            trace.cache = "miss"
+        mine: UnderWay = (stamp, [])
+        self._asking[key] = mine
+        return mine
+
+    def settle(self, key: bytes, mine: UnderWay, told: Told | None) -> None:
+        """Tell those who waited."""
+        if self._asking.get(key) is mine:
+            del self._asking[key]
+        for pending in mine[1]:
+            pending.settle(told or Overloaded(_STOPPING))
+
+    def keep(self, key: bytes, scope: Scope, told: Told | None, stamp: Stamp) -> None:
+        """Keep an answer for the next who asks, if it may be."""
+        if self.cache is not None and isinstance(told, Reply) and told.error is ABSENT:
+            self.cache.put(key, scope, told, stamp)
+
+    async def _join(self, waiting: list[Pending[Told]], trace: Trace) -> Reply:
+        """Wait for the answer to a question that somebody else asks."""
+        trace.cache = "coalesced"
+        pending: Pending[Told] = Pending(self.loop)
+        waiting.append(pending)
+        told = await pending
+        if isinstance(told, Refusal):
+            raise told
+        return told
+
+    # --- Asking upstreams ------------------------------------------------------------------------------
+
+    def scope(self, call: Call) -> Scope:
+        """What a call asks about."""
+        return (
+            self._catalogue.scope(call.method, call.params) if call.method in self.repeatable else _NOTHING_KNOWN
+        )
+
+    async def inquire(
+        self, call: Call, scope: Scope, deadline: float, trace: Trace, tried: Sequence[Peer] = ()
+    ) -> Reply:
+        """Ask upstreams, but those that were tried, or raise a refusal."""
+        method = call.method
+        if method in SIGNED:
+            return answer(await self._writes.send(call, deadline, trace))
+        if method == GET_LOGS:
+            return await self._logs(call, scope, deadline, trace)
+        if method not in pinned.METHODS:
+            return answer(await self._one(call, scope, None, deadline, trace, tried))
+        params, slot = pinned.unpinned(method, call.params)
+        outcome = await self._one(_with(call, params), scope, slot, deadline, trace, tried)
+        reply = answer(outcome)
+        return (
+            reply if reply.error is not ABSENT else Reply(pinned.pinned(method, reply.result, outcome.peer.slot))
+        )
+
+    async def _logs(self, call: Call, scope: Scope, deadline: float, trace: Trace) -> Reply:
+        def ask(params: Params) -> Coroutine[Any, Any, Outcome[Reply]]:
+            return self._one(_with(call, params), scope, None, deadline, trace)
+
+        return await Logs(ask, self.loop).get(call.params, self.exchange.row.floor, self._logs_blocks)
+
+    async def _one(
+        self,
+        call: Call,
+        scope: Scope,
+        slot: int | None,
+        deadline: float,
+        trace: Trace,
+        tried: Sequence[Peer] = (),
+    ) -> Outcome[Reply]:
+        method = call.method
+        oldest = scope.oldest if scope.state else None
+        need = Need(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
+        judge = self.judge(method, scope)
+        try:
+            outcome = await self.exchange.ask(
+                jsonrpc.encode_call(call), jsonrpc.decode_reply, judge, deadline, trace, need, tried
+            )
+        finally:
+            if judge.kind is Kind.WRITE:
+                self.exchange.row.nudge()
+        judge.note(outcome.peer)
+        return outcome
+
+    def judge(self, method: str, scope: Scope) -> Judge:
+        """Whoever says what answers to a call mean. To be made before it is asked."""
+        return Judge(self.exchange, method, scope)
+
+
+class Judge:
+    """Says what answers to one call mean, and notes how far they show the chain to be."""
+
+    __slots__ = ("_exchange", "_head", "_method", "_number", "_reorgs", "_scope", "kind")
+
+    def __init__(self, exchange: Exchange, method: str, scope: Scope) -> None:
+        self._exchange = exchange
+        self._method = method
+        self._scope = scope
+        self.kind = exchange.network.catalogue.kind(method)
+        self._number: int | None = None
+        self._reorgs = -1
+        # Of the answers about the tip only some tell where it is.
+        if scope.holds is _TIP and scope.look is not _NOWHERE:
+            row = exchange.row
+            self._reorgs = row.reorgs
+            self._head = row.head if row.heard else NOTHING
+
+    def __call__(self, reply: Reply) -> Verdict:
+        """What an answer means. Raise `OutOfStep` where callers have seen more of the chain than it tells of."""
+        if reply.error is not ABSENT:
+            return self._exchange.judge(self.kind, reply)
+        if self._reorgs >= 0:
+            number = self._exchange.network.catalogue.revealed(self._method, self._scope, reply.result)
+            if number is not None:
+                self._check(number)
+            self._number = number
+        return Verdict.FINAL
+
+    def _check(self, number: int) -> None:
+        row = self._exchange.row
+        # The head when it was asked: what the prober has seen since is no measure. What callers have seen is.
+        head = self._head if row.reorgs == self._reorgs else NOTHING
+        least = max(head, row.shown)
+        if number < least:
+            raise OutOfStep(f"block {number}, where callers have seen {least}", sent=True)
+        if head != NOTHING and number > max(row.head, least) + MOST_AHEAD:
+            raise OutOfStep(f"block {number}, where nobody has seen more than {least}", sent=True)
+
+    def note(self, peer: Peer) -> None:
+        """Note how far the chain is, where the last answer showed it: nobody is told of less from now on."""
+        if self._number is not None and self._exchange.row.reorgs == self._reorgs:
+            peer.row.saw(self._number)
+            self._exchange.row.saw(self._number)
+
+
+def _with(call: Call, params: Params) -> Call:
+    return call if params is call.params else WrittenCall(call.method, params, Raw(b"1"))

@@ -1,0 +1,64 @@
+"""Upstreams as a worker sees them, without connections: peers on a board of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from tests.gateway.fakes import Clock
+
+from tollgate import config
+from tollgate.board import NOTHING, Board, State
+from tollgate.gateway.peers import Peer
+from tollgate.gateway.transport import Pool
+
+NO_POOL = cast("Pool", None)
+
+
+class Company:
+    """Some upstreams of one network."""
+
+    def __init__(self, *settings: dict[str, Any], heard: bool = True) -> None:
+        self.clock = Clock()
+        self.board = Board(1, self.clock)
+        self.row = self.board.network(0)
+        self.peers = [
+            Peer(
+                config.Upstream(**{"name": "abcdefghij"[slot], "url": "http://node", **each}),
+                NO_POOL,
+                self.board.upstream(slot),
+                slot,
+                "eth/mainnet",
+            )
+            for slot, each in enumerate(settings)
+        ]
+        self.peers.sort(key=lambda peer: peer.priority)
+        if heard:
+            self.row.publish(100, NOTHING, changed=True)
+            for peer in self.peers:
+                self.put(peer.name)
+
+    def __getitem__(self, name: str) -> Peer:
+        return next(peer for peer in self.peers if peer.name == name)
+
+    def put(self, name: str, state: State = State.UP, head: int = 100) -> None:
+        """The prober has found an upstream so."""
+        self[name].row.publish(state, head, NOTHING, 0)
+
+    def fail(self, name: str, times: int = 1) -> None:
+        """Calls to an upstream fail."""
+        for _ in range(times):
+            self[name].began()
+            self[name].failed(self.clock())
+
+    def answer(self, name: str, seconds: float = 0.01, times: int = 1) -> None:
+        """Calls to an upstream are answered."""
+        for _ in range(times):
+            self[name].began()
+            self[name].answered(seconds, self.clock())
+
+
+def chances(*numbers: float) -> Callable[[], float]:
+    """Chance, as a script; the last one for good."""
+    left = list(numbers)
+    return lambda: left.pop(0) if len(left) > 1 else left[0]

@@ -1,0 +1,218 @@
+"""A worker whose upstreams are scripted one by one, with hands on its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from msgspec import Raw, Struct
+from tests.gateway.fakes import FakeTransport, fly, run, turns
+from tests.gateway.worker import Worker, http
+
+from tollgate import metrics
+from tollgate.board import NOTHING, State
+from tollgate.core.shapes import ABSENT, PlainCall, Reply, WrittenCall
+from tollgate.gateway.batches import Question, ask_many
+from tollgate.gateway.messages import Trace
+
+SECONDS = 30.0
+
+
+class Error(Struct, frozen=True):
+    """A node's error."""
+
+    code: int
+    message: str = ""
+
+
+class Http(Struct, frozen=True):
+    """An HTTP status instead of an answer."""
+
+    status: int
+
+
+DROP = "drop"
+"""Hang up instead of an answer."""
+QUOTA = Error(-32005, "daily request count exceeded, request rate limited")
+LAGGING = Error(-32000, "header not found")
+PRUNED = Error(-32000, "missing trie node 0d3a (path ) state 0x0d3a is not available")
+BROKEN = Error(-32603, "Internal error")
+TOO_WIDE = Error(-32602, "query exceeds max block range 1000")
+REVERTED = Error(3, "execution reverted")
+KNOWN = Error(-32000, "already known")
+NONCE = Error(-32000, "nonce too low: next nonce 5, tx nonce 4")
+UNSUPPORTED = Error(-32601, "the method eth_x does not exist/is not available")
+
+
+class Node:
+    """One upstream. It says what `says` says for a method and its params, at once or when it is let."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.says: Callable[[str, Any], Any] = lambda method, params: name
+        self.calls: list[tuple[str, Any]] = []
+        """Each call that it was asked, those of batches one by one."""
+        self.requests: list[Any] = []
+        """Each body that it was sent."""
+        self.holds = False
+        self.held: list[tuple[FakeTransport, Any]] = []
+
+    def hear(self, transport: FakeTransport, body: bytes) -> bytes | None:
+        said = json.loads(body)
+        self.requests.append(said)
+        self.calls += [(each["method"], each["params"]) for each in (said if isinstance(said, list) else [said])]
+        if self.holds:
+            self.held.append((transport, said))
+            return None
+        return self._answer(transport, said)
+
+    def let(self, index: int = 0) -> None:
+        """Answer one of those that wait."""
+        transport, said = self.held.pop(index)
+        answer = self._answer(transport, said)
+        if answer is not None:
+            transport.say(answer)
+
+    def drop(self, index: int = 0) -> None:
+        """Hang up on one of those that wait."""
+        self.held.pop(index)[0].drop()
+
+    def _answer(self, transport: FakeTransport, said: Any) -> bytes | None:
+        many = isinstance(said, list)
+        replies = []
+        for each in said if many else [said]:
+            told = self.says(each["method"], each["params"])
+            if told is DROP:
+                asyncio.get_running_loop().call_soon(transport.drop)
+                return None
+            if isinstance(told, Http):
+                return http(b"", status=b"%d Status" % told.status)
+            words = {"error": {"code": told.code, "message": told.message}} if isinstance(told, Error) else None
+            replies.append({"jsonrpc": "2.0", "id": each["id"], **(words or {"result": told})})
+        return http(json.dumps(replies if many else replies[0]).encode())
+
+    def plays(self, part: Callable[..., Any], *first: Any) -> None:
+        """Say what a function says, given these arguments before the method and its params."""
+        self.says = partial(part, *first)
+
+    def always(self, told: Any) -> None:
+        """Say the same to everything."""
+        self.says = lambda method, params: told
+
+    def in_turn(self, *told: Any) -> None:
+        """Say one thing after the other; the last one for good."""
+        left = list(told)
+        self.says = lambda method, params: left.pop(0) if len(left) > 1 else left[0]
+
+
+class Scene:
+    """A worker and its upstreams, in the order of their priority unless that is set otherwise."""
+
+    def __init__(self, *more: dict[str, Any], **options: Any) -> None:
+        settings = [{"priority": index, **each} for index, each in enumerate(more)]
+        self.worker = Worker(more=settings, **options)
+        self.clock, self.loop, self.row = self.worker.clock, self.worker.loop, self.worker.row
+        self.loop.clock = self.clock
+        self.inquiries, self.exchange = self.worker.inquiries, self.worker.exchange
+        self.nodes = [Node(f"up{index}") for index in range(len(more))]
+        for node in self.nodes:
+            self.loop.nodes[node.name] = node.hear
+        self.traces: list[Trace] = []
+
+    def peer(self, index: int) -> Any:
+        """What the worker knows of an upstream."""
+        return next(peer for peer in self.exchange.peers if peer.name == f"up{index}")
+
+    def up(self, *heads: int, finalized: int = NOTHING, state: State = State.UP, changed: bool = True) -> None:
+        """The prober has seen these heads."""
+        for row, head in zip(self.worker.rows, heads, strict=True):
+            row.publish(state, head, finalized, 0)
+        self.row.publish(max(heads), finalized, changed=changed)
+
+    def state(self, index: int, state: State, head: int = NOTHING) -> None:
+        """The prober has found an upstream in a state."""
+        self.worker.rows[index].publish(state, head, NOTHING, 0)
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass for timers and for connections."""
+        left = seconds
+        while left > 0:
+            await self.loop.later(min(0.1, left))
+            self.worker.networks.sweep()
+            await turns()
+            left -= 0.1
+
+    # --- Asking ----------------------------------------------------------------------------------------
+
+    def ask(self, method: str, *params: Any, seconds: float = SECONDS) -> asyncio.Future[Reply]:
+        """Ask one call; its trace is the last of `traces`."""
+        self.traces.append(Trace())
+        call = PlainCall("2.0", method, 1, raw(params))
+        kept = self.inquiries.recall(call)
+        if kept is not None:
+            self.traces[-1].cache = "hit"
+            future: asyncio.Future[Reply] = self.loop.create_future()
+            future.set_result(kept)
+            return future
+        return fly(self.inquiries.ask(call, self.clock() + seconds, self.traces[-1]))
+
+    async def told(self, method: str, *params: Any, seconds: float = SECONDS) -> Any:
+        """Ask one call; what is answered at once."""
+        asked = self.ask(method, *params, seconds=seconds)
+        await turns()
+        return said(await asked)
+
+    def ask_many(self, *calls: tuple[str, Any], seconds: float = SECONDS) -> asyncio.Future[list[Question]]:
+        """Ask a batch."""
+        batch = [PlainCall("2.0", method, 1, raw(params)) for method, params in calls]
+        return fly(ask_many(self.inquiries, batch, self.clock() + seconds))
+
+    def counts(self) -> list[int]:
+        """How many calls each upstream was asked."""
+        return [len(node.calls) for node in self.nodes]
+
+    @property
+    def trace(self) -> Trace:
+        """The way of the last call."""
+        return self.traces[-1]
+
+    def attempts(self, index: int, outcome: str) -> int:
+        """How many attempts at an upstream ended so."""
+        family = self.worker.network.family
+        return self.worker.counted(metrics.UPSTREAM_ATTEMPTS, family, "mainnet", f"up{index}", outcome)
+
+
+def raw(params: Any) -> Any:
+    """Params as they are read."""
+    if isinstance(params, dict):
+        return {name: Raw(json.dumps(each).encode()) for name, each in params.items()}
+    return [Raw(json.dumps(each).encode()) for each in params]
+
+
+def said(reply: Any) -> Any:
+    """What an answer says: its result, the code of its error, or the reason of a refusal."""
+    if not isinstance(reply, Reply):
+        return reply.reason
+    if reply.error is not ABSENT:
+        return Error(**{name: json.loads(bytes(reply.error))[name] for name in ("code", "message")})
+    return json.loads(bytes(reply.result))
+
+
+def written(method: str, *params: Any) -> WrittenCall:
+    """A call with an id that is no integer."""
+    return WrittenCall(method, raw(params), Raw(b'"a"'))
+
+
+def with_scene(test: Callable[[Scene], Coroutine[Any, Any, None]], *more: dict[str, Any], **options: Any) -> None:
+    """Run a test on a scene with upstreams of these settings; two equal ones unless told otherwise."""
+
+    async def inside() -> None:
+        scene = Scene(*(more or ({}, {})), **options)
+        await test(scene)
+        await turns()
+        assert all(peer.in_flight >= 0 for peer in scene.exchange.peers)
+
+    run(inside)
