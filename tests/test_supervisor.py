@@ -1,6 +1,7 @@
 """The parent of processes, with real forks: it runs in a child of the test, and its children report in files."""
 
 import os
+import pty
 import select
 import signal
 import sys
@@ -16,6 +17,8 @@ from tollgate import supervisor
 from tollgate.supervisor import Child, Lifeline, StartFailed, Supervisor
 
 Run = Callable[[Lifeline], None]
+# What a shell does before it becomes the program that was started.
+Shell = Callable[[], object]
 
 
 def until_stopped(lifeline: Lifeline) -> None:
@@ -30,6 +33,7 @@ class House:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.pid = 0
+        self.terminal = -1
 
     def noted(self, run: Run) -> Run:
         """A child that writes down its process id when it starts."""
@@ -50,18 +54,42 @@ class House:
     def moments(self) -> list[float]:
         return sorted(int(path.suffix[1:]) / 1e9 for path in self.folder.glob("child.*"))
 
+    @property
+    def hangups(self) -> int:
+        return len(list(self.folder.glob("hangup.*")))
+
+    def turn(self) -> bool:
+        self.note("turn")
+        return self.happened("busy")
+
+    def see_turns(self, count: int) -> None:
+        """Wait until there were so many turns from now on; the first may have begun before."""
+        for _ in range(count + 1):
+            (self.folder / "turn").unlink(missing_ok=True)
+            eventually(lambda: self.happened("turn"))
+
+    def hang_up(self) -> None:
+        """Let its terminal go away."""
+        os.close(self.terminal)
+        self.terminal = -1
+
     def happened(self, what: str) -> bool:
         return (self.folder / what).exists()
 
     def note(self, what: str) -> None:
         (self.folder / what).touch()
 
-    def fork(self, children: Sequence[Run], grace: float, constants: dict[str, float]) -> None:
-        self.pid = os.fork()
+    def fork(
+        self, children: Sequence[Run], grace: float, constants: dict[str, float], shell: Shell | None
+    ) -> None:
+        # `forkpty` gives the child a terminal, of which we hold the other end.
+        self.pid, self.terminal = pty.fork() if shell else (os.fork(), -1)
         if self.pid:
             return
         code = 1
         try:
+            if shell:
+                shell()
             # In this process only; there is no other way to make a minute short.
             for name, value in constants.items():
                 setattr(supervisor, name, value)
@@ -72,6 +100,8 @@ class House:
                 on_ready=lambda: self.note("ready"),
                 on_stop=lambda: self.note("stopping"),
                 on_start=lambda child: None,
+                on_hangup=lambda: self.note(f"hangup.{time.monotonic_ns()}"),
+                on_turn=self.turn,
             ).run()
             code = 0
         except StartFailed as failed:
@@ -82,10 +112,15 @@ class House:
 
 @contextmanager
 def supervised(
-    folder: Path, *children: Run, grace: float = 0.2, ready: bool = True, **constants: float
+    folder: Path,
+    *children: Run,
+    grace: float = 0.2,
+    ready: bool = True,
+    shell: Shell | None = None,
+    **constants: float,
 ) -> Iterator[House]:
     house = House(folder)
-    house.fork(children, grace, constants)
+    house.fork(children, grace, constants, shell)
     try:
         if ready:
             eventually(lambda: house.happened("ready"), what="being ready")
@@ -96,6 +131,8 @@ def supervised(
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):
             os.waitpid(house.pid, 0)
+        if house.terminal >= 0:
+            os.close(house.terminal)
 
 
 def ended(house: House) -> int:
@@ -243,3 +280,83 @@ def test_child_that_no_longer_beats_is_killed_and_replaced(tmp_path: Path) -> No
         eventually(lambda: len(house.started) == 2, within=5.0)
         assert not alive(hung)
         assert alive(house.started[1])
+
+
+def test_hangup_is_told_and_nobody_ends_of_it(tmp_path: Path) -> None:
+    with supervised(tmp_path, until_stopped, until_stopped) as house:
+        for pid in (*house.started, house.pid):
+            os.kill(pid, signal.SIGHUP)
+        eventually(lambda: house.hangups == 1)
+        os.kill(house.pid, signal.SIGHUP)
+        eventually(lambda: house.hangups == 2)
+        assert all(map(alive, house.started))
+        assert len(house.started) == 2
+
+
+def test_hangup_before_everybody_is_ready_is_told_later(tmp_path: Path) -> None:
+    def late(lifeline: Lifeline) -> None:
+        eventually((tmp_path / "go").exists)
+        until_stopped(lifeline)
+
+    with supervised(tmp_path, late, ready=False) as house:
+        eventually(lambda: house.started)
+        os.kill(house.pid, signal.SIGHUP)
+        house.note("go")
+        eventually(lambda: house.hangups == 1)
+
+
+def test_turns_come_soon_while_something_is_under_way(tmp_path: Path) -> None:
+    with supervised(tmp_path, until_stopped, TURN_SECONDS=60.0) as house:
+        house.note("busy")
+        os.kill(house.pid, signal.SIGHUP)  # wakes it
+        house.see_turns(3)
+
+
+def test_terminal_that_goes_away_ends_what_was_started_on_it(tmp_path: Path) -> None:
+    def plain() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    with supervised(tmp_path, until_stopped, shell=plain) as house:
+        os.kill(house.pid, signal.SIGHUP)
+        eventually(lambda: house.hangups == 1, what="a reload, while the terminal is there")
+        house.hang_up()
+        assert ended(house) == 0
+        assert house.hangups == 1
+        assert gone(house.started)
+
+
+def test_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    def nohup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with supervised(tmp_path, until_stopped, shell=nohup) as house:
+        house.hang_up()
+        eventually(lambda: house.hangups == 1)
+        os.kill(house.pid, signal.SIGHUP)
+        eventually(lambda: house.hangups == 2)
+        assert alive(house.pid)
+
+
+def test_what_a_terminal_left_running_is_reloaded_and_not_ended(tmp_path: Path) -> None:
+    def in_background() -> None:
+        # A job that the shell has let go: only the shell hears of the terminal's end.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if os.fork():
+            while True:
+                signal.pause()
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        (tmp_path / "pid").write_text(str(os.getpid()))
+
+    with supervised(tmp_path, until_stopped, shell=in_background, TURN_SECONDS=0.02) as house:
+        pid = int((tmp_path / "pid").read_text())
+        try:
+            house.hang_up()
+            house.see_turns(2)
+            assert house.hangups == 0
+            os.kill(pid, signal.SIGHUP)
+            eventually(lambda: house.hangups == 1)
+            house.see_turns(2)
+            assert alive(pid)
+        finally:
+            os.kill(pid, signal.SIGKILL)

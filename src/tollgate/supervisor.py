@@ -5,6 +5,9 @@ starts in milliseconds with everything imported, and shared memory is simply inh
 
 A child ends with its parent, however that ends: it holds the read end of a pipe whose write end only the
 parent has. A child that no longer beats is killed and replaced.
+
+SIGHUP asks for a reload, of which others know what it is; children ignore it. But a terminal that goes away sends
+it as well, and means the end to what was started there, unless by `nohup`.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ KILL_AFTER_SECONDS = 3.0
 # A child that lived for so long is replaced at once; one that dies at birth, ever more slowly.
 LIVED_SECONDS = 5.0
 MOST_BACKOFF_SECONDS = 5.0
+# Between two looks after the children, and while something is under way.
+TURN_SECONDS = 0.5
+SOON_SECONDS = 0.05
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = log.get("supervisor")
 
@@ -75,31 +81,43 @@ class Supervisor:
         on_ready: Callable[[], None],
         on_stop: Callable[[], None],
         on_start: Callable[[Child], None],
+        on_hangup: Callable[[], None] = lambda: None,
+        on_turn: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`on_turn` is called all the time, and sooner again while it says that something is under way."""
         self._children = list(children)
         self._grace = grace_seconds
         self._on_ready = on_ready
         self._on_stop = on_stop
         self._on_start = on_start
+        self._on_hangup = on_hangup
+        self._on_turn = on_turn
         self._beats = memoryview(mmap.mmap(-1, 8 * len(self._children))).cast("d")
         self._pipe = os.pipe()
         self._stopping = False
+        self._hung_up = False
+        self._terminal = False
 
     def run(self) -> None:
         """Fork, watch and replace until SIGTERM or SIGINT, then stop everything."""
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         os.set_blocking(wake_read, False)
-        previous = {number: signal.getsignal(number) for number in (*_STOP_SIGNALS, signal.SIGCHLD)}
+        previous = {number: signal.getsignal(number) for number in (*_STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD)}
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         for number in _STOP_SIGNALS:
             signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._hang_up)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        may_end = previous[signal.SIGHUP] != signal.SIG_IGN
+        self._terminal = _has_terminal()
         try:
             self._start_all(wake_read)
+            busy = False
             while not self._stopping:
-                self._sleep(wake_read, 0.5)
+                self._sleep(wake_read, SOON_SECONDS if busy else TURN_SECONDS)
                 self._look_after()
+                busy = self._listen(may_end)
         finally:
             self._stop_all(wake_read)
             signal.set_wakeup_fd(-1)
@@ -110,6 +128,21 @@ class Supervisor:
 
     def _stop(self, *_: object) -> None:
         self._stopping = True
+
+    def _hang_up(self, *_: object) -> None:
+        self._hung_up = True
+
+    def _listen(self, may_end: bool) -> bool:
+        """Do what SIGHUP asks for; whether something is under way."""
+        # Lost with the signal. What was left running by a terminal that is long gone is reloaded.
+        had, self._terminal = self._terminal, _has_terminal()
+        if self._hung_up:
+            self._hung_up = False
+            if may_end and had and not self._terminal:
+                self._stopping = True
+                return False
+            self._on_hangup()
+        return self._on_turn()
 
     def _sleep(self, wake_read: int, seconds: float) -> None:
         select.select([wake_read], [], [], seconds)
@@ -151,8 +184,9 @@ class Supervisor:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            # A terminal's Ctrl-C reaches the whole group; the parent decides.
+            # A terminal's Ctrl-C, or its end, reaches the whole group; the parent decides.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             os.close(self._pipe[1])
             with suppress(OSError):
                 Path("/proc/self/comm").write_text(f"tg-{child.name}", encoding="ascii")
@@ -213,3 +247,12 @@ class Supervisor:
             if child.pid:
                 with suppress(ProcessLookupError):
                     os.kill(child.pid, number)
+
+
+def _has_terminal() -> bool:
+    """Whether there is a terminal whose end would reach us."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

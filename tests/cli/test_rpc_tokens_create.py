@@ -26,6 +26,7 @@ TOKEN: dict[str, Any] = {
     "monthly_requests": None,
     "capped_until": None,
     "allow_in_url": False,
+    "show_upstream": False,
     "replaces": "",
     "new_in_a_later_version": 1,
 }
@@ -52,7 +53,7 @@ def test_create_as_json_prints_the_servers_object_and_nothing_else(api: Api, acm
 def test_every_setting_goes_into_the_body(api: Api, acme: Tool) -> None:
     api.on("POST", PATH, {**TOKEN, "secret": SECRET}, status=201)
     settings = "--expires 2099-12-31 --network eth/mainnet --network starknet/sepolia --method eth_* --rps 50"
-    settings += " --monthly-requests 1000000 --allow-in-url"
+    settings += " --monthly-requests 1000000 --allow-in-url --show-upstream"
     assert acme.run("rpc", "tokens", "create", "ci", *settings.split()).code == 0
     assert api.asked[0].json == {
         "name": "ci",
@@ -62,6 +63,7 @@ def test_every_setting_goes_into_the_body(api: Api, acme: Tool) -> None:
         "requests_per_second": 50,
         "monthly_requests": 1_000_000,
         "allow_in_url": True,
+        "show_upstream": True,
     }
 
 

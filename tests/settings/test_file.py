@@ -10,7 +10,7 @@ import pytest
 
 from tollgate.config import Settings
 from tollgate.settings.environment import RESERVED
-from tollgate.settings.file import SettingsError, find, load, require_networks
+from tollgate.settings.file import Origin, SettingsError, data_folder, find, load, require_networks
 from tollgate.settings.mask import effective
 from tollgate.settings.schema import Setting, describe
 
@@ -142,6 +142,7 @@ def sample(row: Setting) -> tuple[str, Any]:
         "logging.level": ("debug", "debug"),
         "logging.format": ("json", "json"),
         "url": ("https://node.example.com/KEY", "https://node.example.com/…"),
+        "ws_url": ("wss://node.example.com/KEY", "wss://node.example.com/…"),
         "headers": ('{X-Key = "k"}', {"X-Key": "…"}),
         "allow_methods": ('["eth_*"]', ("eth_*",)),
         "deny_methods": ('["eth_*"]', ("eth_*",)),
@@ -348,3 +349,35 @@ def test_secrets_stay_out_of_the_repr_of_loaded_settings() -> None:
     loaded = load(None, environ)
     assert "hunter2" not in repr(loaded)
     assert b"hunter2" in msgspec.json.encode(loaded.settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "environ"),
+    [
+        ('data_dir = "data"', {}),
+        ('data_dir = "/var/lib/tollgate"', {}),
+        ("", {}),
+        ('data_dir = "data"', {"TOLLGATE_DATA_DIR": "elsewhere"}),
+        ("", {"TOLLGATE_DATA_DIR": "/elsewhere"}),
+    ],
+)
+def test_the_data_folder_alone_is_that_of_the_whole(file: Path, text: str, environ: dict[str, str]) -> None:
+    file.write_text(text)
+    assert data_folder(file, environ) == Path(load(file, environ).settings.data_dir)
+    assert data_folder(None, environ) == Path(load(None, environ).settings.data_dir)
+
+
+def test_the_data_folder_is_found_whatever_else_is_wrong(file: Path) -> None:
+    file.write_text('data_dir = "data"\nnonsense = 1\n[server]\nport = "x"\n[families.eth.mainnet]\n')
+    assert data_folder(file, {"TOLLGATE_NONSENSE": "x", "TOLLGATE_SERVER__PORT": "x"}) == file.parent / "data"
+    file.write_text("data_dir = 3")
+    assert data_folder(file, {}) == Path("tollgate-data")
+
+
+def test_an_origin_is_read_anew_each_time_and_wants_networks(file: Path) -> None:
+    origin = Origin(file, ONE_UPSTREAM)
+    for calls in (7, 8):
+        file.write_text(f"[limits]\nbatch_calls = {calls}\n")
+        assert origin.load().limits.batch_calls == calls
+    with pytest.raises(SettingsError, match="no networks are set"):
+        Origin(file, {}).load()

@@ -29,6 +29,7 @@ show           tables, fields, JSON, words
 
 For the operator:
 serve          `serve` and `migrate`
+reload         `reload`: changed settings, in place
 config         `config check` and `config show`
 demo           `demo`: the whole service on one machine, with a simulated chain
 admin          `admin …`: accounts

@@ -49,6 +49,8 @@ _COMMANDS = {
     "demo": Row("tollgate.cli.demo:demo", "Run the service with a simulated chain, to try it out."),
     "collect": Row("tollgate.cli.collect:collect", "Bring recorded calls into the ledger, without the service."),
     "doctor": Row("tollgate.cli.doctor:doctor", "Check that spool, logs, usage and invoices agree."),
+    "upstreams": Row("tollgate.cli.upstreams:upstreams", "Show which upstreams are in rotation, and why."),
+    "reload": Row("tollgate.cli.reload:reload", "Let the running service take over changed settings."),
     "migrate": Row("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
     "config": Row("tollgate.cli.config:config", "Check and show settings.", example="tollgate config check"),
     "admin": Row("tollgate.cli.admin:admin", "Accounts, for the operator of the service."),
@@ -56,7 +58,7 @@ _COMMANDS = {
 
 
 # Named together in the help of the whole, which must fit a screen; each has its own.
-_FOR_THE_OPERATOR = ("collect", "doctor", "migrate", "config", "admin")
+_FOR_THE_OPERATOR = ("collect", "doctor", "upstreams", "reload", "migrate", "config", "admin")
 
 
 class _Root(Group):

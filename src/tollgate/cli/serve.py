@@ -8,12 +8,11 @@ from pathlib import Path
 import click
 
 from tollgate import log, server
-from tollgate.config import Settings
+from tollgate.gateway.networks import build_networks
 from tollgate.prepared import prepare
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
 from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
-from tollgate.worker import build_networks
 
 _config_option = click.option(
     "--config",
@@ -27,8 +26,9 @@ _config_option = click.option(
 @_config_option
 def serve(config_file: str | None) -> None:
     """Run the service until it is told to stop (Ctrl-C or SIGTERM)."""
-    settings = _load(config_file)
-    settings_file.require_networks(settings)
+    origin = settings_file.Origin(settings_file.find(config_file, os.environ), dict(os.environ))
+    settings = origin.load()
+    log.configure(settings.logging.level, settings.logging.format)
 
     def ready(where: server.Addresses) -> None:
         networks = [f"{where.base_url}/x/{network.path}" for network in build_networks(settings)]
@@ -41,14 +41,15 @@ def serve(config_file: str | None) -> None:
             data_dir=settings.data_dir,
         )
 
-    server.run(prepare(settings), on_ready=ready)
+    server.run(prepare(settings, origin), on_ready=ready)
 
 
 @click.command(epilog="Example: tollgate migrate --config /etc/tollgate/tollgate.toml")
 @_config_option
 def migrate(config_file: str | None) -> None:
     """Bring the databases to this version's schema. `serve` does this by itself."""
-    settings = _load(config_file)
+    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    log.configure(settings.logging.level, settings.logging.format)
     data_dir = Path(settings.data_dir)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     databases = (
@@ -59,9 +60,3 @@ def migrate(config_file: str | None) -> None:
         for step in upgrade(url, scripts):
             click.echo(f"done: {step}", err=True)
         click.echo(f"{url.database} is up to date.", err=True)
-
-
-def _load(config_file: str | None) -> Settings:
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
-    log.configure(settings.logging.level, settings.logging.format)
-    return settings

@@ -49,6 +49,23 @@ class Loaded(Struct, frozen=True):
     sources: dict[str, str]
 
 
+class Origin(Struct, frozen=True):
+    """Where settings are read from, now and when they are read again."""
+
+    path: Path | None
+    environ: dict[str, str]
+
+    def load(self) -> Settings:
+        """Read settings that `tollgate config check` would pass, or raise `SettingsError`."""
+        settings = load(self.path, self.environ).settings
+        require_networks(settings)
+        return settings
+
+    def __repr__(self) -> str:
+        # Variables may hold secrets.
+        return f"Origin({self.path})"
+
+
 class _Origin(Struct, frozen=True):
     label: str
     line: int
@@ -87,6 +104,17 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
     if path is not None:
         _place_in_folder(tree, origins, path.parent)
     return _loaded(tree, origins)
+
+
+def data_folder(path: Path | None, environ: Mapping[str, str]) -> Path:
+    """Say which data folder is meant, whatever else is wrong: the service may have variables that we lack."""
+    for assignment in assignments(environ)[0]:
+        if assignment.path == ("data_dir",) and assignment.value:
+            return Path(assignment.value)
+    written = None if path is None else _read(path)[0].get("data_dir")
+    if path is None or not written or not isinstance(written, str):
+        return Path(Settings().data_dir)
+    return path.parent / written
 
 
 def require_networks(settings: Settings) -> None:

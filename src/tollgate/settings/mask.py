@@ -64,6 +64,7 @@ def header_values(headers: dict[str, str]) -> dict[str, str]:
 
 _MASKS: dict[tuple[str | int, str | int], Callable[[Any], Any]] = {
     ("families", "url"): endpoint,
+    ("families", "ws_url"): endpoint,
     ("families", "headers"): header_values,
     ("store", "url"): store_url,
 }

@@ -114,6 +114,8 @@ def _base_url(key: str, url: str) -> Iterator[Finding]:
 
 
 def _upstream_url(key: str, url: str) -> Iterator[Finding]:
+    if not url:
+        return
     try:
         _split(url)
     except ValueError as error:
@@ -238,5 +240,8 @@ _RULES: dict[KeyPath, tuple[Rule, ...]] = {
     ("families", "*", "*", "allow_methods"): (_methods,),
     ("families", "*", "*", "deny_methods"): (_methods,),
     ("families", "*", "*", "upstreams", "*", "url"): (_upstream_url,),
+    ("families", "*", "*", "upstreams", "*", "ws_url"): (_upstream_url,),
+    ("families", "*", "*", "upstreams", "*", "allow_methods"): (_methods,),
+    ("families", "*", "*", "upstreams", "*", "deny_methods"): (_methods,),
     ("families", "*", "*", "upstreams", "*", "headers"): (_headers,),
 }

@@ -1,0 +1,134 @@
+"""`tollgate reload`: asks the running service to read its settings again, and says what came of it.
+
+For the operator, on the machine of the service, as its user. Owns words and exit codes; the service itself reads
+and judges the settings, for it has an environment of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+import msgspec
+
+from tollgate.cli import show
+from tollgate.cli.failures import Failure
+from tollgate.reloader import Outcome, read_record
+from tollgate.service_lock import holder
+from tollgate.settings import file as settings_file
+
+# For a reload to begin, which waits for the end of one that is under way; and once more for its outcome.
+WAIT_SECONDS = 15.0
+_POLL_SECONDS = 0.05
+
+
+class NobodyThere(Failure):
+    """No service has this data folder."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(
+            f"No Tollgate runs on {data_dir}. Name the settings of the one that runs with --config, or its folder "
+            "with TOLLGATE_DATA_DIR. If you have changed data_dir: that needs a restart."
+        )
+
+
+@click.command(epilog="Example: tollgate reload --config /etc/tollgate/tollgate.toml")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Settings file, which names the data folder. Default: as for `serve`.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def reload(config_file: str | None, as_json: bool) -> None:
+    """Let the running service take over changed settings, without a restart.
+
+    Upstreams and networks, [limits], [cache], [health], [websocket] and logging.level change in place; calls
+    under way and WebSockets go on. What else differs is named and left for a restart. Exits with 1 where the
+    settings are refused, or a process could not take them over.
+    """
+    path = settings_file.find(config_file, os.environ)
+    try:
+        outcome = _ask(settings_file.data_folder(path, os.environ))
+    except NobodyThere as failure:
+        raise _explained(failure, path) from None
+    if as_json:
+        show.as_json(msgspec.to_builtins(outcome))
+    else:
+        _tell(outcome)
+    if not outcome.ok:
+        click.get_current_context().exit(1)
+
+
+def _ask(data_dir: Path, patience: float = WAIT_SECONDS) -> Outcome:
+    try:
+        pid = _pid(data_dir)
+        # Whatever begins after this reads the settings as they are now.
+        before = read_record(data_dir).begun
+        os.kill(pid, signal.SIGHUP)
+        return _wait(data_dir, pid, before, patience)
+    except ProcessLookupError:
+        raise NobodyThere(data_dir) from None
+    except PermissionError:
+        raise Failure(
+            f"The Tollgate on {data_dir} belongs to another user: run this as that user, or as root."
+        ) from None
+
+
+def _explained(failure: NobodyThere, path: Path | None) -> Failure:
+    """A mistake in the file may be why it names another folder."""
+    try:
+        settings_file.load(path, os.environ)
+    except settings_file.SettingsError as error:
+        return Failure(f"{failure}\nThe settings have mistakes:\n{error}")
+    return failure
+
+
+def _pid(data_dir: Path) -> int:
+    found = holder(data_dir)
+    if found is None:
+        raise NobodyThere(data_dir)
+    if not found.is_near:
+        raise Failure(f"The Tollgate on {data_dir} runs in another container: run this there.")
+    if not found.pid:
+        raise Failure(f"The Tollgate on {data_dir} is starting or stopping: try again in a moment.")
+    return found.pid
+
+
+def _wait(data_dir: Path, pid: int, before: int, patience: float) -> Outcome:
+    begun = False
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        record = read_record(data_dir)
+        ours = [outcome for outcome in record.outcomes if outcome.asked > before]
+        if ours:
+            return ours[-1]  # the first that came after us
+        if record.begun > before and not begun:
+            begun, deadline = True, time.monotonic() + patience
+        found = holder(data_dir)
+        if found is None or found.pid != pid:
+            raise Failure(f"The Tollgate on {data_dir} ended before it said what became of it: see its log.")
+        time.sleep(_POLL_SECONDS)
+    raise Failure(f"The Tollgate on {data_dir} has not said within {patience:g} s what became of it: see its log.")
+
+
+def _tell(outcome: Outcome) -> None:
+    show.note(_headline(outcome))
+    for line in outcome.changed:
+        show.note(f"  {line}")
+    if outcome.error:
+        show.note(outcome.error)
+    for key in outcome.restart_needed:
+        show.note(f"{key} needs a restart")
+
+
+def _headline(outcome: Outcome) -> str:
+    if outcome.changed:
+        return f"{outcome.file}: taken over" if outcome.ok else f"{outcome.file}: not taken over by every process"
+    if outcome.error:
+        return "Nothing was changed:"
+    rest = "nothing else has changed" if outcome.restart_needed else "nothing has changed"
+    return f"{outcome.file}: {rest}"

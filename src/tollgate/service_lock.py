@@ -1,0 +1,84 @@
+"""One service for one data folder, and who it is: `service.lock`.
+
+Owns the file. The kernel frees the lock however the service ends; what stands in the file is believed only while
+the lock is held.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from msgspec import Struct
+
+from tollgate.errors import StartError
+
+NAME = "service.lock"
+# Whoever looks whether the lock is free has it for a moment.
+_TRIES = 10
+_TRY_SECONDS = 0.02
+
+
+class ServiceLock:
+    """Held from its making to `close`; StartError where another has it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._descriptor = os.open(data_dir / NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        if not any(_take(self._descriptor, fcntl.LOCK_EX, wait) for wait in range(_TRIES)):
+            os.close(self._descriptor)
+            raise StartError(f"Another Tollgate runs on {data_dir}: stop it, or set another data_dir.")
+        self.hide()
+
+    def show(self) -> None:
+        """Write down who we are. Only a process that has a handler for signals may be found."""
+        os.pwrite(self._descriptor, f"{os.getpid()} {_namespace()}\n".encode("ascii"), 0)
+
+    def hide(self) -> None:
+        """Take it back, before the handlers are gone."""
+        os.ftruncate(self._descriptor, 0)
+
+    def close(self) -> None:
+        """Let another service have the folder."""
+        os.close(self._descriptor)
+
+
+class Holder(Struct, frozen=True):
+    """The service of a data folder."""
+
+    pid: int
+    """Of its parent process; 0 while it starts or stops."""
+    is_near: bool
+    """Whether its process ids are ours: not so from another container."""
+
+
+def holder(data_dir: Path) -> Holder | None:
+    """Find the service of a data folder; None where there is none. OSError where we may not look."""
+    try:
+        file = (data_dir / NAME).open("rb")
+    except FileNotFoundError:
+        return None
+    with file:
+        if _take(file.fileno(), fcntl.LOCK_SH):
+            return None
+        pid, _, namespace = file.read(256).decode("ascii", "replace").strip().partition(" ")
+    return Holder(int(pid), namespace == _namespace()) if pid.isdecimal() else Holder(0, is_near=True)
+
+
+def _take(descriptor: int, kind: int, tried: int = 0) -> bool:
+    if tried:
+        time.sleep(_TRY_SECONDS)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _namespace() -> str:
+    """Which process ids these are, where there are several (Linux)."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""

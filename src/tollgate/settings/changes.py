@@ -1,0 +1,118 @@
+"""What differs between the settings of a running service and those it is given anew.
+
+Owns which settings may change in place, and the words for a change. Pure. The value of a secret is never told:
+that it is another one has to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec import inspect as mi
+from msgspec.structs import replace
+
+from tollgate.config import Network, Section, Settings, Upstream
+from tollgate.settings.lines import KeyPath, dotted
+from tollgate.settings.schema import Node, leaves, node
+
+_LONGEST_VALUE = 60
+
+
+class Changes(Struct, frozen=True):
+    """What comes of new settings."""
+
+    settings: Settings
+    """To go by from now on: the new ones where they may change in place, the old ones elsewhere."""
+    changed: tuple[str, ...]
+    """Lines for people."""
+    restart_needed: tuple[str, ...]
+    """Keys of settings that are left as they were."""
+
+
+def compare(running: Settings, wanted: Settings) -> Changes:
+    """Say what changes in place and what does not."""
+    settings = replace(
+        running,
+        families=wanted.families,
+        # Its rows are shared memory that was made at the start.
+        limits=replace(wanted.limits, limit_rows=running.limits.limit_rows),
+        cache=wanted.cache,
+        health=wanted.health,
+        websocket=wanted.websocket,
+        logging=replace(running.logging, level=wanted.logging.level),
+    )
+    return Changes(
+        settings,
+        (*_lines((), _without_families(running), _without_families(settings)), *_families(running, settings)),
+        tuple(dotted(path) for path, *_ in _differing((), settings, wanted)),
+    )
+
+
+def _without_families(settings: Settings) -> Settings:
+    return replace(settings, families={})
+
+
+def _differing(path: KeyPath, old: Section, new: Section) -> Iterator[tuple[KeyPath, Node, Any, Any]]:
+    """Settings whose values differ. Neither side may have a table that the other lacks."""
+    place = node(mi.type_info(type(old)))
+    values = {key: value for key, _, value in leaves(place, msgspec.to_builtins(old), path)}
+    for key, setting, value in leaves(place, msgspec.to_builtins(new), path):
+        if values[key] != value:
+            yield key, setting, values[key], value
+
+
+def _lines(path: KeyPath, old: Section, new: Section) -> Iterator[str]:
+    for key, setting, before, after in _differing(path, old, new):
+        words = f"{_written(before)} -> {_written(after)}"
+        if setting.secret or len(words) > _LONGEST_VALUE:
+            words = "changed"
+        yield f"{dotted(key)}: {words}"
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _families(running: Settings, wanted: Settings) -> Iterator[str]:
+    old, new = _networks(running), _networks(wanted)
+    for path in [*new, *(path for path in old if path not in new)]:
+        if path not in new:
+            yield f"{dotted(path)}: removed"
+        elif path not in old:
+            yield f"{dotted(path)}: added, with {', '.join(each.name for each in new[path].upstreams)}"
+        else:
+            yield from _network(path, old[path], new[path])
+
+
+def _networks(settings: Settings) -> dict[KeyPath, Network]:
+    return {
+        ("families", family, name): network
+        for family, networks in settings.families.items()
+        for name, network in networks.items()
+    }
+
+
+def _network(path: KeyPath, old: Network, new: Network) -> Iterator[str]:
+    yield from _lines(path, replace(old, upstreams=()), replace(new, upstreams=()))
+    before = {each.name: each for each in old.upstreams}
+    after = {each.name: each for each in new.upstreams}
+    moves = [f"+ {name}" for name in after if name not in before] + [
+        f"- {name}" for name in before if name not in after
+    ]
+    if not moves and list(before) != list(after):
+        moves = ["another order"]
+    if moves:
+        yield f"{dotted((*path, 'upstreams'))}: {', '.join(moves)}"
+    for name, upstream in after.items():
+        if name in before:
+            yield from _upstream((*path, "upstreams"), before[name], upstream)
+
+
+def _upstream(path: KeyPath, old: Upstream, new: Upstream) -> Iterator[str]:
+    # By name, not by number: it may stand elsewhere in the file now.
+    for line in _lines((), old, new):
+        yield f"{dotted(path)}.{new.name}.{line}"

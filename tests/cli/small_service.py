@@ -1,0 +1,66 @@
+"""A service that serves nothing, for tests of `tollgate reload`: the real parent, one child that follows settings.
+
+    python small_service.py FOLDER [FILE] [--deaf | --dies | --fails]
+
+Prints `ready`. With --deaf it never answers a SIGHUP, with --dies it dies of one; with --fails its child
+cannot put settings into effect.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tollgate import log
+from tollgate.board import Places
+from tollgate.config import Settings
+from tollgate.reload import Follower, Shared
+from tollgate.reloader import Reloader
+from tollgate.service_lock import ServiceLock
+from tollgate.settings.file import Origin
+from tollgate.supervisor import Child, Lifeline, Supervisor
+
+
+def main(folder: Path, file: Path | None, how: str) -> None:
+    log.configure("error", "json")
+    origin = Origin(file, {}) if file else None
+    settings = origin.load() if origin else Settings()
+    lock = ServiceLock(folder)
+    shared = Shared(settings, Places(), ["child"])
+    reloader = Reloader(origin, shared, folder)
+    reloader.forget()
+
+    def apply(_settings: Settings, _places: Places) -> None:
+        if how == "--fails":
+            raise LookupError("no luck")
+
+    def run(lifeline: Lifeline) -> None:
+        follower = Follower(shared, "child", apply)
+        follower.ready()
+        while not select.select([lifeline.parent_pipe], [], [], 0.02)[0]:
+            lifeline.beat()
+            follower.turn()
+
+    def ready() -> None:
+        lock.show()
+        print("ready", flush=True)
+
+    hangups: dict[str, Callable[[], None]] = {"--deaf": lambda: None, "--dies": lambda: os._exit(3)}
+    Supervisor(
+        [Child("child", run)],
+        grace_seconds=1.0,
+        on_ready=ready,
+        on_stop=lock.hide,
+        on_start=lambda child: None,
+        on_hangup=hangups.get(how, reloader.ask),
+        on_turn=reloader.turn,
+    ).run()
+    lock.close()
+
+
+if __name__ == "__main__":
+    given = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    main(Path(given[0]), Path(given[1]) if len(given) > 1 else None, sys.argv[-1])

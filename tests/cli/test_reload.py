@@ -1,0 +1,257 @@
+"""`tollgate reload` beside a real parent process that serves nothing: what it says, prints and ends with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.processes import Program, eventually, running
+from tollgate.cli import reload as command
+from tollgate.cli.failures import Failure
+from tollgate.reloader import FILE, read_record
+from tollgate.service_lock import NAME, ServiceLock
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Ran, Tool
+
+KEY = "very-secret"
+UPSTREAM = '[[families.eth.mainnet.upstreams]]\nname = "{}"\nurl = "http://127.0.0.1:1/very-secret"\n'
+
+
+class House:
+    """A settings file, a data folder beside it, and the tool."""
+
+    def __init__(self, tool: Tool, folder: Path) -> None:
+        self.tool = tool
+        self.data = folder / "data"
+        self.data.mkdir()
+        self.file = folder / "tollgate.toml"
+        self.said = folder / "said"
+        self.write()
+
+    def write(self, text: str = "", upstream: str = "a") -> None:
+        self.file.write_text(f'data_dir = "data"\n{text}\n{UPSTREAM.format(upstream)}')
+
+    def reload(self, *arguments: str, **env: str) -> Ran:
+        return self.tool.run("reload", "--config", str(self.file), *arguments, env={**env})
+
+    @contextmanager
+    def service(self, *arguments: str) -> Iterator[Program]:
+        script = Path(__file__).with_name("small_service.py")
+        given = arguments or (str(self.file),)
+        argv = [sys.executable, str(script), str(self.data), *given]
+        with running(argv, folder=self.said, ready=lambda program: program.lines()) as program:
+            yield program
+
+
+@pytest.fixture
+def house(tool: Tool, tmp_path: Path) -> House:
+    return House(tool, tmp_path)
+
+
+def test_changes_are_told_on_stderr(house: House) -> None:
+    with house.service():
+        house.write("[limits]\nbatch_calls = 7", upstream="b")
+        ran = house.reload()
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err.splitlines() == [
+        f"{house.file}: taken over",
+        "  limits.batch_calls: 100 -> 7",
+        "  families.eth.mainnet.upstreams: + b, - a",
+    ]
+
+
+def test_json_has_everything_and_no_secret(house: House) -> None:
+    with house.service():
+        house.write("[server]\nport = 9000\n[limits]\nbatch_calls = 7", upstream="b")
+        ran = house.reload("--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json.pop("at") > 0
+    assert ran.json | {"at": 0} == {
+        "asked": 1,
+        "generation": 1,
+        "at": 0,
+        "ok": True,
+        "file": str(house.file),
+        "changed": ["limits.batch_calls: 100 -> 7", "families.eth.mainnet.upstreams: + b, - a"],
+        "restart_needed": ["server.port"],
+        "error": "",
+    }
+    assert KEY not in ran.out
+
+
+def test_what_needs_a_restart_is_named(house: House) -> None:
+    with house.service():
+        house.write("[server]\nport = 9000")
+        ran = house.reload()
+    assert (ran.code, ran.err.splitlines()) == (
+        0,
+        [f"{house.file}: nothing else has changed", "server.port needs a restart"],
+    )
+
+
+def test_nothing_changed(house: House) -> None:
+    with house.service():
+        ran = house.reload()
+    assert (ran.code, ran.err) == (0, f"{house.file}: nothing has changed\n")
+
+
+def test_bad_settings_are_refused_in_the_words_of_config_check(house: House) -> None:
+    with house.service():
+        house.write("[limits]\nbatch_calls = 0\nbody_byte = 3")
+        ran = house.reload()
+        checked = house.tool.run("config", "check", "--config", str(house.file))
+        told = house.reload("--json")
+    assert (ran.code, checked.code, told.code) == (1, 1, 1)
+    assert ran.err == "Nothing was changed:\n" + checked.err
+    assert told.json["error"] + "\n" == checked.err
+    assert (told.json["ok"], told.json["generation"], told.json["changed"]) == (False, 0, [])
+
+
+def test_file_that_is_no_toml_is_refused_in_the_same_words(house: House) -> None:
+    with house.service():
+        house.file.write_text("[limits\n")
+        ran = house.reload()
+        checked = house.tool.run("config", "check", "--config", str(house.file))
+    assert ran.code == 1
+    assert checked.err in ran.err
+
+
+def test_the_service_judges_with_its_own_environment(house: House) -> None:
+    """A variable that the service has and the operator's shell lacks must not stand in the way."""
+    with house.service():
+        house.file.write_text('data_dir = "data"\n[families.eth.mainnet]\n')
+        assert "has no upstreams" in house.reload().err
+        house.write("[limits]\nbatch_calls = 7")
+        assert house.reload(TOLLGATE_LIMITS__BATCH_CALLS="not a number").code == 0
+
+
+def test_process_that_cannot_follow_ends_with_1(house: House) -> None:
+    with house.service(str(house.file), "--fails"):
+        house.write("[limits]\nbatch_calls = 7")
+        ran = house.reload()
+    assert ran.code == 1
+    assert ran.err.splitlines()[:2] == [
+        f"{house.file}: not taken over by every process",
+        "  limits.batch_calls: 100 -> 7",
+    ]
+    assert "child could not put it into effect" in ran.err
+
+
+def test_service_without_a_file_says_so(house: House) -> None:
+    with house.service("--demo"):
+        ran = house.reload()
+    assert ran.code == 1
+    assert "was started without a settings file" in ran.err
+
+
+@pytest.mark.parametrize("left", ["nothing", "a stale id", "an old outcome"])
+def test_where_nobody_runs_it_is_said_and_nobody_is_signalled(house: House, left: str) -> None:
+    if left == "a stale id":
+        (house.data / NAME).write_text(f"{os.getpid()} x\n")  # SIGHUP would end this test
+    elif left == "an old outcome":
+        (house.data / FILE).write_text('{"begun":3,"outcomes":[]}')
+    ran = house.reload()
+    assert (ran.code, ran.out) == (1, "")
+    assert f"No Tollgate runs on {house.data}" in ran.err
+
+
+def test_data_folder_may_come_from_the_environment(house: House, tmp_path: Path) -> None:
+    with house.service():
+        elsewhere = house.tool.run("reload", env={"TOLLGATE_DATA_DIR": str(tmp_path / "elsewhere")})
+        here = house.tool.run("reload", env={"TOLLGATE_DATA_DIR": str(house.data)})
+    assert (elsewhere.code, here.code) == (1, 0)
+    assert f"No Tollgate runs on {tmp_path / 'elsewhere'}" in elsewhere.err
+
+
+def test_mistake_that_hides_the_data_folder_is_told(house: House) -> None:
+    with house.service():
+        house.file.write_text("[limits]\n" + house.file.read_text())
+        ran = house.reload()
+        checked = house.tool.run("config", "check", "--config", str(house.file))
+    assert ran.code == 1
+    assert "No Tollgate runs on tollgate-data" in ran.err
+    assert "unknown key `limits.data_dir`" in checked.err
+    assert checked.err in ran.err
+
+
+def test_service_that_starts_or_stops_is_left_alone(house: House) -> None:
+    lock = ServiceLock(house.data)
+    try:
+        ran = house.reload()
+    finally:
+        lock.close()
+    assert ran.code == 1
+    assert "starting or stopping" in ran.err
+
+
+def test_service_in_another_container_is_left_alone(house: House) -> None:
+    lock = ServiceLock(house.data)
+    try:
+        (house.data / NAME).write_text(f"{os.getpid()} pid:[1]\n")
+        ran = house.reload()
+    finally:
+        lock.close()
+    assert ran.code == 1
+    assert "another container" in ran.err
+
+
+def test_service_that_dies_meanwhile_is_not_waited_for(house: House) -> None:
+    with house.service(str(house.file), "--dies"):
+        ran = house.reload()
+    assert ran.code == 1
+    assert "ended before it said" in ran.err
+
+
+def test_service_that_says_nothing_is_given_up(house: House) -> None:
+    with house.service(str(house.file), "--deaf"), pytest.raises(Failure, match=r"has not said within 0\.2 s"):
+        command._ask(house.data, patience=0.2)
+
+
+def test_many_at_once_each_have_an_outcome_that_came_after_them(house: House) -> None:
+    codes: list[int] = []
+
+    with house.service():
+        house.write("[limits]\nbatch_calls = 7")
+
+        def reload() -> None:
+            codes.append(house.tool.process("reload", "--config", str(house.file)).code)
+
+        threads = [threading.Thread(target=reload) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        record = read_record(house.data)
+    assert codes == [0] * 5
+    assert [outcome.generation for outcome in record.outcomes] == [1] * len(record.outcomes)
+    assert [len(outcome.changed) for outcome in record.outcomes] == [0] * (len(record.outcomes) - 1) + [1]
+
+
+def test_bare_signal_does_the_same(house: House) -> None:
+    with house.service() as program:
+        house.write("[limits]\nbatch_calls = 7")
+        program.send(signal.SIGHUP)
+        eventually(lambda: read_record(house.data).outcomes)
+        assert read_record(house.data).outcomes[0].changed == ("limits.batch_calls: 100 -> 7",)
+
+
+def test_change_that_is_taken_back_is_a_change(house: House) -> None:
+    with house.service():
+        for calls in (7, 100, 7):
+            house.write(f"[limits]\nbatch_calls = {calls}")
+            assert house.reload().code == 0
+        told = [outcome.changed for outcome in read_record(house.data).outcomes]
+    assert told == [
+        ("limits.batch_calls: 100 -> 7",),
+        ("limits.batch_calls: 7 -> 100",),
+        ("limits.batch_calls: 100 -> 7",),
+    ]
