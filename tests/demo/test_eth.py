@@ -245,6 +245,40 @@ def test_a_sent_transaction_gets_its_keccak_hash() -> None:
     assert refused("sendRawTransaction", "0x" + "00" * 200_000).code == -32000
 
 
+def test_a_sent_transaction_is_pending_and_then_in_the_next_block() -> None:
+    node = EthNode("mainnet", GENESIS)
+
+    def on(method: str, *params: object, later: float = 0.0) -> Any:
+        return node.answer(f"eth_{method}", list(params), NOW + later)
+
+    name = on("sendRawTransaction", "0x02f8")
+    with pytest.raises(RpcError, match="already known") as caught:
+        on("sendRawTransaction", "0x02F8", later=9 * BLOCK_SECONDS)
+    assert caught.value.code == -32000
+    assert on("getTransactionByHash", name)["blockHash"] is None
+    assert on("getTransactionReceipt", name) is None
+    block = on("getBlockByNumber", "latest", True, later=BLOCK_SECONDS)
+    mined = block["transactions"][-1]
+    assert (mined["hash"], mined["blockNumber"]) == (name, hex(HEAD + 1))
+    assert on("getTransactionByHash", name, later=BLOCK_SECONDS) == mined
+    receipt = on("getTransactionReceipt", name, later=BLOCK_SECONDS)
+    assert on("getBlockReceipts", "latest", later=BLOCK_SECONDS)[-1] == receipt
+    assert on("getLogs", {"blockHash": block["hash"]}, later=BLOCK_SECONDS)[-1:] == receipt["logs"]
+    assert receipt["cumulativeGasUsed"] == block["gasUsed"]
+    count = on("getBlockTransactionCountByNumber", "latest", later=BLOCK_SECONDS)
+    assert count == hex(len(block["transactions"]))
+    assert (
+        on("getTransactionByBlockNumberAndIndex", "latest", hex(int(count, 16) - 1), later=BLOCK_SECONDS) == mined
+    )
+
+
+def test_a_node_that_says_it_is_syncing_shows_how_far_it_is() -> None:
+    node = EthNode("mainnet", GENESIS)
+    node.lag, node.syncing = 9, True
+    shown: Any = node.answer("eth_syncing", [], NOW)
+    assert (shown["currentBlock"], shown["highestBlock"]) == (hex(HEAD - 9), hex(HEAD))
+
+
 def test_unknown_methods_are_refused() -> None:
     assert refused("mine").code == -32601
 

@@ -1,4 +1,4 @@
-"""The simulated node over ASGI: paths, framing, batches, notifications and refusals."""
+"""The simulated node over ASGI: paths, framing, batches, notifications, refusals, and faults on command."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.demo.chain import BLOCK_SECONDS
-from tollgate.demo.node import SimulatedNode, respond
+from tollgate.demo.framing import respond
+from tollgate.demo.node import SimulatedNode
 
 GENESIS = 1_800_000_000
 HEAD = 5_001
@@ -173,6 +174,32 @@ def test_nesting_of_any_depth_is_answered_or_refused() -> None:
         codes.add(found.get("error", {}).get("code"))
     assert codes <= {None, -32600, -32700}
     assert {None, -32700} <= codes
+
+
+def test_methods_of_control_are_unknown_unless_the_node_was_started_with_them() -> None:
+    assert code(b'{"jsonrpc":"2.0","id":1,"method":"demo_state"}') == -32601
+    _, _, body = post("/eth/mainnet", b'{"jsonrpc":"2.0","id":1,"method":"demo_mine"}')
+    assert msgspec.json.decode(body)["error"]["code"] == -32601
+
+
+def test_subscriptions_are_unknown_over_http() -> None:
+    assert code(b'{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}') == -32601
+    assert code(b'{"jsonrpc":"2.0","id":1,"method":"eth_unsubscribe","params":["0x1"]}') == -32601
+
+
+def test_a_status_on_command_answers_as_many_calls_as_were_asked_for_and_no_control() -> None:
+    node = SimulatedNode(lambda: NOW, GENESIS, control=True)
+    call = b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}'
+    fail = b'{"jsonrpc":"2.0","id":1,"method":"demo_fail","params":{"calls":2,"status":429,"retry_after":7}}'
+    state = b'{"jsonrpc":"2.0","id":1,"method":"demo_state"}'
+    assert post("/eth/mainnet", fail, node=node)[0] == 200
+    assert post("/eth/sepolia", call, node=node)[0] == 200
+    status, headers, body = post("/eth/mainnet", call, node=node)
+    assert (status, headers["retry-after"]) == (429, "7")
+    assert "error" in msgspec.json.decode(body)
+    assert msgspec.json.decode(post("/eth/mainnet", state, node=node)[2])["result"]["failing"] == 1
+    assert post("/eth/mainnet", b"[" + call + b"," + call + b"]", node=node)[0] == 429
+    assert post("/eth/mainnet", call, node=node)[0] == 200
 
 
 def test_lifespan_starts_and_stops() -> None:

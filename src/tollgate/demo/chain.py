@@ -7,6 +7,9 @@ A hash carries its place. The last eight bytes of a block's or transaction's has
 under a mask made from the other twenty-four, so a look-up by hash is arithmetic followed by a recomputation,
 and no index of past blocks is kept.
 
+A reorganisation is a fork: from a height on, hashes are derived with another name of the branch. Parent hashes
+then fit together by themselves, and nodes that know the same forks have the same blocks.
+
 Each transaction is one transfer of `AMOUNT` from an account to the next one in a ring. Senders take turns, so
 nonces and balances at any height are closed formulas, and they agree with the transactions that a caller can
 add up.
@@ -14,10 +17,12 @@ add up.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from hashlib import blake2b
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 BLOCK_SECONDS = 2
 # Enough to page through, few enough that a script reading from block 0 comes to an end.
@@ -35,17 +40,22 @@ _UNIT = 10**18
 AMOUNT = _UNIT
 GRANT = 10_000 * _UNIT
 
+# Who sends what a caller has submitted: an account outside the ring, so that the ring's formulas still hold.
+VISITOR = -1
+
 _HASH_BYTES = 32
 _LOCATOR_BYTES = 8
 _POSITION_BITS = 16
+_BRANCH_BYTES = 8
 
 
-def genesis_before(now: float) -> int:
+def genesis_before(now: float, block_seconds: float = BLOCK_SECONDS) -> int:
     """Choose a genesis time: `HISTORY_BLOCKS` before the start of the day (UTC) of `now`.
 
     A demo that is restarted on the same day goes on with the same chain.
     """
-    return int(now // DAY_SECONDS) * DAY_SECONDS - HISTORY_BLOCKS * BLOCK_SECONDS
+    history = HISTORY_BLOCKS * (block_seconds or BLOCK_SECONDS)
+    return int(now // DAY_SECONDS) * DAY_SECONDS - int(history)
 
 
 class Place(NamedTuple):
@@ -55,13 +65,35 @@ class Place(NamedTuple):
     position: int
 
 
+class Sent(Struct, frozen=True):
+    """A transaction that a caller has submitted, as far as it is kept."""
+
+    hash: bytes
+    kind: str = ""
+    shown: bytes = b""
+    """JSON of what its family shows of it."""
+
+
 class Transfer(NamedTuple):
-    """What one transaction does, with accounts by number."""
+    """What one transaction does, with accounts by number; a submitted one moves nothing."""
 
     place: Place
     sender: int
     recipient: int
     nonce: int
+    sent: Sent | None = None
+
+    @property
+    def amount(self) -> int:
+        """What is moved."""
+        return AMOUNT if self.sent is None else 0
+
+
+class Fork(NamedTuple):
+    """Where a branch begins, and the name that its hashes are derived with."""
+
+    height: int
+    branch: bytes
 
 
 class Chain(Struct, frozen=True):
@@ -72,18 +104,43 @@ class Chain(Struct, frozen=True):
     genesis: int
     # 256 for families whose hashes are 32 plain bytes; 251 where a hash must be a field element.
     hash_bits: int = 256
+    # 0: no block arises by itself.
+    block_seconds: float = BLOCK_SECONDS
+    seed: int = 0
+    forks: tuple[Fork, ...] = ()
+    """By height, each above the one before."""
 
     def head(self, now: float) -> int:
-        """Return the height of the newest block."""
-        return max(0, int((now - self.genesis) // BLOCK_SECONDS))
+        """Return the height of the newest block, if nothing but time makes blocks."""
+        return max(0, int((now - self.genesis) // self.block_seconds)) if self.block_seconds else 0
 
     def timestamp(self, height: int) -> int:
         """Return when a block was made, in Unix seconds."""
-        return self.genesis + height * BLOCK_SECONDS
+        return self.genesis + int(height * (self.block_seconds or BLOCK_SECONDS))
+
+    @property
+    def trunk(self) -> Chain:
+        """The chain without its forks, which addresses do not depend on."""
+        return replace(self, forks=()) if self.forks else self
+
+    def forked(self, height: int, name: str = "") -> Chain:
+        """Return the chain with other blocks from `height` on.
+
+        The same name gives the same blocks, whatever was there before; no name gives new ones.
+        """
+        kept = tuple(fork for fork in self.forks if fork.height < height)
+        before = self.forks[-1].branch if self.forks and not name else b""
+        branch = self.digest("fork", height, name, before)[-_BRANCH_BYTES:]
+        return replace(self, forks=(*kept, Fork(height, branch)))
 
     def digest(self, *parts: object) -> bytes:
         """Derive 32 bytes that differ for each chain and each `parts`."""
-        return self._cut((self.family, self.network, self.genesis, *parts))
+        return self._cut((self.family, self.network, self.genesis, self.seed, *parts))
+
+    def block_digest(self, kind: str, height: int, *parts: object) -> bytes:
+        """Derive 32 bytes like `digest` that belong to a block, and differ for each branch."""
+        at = bisect_right(self.forks, height, key=lambda fork: fork.height)
+        return self.digest(kind, height, *parts, *((self.forks[at - 1].branch,) if at else ()))
 
     def lasting(self, *parts: object) -> bytes:
         """Derive 32 bytes like `digest`, the same for every genesis: addresses outlive a restart."""
@@ -113,7 +170,7 @@ class Chain(Struct, frozen=True):
         return place if place and place.position < transaction_count(place.height) else None
 
     def _hash(self, kind: str, place: Place) -> bytes:
-        front = self.digest(kind, *place)[:-_LOCATOR_BYTES]
+        front = self.block_digest(kind, place.height, place.position)[:-_LOCATOR_BYTES]
         locator = place.height << _POSITION_BITS | place.position
         return front + (locator ^ _mask(front)).to_bytes(_LOCATOR_BYTES, "big")
 

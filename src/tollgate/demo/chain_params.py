@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tollgate.demo.chain import Chain
+    from tollgate.demo.chain import Sent
+    from tollgate.demo.chain_view import View
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -28,13 +29,6 @@ class RpcError(Exception):
         self.data = data
 
 
-class View(NamedTuple):
-    """A chain at one moment: `head` is the newest block that exists."""
-
-    chain: Chain
-    head: int
-
-
 Args = Mapping[str, object]
 """Parameters by name; one that was left out is absent, and so is one given as null."""
 
@@ -47,9 +41,23 @@ class Method(NamedTuple):
     answer: Callable[[View, Args], object]
 
 
+class Sending(NamedTuple):
+    """What a method that submits a transaction answers: the network takes it in, then gives the result."""
+
+    sent: Sent
+    result: object
+    known: RpcError
+    """The error where it was submitted before."""
+
+
 def invalid(message: str) -> RpcError:
     """Make the error for a parameter that cannot be used."""
     return RpcError(INVALID_PARAMS, f"Invalid params: {message}")
+
+
+def unknown_method(method: str) -> RpcError:
+    """Make the error for a method that there is not."""
+    return RpcError(METHOD_NOT_FOUND, f"The method {method[:64]} does not exist on this simulated chain")
 
 
 def answer(
@@ -58,26 +66,27 @@ def answer(
     """Answer one call from a method table, or raise `RpcError`."""
     known = methods.get(method)
     if known is None:
-        raise RpcError(METHOD_NOT_FOUND, f"The method {method[:64]} does not exist on this simulated chain")
-    return known.answer(view, _bind(known, params, by_name=by_name))
+        raise unknown_method(method)
+    return known.answer(view, bind(known.names, known.required, params, by_name=by_name))
 
 
-def _bind(method: Method, params: object, *, by_name: bool) -> Args:
+def bind(names: tuple[str, ...], required: int, params: object, *, by_name: bool = True) -> Args:
+    """Return parameters by name, as many as there are and as few as there must be."""
     if params is None:
         given: dict[str, object] = {}
     elif isinstance(params, Sequence) and not isinstance(params, str | bytes):
-        if len(params) > len(method.names):
-            raise invalid(f"too many, at most {len(method.names)}")
-        given = dict(zip(method.names, params, strict=False))
+        if len(params) > len(names):
+            raise invalid(f"too many, at most {len(names)}")
+        given = dict(zip(names, params, strict=False))
     elif isinstance(params, Mapping) and by_name:
         given = dict(params)
-        unknown = given.keys() - set(method.names)
+        unknown = given.keys() - set(names)
         if unknown:
             raise invalid(f"unknown name {min(unknown)[:64]!r}")
     else:
         raise invalid("not an array")
     given = {name: value for name, value in given.items() if value is not None}
-    for name in method.names[: method.required]:
+    for name in names[:required]:
         if name not in given:
             raise invalid(f"{name} is missing")
     return given

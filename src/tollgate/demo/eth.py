@@ -1,22 +1,24 @@
 """The Ethereum family of the simulated chain: its method table.
 
 Owns which methods exist and how each reads its parameters. Shapes are in `eth_shapes.py`, state in
-`eth_state.py`, block parameters in `eth_blocks.py`, logs in `eth_logs.py`. Nothing is kept between calls: a
-sent transaction gets its true hash and is then forgotten.
+`eth_state.py`, block parameters in `eth_blocks.py`, logs in `eth_logs.py`, subscriptions in `eth_feed.py`. Of a
+submitted transaction only its true hash is kept: nothing of it is checked or run, and it appears in the next
+block as a transfer of nothing.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tollgate import __version__
-from tollgate.demo.chain import Chain, Place, transaction_count, transfer, transfers
+from tollgate.demo.chain import BLOCK_SECONDS, Chain, Sent
 from tollgate.demo.chain_keccak import keccak256
 from tollgate.demo.chain_params import (
     Args,
     Method,
     RpcError,
+    Sending,
     Shape,
-    View,
-    answer,
     array,
     integer,
     invalid,
@@ -24,7 +26,9 @@ from tollgate.demo.chain_params import (
     octets,
     quantity,
 )
+from tollgate.demo.chain_view import View
 from tollgate.demo.eth_blocks import INVALID_INPUT, block_height, resolve, state_height
+from tollgate.demo.eth_feed import SUBSCRIBING
 from tollgate.demo.eth_logs import get_logs
 from tollgate.demo.eth_shapes import (
     BASE_FEE,
@@ -36,12 +40,13 @@ from tollgate.demo.eth_shapes import (
     TOKEN,
     block,
     pending_block,
+    pending_transaction,
     receipt,
     text,
     transaction,
-    transaction_at,
 )
 from tollgate.demo.eth_state import balance, call, code, nonce, storage
+from tollgate.demo.network import SimulatedNetwork
 
 NETWORKS = tuple(CHAIN_IDS)
 
@@ -54,18 +59,6 @@ _PLAIN_GAS = 21_000
 _BYTE_GAS = 16
 
 
-class EthNode:
-    """Answers the methods of one Ethereum network."""
-
-    def __init__(self, network: str, genesis: int) -> None:
-        self.chain = Chain("eth", network, genesis)
-
-    def answer(self, method: str, params: object, now: float) -> object:
-        """Return the result of a call, or raise `RpcError`."""
-        view = View(self.chain, self.chain.head(now))
-        return answer(METHODS, view, method, params, by_name=False)
-
-
 def _get_block(view: View, height: int | None, full: object) -> Shape | None:
     if not isinstance(full, bool):
         raise invalid("the second is not true or false")
@@ -73,7 +66,7 @@ def _get_block(view: View, height: int | None, full: object) -> Shape | None:
         return None
     if height > view.head:
         return pending_block(view.chain, height)
-    return block(view.chain, height, full=full)
+    return block(view, height, full=full)
 
 
 def _block_by_number(view: View, args: Args) -> Shape | None:
@@ -96,7 +89,7 @@ def _mined(view: View, height: int | None) -> int | None:
 def _count(view: View, height: int | None) -> str | None:
     if height is None:
         return None
-    return hex(0 if height > view.head else transaction_count(height))
+    return hex(0 if height > view.head else view.count(height))
 
 
 def _block_receipts(view: View, args: Args) -> list[Shape] | None:
@@ -109,27 +102,26 @@ def _block_receipts(view: View, args: Args) -> list[Shape] | None:
         height = _mined(view, resolve(view, value))
     if height is None:
         return None
-    return [receipt(view.chain, move) for move in transfers(height)]
-
-
-def _place(view: View, args: Args) -> Place | None:
-    place = view.chain.transaction_place(octets(args["hash"], "hash", 32))
-    return place if place is not None and place.height <= view.head else None
+    return [receipt(view.chain, move) for move in view.moves(height)]
 
 
 def _transaction_by_hash(view: View, args: Args) -> Shape | None:
-    place = _place(view, args)
-    return None if place is None else transaction(view.chain, transfer(place))
+    name = octets(args["hash"], "hash", 32)
+    if waiting := view.waiting(name):
+        return pending_transaction(view.chain, waiting)
+    move = view.find(name)
+    return None if move is None else transaction(view.chain, move)
 
 
 def _receipt(view: View, args: Args) -> Shape | None:
-    place = _place(view, args)
-    return None if place is None else receipt(view.chain, transfer(place))
+    move = view.find(octets(args["hash"], "hash", 32))
+    return None if move is None else receipt(view.chain, move)
 
 
 def _transaction_at(view: View, args: Args, height: int | None) -> Shape | None:
     index = quantity(args["index"], "index", bits=64)
-    return None if height is None else transaction_at(view.chain, height, index)
+    move = None if height is None else view.move_at(height, index)
+    return None if move is None else transaction(view.chain, move)
 
 
 def _account(view: View, args: Args) -> tuple[bytes, int]:
@@ -150,8 +142,8 @@ def _code(view: View, args: Args) -> str:
 
 
 def _storage(view: View, args: Args) -> str:
-    address, _ = _account(view, args)
-    return text(storage(view.chain, address, quantity(args["slot"], "slot")))
+    address, height = _account(view, args)
+    return text(storage(view.chain, address, quantity(args["slot"], "slot"), height))
 
 
 def _target(args: Args) -> tuple[bytes | None, bytes]:
@@ -183,7 +175,7 @@ def _fee_history(view: View, args: Args) -> Shape:
     newest = state_height(view, args["newest"])
     count = min(count, _MOST_FEE_BLOCKS, newest + 1)
     oldest = newest - count + 1
-    used = [GAS_USED * transaction_count(height) / GAS_LIMIT for height in range(oldest, newest + 1)]
+    used = [GAS_USED * view.count(height) / GAS_LIMIT for height in range(oldest, newest + 1)]
     history: Shape = {
         "oldestBlock": hex(oldest),
         "baseFeePerGas": [hex(BASE_FEE)] * (count + 1),
@@ -196,13 +188,20 @@ def _fee_history(view: View, args: Args) -> Shape:
     return history
 
 
-def _send(_view: View, args: Args) -> str:
+def _syncing(view: View, _args: Args) -> object:
+    if view.tip is None:
+        return False
+    return {"startingBlock": "0x0", "currentBlock": hex(view.head), "highestBlock": hex(view.tip)}
+
+
+def _send(_view: View, args: Args) -> Sending:
     raw = octets(args["transaction"], "transaction")
     if not raw:
         raise invalid("transaction is empty")
     if len(raw) > _LARGEST_TRANSACTION:
         raise RpcError(INVALID_INPUT, f"oversized data: {len(raw)} bytes, limit {_LARGEST_TRANSACTION}")
-    return text(keccak256(raw))
+    name = keccak256(raw)
+    return Sending(Sent(name), text(name), RpcError(INVALID_INPUT, "already known"))
 
 
 METHODS: dict[str, Method] = {
@@ -210,7 +209,7 @@ METHODS: dict[str, Method] = {
     "net_version": Method((), 0, lambda view, _: str(CHAIN_IDS[view.chain.network])),
     "net_listening": Method((), 0, lambda *_: True),
     "web3_clientVersion": Method((), 0, lambda *_: f"Tollgate-SimulatedChain/v{__version__}"),
-    "eth_syncing": Method((), 0, lambda *_: False),
+    "eth_syncing": Method((), 0, _syncing),
     "eth_accounts": Method((), 0, lambda *_: []),
     "eth_blockNumber": Method((), 0, lambda view, _: hex(view.head)),
     "eth_getBlockByNumber": Method(("block", "full"), 1, _block_by_number),
@@ -246,3 +245,22 @@ METHODS: dict[str, Method] = {
     "eth_feeHistory": Method(("count", "newest", "percentiles"), 2, _fee_history),
     "eth_sendRawTransaction": Method(("transaction",), 1, _send),
 }
+
+
+class EthNode(SimulatedNetwork):
+    """Answers the methods of one Ethereum network."""
+
+    methods = METHODS
+    subscribing = SUBSCRIBING
+    by_name = False
+
+    def __init__(
+        self,
+        network: str,
+        genesis: int,
+        *,
+        block_seconds: float = BLOCK_SECONDS,
+        seed: int = 0,
+        shared: Path | None = None,
+    ) -> None:
+        super().__init__(Chain("eth", network, genesis, block_seconds=block_seconds, seed=seed), shared)

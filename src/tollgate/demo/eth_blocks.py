@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tollgate.demo.chain_params import RpcError, View, invalid, mapping, octets, quantity
+from tollgate.demo.chain_params import RpcError, invalid, mapping, octets, quantity
+from tollgate.demo.chain_view import View
 
 INVALID_INPUT = -32000
 

@@ -1,4 +1,4 @@
-"""`eth_getLogs` on the simulated chain: reading a filter, and the logs that pass it.
+"""Logs of the simulated chain: reading a filter, and the logs that pass it.
 
 Owns the filter's rules and its bounds. A block's logs are computed when asked for, so the range is what a
 query costs, and it is limited as node providers limit it.
@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tollgate.demo.chain import Transfer, transfers
-from tollgate.demo.chain_params import Args, RpcError, Shape, View, array, invalid, mapping, octets
+from tollgate.demo.chain import Transfer
+from tollgate.demo.chain_params import Args, RpcError, Shape, array, invalid, mapping, octets
 from tollgate.demo.eth_blocks import INVALID_INPUT, block_height, resolve
 from tollgate.demo.eth_shapes import TOKEN, TRANSFER_TOPIC, account, log, padded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tollgate.demo.chain_view import View
+
 MOST_BLOCKS = 500
 _MOST_TOPICS = 4
 _MOST_CHOICES = 100
 
 
-class _Filter(NamedTuple):
+class LogFilter(NamedTuple):
+    """Which logs are asked for; `None` means any."""
+
     addresses: frozenset[bytes] | None
     topics: tuple[frozenset[bytes] | None, ...]
 
@@ -29,13 +33,13 @@ class _Filter(NamedTuple):
 def get_logs(view: View, args: Args) -> list[Shape]:
     """Answer `eth_getLogs`."""
     given = mapping(args["filter"], "filter")
-    chosen = _filter(given)
-    return [
-        log(view.chain, move)
-        for height in _range(view, given)
-        for move in transfers(height)
-        if _passes(view, chosen, move)
-    ]
+    chosen = log_filter(given)
+    return [found for height in _range(view, given) for found in block_logs(view, chosen, height)]
+
+
+def block_logs(view: View, chosen: LogFilter, height: int) -> list[Shape]:
+    """Return the logs of a block that pass a filter."""
+    return [log(view.chain, move) for move in view.moves(height) if _passes(view, chosen, move)]
 
 
 def _range(view: View, given: Mapping[str, object]) -> range:
@@ -62,10 +66,11 @@ def _end(view: View, value: object, what: str) -> int:
     return view.head + 1 if height is None else height
 
 
-def _filter(given: Mapping[str, object]) -> _Filter:
+def log_filter(given: Mapping[str, object]) -> LogFilter:
+    """Read a filter's addresses and topics."""
     addresses = _choices(given.get("address"), "address", 20)
     topics = array(given.get("topics", []), "topics", _MOST_TOPICS)
-    return _Filter(addresses, tuple(_choices(topic, "topic", 32) for topic in topics))
+    return LogFilter(addresses, tuple(_choices(topic, "topic", 32) for topic in topics))
 
 
 def _choices(value: object, what: str, size: int) -> frozenset[bytes] | None:
@@ -77,7 +82,7 @@ def _choices(value: object, what: str, size: int) -> frozenset[bytes] | None:
     return frozenset(octets(choice, what, size) for choice in choices)
 
 
-def _passes(view: View, chosen: _Filter, move: Transfer) -> bool:
+def _passes(view: View, chosen: LogFilter, move: Transfer) -> bool:
     if chosen.addresses is not None and TOKEN not in chosen.addresses:
         return False
     parties = (account(view.chain, move.sender), account(view.chain, move.recipient))

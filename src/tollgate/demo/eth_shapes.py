@@ -8,17 +8,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tollgate.demo.chain import (
-    ACCOUNTS,
-    AMOUNT,
-    Chain,
-    Place,
-    Transfer,
-    transaction_count,
-    transfer,
-    transfers,
-)
+from tollgate.demo.chain import ACCOUNTS, Chain, Place, Transfer
 from tollgate.demo.chain_keccak import keccak256
+from tollgate.demo.chain_view import View, transaction_hash
 
 if TYPE_CHECKING:
     from tollgate.demo.chain_params import Shape
@@ -43,6 +35,8 @@ _EMPTY_TRIE = "0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b42
 _NO_REQUESTS = "0xe3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 _NO_NONCE = "0x0000000000000000"
 _EXTRA = "0x" + b"Tollgate simulated chain".hex()
+# What a block has beside its header and its transactions.
+_BODY: Shape = {"withdrawals": [], "uncles": []}
 
 
 def text(value: bytes) -> str:
@@ -50,15 +44,23 @@ def text(value: bytes) -> str:
     return "0x" + value.hex()
 
 
-@lru_cache(maxsize=8 * ACCOUNTS)
 def account(chain: Chain, number: int) -> bytes:
     """Return the address of one of the accounts that send the transactions."""
+    return _account(chain.trunk, number)
+
+
+def accounts(chain: Chain) -> dict[bytes, int]:
+    """Return the number of each sending account by its address."""
+    return _accounts(chain.trunk)
+
+
+@lru_cache(maxsize=8 * ACCOUNTS)
+def _account(chain: Chain, number: int) -> bytes:
     return chain.lasting("account", number)[-_ADDRESS_BYTES:]
 
 
 @lru_cache(maxsize=8)
-def accounts(chain: Chain) -> dict[bytes, int]:
-    """Return the number of each sending account by its address."""
+def _accounts(chain: Chain) -> dict[bytes, int]:
     return {account(chain, number): number for number in range(ACCOUNTS)}
 
 
@@ -85,56 +87,66 @@ def _bloom(chain: Chain, moves: list[Transfer]) -> str:
     return f"0x{bits:0512x}"
 
 
-def block(chain: Chain, height: int, *, full: bool) -> Shape:
+def block(view: View, height: int, *, full: bool) -> Shape:
     """Show a block, its transactions whole or by hash."""
-    moves = transfers(height)
-    return _header(chain, height, moves) | {
-        "hash": text(chain.block_hash(height)),
-        "nonce": _NO_NONCE,
-        "transactions": [
-            transaction(chain, move) if full else text(chain.transaction_hash(move.place)) for move in moves
-        ],
-    }
+    moves = view.moves(height)
+    return (
+        _header(view.chain, height, moves)
+        | _BODY
+        | {
+            "size": hex(640 + 180 * len(moves)),
+            "transactions": [
+                transaction(view.chain, move) if full else text(transaction_hash(view.chain, move))
+                for move in moves
+            ],
+        }
+    )
+
+
+def header(view: View, height: int) -> Shape:
+    """Show a block's header, as subscribers get it."""
+    return _header(view.chain, height, view.moves(height))
 
 
 def pending_block(chain: Chain, height: int) -> Shape:
     """Show the block being made: it has neither a hash nor, yet, transactions."""
-    return _header(chain, height, []) | {"hash": None, "nonce": None, "transactions": []}
+    unknown: Shape = {"hash": None, "nonce": None, "size": hex(640), "transactions": []}
+    return _header(chain, height, []) | _BODY | unknown
 
 
 def _header(chain: Chain, height: int, moves: list[Transfer]) -> Shape:
     return {
         "number": hex(height),
+        "hash": text(chain.block_hash(height)),
+        "nonce": _NO_NONCE,
         "parentHash": text(chain.block_hash(height - 1)),
         "sha3Uncles": _NO_UNCLES,
         "logsBloom": _bloom(chain, moves),
-        "transactionsRoot": text(chain.digest("transactions", height)) if moves else _EMPTY_TRIE,
-        "stateRoot": text(chain.digest("state", height)),
-        "receiptsRoot": text(chain.digest("receipts", height)) if moves else _EMPTY_TRIE,
+        "transactionsRoot": text(chain.block_digest("transactions", height)) if moves else _EMPTY_TRIE,
+        "stateRoot": text(chain.block_digest("state", height)),
+        "receiptsRoot": text(chain.block_digest("receipts", height)) if moves else _EMPTY_TRIE,
         "miner": text(chain.lasting("proposer")[-_ADDRESS_BYTES:]),
         "difficulty": "0x0",
         "extraData": _EXTRA,
-        "size": hex(640 + 180 * len(moves)),
         "gasLimit": hex(GAS_LIMIT),
         "gasUsed": hex(GAS_USED * len(moves)),
         "timestamp": hex(chain.timestamp(height)),
-        "mixHash": text(chain.digest("randao", height)),
+        "mixHash": text(chain.block_digest("randao", height)),
         "baseFeePerGas": hex(BASE_FEE),
-        "withdrawals": [],
         "withdrawalsRoot": _EMPTY_TRIE,
         "blobGasUsed": "0x0",
         "excessBlobGas": "0x0",
-        "parentBeaconBlockRoot": text(chain.digest("beacon", height - 1)),
+        "parentBeaconBlockRoot": text(chain.block_digest("beacon", height - 1)),
         "requestsHash": _NO_REQUESTS,
-        "uncles": [],
     }
 
 
 def transaction(chain: Chain, move: Transfer) -> Shape:
     """Show a transaction: a token transfer that pays its fee by EIP-1559."""
-    signature = chain.digest("signature", *move.place)
+    name = transaction_hash(chain, move)
+    signature = chain.digest("signature", name)
     parity = hex(signature[0] & 1)
-    calldata = TRANSFER_SELECTOR + padded(account(chain, move.recipient)) + AMOUNT.to_bytes(32, "big")
+    calldata = TRANSFER_SELECTOR + padded(account(chain, move.recipient)) + move.amount.to_bytes(32, "big")
     return {
         "type": "0x2",
         "chainId": hex(CHAIN_IDS[chain.network]),
@@ -149,12 +161,17 @@ def transaction(chain: Chain, move: Transfer) -> Shape:
         "accessList": [],
         # The upper half of s is malleable, and clients refuse it (EIP-2).
         "r": hex(int.from_bytes(signature, "big")),
-        "s": hex(int.from_bytes(chain.digest("s", *move.place), "big") >> 1),
+        "s": hex(int.from_bytes(chain.digest("s", name), "big") >> 1),
         "v": parity,
         "yParity": parity,
         "from": text(account(chain, move.sender)),
-        "hash": text(chain.transaction_hash(move.place)),
+        "hash": text(name),
     } | _where(chain, move.place)
+
+
+def pending_transaction(chain: Chain, move: Transfer) -> Shape:
+    """Show a submitted transaction that is in no block yet."""
+    return transaction(chain, move) | dict.fromkeys(("blockHash", "blockNumber", "transactionIndex"))
 
 
 def _where(chain: Chain, place: Place) -> Shape:
@@ -171,8 +188,8 @@ def log(chain: Chain, move: Transfer) -> Shape:
     return {
         "address": text(TOKEN),
         "topics": [text(topic) for topic in (TRANSFER_TOPIC, *parties)],
-        "data": text(AMOUNT.to_bytes(32, "big")),
-        "transactionHash": text(chain.transaction_hash(move.place)),
+        "data": text(move.amount.to_bytes(32, "big")),
+        "transactionHash": text(transaction_hash(chain, move)),
         "blockTimestamp": hex(chain.timestamp(move.place.height)),
         "logIndex": hex(move.place.position),
         "removed": False,
@@ -187,17 +204,10 @@ def receipt(chain: Chain, move: Transfer) -> Shape:
         "cumulativeGasUsed": hex(GAS_USED * (move.place.position + 1)),
         "logs": [log(chain, move)],
         "logsBloom": _bloom(chain, [move]),
-        "transactionHash": text(chain.transaction_hash(move.place)),
+        "transactionHash": text(transaction_hash(chain, move)),
         "contractAddress": None,
         "gasUsed": hex(GAS_USED),
         "effectiveGasPrice": hex(GAS_PRICE),
         "from": text(account(chain, move.sender)),
         "to": text(TOKEN),
     } | _where(chain, move.place)
-
-
-def transaction_at(chain: Chain, height: int, index: int) -> Shape | None:
-    """Show the transaction of a block by its index, if there is one."""
-    if index >= transaction_count(height):
-        return None
-    return transaction(chain, transfer(Place(height, index)))

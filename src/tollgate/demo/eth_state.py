@@ -38,9 +38,14 @@ def code(address: bytes) -> bytes:
     return _TOKEN_CODE if address == TOKEN else b""
 
 
-def storage(chain: Chain, address: bytes, slot: int) -> bytes:
-    """Return the 32 bytes in a storage slot: something in the token's first few, zero elsewhere."""
-    return chain.lasting("storage", slot) if address == TOKEN and slot < ACCOUNTS else bytes(32)
+def storage(chain: Chain, address: bytes, slot: int, height: int) -> bytes:
+    """Return the 32 bytes in a storage slot: something in the token's first few, zero elsewhere.
+
+    The first holds the block's hash: state that every block changes, and every reorganisation.
+    """
+    if address != TOKEN or slot >= ACCOUNTS:
+        return bytes(32)
+    return chain.lasting("storage", slot) if slot else chain.block_hash(height)
 
 
 def call(chain: Chain, to: bytes | None, data: bytes, height: int) -> bytes:

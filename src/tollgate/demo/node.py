@@ -1,158 +1,123 @@
-"""The simulated node: JSON-RPC 2.0 over HTTP in front of the simulated chains.
+"""The simulated node: HTTP and WebSocket in front of the simulated chains, on `/<family>/<network>`.
 
-Owns the HTTP and JSON-RPC framing, single calls and batches, on `POST /<family>/<network>`. What a method
-answers is not its business. The clock comes in as an argument, and is read once a request, so that all calls
-of a batch see the same head.
+Owns the ASGI application. What a body holds is `framing.py`'s business, a WebSocket connection `session.py`'s.
+The clock comes in as an argument. `python -m tollgate.demo.node` runs a node by itself: see `alone.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol
-
-import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from tollgate.demo import eth, starknet
-from tollgate.demo.chain import genesis_before
-from tollgate.demo.chain_params import RpcError
+from tollgate.demo.chain import BLOCK_SECONDS, genesis_before
+from tollgate.demo.control import Faults, HttpFault, Visit
+from tollgate.demo.framing import INVALID_REQUEST, LARGEST_BODY, refusal, respond
+from tollgate.demo.network import SimulatedNetwork
+from tollgate.demo.session import QUEUE_BYTES, Receive, Scope, Send, Session
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-PARSE_ERROR = -32700
-INVALID_REQUEST = -32600
-
-# geth's limits for a body and a batch.
-_LARGEST_BODY = 5 * 1024 * 1024
-_LARGEST_BATCH = 1000
+FAMILIES = ("eth", "starknet")
+MOST_SESSIONS = 256
+SERVER_ERROR = -32000
 
 _HEADERS = [(b"content-type", b"application/json"), (b"x-simulated-chain", b"1")]
-_NULL = Raw(b"null")
 
 
-class Network(Protocol):
-    """What stands behind one path: a chain that answers calls, or raises `RpcError`."""
-
-    def answer(self, method: str, params: object, now: float) -> object:
-        """Return the result of a call."""
-
-
-class _Call(Struct, frozen=True):
-    method: str
-    jsonrpc: str | UnsetType = UNSET
-    params: Any = None
-    id: Raw | UnsetType = UNSET
-
-
-class _Result(Struct, frozen=True):
-    jsonrpc: str
-    id: Raw
-    result: object
-
-
-class _Error(Struct, frozen=True, omit_defaults=True):
-    code: int
-    message: str
-    data: object = None
-
-
-class _Failure(Struct, frozen=True):
-    jsonrpc: str
-    id: Raw
-    error: _Error
-
-
-_Reply = _Result | _Failure
-
-
-def networks(genesis: int) -> dict[str, Network]:
-    """Return every simulated network by its path."""
-    found: dict[str, Network] = {}
-    found |= {f"/eth/{name}": eth.EthNode(name, genesis) for name in eth.NETWORKS}
-    found |= {f"/starknet/{name}": starknet.StarknetNode(name, genesis) for name in starknet.NETWORKS}
+def networks(
+    genesis: int,
+    *,
+    families: tuple[str, ...] = FAMILIES,
+    block_seconds: float = BLOCK_SECONDS,
+    seed: int = 0,
+    shared: Path | None = None,
+) -> dict[str, SimulatedNetwork]:
+    """Return the simulated networks of some families by their path."""
+    found: dict[str, SimulatedNetwork] = {}
+    if "eth" in families:
+        for name in eth.NETWORKS:
+            found[f"/eth/{name}"] = eth.EthNode(
+                name, genesis, block_seconds=block_seconds, seed=seed, shared=shared
+            )
+    if "starknet" in families:
+        for name in starknet.NETWORKS:
+            found[f"/starknet/{name}"] = starknet.StarknetNode(
+                name, genesis, block_seconds=block_seconds, seed=seed, shared=shared
+            )
     return found
 
 
 class SimulatedNode:
     """An ASGI application that answers for all simulated networks."""
 
-    def __init__(self, now: Callable[[], float], genesis: int | None = None) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        genesis: int | None = None,
+        *,
+        served: dict[str, SimulatedNetwork] | None = None,
+        control: bool = False,
+        queue_bytes: int = QUEUE_BYTES,
+    ) -> None:
+        """Serve all networks from `genesis` on, or those in `served`; with `control`, `demo_…` methods too."""
         self._now = now
-        self.networks = networks(genesis_before(now()) if genesis is None else genesis)
+        self.networks = (
+            networks(genesis_before(now()) if genesis is None else genesis) if served is None else served
+        )
+        for network in self.networks.values():
+            network.clock = now
+        self._faults = {path: Faults() if control else None for path in self.networks}
+        self._queue_bytes = queue_bytes
+        self._sessions = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await self._talk(scope, receive, send)
         elif scope["type"] == "http":
-            status, body = await self._serve(scope, receive)
+            status, headers, body = await self._serve(scope, receive)
             length = [] if status == 204 else [(b"content-length", str(len(body)).encode())]
-            await send({"type": "http.response.start", "status": status, "headers": _HEADERS + length})
+            start = {"type": "http.response.start", "status": status, "headers": _HEADERS + headers + length}
+            await send(start)
             await send({"type": "http.response.body", "body": body})
 
-    async def _serve(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
-        network = self.networks.get(scope["path"].rstrip("/"))
+    async def _serve(self, scope: Scope, receive: Receive) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        path = scope["path"].rstrip("/")
+        network = self.networks.get(path)
         if network is None:
-            return 404, _refusal(INVALID_REQUEST, f"The simulated networks are {', '.join(self.networks)}")
+            return 404, [], refusal(INVALID_REQUEST, f"The simulated networks are {', '.join(self.networks)}")
         if scope["method"] != "POST":
-            return 405, _refusal(INVALID_REQUEST, "Only POST is answered")
+            return 405, [], refusal(INVALID_REQUEST, "Only POST is answered")
         body = await _body(receive)
         if body is None:
-            return 413, _refusal(INVALID_REQUEST, f"The body is larger than {_LARGEST_BODY} bytes")
-        answer = respond(network, body, self._now())
-        return (204, b"") if answer is None else (200, answer)
+            return 413, [], refusal(INVALID_REQUEST, f"The body is larger than {LARGEST_BODY} bytes")
+        visit = Visit(network, self._faults[path])
+        status, headers = 200, []
+        try:
+            answer = respond(visit, body, self._now())
+        except HttpFault as fault:
+            status, answer = fault.status, refusal(SERVER_ERROR, str(fault))
+            headers = [] if fault.retry_after is None else [(b"retry-after", str(fault.retry_after).encode())]
+        if visit.wait:
+            await asyncio.sleep(visit.wait)
+        return (204, headers, b"") if answer is None else (status, headers, answer)
 
-
-def respond(network: Network, body: bytes, now: float) -> bytes | None:
-    """Answer a JSON-RPC body; `None` if it held nothing but notifications."""
-    try:
-        # Syntax is checked first and whole: a Raw is cut out without a look at what is inside.
-        msgspec.json.decode(body)
-        is_batch = body.lstrip()[:1] == b"["
-        calls = msgspec.json.decode(body, type=list[Raw]) if is_batch else [Raw(body)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _refusal(PARSE_ERROR, "The body is not JSON")
-    if not calls:
-        return _refusal(INVALID_REQUEST, "The batch is empty")
-    if len(calls) > _LARGEST_BATCH:
-        return _refusal(INVALID_REQUEST, f"The batch has more than {_LARGEST_BATCH} calls")
-    replies = [reply for call in calls if (reply := _reply(network, call, now)) is not None]
-    if not replies:
-        return None
-    return msgspec.json.encode(replies if is_batch else replies[0])
-
-
-def _reply(network: Network, raw: Raw, now: float) -> _Reply | None:
-    try:
-        call = msgspec.json.decode(raw, type=_Call)
-    except (msgspec.ValidationError, RecursionError):
-        return _failure(_NULL, RpcError(INVALID_REQUEST, "The call is not a JSON-RPC request"))
-    if call.jsonrpc != "2.0" or not _is_id(call.id):
-        return _failure(_NULL, RpcError(INVALID_REQUEST, "The call is not a JSON-RPC 2.0 request"))
-    try:
-        result = network.answer(call.method, call.params, now)
-    except RpcError as error:
-        return None if isinstance(call.id, UnsetType) else _failure(call.id, error)
-    except RecursionError:
-        # What could just be decoded may be too deep to be encoded again.
-        return _failure(_NULL, RpcError(INVALID_REQUEST, "The call is nested too deeply"))
-    return None if isinstance(call.id, UnsetType) else _Result("2.0", call.id, result)
-
-
-def _is_id(value: Raw | UnsetType) -> bool:
-    """Tell whether an id is absent, a string, a number or null, by how it begins."""
-    return isinstance(value, UnsetType) or bytes(value)[:1] not in b"[{tf"
-
-
-def _failure(call_id: Raw, error: RpcError) -> _Failure:
-    return _Failure("2.0", call_id, _Error(error.code, error.message, error.data))
-
-
-def _refusal(code: int, message: str) -> bytes:
-    return msgspec.json.encode(_failure(_NULL, RpcError(code, message)))
+    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].rstrip("/")
+        network = self.networks.get(path)
+        if network is None or self._sessions >= MOST_SESSIONS:
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        self._sessions += 1
+        try:
+            session = Session(network, self._faults[path], self._now, queue_bytes=self._queue_bytes)
+            await session.run(receive, send)
+        finally:
+            self._sessions -= 1
 
 
 async def _body(receive: Receive) -> bytes | None:
@@ -161,7 +126,7 @@ async def _body(receive: Receive) -> bytes | None:
     while True:
         message = await receive()
         body += message.get("body", b"")
-        if len(body) > _LARGEST_BODY:
+        if len(body) > LARGEST_BODY:
             return None
         if not message.get("more_body", False):
             return bytes(body)
@@ -173,3 +138,10 @@ async def _lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+if __name__ == "__main__":
+    # A command is only needed where this module is one.
+    from tollgate.demo.alone import main
+
+    sys.exit(main())

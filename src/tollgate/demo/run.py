@@ -109,7 +109,8 @@ def _settings(
 ) -> Settings:
     families: dict[str, dict[str, Network]] = {}
     for family, name in NETWORKS:
-        simulated = Upstream(name="simulated", url=f"{node_url}/{family}/{name}")
+        address = f"{node_url}/{family}/{name}"
+        simulated = Upstream(name="simulated", url=address, ws_url=address.replace("http", "ws", 1))
         families.setdefault(family, {})[name] = Network(upstreams=(simulated,))
     for path, url in upstreams.items():
         family, _, name = path.partition("/")
@@ -124,6 +125,9 @@ def _settings(
 
 def _serve_chain(lifeline: Lifeline, node: socket.socket) -> None:
     async def make() -> Service:
-        return Service(SimulatedNode(time.time))
+        # Loaded by this child alone.
+        from tollgate.demo.ws_protocol import NodeProtocol  # noqa: PLC0415
+
+        return Service(SimulatedNode(time.time), http=NodeProtocol)
 
     serve(make, [node], lifeline, grace_seconds=1.0)

@@ -2,23 +2,28 @@
 
 Owns which methods exist and how each reads its parameters. Shapes are in `starknet_shapes.py`, state in
 `starknet_state.py`, classes in `starknet_classes.py`, block ids in `starknet_blocks.py`, events in
-`starknet_events.py`. Nothing is kept between calls: a sent transaction is given a hash and then forgotten.
+`starknet_events.py`, submitted transactions in `starknet_sent.py`, subscriptions in `starknet_feed.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from tollgate.demo.chain import Chain, Place, Transfer, transaction_count, transfer, transfers
-from tollgate.demo.chain_params import Args, Method, RpcError, Shape, View, answer, array, integer, mapping
+from tollgate.demo.chain import BLOCK_SECONDS, Chain, Transfer
+from tollgate.demo.chain_params import Args, Method, RpcError, Sending, Shape, array, integer, mapping
+from tollgate.demo.chain_view import View, transaction_hash
+from tollgate.demo.network import SimulatedNetwork
 from tollgate.demo.starknet_blocks import felt_value, hash_bytes, resolve, state_height
 from tollgate.demo.starknet_classes import contract_class
 from tollgate.demo.starknet_events import get_events
+from tollgate.demo.starknet_feed import SUBSCRIBING
+from tollgate.demo.starknet_sent import already_known, declared_class, submitted
 from tollgate.demo.starknet_shapes import (
     CHAIN_IDS,
+    DECLARE,
+    DEPLOY_ACCOUNT,
     FEE,
+    INVOKE,
     L1_DATA_GAS,
     L1_DATA_GAS_PRICE,
     L1_GAS,
@@ -26,6 +31,7 @@ from tollgate.demo.starknet_shapes import (
     L2_GAS,
     L2_GAS_PRICE,
     SPEC_VERSION,
+    deployed_address,
     felt,
     finality,
     header,
@@ -33,11 +39,13 @@ from tollgate.demo.starknet_shapes import (
     receipt,
     receipt_with_block,
     transaction,
+    transaction_status,
 )
 from tollgate.demo.starknet_state import call, class_hash, empty_diff, nonce, state_update, storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 NETWORKS = tuple(CHAIN_IDS)
 
@@ -50,31 +58,19 @@ _MOST_TRANSACTIONS = 100
 _MOST_ARGUMENTS = 10_000
 
 
-class StarknetNode:
-    """Answers the methods of one Starknet network."""
-
-    def __init__(self, network: str, genesis: int) -> None:
-        self.chain = Chain("starknet", network, genesis, hash_bits=FIELD_BITS_OF_A_HASH)
-
-    def answer(self, method: str, params: object, now: float) -> object:
-        """Return the result of a call, or raise `RpcError`."""
-        view = View(self.chain, self.chain.head(now))
-        return answer(METHODS, view, method, params)
-
-
 def _block(view: View, args: Args, show: Callable[[Transfer], object]) -> Shape:
     height = resolve(view, args["block_id"])
     if height > view.head:
         return pre_confirmed_header(view.chain, height) | {"transactions": []}
     body = {
         "status": finality(height, view.head),
-        "transactions": [show(move) for move in transfers(height)],
+        "transactions": [show(move) for move in view.moves(height)],
     }
-    return header(view.chain, height) | body
+    return header(view, height) | body
 
 
 def _block_with_hashes(view: View, args: Args) -> Shape:
-    return _block(view, args, lambda move: felt(view.chain.transaction_hash(move.place)))
+    return _block(view, args, lambda move: felt(transaction_hash(view.chain, move)))
 
 
 def _block_with_transactions(view: View, args: Args) -> Shape:
@@ -93,7 +89,7 @@ def _block_with_receipts(view: View, args: Args) -> Shape:
 
 def _block_transaction_count(view: View, args: Args) -> int:
     height = resolve(view, args["block_id"])
-    return transaction_count(height) if height <= view.head else 0
+    return view.count(height) if height <= view.head else 0
 
 
 def _hash_and_number(view: View, _args: Args) -> Shape:
@@ -103,15 +99,15 @@ def _hash_and_number(view: View, _args: Args) -> Shape:
 def _state_update(view: View, args: Args) -> Shape:
     height = resolve(view, args["block_id"])
     if height > view.head:
-        return {"old_root": felt(view.chain.digest("state", view.head)), "state_diff": empty_diff()}
+        return {"old_root": felt(view.chain.block_digest("state", view.head)), "state_diff": empty_diff()}
     return state_update(view.chain, height)
 
 
 def _move(view: View, args: Args) -> Transfer:
-    place = view.chain.transaction_place(hash_bytes(args["transaction_hash"], "transaction_hash"))
-    if place is None or place.height > view.head:
+    move = view.find(hash_bytes(args["transaction_hash"], "transaction_hash"))
+    if move is None:
         raise RpcError(TRANSACTION_NOT_FOUND, "Transaction hash not found")
-    return transfer(place)
+    return move
 
 
 def _transaction(view: View, args: Args) -> Shape:
@@ -121,9 +117,10 @@ def _transaction(view: View, args: Args) -> Shape:
 def _transaction_at(view: View, args: Args) -> Shape:
     height = resolve(view, args["block_id"])
     index = integer(args["index"], "index")
-    if height > view.head or index >= transaction_count(height):
+    move = view.move_at(height, index) if height <= view.head else None
+    if move is None:
         raise RpcError(INVALID_INDEX, "Invalid transaction index in a block")
-    return transaction(view.chain, transfer(Place(height, index)))
+    return transaction(view.chain, move)
 
 
 def _receipt(view: View, args: Args) -> Shape:
@@ -131,8 +128,10 @@ def _receipt(view: View, args: Args) -> Shape:
 
 
 def _status(view: View, args: Args) -> Shape:
-    move = _move(view, args)
-    return {"finality_status": finality(move.place.height, view.head), "execution_status": "SUCCEEDED"}
+    found = transaction_status(view, hash_bytes(args["transaction_hash"], "transaction_hash"))
+    if found is None:
+        raise RpcError(TRANSACTION_NOT_FOUND, "Transaction hash not found")
+    return found
 
 
 def _address(args: Args) -> int:
@@ -210,24 +209,31 @@ def _storage_proof(view: View, args: Args) -> Shape:
     raise RpcError(PROOF_UNSUPPORTED, message)
 
 
-def _accepted(view: View, sent: object) -> str:
-    """Name a sent transaction; the true hash would need Starknet's own hash functions."""
-    canonical = msgspec.json.encode(mapping(sent, "transaction"), order="deterministic")
-    return felt(view.chain.digest("sent", canonical))
+def _add_invoke(view: View, args: Args) -> Sending:
+    sent = submitted(view.chain, INVOKE, args["invoke_transaction"])
+    return Sending(sent, {"transaction_hash": felt(sent.hash)}, already_known())
 
 
-def _add_invoke(view: View, args: Args) -> Shape:
-    return {"transaction_hash": _accepted(view, args["invoke_transaction"])}
+def _add_declare(view: View, args: Args) -> Sending:
+    sent = submitted(view.chain, DECLARE, args["declare_transaction"])
+    result = {"transaction_hash": felt(sent.hash), "class_hash": declared_class(view.chain, sent.hash)}
+    return Sending(sent, result, already_known())
 
 
-def _add_declare(view: View, args: Args) -> Shape:
-    name = _accepted(view, args["declare_transaction"])
-    return {"transaction_hash": name, "class_hash": felt(view.chain.lasting("class", name))}
+def _add_deploy_account(view: View, args: Args) -> Sending:
+    sent = submitted(view.chain, DEPLOY_ACCOUNT, args["deploy_account_transaction"])
+    address = deployed_address(view.chain, sent.hash)
+    return Sending(sent, {"transaction_hash": felt(sent.hash), "contract_address": address}, already_known())
 
 
-def _add_deploy_account(view: View, args: Args) -> Shape:
-    name = _accepted(view, args["deploy_account_transaction"])
-    return {"transaction_hash": name, "contract_address": felt(view.chain.lasting("contract", name))}
+def _syncing(view: View, _args: Args) -> object:
+    if view.tip is None:
+        return False
+    found: Shape = {}
+    for name, height in (("starting", 0), ("current", view.head), ("highest", view.tip)):
+        found[f"{name}_block_hash"] = felt(view.chain.block_hash(height))
+        found[f"{name}_block_num"] = height
+    return found
 
 
 _BLOCK = ("block_id", "response_flags")
@@ -236,7 +242,7 @@ _HASH = ("transaction_hash", "response_flags")
 METHODS: dict[str, Method] = {
     "starknet_specVersion": Method((), 0, lambda *_: SPEC_VERSION),
     "starknet_chainId": Method((), 0, lambda view, _: CHAIN_IDS[view.chain.network]),
-    "starknet_syncing": Method((), 0, lambda *_: False),
+    "starknet_syncing": Method((), 0, _syncing),
     "starknet_blockNumber": Method((), 0, lambda view, _: view.head),
     "starknet_blockHashAndNumber": Method((), 0, _hash_and_number),
     "starknet_getBlockWithTxHashes": Method(_BLOCK, 1, _block_with_hashes),
@@ -266,3 +272,23 @@ METHODS: dict[str, Method] = {
     "starknet_addDeclareTransaction": Method(("declare_transaction",), 1, _add_declare),
     "starknet_addDeployAccountTransaction": Method(("deploy_account_transaction",), 1, _add_deploy_account),
 }
+
+
+class StarknetNode(SimulatedNetwork):
+    """Answers the methods of one Starknet network."""
+
+    methods = METHODS
+    subscribing = SUBSCRIBING
+    by_name = True
+
+    def __init__(
+        self,
+        network: str,
+        genesis: int,
+        *,
+        block_seconds: float = BLOCK_SECONDS,
+        seed: int = 0,
+        shared: Path | None = None,
+    ) -> None:
+        chain = Chain("starknet", network, genesis, FIELD_BITS_OF_A_HASH, block_seconds, seed)
+        super().__init__(chain, shared)

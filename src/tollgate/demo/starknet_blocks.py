@@ -5,7 +5,8 @@ Owns the reading of block ids and felts, and the errors for blocks that do not e
 
 from __future__ import annotations
 
-from tollgate.demo.chain_params import RpcError, View, integer, invalid, mapping, quantity
+from tollgate.demo.chain_params import RpcError, integer, invalid, mapping, quantity
+from tollgate.demo.chain_view import View
 from tollgate.demo.starknet_shapes import L1_BEHIND
 
 BLOCK_NOT_FOUND = 24

@@ -1,4 +1,4 @@
-"""`starknet_getEvents` on the simulated chain: filter, pages and continuation tokens.
+"""Events of the simulated Starknet chain: filter, pages and continuation tokens.
 
 Owns the filter's rules and its bounds. A block's events are computed when asked for, so a call looks at a
 bounded number of blocks and returns what it found with a token for the rest, as full nodes do. A token is the
@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from tollgate.demo.chain import transfers
-from tollgate.demo.chain_params import Args, RpcError, Shape, View, array, integer, invalid, mapping
+from tollgate.demo.chain_params import Args, RpcError, Shape, array, integer, invalid, mapping
+from tollgate.demo.chain_view import View, transaction_hash
 from tollgate.demo.starknet_blocks import felt_value, resolve
 from tollgate.demo.starknet_shapes import events, felt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 PAGE_TOO_BIG = 31
 BAD_TOKEN = 33
@@ -29,7 +29,9 @@ _MOST_CHOICES = 100
 _TOKEN = re.compile(r"([0-9]{1,15})-([0-9]{1,6})")
 
 
-class _Filter(NamedTuple):
+class EventFilter(NamedTuple):
+    """Which events are asked for."""
+
     addresses: frozenset[str] | None
     keys: tuple[frozenset[str], ...]
 
@@ -51,7 +53,7 @@ def get_events(view: View, args: Args) -> Shape:
         raise invalid("chunk_size is 0")
     if size > MOST_EVENTS:
         raise RpcError(PAGE_TOO_BIG, "Requested page size is too big")
-    chosen = _filter(given)
+    chosen = event_filter(given.get("address"), given.get("keys", []))
     first = resolve(view, given.get("from_block", {"block_number": 0}), "from_block")
     last = min(resolve(view, given.get("to_block", "latest"), "to_block"), view.head)
     start = _start(given.get("continuation_token"), first, last)
@@ -68,12 +70,12 @@ def _start(token: object, first: int, last: int) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _page(view: View, chosen: _Filter, start: tuple[int, int], last: int, size: int) -> Shape:
+def _page(view: View, chosen: EventFilter, start: tuple[int, int], last: int, size: int) -> Shape:
     first, skip = start
     end = min(last, first + MOST_BLOCKS - 1)
     found: list[Shape] = []
     for height in range(first, end + 1):
-        for at, event in enumerate(_emitted(view, height)):
+        for at, event in enumerate(emitted(view, height)):
             if (height == first and at < skip) or not chosen.passes(event):
                 continue
             if len(found) == size:
@@ -82,30 +84,30 @@ def _page(view: View, chosen: _Filter, start: tuple[int, int], last: int, size: 
     return {"events": found} if end >= last else {"events": found, "continuation_token": f"{end + 1}-0"}
 
 
-def _emitted(view: View, height: int) -> Iterator[Shape]:
+def emitted(view: View, height: int) -> Iterator[Shape]:
+    """Show the events of a block, each with its place."""
     block_hash = felt(view.chain.block_hash(height))
-    for move in transfers(height):
-        transaction_hash = felt(view.chain.transaction_hash(move.place))
+    for move in view.moves(height):
+        name = felt(transaction_hash(view.chain, move))
         for at, event in enumerate(events(view.chain, move)):
             yield event | {
                 "block_hash": block_hash,
                 "block_number": height,
-                "transaction_hash": transaction_hash,
+                "transaction_hash": name,
                 "transaction_index": move.place.position,
                 "event_index": at,
             }
 
 
-def _filter(given: Mapping[str, object]) -> _Filter:
-    address = given.get("address")
+def event_filter(address: object, keys: object) -> EventFilter:
+    """Read a filter: one address or several or `None`, and the keys by position."""
     addresses = None
     if address is not None:
         listed = array(address, "address", _MOST_CHOICES) if isinstance(address, list) else [address]
         addresses = frozenset(hex(felt_value(one, "address")) for one in listed) or None
-    keys = given.get("keys", [])
     if isinstance(keys, list) and len(keys) > _MOST_KEYS:
         raise RpcError(TOO_MANY_KEYS, "Too many keys provided in a filter")
-    return _Filter(addresses, tuple(_choices(key) for key in array(keys, "keys", _MOST_KEYS)))
+    return EventFilter(addresses, tuple(_choices(key) for key in array(keys, "keys", _MOST_KEYS)))
 
 
 def _choices(value: object) -> frozenset[str]:

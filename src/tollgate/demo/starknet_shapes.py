@@ -9,8 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tollgate.demo.chain import ACCOUNTS, AMOUNT, Chain, Transfer, transfers
+import msgspec
+
+from tollgate.demo.chain import ACCOUNTS, VISITOR, Chain, Transfer, transfers
 from tollgate.demo.chain_keccak import keccak256
+from tollgate.demo.chain_view import View, transaction_hash
 
 if TYPE_CHECKING:
     from tollgate.demo.chain_params import Shape
@@ -39,6 +42,10 @@ FEE = L1_GAS * L1_GAS_PRICE + L2_GAS * L2_GAS_PRICE + L1_DATA_GAS * L1_DATA_GAS_
 L1_BEHIND = 100
 EVENTS_PER_TRANSACTION = 2
 
+INVOKE = "INVOKE"
+DECLARE = "DECLARE"
+DEPLOY_ACCOUNT = "DEPLOY_ACCOUNT"
+
 
 @lru_cache(maxsize=64)
 def selector(name: str) -> int:
@@ -48,6 +55,8 @@ def selector(name: str) -> int:
 
 TRANSFER = selector("Transfer")
 TRANSFER_FUNCTION = selector("transfer")
+# Where the STRK token of this chain keeps the hash of the newest block.
+LAST_BLOCK = selector("last_block")
 
 
 def felt(value: bytes) -> str:
@@ -55,21 +64,33 @@ def felt(value: bytes) -> str:
     return hex(int.from_bytes(value, "big"))
 
 
-@lru_cache(maxsize=8 * ACCOUNTS)
 def account(chain: Chain, number: int) -> int:
     """Return the address of one of the accounts that send the transactions."""
+    return _account(chain.trunk, number)
+
+
+def accounts(chain: Chain) -> dict[int, int]:
+    """Return the number of each sending account by its address."""
+    return _accounts(chain.trunk)
+
+
+def sequencer(chain: Chain) -> int:
+    """Return the address that is paid the fees."""
+    return _sequencer(chain.trunk)
+
+
+@lru_cache(maxsize=8 * ACCOUNTS)
+def _account(chain: Chain, number: int) -> int:
     return int.from_bytes(chain.lasting("account", number), "big")
 
 
 @lru_cache(maxsize=8)
-def accounts(chain: Chain) -> dict[int, int]:
-    """Return the number of each sending account by its address."""
+def _accounts(chain: Chain) -> dict[int, int]:
     return {account(chain, number): number for number in range(ACCOUNTS)}
 
 
 @lru_cache(maxsize=8)
-def sequencer(chain: Chain) -> int:
-    """Return the address that is paid the fees."""
+def _sequencer(chain: Chain) -> int:
     return int.from_bytes(chain.lasting("sequencer"), "big")
 
 
@@ -83,19 +104,20 @@ def finality(height: int, head: int) -> str:
     return "ACCEPTED_ON_L1" if height <= head - L1_BEHIND else "ACCEPTED_ON_L2"
 
 
-def header(chain: Chain, height: int) -> Shape:
+def header(view: View, height: int) -> Shape:
     """Show a block's header."""
-    count = len(transfers(height))
+    chain = view.chain
+    moves = view.moves(height)
     return {
         "block_hash": felt(chain.block_hash(height)),
         "parent_hash": felt(chain.block_hash(height - 1)),
-        "new_root": felt(chain.digest("state", height)),
-        "event_commitment": felt(chain.digest("events", height)),
-        "transaction_commitment": felt(chain.digest("transactions", height)),
-        "receipt_commitment": felt(chain.digest("receipts", height)),
-        "state_diff_commitment": felt(chain.digest("diff", height)),
-        "event_count": EVENTS_PER_TRANSACTION * count,
-        "transaction_count": count,
+        "new_root": felt(chain.block_digest("state", height)),
+        "event_commitment": felt(chain.block_digest("events", height)),
+        "transaction_commitment": felt(chain.block_digest("transactions", height)),
+        "receipt_commitment": felt(chain.block_digest("receipts", height)),
+        "state_diff_commitment": felt(chain.block_digest("diff", height)),
+        "event_count": sum(1 if move.sent else EVENTS_PER_TRANSACTION for move in moves),
+        "transaction_count": len(moves),
         "state_diff_length": _diff_length(chain, height),
     } | pre_confirmed_header(chain, height)
 
@@ -119,16 +141,31 @@ def _price(fri: int) -> Shape:
 
 
 def transaction(chain: Chain, move: Transfer, *, with_hash: bool = True) -> Shape:
-    """Show a transaction: an account calling `transfer` of the STRK token."""
-    inner = [hex(account(chain, move.recipient)), *halves(AMOUNT)]
-    shape: Shape = {
-        "type": "INVOKE",
-        "version": "0x3",
+    """Show a transaction: an account calling `transfer` of the STRK token, or what a caller submitted."""
+    shape = _transfer(chain, move) if move.sent is None else msgspec.json.decode(move.sent.shown, type=dict)
+    if with_hash:
+        shape["transaction_hash"] = felt(transaction_hash(chain, move))
+    return shape
+
+
+def _transfer(chain: Chain, move: Transfer) -> Shape:
+    inner = [hex(account(chain, move.recipient)), *halves(move.amount)]
+    name = chain.transaction_hash(move.place)
+    return {
+        "type": INVOKE,
         "sender_address": hex(account(chain, move.sender)),
         # One call: contract, function, number of arguments, arguments.
         "calldata": ["0x1", hex(STRK), hex(TRANSFER_FUNCTION), hex(len(inner)), *inner],
-        "signature": [felt(chain.digest(half, *move.place)) for half in ("r", "s")],
+        "signature": [felt(chain.digest(half, name)) for half in ("r", "s")],
         "nonce": hex(move.nonce),
+        "account_deployment_data": [],
+    } | paid()
+
+
+def paid() -> Shape:
+    """Show what the transactions of every kind say about their fees."""
+    return {
+        "version": "0x3",
         "resource_bounds": {
             "l1_gas": _bound(L1_GAS, L1_GAS_PRICE),
             "l1_data_gas": _bound(L1_DATA_GAS, L1_DATA_GAS_PRICE),
@@ -136,13 +173,17 @@ def transaction(chain: Chain, move: Transfer, *, with_hash: bool = True) -> Shap
         },
         "tip": "0x0",
         "paymaster_data": [],
-        "account_deployment_data": [],
         "nonce_data_availability_mode": "L1",
         "fee_data_availability_mode": "L1",
     }
-    if with_hash:
-        shape["transaction_hash"] = felt(chain.transaction_hash(move.place))
-    return shape
+
+
+def sender_of(chain: Chain, move: Transfer) -> str:
+    """Return the address that sent a transaction."""
+    if move.sent is not None:
+        shown = msgspec.json.decode(move.sent.shown, type=dict[str, object])
+        return str(shown.get("sender_address", hex(account(chain, VISITOR))))
+    return hex(account(chain, move.sender))
 
 
 def _bound(amount: int, price: int) -> Shape:
@@ -151,16 +192,25 @@ def _bound(amount: int, price: int) -> Shape:
 
 def receipt(chain: Chain, move: Transfer, head: int) -> Shape:
     """Show the receipt of a transaction, as it appears inside a block."""
-    return {
-        "type": "INVOKE",
-        "transaction_hash": felt(chain.transaction_hash(move.place)),
-        "actual_fee": {"amount": hex(FEE), "unit": "FRI"},
+    kind = move.sent.kind if move.sent else INVOKE
+    shape: Shape = {
+        "type": kind,
+        "transaction_hash": felt(transaction_hash(chain, move)),
+        "actual_fee": {"amount": hex(0 if move.sent else FEE), "unit": "FRI"},
         "finality_status": finality(move.place.height, head),
         "execution_status": "SUCCEEDED",
         "messages_sent": [],
         "events": events(chain, move),
         "execution_resources": {"l1_gas": L1_GAS, "l1_data_gas": L1_DATA_GAS, "l2_gas": L2_GAS},
     }
+    if kind == DEPLOY_ACCOUNT:
+        shape["contract_address"] = deployed_address(chain, transaction_hash(chain, move))
+    return shape
+
+
+def deployed_address(chain: Chain, name: bytes) -> str:
+    """Return the address of the account that a submitted transaction says to deploy."""
+    return felt(chain.lasting("contract", name))
 
 
 def receipt_with_block(chain: Chain, move: Transfer, head: int) -> Shape:
@@ -171,11 +221,24 @@ def receipt_with_block(chain: Chain, move: Transfer, head: int) -> Shape:
     }
 
 
+def transaction_status(view: View, name: bytes) -> Shape | None:
+    """Show how far a transaction has come; `None` if it is not known."""
+    if view.waiting(name) is not None:
+        return {"finality_status": "RECEIVED"}
+    move = view.find(name)
+    if move is None:
+        return None
+    return {"finality_status": finality(move.place.height, view.head), "execution_status": "SUCCEEDED"}
+
+
 def events(chain: Chain, move: Transfer) -> list[Shape]:
-    """Show the events of a transaction: the transfer, then the fee."""
+    """Show the events of a transaction: the transfer, then the fee, which a submitted one does not pay."""
+    if move.sent is not None:
+        sender = int(sender_of(chain, move), 16)
+        return [_transfer_event(sender, sender, move.amount)]
     sender = account(chain, move.sender)
     return [
-        _transfer_event(sender, account(chain, move.recipient), AMOUNT),
+        _transfer_event(sender, account(chain, move.recipient), move.amount),
         _transfer_event(sender, sequencer(chain), FEE),
     ]
 
@@ -203,4 +266,4 @@ def storage_key(chain: Chain, address: int) -> str:
 
 def _diff_length(chain: Chain, height: int) -> int:
     senders = {move.sender for move in transfers(height)}
-    return len(touched(chain, height)) + len(senders)
+    return len(touched(chain, height)) + len(senders) + (1 if height else 0)

@@ -15,6 +15,7 @@ from tollgate.demo.starknet_classes import ACCOUNT_CLASS, TOKEN_CLASS
 from tollgate.demo.starknet_shapes import (
     ETH,
     FEE,
+    LAST_BLOCK,
     STRK,
     account,
     accounts,
@@ -92,10 +93,13 @@ _FIXED: dict[int, Callable[[int], list[str]]] = {
 def storage(chain: Chain, address: int, key: int, height: int) -> tuple[int, int]:
     """Return what is stored under a key and the block that wrote it last.
 
-    The STRK token keeps its balances; nothing else is stored.
+    The STRK token keeps its balances, and the hash of the newest block: state that every block changes, and
+    every reorganisation. Nothing else is stored.
     """
     class_hash(chain, address)
-    holder = _storage_holders(chain).get(hex(key)) if address == STRK else None
+    if address == STRK and key == LAST_BLOCK and height:
+        return int.from_bytes(chain.block_hash(height), "big"), height
+    holder = _storage_holders(chain.trunk).get(hex(key)) if address == STRK else None
     if holder is None:
         return 0, 0
     written = height
@@ -116,6 +120,8 @@ def state_diff(chain: Chain, height: int) -> Shape:
         {"key": storage_key(chain, address), "value": hex(balance(chain, STRK, address, height))}
         for address in touched(chain, height)
     ]
+    if height:
+        changed.append({"key": hex(LAST_BLOCK), "value": felt(chain.block_hash(height))})
     senders = dict.fromkeys(move.sender for move in transfers(height))
     return empty_diff() | {
         "storage_diffs": [{"address": hex(STRK), "storage_entries": changed}] if changed else [],
@@ -143,7 +149,7 @@ def state_update(chain: Chain, height: int) -> Shape:
     """Show a block's state update."""
     return {
         "block_hash": felt(chain.block_hash(height)),
-        "old_root": felt(chain.digest("state", height - 1)) if height else "0x0",
-        "new_root": felt(chain.digest("state", height)),
+        "old_root": felt(chain.block_digest("state", height - 1)) if height else "0x0",
+        "new_root": felt(chain.block_digest("state", height)),
         "state_diff": state_diff(chain, height),
     }
