@@ -5,6 +5,7 @@ Under `serve` it is a child that is replaced when it dies (`run`); `tollgate col
 
 from __future__ import annotations
 
+import functools
 import select
 import signal
 import time
@@ -21,6 +22,7 @@ from tollgate.errors import StartError
 from tollgate.ledger.collector import Collector, Rules
 from tollgate.ledger.lock import CollectorRuns, Lock
 from tollgate.prepared import Prepared
+from tollgate.reload import Follower, Shared
 from tollgate.store import sqlite
 from tollgate.store.caps import Caps
 from tollgate.store.ledger import BUSY_MILLISECONDS, open_ledger
@@ -51,14 +53,11 @@ class CollectorLoop:
         self._caps = Caps(control, self._ledger, settings.billing.price())
         self._writer = writer
         self._log_days = settings.ledger.log_days
-        catalogues = {
-            f"{family}/{name}": Catalogue(family)
-            for family, networks in settings.families.items()
-            for name in networks
-        }
+        # By family: a network may be new, or gone by now.
+        catalogue = functools.cache(Catalogue)
         rules = Rules(
             self._caps.terms,
-            lambda network, method: catalogues[network].label(method) if network in catalogues else "other",
+            lambda network, method: catalogue(network.partition("/")[0]).label(method),
             billing_month,
             self._caps.renew,
         )
@@ -130,12 +129,14 @@ def billing_month(at: float, closed: frozenset[str]) -> str:
     return month
 
 
-def run(lifeline: Lifeline, prepared: Prepared, writer: metrics.Writer) -> None:
+def run(lifeline: Lifeline, prepared: Prepared, shared: Shared, writer: metrics.Writer) -> None:
     """Collect, in the child, until the parent says so or is gone; then what workers write last."""
     stop = _Stop(signal.SIGTERM)
+    follower = Follower(shared, "collector")
 
     def rest(seconds: float) -> None:
         lifeline.beat()
+        follower.turn()
         if stop.asked:
             time.sleep(seconds)
             return

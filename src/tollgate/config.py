@@ -208,6 +208,37 @@ class Accounts(Section, frozen=True):
     domains_per_team: Annotated[Positive, Help("Whitelist entries of one team.")] = 1_000
 
 
+class Cache(Section, frozen=True):
+    """Answers of upstreams kept in memory."""
+
+    bytes: Annotated[
+        Annotated[int, Meta(ge=0, le=1 << 40)], Help("Memory for answers, for each worker; 0 turns the cache off.")
+    ] = 33_554_432
+    entry_bytes: Annotated[Positive, Help("Largest answer that is kept.")] = 1_048_576
+
+
+class Health(Section, frozen=True):
+    """Watching upstreams: one process for the whole machine."""
+
+    probe_seconds: Annotated[
+        Annotated[float, Meta(ge=0.05, le=60)], Help("How often each upstream is asked for its head.")
+    ] = 0.5
+    timeout_seconds: Annotated[Annotated[float, Meta(gt=0, le=60)], Help("How long it may take to say.")] = 3.0
+
+
+class WebSocket(Section, frozen=True):
+    """Connections for subscriptions."""
+
+    connections: Annotated[Positive, Help("Open WebSockets, for each worker.")] = 5_000
+    connections_per_caller: Annotated[
+        Positive, Help("Open WebSockets of one token or domain, for each worker.")
+    ] = 500
+    subscriptions: Annotated[Positive, Help("Subscriptions of one connection.")] = 100
+    queue_bytes: Annotated[
+        Positive, Help("Bytes that wait for one slow client; beyond that its connection is closed.")
+    ] = 4_194_304
+
+
 class Ledger(Section, frozen=True):
     """Recording of requests: from a worker's spool to logs and usage."""
 
@@ -311,9 +342,35 @@ class Upstream(Section, frozen=True):
         Annotated[str, Form(r"^https?://", "a URL that begins with `http://` or `https://`")],
         Secret("Address of its JSON-RPC endpoint."),
     ]
+    ws_url: Annotated[
+        Annotated[str, Form(r"^(wss?://.*)?\Z", "a URL that begins with `ws://` or `wss://`, or nothing")],
+        Secret("Address of its WebSocket endpoint. Heads are then heard at once; pending transactions need it."),
+    ] = ""
     headers: Annotated[dict[str, str], Secret("Headers to send, such as `Authorization`.")] = {}
     priority: Annotated[
-        Annotated[int, Meta(ge=0, le=1000)], Help("Lower ones are tried first; equals in the order written.")
+        Annotated[int, Meta(ge=0, le=1000)],
+        Help("Lower ones are asked first; others step in when those are out of rotation."),
+    ] = 0
+    weight: Annotated[
+        Annotated[int, Meta(ge=1, le=100)], Help("Its share of the calls among upstreams of the same priority.")
+    ] = 1
+    requests_per_second: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000)],
+        Help("Calls a second that it is sent, by the whole machine; 0: as many as there are."),
+    ] = 0
+    allow_methods: Annotated[
+        tuple[str, ...], Help("Methods that it is asked, `*` as a wildcard. Empty: all but the denied.")
+    ] = ()
+    deny_methods: Annotated[tuple[str, ...], Help("Methods that it is never asked, `*` as a wildcard.")] = ()
+    archive: Annotated[
+        bool, Help("Whether it holds the state of all blocks. Otherwise old state is asked elsewhere first.")
+    ] = True
+    batch_calls: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)], Help("Most calls in a batch that it is sent; 1: no batches.")
+    ] = 100
+    logs_blocks: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000_000)],
+        Help("Most blocks that it searches in one `eth_getLogs`; wider ranges are split. 0: found out by asking."),
     ] = 0
     timeout_seconds: Annotated[Seconds, Help("Deadline for one attempt at this upstream.")] = 15.0
     connections: Annotated[Positive, Help("Most connections to it, for each worker.")] = 256
@@ -327,6 +384,24 @@ class Network(Section, frozen=True):
         tuple[str, ...], Help("Methods that may be called, `*` as a wildcard. Empty: all but the denied.")
     ] = ()
     deny_methods: Annotated[tuple[str, ...], Help("Methods that are refused, `*` as a wildcard.")] = ()
+    strict: Annotated[bool, Help("Refuse methods that the family's catalogue does not know.")] = False
+    chain_id: Annotated[
+        str,
+        Help(
+            "The chain id that upstreams must report, such as `0x1` or `0x534e5f4d41494e`. Empty: the majority's."
+        ),
+    ] = ""
+    lag_blocks: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000)],
+        Help("Blocks that an upstream may be behind the highest before it is taken out of rotation."),
+    ] = 5
+    broadcast: Annotated[
+        Annotated[int, Meta(ge=1, le=16)], Help("Upstreams that a transaction is sent to at once.")
+    ] = 1
+    hedge: Annotated[
+        bool, Help("Ask a second upstream for a read that takes longer than usual; at most 5 % more calls.")
+    ] = True
+    cache: Annotated[bool, Help("Answer from memory what cannot have changed.")] = True
 
 
 class Settings(Section, frozen=True):
@@ -342,6 +417,9 @@ class Settings(Section, frozen=True):
     secrets: Secrets = Secrets()
     whitelist: Whitelist = Whitelist()
     accounts: Accounts = Accounts()
+    cache: Cache = Cache()
+    health: Health = Health()
+    websocket: WebSocket = WebSocket()
     ledger: Ledger = Ledger()
     billing: Billing = Billing()
     stripe: Stripe = Stripe()

@@ -14,6 +14,7 @@ from tollgate import listeners
 from tollgate.core import addresses
 from tollgate.forward import behind_workers, forwarding_app
 from tollgate.prepared import Prepared
+from tollgate.reload import Follower, Shared
 from tollgate.serving import Service, serve
 from tollgate.status import App
 from tollgate.store import sqlite
@@ -24,6 +25,7 @@ MOST_BODY_BYTES = 262_144
 MOST_AT_ONCE = 64
 # Longer than the slowest honest answer: a domain's proof is looked for in seconds.
 ANSWER_SECONDS = 35.0
+FOLLOW_SECONDS = 0.2
 
 
 class ControlAddress:
@@ -49,6 +51,7 @@ class ControlAddress:
 def run(
     lifeline: Lifeline,
     prepared: Prepared,
+    shared: Shared,
     address: ControlAddress,
     base_url: str,
     others: list[socket.socket],
@@ -68,16 +71,18 @@ def run(
         accountbook = sqlite.open_accountbook(prepared.ledger_url)
         plane = ControlPlane(
             store,
-            prepared.settings,
+            shared.current.settings,
             prepared.pepper,
             base_url,
             time.time,
             logbook=logbook,
             accountbook=accountbook,
         )
+        follower = Follower(shared, "control", lambda settings, _places: plane.change(settings))
         return Service(
             behind_workers(cast("App", control_app(plane)), address.secret),
             background=(
+                (FOLLOW_SECONDS, follower.turn),
                 (sweep.EVERY_SECONDS, plane.sweep.run),
                 (alerts.EVERY_SECONDS, plane.alerts.run),
                 (invoices.EVERY_SECONDS, plane.invoices.close_due),

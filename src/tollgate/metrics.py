@@ -85,6 +85,30 @@ UPSTREAM_SECONDS = Spec(
     "Time an upstream took to answer.",
     ("family", "network", "upstream"),
 )
+UPSTREAM_HEDGES = Spec(
+    "tollgate_upstream_hedges",
+    Kind.COUNTER,
+    "Second attempts at reads that took longer than usual.",
+    ("family", "network"),
+)
+CACHE = Spec(
+    "tollgate_cache",
+    Kind.COUNTER,
+    "Calls by how the cache answered (`hit`, `miss`, `coalesced`, `bypass`).",
+    ("family", "network", "how"),
+)
+CACHE_BYTES = Spec("tollgate_cache_bytes", Kind.GAUGE, "Memory that answers are kept in.", ("family", "network"))
+WS_CONNECTIONS = Spec("tollgate_ws_connections", Kind.GAUGE, "Open WebSockets.")
+WS_NOTIFICATIONS = Spec(
+    "tollgate_ws_notifications", Kind.COUNTER, "Notifications sent to subscribers.", ("family", "network")
+)
+WS_CUT = Spec(
+    "tollgate_ws_cut",
+    Kind.COUNTER,
+    "WebSockets that were closed by the service (`slow`: the client did not read; `behind`: its subscription "
+    "could not go on; `grant`: its token or domain is not valid any more; `stop`).",
+    ("reason",),
+)
 CONNECTIONS = Spec("tollgate_connections", Kind.GAUGE, "Open connections of callers.")
 IN_FLIGHT = Spec("tollgate_in_flight", Kind.GAUGE, "Requests under way.")
 UPSTREAM_CONNECTIONS = Spec(
@@ -92,6 +116,49 @@ UPSTREAM_CONNECTIONS = Spec(
     Kind.GAUGE,
     "Open connections to an upstream.",
     ("family", "network", "upstream"),
+)
+UPSTREAM_STATE = Spec(
+    "tollgate_upstream_state",
+    Kind.GAUGE,
+    "1 for the state in which the prober finds an upstream (`unknown`, `up`, `down`, `lagging`, `syncing`, "
+    "`forked`, `wrong_chain`), 0 for the others. In rotation are `up` and `unknown`.",
+    ("family", "network", "upstream", "state"),
+)
+UPSTREAM_HEAD = Spec(
+    "tollgate_upstream_head",
+    Kind.GAUGE,
+    "Number of an upstream's newest block; 0 while it is not known.",
+    ("family", "network", "upstream"),
+)
+UPSTREAM_PROBES = Spec(
+    "tollgate_upstream_probes",
+    Kind.COUNTER,
+    "Questions of the prober to an upstream, by outcome (`ok`, `failed`).",
+    ("family", "network", "upstream", "outcome"),
+)
+NETWORK_HEAD = Spec(
+    "tollgate_network_head",
+    Kind.GAUGE,
+    "Number of the newest block that an upstream in rotation has.",
+    ("family", "network"),
+)
+NETWORK_FINALIZED = Spec(
+    "tollgate_network_finalized",
+    Kind.GAUGE,
+    "Number of the newest block that will not change any more; 0 while it is not known.",
+    ("family", "network"),
+)
+REORGS = Spec(
+    "tollgate_reorgs",
+    Kind.COUNTER,
+    "Reorganisations: blocks of a network that were replaced or taken back.",
+    ("family", "network"),
+)
+HEADS_LOST = Spec(
+    "tollgate_heads_lost",
+    Kind.COUNTER,
+    "Heads that were given up because the upstreams that had them are gone.",
+    ("family", "network"),
 )
 DIRECTORY_ENTRIES = Spec("tollgate_directory_entries", Kind.GAUGE, "Grants held in memory.")
 DIRECTORY_LOOKUPS = Spec(
@@ -136,9 +203,22 @@ ALL: tuple[Spec, ...] = (
     REFUSALS,
     UPSTREAM_ATTEMPTS,
     UPSTREAM_SECONDS,
+    UPSTREAM_HEDGES,
+    CACHE,
+    CACHE_BYTES,
+    WS_CONNECTIONS,
+    WS_NOTIFICATIONS,
+    WS_CUT,
     CONNECTIONS,
     IN_FLIGHT,
     UPSTREAM_CONNECTIONS,
+    UPSTREAM_STATE,
+    UPSTREAM_HEAD,
+    UPSTREAM_PROBES,
+    NETWORK_HEAD,
+    NETWORK_FINALIZED,
+    REORGS,
+    HEADS_LOST,
     DIRECTORY_ENTRIES,
     DIRECTORY_LOOKUPS,
     DIRECTORY_STALE_SECONDS,

@@ -10,6 +10,7 @@ from sqlalchemy.engine import URL
 from tollgate import log
 from tollgate.config import Settings
 from tollgate.errors import StartError
+from tollgate.settings.file import Origin
 from tollgate.store import pepper, sqlite
 from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
 
@@ -24,6 +25,8 @@ class Prepared(Struct, frozen=True):
     store_url: URL
     ledger_url: URL
     pepper: bytes
+    origin: Origin | None = None
+    """Where the settings came from; None: from nowhere that could be read again."""
 
     @property
     def spool_dir(self) -> Path:
@@ -34,7 +37,7 @@ class Prepared(Struct, frozen=True):
         return f"Prepared({self.data_dir})"
 
 
-def prepare(settings: Settings) -> Prepared:
+def prepare(settings: Settings, origin: Origin | None = None) -> Prepared:
     """Make the data folder, bring the store up to date, load the pepper."""
     data_dir = Path(settings.data_dir)
     try:
@@ -47,4 +50,5 @@ def prepare(settings: Settings) -> Prepared:
     for each, scripts in ((url, CONTROL), (ledger_url, LEDGER)):
         for step in upgrade(each, scripts):
             _log.info("database migrated", step=step, database=each.database)
-    return Prepared(settings, data_dir, url, ledger_url, pepper.load(settings.secrets.pepper, data_dir, url))
+    secret = pepper.load(settings.secrets.pepper, data_dir, url)
+    return Prepared(settings, data_dir, url, ledger_url, secret, origin)

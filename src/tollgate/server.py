@@ -1,26 +1,27 @@
-"""Composition root: puts the processes together. With `prepared`, `worker`, `control_process` and
-`collector_process` the only modules that name concrete backends.
+"""Composition root: puts the processes together. With `prepared`, `worker`, `control_process`, `collector_process`
+and `prober_process` the only modules that name concrete backends.
 
 `run` makes in the parent what all processes share (sockets, shared memory), then hands over to the supervisor.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TextIO
 
 from msgspec import Struct
 
-from tollgate import collector_process, control_process, listeners, metrics, status
+from tollgate import collector_process, control_process, listeners, metrics, prober_process, status
+from tollgate.board import MOST_NETWORKS, MOST_UPSTREAMS, Board, Places, place
 from tollgate.config import Settings
 from tollgate.control_process import ControlAddress
 from tollgate.errors import StartError
 from tollgate.prepared import Prepared
+from tollgate.reload import Follower, Shared, row_names
+from tollgate.reloader import Reloader
+from tollgate.service_lock import ServiceLock
 from tollgate.serving import Service, serve
 from tollgate.store.shared import SharedMeters
 from tollgate.supervisor import Child, Lifeline, StartFailed, Supervisor
@@ -44,11 +45,15 @@ def run(
     settings = prepared.settings
     workers = settings.server.workers or os.cpu_count() or 1
     tls = _tls(settings)
-    lock = _lock(prepared.data_dir)
+    lock = ServiceLock(prepared.data_dir)
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
     private = listeners.bind(settings.server.metrics_host, settings.server.metrics_port, 1, "server.metrics_port")
-    # One for each worker, then the parent's and the collector's.
-    regions = metrics.Regions(workers + 2)
+    # One for each worker, then the parent's, the collector's and the prober's.
+    regions = metrics.Regions(workers + 3)
+    board, places = Board(workers), _places(settings)
+    shared = Shared(settings, places, [*(f"worker-{slot}" for slot in range(workers)), "prober"])
+    reloader = Reloader(prepared.origin, shared, prepared.data_dir)
+    reloader.forget()
     meters = SharedMeters(settings.limits.limit_rows, workers, prepared.data_dir / "limits.lock")
     where = Addresses(
         settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
@@ -59,30 +64,50 @@ def run(
     children = [
         *extra_children,
         *(
-            Child(f"worker-{slot}", Worker(prepared, slot, public, private, regions, meters, tls, control).run)
+            Child(
+                f"worker-{slot}",
+                Worker(prepared, slot, public, private, regions, meters, tls, control, board, shared).run,
+            )
             for slot in range(workers)
         ),
         Child(
             "control",
-            lambda lifeline: control_process.run(lifeline, prepared, control, where.base_url, [*public, *private]),
+            lambda lifeline: control_process.run(
+                lifeline, prepared, shared, control, where.base_url, [*public, *private]
+            ),
         ),
         Child(
-            "collector", lambda lifeline: _collect(lifeline, prepared, regions.writer(workers + 1), all_sockets)
+            "collector",
+            lambda lifeline: _collect(lifeline, prepared, shared, regions.writer(workers + 1), all_sockets),
         ),
-        Child("metrics", lambda lifeline: _serve_metrics(lifeline, regions, private, [*public, control.listener])),
+        Child(
+            "prober",
+            lambda lifeline: _probe(lifeline, prepared, board, shared, regions.writer(workers + 2), all_sockets),
+        ),
+        Child(
+            "metrics",
+            lambda lifeline: _serve_metrics(lifeline, regions, shared, private, [*public, control.listener]),
+        ),
     ]
     counts = regions.writer(workers)
 
-    def close_listeners() -> None:
+    def ready() -> None:
+        lock.show()
+        on_ready(where)
+
+    def stop() -> None:
+        lock.hide()
         for each in all_sockets:
             each.close()
 
     supervisor = Supervisor(
         children,
         grace_seconds=settings.server.grace_seconds,
-        on_ready=lambda: on_ready(where),
-        on_stop=close_listeners,
+        on_ready=ready,
+        on_stop=stop,
         on_start=lambda child: counts.add(counts.cell(metrics.WORKER_STARTS, child.name)),
+        on_hangup=reloader.ask,
+        on_turn=reloader.turn,
     )
     try:
         supervisor.run()
@@ -93,15 +118,44 @@ def run(
 
 
 def _collect(
-    lifeline: Lifeline, prepared: Prepared, writer: metrics.Writer, sockets: Sequence[socket.socket]
+    lifeline: Lifeline,
+    prepared: Prepared,
+    shared: Shared,
+    writer: metrics.Writer,
+    sockets: Sequence[socket.socket],
 ) -> None:
     for each in sockets:
         each.close()
-    collector_process.run(lifeline, prepared, writer)
+    collector_process.run(lifeline, prepared, shared, writer)
+
+
+def _probe(
+    lifeline: Lifeline,
+    prepared: Prepared,
+    board: Board,
+    shared: Shared,
+    writer: metrics.Writer,
+    sockets: Sequence[socket.socket],
+) -> None:
+    for each in sockets:
+        each.close()
+    prober_process.run(lifeline, prepared.data_dir, board, shared, writer)
+
+
+def _places(settings: Settings) -> Places:
+    try:
+        return place(Places(), row_names(settings))
+    except ValueError as error:
+        most = f"{MOST_NETWORKS} networks and {MOST_UPSTREAMS} upstreams"
+        raise StartError(f"families: more than one service can watch, {most}: leave some to another.") from error
 
 
 def _serve_metrics(
-    lifeline: Lifeline, regions: metrics.Regions, private: list[socket.socket], others: list[socket.socket]
+    lifeline: Lifeline,
+    regions: metrics.Regions,
+    shared: Shared,
+    private: list[socket.socket],
+    others: list[socket.socket],
 ) -> None:
     for each in others:
         each.close()
@@ -110,7 +164,10 @@ def _serve_metrics(
         # Imported here: no other process needs it.
         from tollgate.metrics_page import CONTENT_TYPE_LATEST, render  # noqa: PLC0415
 
-        return Service(status.metrics_app(lambda: render(regions), CONTENT_TYPE_LATEST))
+        return Service(
+            status.metrics_app(lambda: render(regions), CONTENT_TYPE_LATEST),
+            background=((1.0, Follower(shared, "metrics").turn),),
+        )
 
     serve(make, private, lifeline, grace_seconds=1.0)
 
@@ -127,14 +184,3 @@ def _tls(settings: Settings) -> tuple[str, str] | None:
             "give PEM files of a certificate chain and its key."
         ) from error
     return certificate, key
-
-
-def _lock(data_dir: Path) -> TextIO:
-    """One service for one data folder. The kernel frees the lock however the service ends."""
-    file = (data_dir / "service.lock").open("w", encoding="ascii")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise StartError(f"Another Tollgate runs on {data_dir}: stop it, or set another data_dir.") from error
-    return file

@@ -6,35 +6,41 @@ import asyncio
 import functools
 import socket
 import time
-from collections.abc import Sequence
+from typing import TypeVar
 
 from tollgate import metrics, status
-from tollgate.chains.catalogue import Catalogue
-from tollgate.config import Settings
+from tollgate.board import Board, Places
+from tollgate.config import Limits, Settings, Upstream
 from tollgate.control_process import ControlAddress
 from tollgate.core import addresses
 from tollgate.core.limits import Limit
-from tollgate.core.methods import Policy
 from tollgate.gateway.admission import Admission
 from tollgate.gateway.budget import Budget
 from tollgate.gateway.credentials import Credentials
+from tollgate.gateway.desk import SocketPipeline
 from tollgate.gateway.directory import CallerDirectory
 from tollgate.gateway.edge import Edge
-from tollgate.gateway.exchange import Exchange
+from tollgate.gateway.feeds import Feed, Feeds
+from tollgate.gateway.fetching import Fetcher
 from tollgate.gateway.intake import Intake
 from tollgate.gateway.journal import Journal
 from tollgate.gateway.lane import Lane
-from tollgate.gateway.messages import Network
+from tollgate.gateway.networks import Networks
+from tollgate.gateway.pending import Pending
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
-from tollgate.gateway.routing import in_order
-from tollgate.gateway.transport import Pool
+from tollgate.gateway.sockets import Socket
+from tollgate.gateway.source import EthSource, StarknetSource
+from tollgate.gateway.websocket import CHECK_SECONDS, Endpoint
 from tollgate.ledger.spool import Spool
 from tollgate.prepared import Prepared
+from tollgate.reload import HEAD_START_SECONDS, POLL_SECONDS, Follower, Shared
 from tollgate.serving import Service, serve
 from tollgate.store import sqlite
 from tollgate.store.shared import SharedMeters
 from tollgate.supervisor import Lifeline
+
+P = TypeVar("P", bound=Pipeline)
 
 SWEEP_SECONDS = 0.1
 # For the last answers to leave.
@@ -54,8 +60,12 @@ class Worker:
         meters: SharedMeters,
         tls: tuple[str, str] | None,
         control: ControlAddress,
+        board: Board,
+        shared: Shared,
     ) -> None:
         self._control = control
+        self._board = board
+        self._shared = shared
         self._prepared = prepared
         self._slot = slot
         self._public = public
@@ -80,7 +90,7 @@ class Worker:
         )
 
     async def _make(self) -> Service:
-        settings = self._prepared.settings
+        settings = self._shared.current.settings
         writer = self._regions.writer(self._slot)
         store = sqlite.open_store(self._prepared.store_url)
         directory = CallerDirectory(store, settings, writer, time.monotonic)
@@ -88,14 +98,16 @@ class Worker:
         spool = self._spool()
         recorder = Recorder(writer)
         budget = Budget(settings.limits.buffer_bytes)
-        networks = build_networks(settings)
-        pools = {network.path: _pools(network, settings, budget) for network in networks}
+        loop = asyncio.get_running_loop()
+        networks = Networks(self._board, self._slot, self._meters, writer, budget, time.monotonic, loop)
+        networks.apply(settings, self._shared.current.places)
         credentials = self._credentials(directory)
         journal = Journal(spool, credentials.address, time=time.time, monotonic=time.monotonic)
-        pipeline = self._pipeline(credentials, recorder, networks, pools, writer, journal)
+        pipeline = self._pipeline(Pipeline, credentials, recorder, networks, journal)
+        socket_pipeline = self._pipeline(SocketPipeline, credentials, recorder, networks, journal)
         lane = Lane(
             pipeline,
-            Intake(networks, settings.limits.body_bytes),
+            Intake(networks.served, settings.limits.body_bytes),
             recorder,
             writer,
             budget,
@@ -110,36 +122,57 @@ class Worker:
             time=time.time,
         )
         lane.tick()
+        feeds = Feeds(lambda path: self._feed(path, networks, loop))
+        endpoint = Endpoint(
+            lane,
+            socket_pipeline,
+            credentials,
+            feeds,
+            writer,
+            settings.websocket,
+            grace_seconds=settings.server.grace_seconds,
+        )
 
-        def sweep() -> None:
-            for pool in (pool for each in pools.values() for pool in each.values()):
-                pool.sweep()
+        def change(settings: Settings, places: Places) -> None:
+            """Put new settings into effect; calls under way go on."""
+            networks.apply(settings, places)
+            directory.change(settings.limits)
+            credentials.change(*_misses(settings.limits))
+            for each in (pipeline, socket_pipeline):
+                each.change(settings.limits.batch_calls, settings.limits.request_seconds)
+            lane.change(networks.served, settings.limits)
+            endpoint.change(settings.websocket)
+
+        follower = Follower(self._shared, f"worker-{self._slot}", change, delay=HEAD_START_SECONDS)
+        follower.ready()
 
         def gauges() -> None:
             writer.set(writer.cell(metrics.SPOOL_HELD), spool.held_bytes)
-            for network in networks:
-                for name, pool in pools[network.path].items():
-                    cell = writer.cell(metrics.UPSTREAM_CONNECTIONS, network.family, network.name, name)
-                    writer.set(cell, pool.size)
+            networks.tell()
 
         async def close() -> None:
+            feeds.close()
             lane.stop()
             await asyncio.sleep(FLUSH_SECONDS)
             journal.tick()
             spool.close()
-            for pool in (pool for each in pools.values() for pool in each.values()):
-                pool.close()
+            networks.close()
             await store.close()
 
         return Service(
             status.public_app(
                 lambda: "the store cannot be reached" if directory.stale else None,
                 self._control.app(addresses.parse_networks(settings.server.trusted_proxies)),
+                endpoint,
             ),
             http=functools.partial(Edge, lane),
+            ws=functools.partial(Socket, endpoint.stop),
+            ws_most_bytes=settings.limits.body_bytes,
             background=(
                 (settings.directory.refresh_seconds, directory.refresh),
-                (SWEEP_SECONDS, sweep),
+                (SWEEP_SECONDS, networks.sweep),
+                (POLL_SECONDS, follower.turn),
+                (CHECK_SECONDS, endpoint.check),
                 (settings.ledger.sync_seconds, spool.sync),
                 (1.0, lane.tick),
                 (1.0, spool.tick),
@@ -147,6 +180,18 @@ class Worker:
             ),
             close=close,
         )
+
+    def _feed(self, path: str, networks: Networks, loop: asyncio.AbstractEventLoop) -> Feed:
+        """What tells subscribers of one network."""
+        row = self._board.network(self._shared.current.places.networks[path], self._slot)
+        fetch = Fetcher(lambda: networks.all.get(path), time.monotonic, loop)
+        source = StarknetSource(fetch) if path.startswith("starknet/") else EthSource(fetch)
+
+        def upstreams() -> list[Upstream]:
+            known = networks.all.get(path)
+            return [peer.upstream for peer in known.exchange.peers] if known is not None else []
+
+        return Feed(path, row, source, Pending(path, upstreams), time.monotonic)
 
     def _spool(self) -> Spool:
         ledger = self._prepared.settings.ledger
@@ -159,33 +204,33 @@ class Worker:
         )
 
     def _credentials(self, directory: CallerDirectory) -> Credentials:
-        settings = self._prepared.settings
+        settings = self._shared.current.settings
+        misses, misses_per_address = _misses(settings.limits)
         return Credentials(
             directory,
             self._meters,
             self._prepared.pepper,
             trusted=addresses.parse_networks(settings.server.trusted_proxies),
             allow_localhost=settings.whitelist.allow_localhost,
-            misses=Limit(settings.limits.misses_per_second, 1.0),
-            misses_per_address=Limit(settings.limits.misses_per_second_per_address, 1.0),
+            misses=misses,
+            misses_per_address=misses_per_address,
             monotonic=time.monotonic,
             time=time.time,
         )
 
     def _pipeline(
         self,
+        kind: type[P],
         credentials: Credentials,
         recorder: Recorder,
-        networks: Sequence[Network],
-        pools: dict[str, dict[str, Pool]],
-        writer: metrics.Writer,
+        networks: Networks,
         journal: Journal,
-    ) -> Pipeline:
-        settings = self._prepared.settings
-        return Pipeline(
+    ) -> P:
+        settings = self._shared.current.settings
+        return kind(
             credentials,
             Admission(self._meters, credentials.address, monotonic=time.monotonic, time=time.time),
-            {network.path: Exchange(network, pools[network.path], writer, time.monotonic) for network in networks},
+            networks.all,
             recorder,
             most_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,
@@ -194,23 +239,6 @@ class Worker:
         )
 
 
-def build_networks(settings: Settings) -> list[Network]:
-    """The served networks, as the gateway sees them."""
-    return [
-        Network(
-            family,
-            name,
-            Policy(network.allow_methods, network.deny_methods),
-            Catalogue(family),
-            in_order(network.upstreams),
-        )
-        for family, networks in settings.families.items()
-        for name, network in networks.items()
-    ]
-
-
-def _pools(network: Network, settings: Settings, budget: Budget) -> dict[str, Pool]:
-    return {
-        upstream.name: Pool(upstream, most_bytes=settings.limits.response_bytes, budget=budget, now=time.monotonic)
-        for upstream in network.upstreams
-    }
+def _misses(limits: Limits) -> tuple[Limit, Limit]:
+    """Look-ups of unknown callers: in all, and for one address."""
+    return Limit(limits.misses_per_second, 1.0), Limit(limits.misses_per_second_per_address, 1.0)
