@@ -20,12 +20,15 @@ NPM := PATH="$(CURDIR)/$(DEPS)/bin:$$PATH" npm
 NPM_FLAGS := --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error \
 	--omit-lockfile-registry-resolved=true
 
+GO_BUILD = cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDIR)/$(DEPS)/bin/go build \
+	-o $(CURDIR)/$(DEPS)/go
+
 # A stamp says that something was made once; this asks whether it is still there, and makes it again
 # otherwise (a Python or Node that was upgraded away leaves a dangling link).
 absent = $(if $(realpath $(1)),,FORCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deps system-parts check bench reference lock clean FORCE
+.PHONY: help setup demo test test-deps system-parts check bench reliability reference lock clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -39,9 +42,9 @@ demo: setup ## Run the gateway with a filled team and a simulated chain
 test: .venv/.dev ## Run all tests; parts that cannot be had here are named
 	@$(MAKE) --no-print-directory --keep-going test-deps || \
 		echo 'make test: not every part for the end-to-end tests could be installed; see above.' >&2
-	@$(BIN)/pytest $(ARGS)
+	@$(if $(ARGS),$(BIN)/pytest $(ARGS),scripts/test-all $(BIN)/pytest)
 
-test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed $(DEPS)/go/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, stripe-mock, nginx, dnsmasq, wrk, Chromium
+test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed $(DEPS)/go/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, stripe-mock, toxiproxy, nginx, dnsmasq, wrk, Chromium
 
 check: .venv/.dev ## Check format, lint, types and the import contract
 	@$(BIN)/ruff format --check src tests bench
@@ -51,6 +54,9 @@ check: .venv/.dev ## Check format, lint, types and the import contract
 
 bench: .venv/.dev system-parts ## Measure against a direct call and nginx
 	@$(BIN)/python -m bench $(ARGS)
+
+reliability: .venv/.dev ## Measure what callers notice while upstreams fail; write it into docs/reliability.md
+	@WRITE_RELIABILITY=1 $(BIN)/pytest tests/e2e/test_reliability.py $(ARGS)
 
 reference: setup ## Write docs/reference again from the code
 	@$(BIN)/python -m tollgate.reference
@@ -122,8 +128,9 @@ $(DEPS)/go-toolchain/.installed: requirements/go.txt $(call absent,$(DEPS)/bin/g
 
 # Built from locked sources (go.sum), with the toolchain that is there: no other is fetched.
 $(DEPS)/go/.installed: $(CLIENTS)/go/go.mod $(CLIENTS)/go/go.sum $(DEPS)/go-toolchain/.installed \
-		$(call absent,$(DEPS)/go/stripe-mock)
-	@echo 'test-deps: building stripe-mock' >&2
+		$(call absent,$(DEPS)/go/stripe-mock) $(call absent,$(DEPS)/go/toxiproxy-server)
+	@echo 'test-deps: building stripe-mock and toxiproxy' >&2
 	@mkdir -p $(DEPS)/go && rm -f $@
-	@cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDIR)/$(DEPS)/bin/go build -o $(CURDIR)/$(DEPS)/go/ tool
+	@$(GO_BUILD)/stripe-mock github.com/stripe/stripe-mock
+	@$(GO_BUILD)/toxiproxy-server github.com/Shopify/toxiproxy/v2/cmd/server
 	@touch $@
