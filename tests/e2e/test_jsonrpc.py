@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 
-POLICY = {"allow_methods": ["eth_get*", "eth_call"], "deny_methods": ["eth_getLogs", "debug_*"]}
+POLICY = {"cache": False, "allow_methods": ["eth_get*", "eth_call"], "deny_methods": ["eth_getLogs", "debug_*"]}
 NETWORKS = ("eth/mainnet", "eth/strict", "doge/mainnet")
 
 

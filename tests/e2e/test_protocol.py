@@ -112,10 +112,11 @@ def test_head_gets_no_body(road: Road, wire: Wire) -> None:
     assert wire.read(to="GET").json() == {"status": "ok"}
 
 
-def test_upgrade_is_refused_in_words(road: Road, wire: Wire) -> None:
+def test_upgrade_without_credentials_is_refused_in_words(road: Road, wire: Wire) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     answer = wire.ask(PATH, b"", {**upgrade, "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}, method="GET")
-    assert answer.status == 405
+    assert answer.status == 401
+    assert answer.json()["error"]["data"]["reason"] == "token_missing"
 
 
 def test_http_1_0_is_answered_and_closed(road: Road, wire: Wire) -> None:

@@ -6,17 +6,22 @@ From the ground up:
     ports      free loopback ports
     processes  starts a program, waits until it is ready, stops it; the only place that polls
     certs      a certificate authority and a server certificate for the test's own names
+    toxiproxy  spoils connections
     anvil      a local Ethereum chain
-    node       runs a JavaScript client of tests/e2e/clients
+    anvils     several of them with one chain, mined when the test says so
+    node       runs a JavaScript client of tests/e2e/clients, to its end or beside the test
     pyclients  runs a Python client of tests/e2e/clients in its own environment
     nginx      nginx with a given configuration, and with TLS and HTTP/2 in front of an upstream
     browser    Chromium, and pages on any host name that it can open
     wire       an HTTP/1.1 client that hides nothing
     upstream   a scripted node: what it answers to each method, and how badly
     load       callers that go on and on, and what became of every request
+    reads      callers that follow a chain of `anvils`, and what they were told
+    simulated  a node of the demo as a process of its own
     tollgate   a real `tollgate serve` or `demo`, and its books
     road       the shortest way through: a gateway, a scripted node, a token
     house      a gateway filled for tests of refusals
+    trouble    a gateway before several nodes, and what goes wrong with those
 
-A part knows nothing of Tollgate, the last three aside: what a test expects of it stays in the test.
+A part knows nothing of Tollgate, the last five aside: what a test expects of it stays in the test.
 """

@@ -67,6 +67,10 @@ PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
         lambda: _installed("go", "go/stripe-mock") or _on_path("stripe-mock"),
         "stripe-mock, Stripe's own stand-in, as .deps/go/stripe-mock or on the path",
     ),
+    "toxiproxy": (
+        lambda: _installed("go", "go/toxiproxy-server") or _on_path("toxiproxy-server"),
+        "toxiproxy, which spoils connections, as .deps/go/toxiproxy-server or on the path",
+    ),
     "web3": (lambda: _installed("web3", "web3/bin/python"), "web3.py, in .deps/web3"),
     "starknet": (lambda: _installed("starknet", "starknet/bin/python"), "starknet.py, in .deps/starknet"),
 }

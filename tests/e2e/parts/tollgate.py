@@ -26,6 +26,7 @@ from tollgate.prepared import prepare
 from tollgate.store import sqlite
 
 from .processes import alive, descendants, eventually, running
+from .upstream import is_scripted
 from .wire import JSON, Answer, Wire
 
 if TYPE_CHECKING:
@@ -219,8 +220,12 @@ def write_settings(
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     for path, upstreams in networks.items():
-        for number, given in enumerate(upstreams):
-            row = {"url": given} if isinstance(given, str) else given
+        rows = [{"url": given} if isinstance(given, str) else given for given in upstreams]
+        heading = f"families.{path.replace('/', '.')}"
+        if any(is_scripted(str(row["url"])) for row in rows) and heading not in tables:
+            # A scripted node is no chain: each test wants to see its calls arrive.
+            lines += [f"[{heading}]", "cache = false"]
+        for number, row in enumerate(rows):
             lines.append(f"[[families.{path.replace('/', '.')}.upstreams]]")
             lines += [f"{key} = {json.dumps(value)}" for key, value in {"name": f"n{number}", **row}.items()]
     folder.mkdir(parents=True, exist_ok=True)

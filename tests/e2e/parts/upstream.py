@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _RESET = struct.pack("ii", 1, 0)
+# What the prober is told: a chain that stands still. It is no part of any script.
+_BLOCK = {"number": "0x10", "hash": "0x" + "10" * 32, "parentHash": "0x" + "0f" * 32}
+_STARKNET_BLOCK = {"block_number": 16, "block_hash": "0x10", "parent_hash": "0xf", "status": "ACCEPTED_ON_L1"}
+_PROBED = {
+    "eth_getBlockByNumber": _BLOCK,
+    "eth_chainId": "0x1",
+    "eth_syncing": False,
+    "starknet_getBlockWithTxHashes": _STARKNET_BLOCK,
+    "starknet_chainId": "0x1",
+    "starknet_syncing": False,
+}
+_running: set[str] = set()
+
+
+def is_scripted(url: str) -> bool:
+    """Whether a scripted node listens at this address."""
+    return any(url.startswith(each) for each in _running)
 
 
 @dataclass(frozen=True)
@@ -100,6 +117,8 @@ class Upstream(socketserver.ThreadingTCPServer):
     def __init__(self) -> None:
         self.received: list[Received] = []
         self.open: set[socket.socket] = set()
+        self.probing: set[socket.socket] = set()
+        """Connections of the prober, which are nobody's business."""
         self.over = threading.Event()
         self._count = itertools.count()
         self._scripts: dict[str, Reply | Callable[[Received], Reply]] = {}
@@ -148,17 +167,27 @@ class _Conversation(socketserver.BaseRequestHandler):
 
     def setup(self) -> None:
         self._buffer = b""
-        self._number = self.server.next_number()
+        self._number = -1
         self.server.open.add(self.request)
 
     def finish(self) -> None:
         self.server.open.discard(self.request)
+        self.server.probing.discard(self.request)
 
     def handle(self) -> None:
         while (received := self._receive()) is not None:
+            if received.headers.get("user-agent", "").startswith("tollgate-prober/"):
+                self._tell_prober(received)
+                continue
             self.server.received.append(received)
             if not self._reply(received, self.server.reply_to(received)):
                 return
+
+    def _tell_prober(self, received: Received) -> None:
+        self.server.open.discard(self.request)
+        self.server.probing.add(self.request)
+        told = {"jsonrpc": "2.0", "id": 1, "result": _PROBED.get(received.methods()[0])}
+        self.request.sendall(_rendered(Reply(), json.dumps(told).encode()))
 
     def _receive(self) -> Received | None:
         if not self._fill(lambda: b"\r\n\r\n" in self._buffer):
@@ -170,6 +199,8 @@ class _Conversation(socketserver.BaseRequestHandler):
         if not self._fill(lambda: len(self._buffer) >= length):
             return None
         body, self._buffer = self._buffer[:length], self._buffer[length:]
+        if self._number < 0 and not headers.get("user-agent", "").startswith("tollgate-prober/"):
+            self._number = self.server.next_number()
         return Received(first.split()[1], headers, body, self._number)
 
     def _fill(self, enough: Callable[[], bool]) -> bool:
@@ -220,12 +251,14 @@ def upstream() -> Iterator[Upstream]:
     with Upstream() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
+        _running.add(server.url)
         try:
             yield server
         finally:
+            _running.discard(server.url)
             server.shutdown()
             thread.join()
             server.over.set()
-            for connection in list(server.open):
+            for connection in [*server.open, *server.probing]:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,179 @@
+"""The benchmark's own rules: what counts as reached, how slices are compared, what its stub can tell apart."""
+
+import dataclasses
+import math
+import random
+
+import msgspec
+import pytest
+from bench.cache import Miss, is_full, odd
+from bench.goals import Goal, goals, ratio_to_nginx
+from bench.plan import BODIES, HIT, MISS, PARTS, PROBES, BenchError, Plan
+from bench.rounds import Row
+from bench.slices import Compared, compared
+
+from tollgate.chains import heads
+from tollgate.chains.catalogue import Catalogue, Holds
+from tollgate.core import jsonrpc
+from tollgate.core.shapes import Call
+
+
+def row(subject: str, body: str, connections: int, worker_us: float, *problems: str) -> Row:
+    """A server that costs twice as much as its worker."""
+    return Row(
+        subject, body, connections, 1000.0, 1.0, 2.0, 2 * worker_us, worker_us, 0.0, 1.0, 0.0, 0, problems, ()
+    )
+
+
+def miss(connections: int, added: float, *problems: str) -> Miss:
+    return Miss(connections, Compared(50 + added, 50.0, added, 0.5, 100, problems))
+
+
+def judged(name: str, rows: list[Row], misses: list[Miss]) -> list[Goal]:
+    return [goal for goal in goals(rows, misses, None, None) if name in goal.name]
+
+
+# --- Goals -------------------------------------------------------------------------------------------------------
+
+
+def test_hit_is_held_against_nginx_at_the_same_connections_by_its_worker() -> None:
+    rows = [
+        dataclasses.replace(row("nginx", "hit", 32, 20.0), cpu_us=25.0),
+        row("tollgate", "hit", 32, 30.0),
+        row("nginx", "hit", 256, 20.0),
+        row("tollgate", "hit", 256, 40.0),
+        row("nginx", "single", 256, 40.0),
+    ]
+    found = judged("from the cache", rows, [])
+    assert [(goal.bar, goal.value, goal.verdict) for goal in found] == [
+        (1.6, 1.5, "reached"),
+        (1.6, 2.0, "missed"),
+    ]
+    assert ratio_to_nginx(rows[1], rows) == 60.0 / 25.0
+
+
+@pytest.mark.parametrize(
+    ("added", "verdict"),
+    [(3.5, "reached"), (3.6, "unclear"), (4.5, "unclear"), (4.6, "missed"), (-1.0, "reached")],
+)
+def test_miss_is_judged_by_what_is_added_give_or_take_the_margin(added: float, verdict: str) -> None:
+    found = judged("cannot answer", [], [miss(256, added)])
+    assert [(goal.bar, goal.value, goal.verdict) for goal in found] == [
+        (4.0, None, "not measured"),
+        (4.0, added, verdict),
+    ]
+
+
+def test_figures_with_problems_are_neither_reached_nor_missed() -> None:
+    rows = [row("nginx", "hit", 32, 20.0), row("tollgate", "hit", 32, 30.0, "3 of 4 calls were miss")]
+    assert judged("from the cache", rows, [])[0].verdict == "invalid"
+    assert judged("cannot answer", [], [miss(32, 1.0, "no miss in 4 calls")])[0].verdict == "invalid"
+
+
+def test_parts_that_did_not_run_are_not_measured() -> None:
+    found = goals([], [], None, None)
+    assert {goal.verdict for goal in found} == {"not measured"}
+
+
+# --- Slices of time ----------------------------------------------------------------------------------------------
+
+
+def lines(costs: list[float], requests: int = 1000) -> list[str]:
+    return [f"{1 - i % 2} {requests} {cost * requests / 1e6:.9f}" for i, cost in enumerate(costs)]
+
+
+def test_slices_are_compared_without_the_first_and_the_last() -> None:
+    found = compared(lines([900.0, *[50.0, 56.0] * 10, 900.0]), ("a problem",))
+    assert found.with_it == pytest.approx(56.0)
+    assert found.without == pytest.approx(50.0)
+    assert found.added == pytest.approx(6.0)
+    assert found.margin == pytest.approx(0.0, abs=1e-3)
+    assert (found.slices, found.problems) == (20, ("a problem",))
+
+
+def test_drift_of_the_machine_cancels_out() -> None:
+    found = compared(lines([50.0 + 0.5 * i + (6.0 if i % 2 == 0 else 0.0) for i in range(100)]), ())
+    assert found.added == pytest.approx(6.0)
+
+
+def test_outliers_weigh_little() -> None:
+    costs = [50.0 if i % 2 else 56.0 for i in range(100)]
+    costs[40] = costs[61] = 5000.0
+    assert compared(lines(costs), ()).added == pytest.approx(6.0)
+
+
+def test_margin_is_two_standard_errors_of_what_is_added() -> None:
+    """Many runs with noise of their own spread as each of them says."""
+    chance = random.Random(6)
+    runs = [
+        compared(lines([chance.gauss(50.0, 3.0) + (6.0 if i % 2 == 0 else 0.0) for i in range(200)]), ())
+        for _ in range(300)
+    ]
+    spread = math.sqrt(sum((run.added - 6.0) ** 2 for run in runs) / len(runs))
+    margin = sum(run.margin for run in runs) / len(runs)
+    assert margin / 2 == pytest.approx(spread, rel=0.25)
+
+
+def test_too_few_slices_are_no_figure() -> None:
+    with pytest.raises(BenchError, match="measure for longer"):
+        compared(lines([50.0] * 7), ())
+
+
+# --- The way that calls took -------------------------------------------------------------------------------------
+
+
+def test_calls_that_went_as_wanted_are_no_problem() -> None:
+    assert odd({"hit": 5, "miss": 1}, {"hit": 5_000, "miss": 2}, {"hit"}) == ()
+
+
+def test_calls_that_went_astray_are() -> None:
+    assert odd({}, {"hit": 90, "miss": 10}, {"hit"}) == ("10 of 100 calls were miss",)
+    assert odd({"miss": 7}, {"miss": 7, "bypass": 100}, {"miss", "bypass"}) == ("no miss in 100 calls",)
+
+
+def test_cache_is_full_when_it_does_not_grow() -> None:
+    assert is_full([5_000_000, 9_000_000, 9_000_300, 9_000_000])
+    assert not is_full([5_000_000, 5_000_000, 5_500_000])
+    assert not is_full([9_000_000, 9_000_000])
+    assert not is_full([0, 0, 0])
+
+
+# --- What is asked -----------------------------------------------------------------------------------------------
+
+
+def test_stub_knows_what_the_prober_asks() -> None:
+    calls = (heads.head_call("eth"), heads.finalized_call("eth"))
+    asked = [msgspec.json.decode(probe) for probe in PROBES]
+    assert [(each["method"], each["params"]) for each in asked] == [(call.method, call.params) for call in calls]
+
+
+def test_no_call_is_as_long_as_a_probe() -> None:
+    lengths = {len(probe) for probe in PROBES}
+    sent = [len(jsonrpc.encode_call(call)) for body in BODIES for call in calls_of(body.text)]
+    assert not lengths & {*sent, *(len(body.text) for body in BODIES)}
+
+
+def test_hit_holds_for_ever_and_a_miss_is_kept() -> None:
+    catalogue = Catalogue("eth")
+    for body in (HIT, MISS):
+        (call,) = calls_of(body.text)
+        scope = catalogue.scope(call.method, call.params)
+        assert catalogue.keep(scope, b'"0x1234"', head=1, finalized=1).holds is Holds.FOREVER
+
+
+def test_digits_that_count_stand_in_the_body_once() -> None:
+    assert MISS.text.count(MISS.counted) == 1
+    assert {body.counted for body in BODIES if body is not MISS} == {""}
+
+
+def test_time_is_reckoned_for_every_part() -> None:
+    whole = Plan().estimate_seconds()
+    for part in PARTS:
+        others = tuple(other for other in PARTS if other != part)
+        shorter = dataclasses.replace(Plan(), parts=others).estimate_seconds()
+        assert shorter <= whole if part in ("tokens", "memory") else shorter < whole
+
+
+def calls_of(text: str) -> list[Call]:
+    found = jsonrpc.parse(text.encode(), 100)
+    return list(found) if isinstance(found, list) else [found]

@@ -1,0 +1,225 @@
+"""The prober against real nodes: the state each is found in, what is told of the chain, what an operator sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.anvil import SEPOLIA
+from parts.anvils import Chain, chain
+from parts.processes import alive, eventually
+from parts.tollgate import TOLLGATE, Gateway, linux_only, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+NETWORK = "eth/sepolia"
+QUICK = {"probe_seconds": 0.1, "timeout_seconds": 0.5}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Nodes of one chain behind a gateway; upstreams are named a, b, c."""
+
+    chain: Chain
+    gateway: Gateway
+    settings: Path
+
+    def upstreams(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `tollgate upstreams`."""
+        argv = [TOLLGATE, "upstreams", "--config", str(self.settings), *arguments]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """What it says of one upstream."""
+        (network,) = json.loads(self.upstreams("--json").stdout)["networks"]
+        found: dict[str, Any] = next(each for each in network["upstreams"] if each["name"] == name)
+        return found
+
+    def metric(self, name: str, **labels: str) -> float:
+        family, _, network = NETWORK.partition("/")
+        wanted = {"family": family, "network": network, **labels}
+        text = ",".join(f'{label}="{value}"' for label, value in sorted(wanted.items()))
+        return self.gateway.metrics().get(f"{name}{{{text}}}", 0.0)
+
+    def becomes(self, name: str, state: str) -> None:
+        """Wait until the prober finds an upstream in a state."""
+        eventually(
+            lambda: self.metric("tollgate_upstream_state", upstream=name, state=state) == 1,
+            within=15,
+            what=f"{name} being {state}",
+        )
+
+    def reaches(self, height: int, *, within: float = 10) -> None:
+        """Wait until the network's head is this one."""
+        eventually(
+            lambda: self.metric("tollgate_network_head") == height, within=within, what=f"the head being {height}"
+        )
+
+    @property
+    def reorgs(self) -> float:
+        return self.metric("tollgate_reorgs_total")
+
+
+@contextmanager
+def scene(
+    folder: Path, count: int, *, health: dict[str, object] | None = None, listen: bool = False
+) -> Iterator[Scene]:
+    with chain(folder, count) as nodes:
+        nodes.mine(5)
+        upstreams: list[dict[str, object]] = []
+        for name, node in zip("abc", nodes.nodes, strict=False):
+            told = {"ws_url": node.url.replace("http", "ws")} if listen else {}
+            upstreams.append({"name": name, "url": node.url, **told})
+        tables = {"health": health or QUICK}
+        with serving(folder / "gateway", {NETWORK: upstreams}, tables) as gateway:
+            yield Scene(nodes, gateway, folder / "gateway" / "tollgate.toml")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Two nodes; each test leaves both in rotation."""
+    with scene(tmp_path_factory.mktemp("pair"), 2) as it:
+        yield it
+
+
+def test_two_nodes_of_one_chain_are_up(pair: Scene) -> None:
+    pair.becomes("a", "up")
+    pair.becomes("b", "up")
+    pair.chain.mine()
+    pair.reaches(pair.chain.height)
+    assert pair.reorgs == 0
+
+
+def test_a_node_that_stays_behind_is_lagging_until_it_comes_along(pair: Scene) -> None:
+    node = pair.chain.nodes[1]
+    pair.chain.leave(node)
+    pair.chain.mine(10)
+    pair.becomes("b", "lagging")
+    pair.reaches(pair.chain.height)
+    eventually(lambda: pair.shown("b")["reason"] == "10 blocks behind", what="the reason")
+    assert pair.shown("b")["behind"] == 10
+    pair.chain.join(node)
+    pair.becomes("b", "up")
+    assert pair.reorgs == 0
+
+
+def test_a_node_that_hangs_is_down_until_it_answers_and_delays_nobody(pair: Scene) -> None:
+    node = pair.chain.nodes[1]
+    pair.chain.leave(node)
+    with node.paused():
+        pair.becomes("b", "down")
+        eventually(lambda: pair.shown("b")["reason"] == "does not answer in time", what="the reason")
+        pair.chain.mine(3)
+        pair.reaches(pair.chain.height)
+    pair.chain.join(node)
+    pair.becomes("b", "up")
+
+
+def test_a_node_on_another_chain_is_never_in_rotation(pair: Scene) -> None:
+    node = pair.chain.nodes[1]
+    # It is asked for its chain id when it comes back: by then it is on another one.
+    node.call("anvil_setChainId", 5)
+    with node.paused():
+        pair.becomes("b", "down")
+    pair.becomes("b", "wrong_chain")
+    eventually(lambda: pair.shown("b")["reason"] == f"reports chain id 0x5, not {SEPOLIA:#x}", what="the reason")
+    node.call("anvil_setChainId", SEPOLIA)
+    with node.paused():
+        pair.becomes("b", "down")
+    pair.becomes("b", "up")
+
+
+def test_a_reorganisation_is_noticed_once(pair: Scene) -> None:
+    pair.chain.mine(6)
+    pair.reaches(pair.chain.height)
+    before = pair.reorgs
+    pair.chain.reorganise(3)
+    eventually(lambda: pair.reorgs > before, what="the reorganisation")
+    pair.chain.mine()
+    pair.reaches(pair.chain.height)
+    pair.becomes("a", "up")
+    pair.becomes("b", "up")
+    assert pair.reorgs == before + 1
+
+
+def test_the_operator_sees_a_table(pair: Scene) -> None:
+    pair.becomes("b", "up")
+    eventually(lambda: pair.shown("b")["state"] == "up", what="the file")
+    ran = pair.upstreams()
+    titles, *rows = ran.stdout.splitlines()
+    assert titles.split() == [
+        "network", "upstream", "state", "reason", "head", "behind", "errors", "latency", "breaker",
+    ]  # fmt: skip
+    assert [row.split()[:4] for row in rows] == [[NETWORK, name, "up", "-"] for name in "ab"]
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@linux_only
+def test_a_prober_that_is_killed_is_replaced_and_goes_on(pair: Scene) -> None:
+    before = pair.reorgs, pair.metric("tollgate_heads_lost_total")
+    killed = pair.gateway.children()["tg-prober"]
+    os.kill(killed, signal.SIGKILL)
+    pair.chain.mine(2)
+    eventually(lambda: not alive(killed), what="its end")
+    pair.reaches(pair.chain.height)
+    pair.becomes("a", "up")
+    pair.becomes("b", "up")
+    assert (pair.reorgs, pair.metric("tollgate_heads_lost_total")) == before
+
+
+def test_killed_nodes_are_down_and_their_head_is_given_up_after_a_while(tmp_path: Path) -> None:
+    with scene(tmp_path, 2) as it:
+        it.becomes("b", "up")
+        it.chain.leave(it.chain.nodes[1])
+        it.chain.mine(2)
+        it.reaches(7)
+        it.chain.nodes[0].kill()
+        it.becomes("a", "down")
+        eventually(lambda: it.shown("a")["reason"] == "refuses connections", what="the reason")
+        it.becomes("b", "up")
+        it.reaches(5, within=15)
+        assert (it.metric("tollgate_heads_lost_total"), it.reorgs) == (1, 0)
+        file = it.settings.parent / "data" / "upstreams.json"
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert not file.exists()
+    ran = it.upstreams()
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "No service runs on" in ran.stderr
+
+
+def test_a_revert_of_the_only_node_is_noticed_at_once(tmp_path: Path) -> None:
+    with scene(tmp_path, 1) as it:
+        node = it.chain.nodes[0]
+        snapshot = node.call("evm_snapshot")
+        it.chain.mine(8)
+        it.reaches(13)
+        assert node.call("evm_revert", snapshot)
+        it.reaches(5, within=3)
+        assert it.reorgs == 1
+        node.call("evm_mine")
+        it.reaches(6)
+        node.call("anvil_reorg", 1, [])
+        eventually(lambda: it.reorgs == 2, what="the reorganisation")
+        it.becomes("a", "up")
+        assert it.metric("tollgate_heads_lost_total") == 0
+
+
+def test_heads_that_are_told_by_websocket_are_known_long_before_the_next_probe(tmp_path: Path) -> None:
+    with scene(tmp_path, 1, health={"probe_seconds": 60.0}, listen=True) as it:
+        eventually(lambda: it.shown("a")["listening"], what="the subscription")
+        it.chain.mine()
+        it.reaches(6)
+        it.chain.mine(20)
+        it.reaches(26)
+        assert it.reorgs == 0

@@ -1,0 +1,258 @@
+"""Reads go on, and stay true, while upstreams die, hang, lag, crawl, break off or turn out to be another chain.
+
+Real nodes, real faults. `make reliability` writes what was measured into docs/reliability.md; no time decides a
+test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.anvil import SEPOLIA
+from parts.anvils import LARGE_BYTES, chain
+from parts.need import ROOT
+from parts.processes import eventually
+from parts.reads import Readers, Told, readers, went_back
+from parts.tollgate import bearer
+from parts.trouble import (
+    Scene,
+    Situation,
+    closed_late,
+    healthy,
+    killed,
+    lagging,
+    paused,
+    scene_of,
+    silent,
+    spoiled,
+    strange,
+)
+from parts.wire import JSON, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+PAGE = ROOT / "docs" / "reliability.md"
+BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
+WRITE = "WRITE_RELIABILITY"
+COLUMNS = ("situation", "calls", "errors", "p50", "p99", "slowest", "p99 / healthy p95", "hedged", "answered by")
+
+READERS, PAUSE, BLOCK_EVERY = 8, 0.015, 0.15
+WARM_CALLS, CALLS = 300, 800
+PATIENCE = 40.0
+"""Longer than the gateway's own deadline: a late answer is an answer, and shows in the table."""
+MOST_HEDGES = 0.05
+
+SITUATIONS = {
+    "healthy": Situation("a and b are healthy", healthy),
+    "killed": Situation("a is killed (SIGKILL)", killed),
+    "paused": Situation("a is paused (SIGSTOP), and resumed", paused),
+    "lagging": Situation("a stays behind, and comes along", lagging),
+    "wrong-chain": Situation("a is on another chain; b, c healthy", strange, (0, 0, 0), strange=True),
+    "latency": Situation("a answers 300 ± 100 ms late", spoiled("latency", latency=300, jitter=100)),
+    "resets": Situation("a resets every second connection", spoiled("reset_peer", share=0.5, timeout=0)),
+    "torn": Situation("a breaks off within answers", spoiled("limit_data", bytes=20_000)),
+    "slow-close": Situation("a is killed, its connections stay open for 2 s", closed_late),
+    "bandwidth": Situation("a sends 100 kB/s", spoiled("bandwidth", rate=100)),
+    "silence": Situation("a takes calls and says nothing", silent),
+    "backup": Situation("a and b are killed, c is the backup", lambda scene: killed(scene, "ab"), (0, 0, 10)),
+}
+
+
+@contextmanager
+def reading(scene: Scene) -> Iterator[Readers]:
+    """Let readers read while the chain grows."""
+    token, _ = scene.gateway.books.token(scene.gateway.books.team(), show_upstream=True)
+    with (
+        scene.chain.growing(BLOCK_EVERY, ticks=1),
+        readers(
+            lambda: Wire.open(scene.gateway.port, timeout=PATIENCE),
+            "/x/eth/sepolia",
+            {**JSON, **bearer(token)},
+            count=READERS,
+            pause=PAUSE,
+        ) as callers,
+    ):
+        yield callers
+
+
+# ---- what they were told
+
+
+def is_answered(told: Told) -> bool:
+    """Say whether there was a result: somebody always had it."""
+    return told.status == 200 and told.result is not None
+
+
+def is_true(told: Told, hashes: list[str]) -> bool:
+    """Hold a result against the chain itself."""
+    result = told.result
+    if told.method == "eth_getBlockByNumber":
+        asked = told.params[0]
+        return asked in ("latest", result["number"]) and result["hash"] == hashes[int(result["number"], 16)]
+    if told.method == "eth_getLogs":
+        first, last = (int(told.params[0][end], 16) for end in ("fromBlock", "toBlock"))
+        return [int(log["blockNumber"], 16) for log in result] == list(range(first, last + 1))
+    if told.method == "eth_getTransactionReceipt":
+        return bool(result["blockHash"] == hashes[int(result["blockNumber"], 16)])
+    if told.method == "eth_getCode":
+        return len(result) == 2 + 2 * LARGE_BYTES
+    return told.method != "eth_chainId" or result == hex(SEPOLIA)
+
+
+def described(told: list[Told]) -> str:
+    """Count them by what was asked, what came, and from whom, for the words of a failure."""
+    count = Counter(
+        (
+            each.method,
+            each.status,
+            each.headers.get("x-tollgate-upstream"),
+            re.sub("'id': [0-9]+, ", "", str(each.body))[:200],
+        )
+        for each in told
+    )
+    return "\n".join(f"{number} x {what}" for what, number in count.most_common(10))
+
+
+# ---- the measurement
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of the calls that began after the trouble did."""
+
+    told: list[Told]
+    wrong: list[Told]
+    hedges: float
+
+    def percentile(self, share: int) -> float:
+        return quantiles([each.seconds for each in self.told], n=100, method="inclusive")[share - 1]
+
+
+def answered_by(told: list[Told]) -> dict[str, float]:
+    """Give each upstream's share of the answers; several may have had a part in a batch."""
+    shares: dict[str, float] = {}
+    for each in told:
+        names = each.headers.get("x-tollgate-upstream", "nobody").split(", ")
+        for name in names:
+            shares[name] = shares.get(name, 0.0) + 1 / len(names) / len(told)
+    return shares
+
+
+class Page:
+    """The rows of the table, as they are measured."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Measured] = {}
+
+    def text(self) -> str:
+        base = self.rows["healthy"].percentile(95)
+        lines = [COLUMNS, ("---", *["--:"] * (len(COLUMNS) - 2), "---")]
+        for name, measured in self.rows.items():
+            p50, p99 = measured.percentile(50), measured.percentile(99)
+            count = len(measured.told)
+            lines.append(
+                (
+                    SITUATIONS[name].words,
+                    f"{count}",
+                    f"{len([each for each in measured.told if each in measured.wrong])}",
+                    f"{p50 * 1000:.1f} ms",
+                    f"{p99 * 1000:.1f} ms",
+                    f"{max(each.seconds for each in measured.told) * 1000:.0f} ms",
+                    f"{p99 / base:.1f}",
+                    f"{measured.hedges / count:.1%}",
+                    ", ".join(f"{who} {share:.0%}" for who, share in sorted(answered_by(measured.told).items())),
+                )
+            )
+        return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+    def write(self) -> None:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}{self.text()}{END}{rest.partition(END)[2]}")
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return Page()
+
+
+# ---- the tests
+
+
+def test_nodes_of_one_chain_have_the_same_blocks(tmp_path: Path) -> None:
+    """Otherwise they would be forks of each other, and all that follows would show something else."""
+    with chain(tmp_path, 2) as nodes:
+        nodes.mine(2, ticks=1)
+        nodes.leave(nodes.nodes[1])
+        nodes.mine(3, ticks=2)
+        nodes.join(nodes.nodes[1])
+        nodes.mine(ticks=1)
+        hashes = nodes.hashes()
+        for node in nodes.nodes:
+            blocks = [node.call("eth_getBlockByNumber", hex(number), False) for number in range(len(hashes))]
+            assert [block["hash"] for block in blocks] == hashes
+    assert len(set(hashes)) == 7
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> None:
+    situation = SITUATIONS[name]
+    with scene_of(situation, tmp_path) as scene:
+        with reading(scene) as callers:
+            eventually(lambda: len(callers) >= WARM_CALLS, within=30, what="the warm-up")
+            began, count, hedges = time.monotonic(), len(callers), scene.hedges()
+            with situation.trouble(scene):
+                eventually(lambda: len(callers) >= count + CALLS, within=60, what="enough calls")
+                ended, hedges = time.monotonic(), scene.hedges() - hedges
+        hashes, all_hedges = scene.chain.hashes(), scene.hedges()
+    told = callers.told
+    wrong = [each for each in told if not is_answered(each) or not is_true(each, hashes)]
+    page.rows[name] = Measured([each for each in told if began <= each.began < ended], wrong, hedges)
+    assert not wrong, described(wrong)
+    assert not went_back(told)
+    assert all_hedges <= MOST_HEDGES * len(told)
+    assert ("a" in answered_by(told[:count])) is not situation.strange, (
+        "trouble with somebody who was not asked shows nothing"
+    )
+
+
+def test_upstream_with_other_blocks_than_the_rest_is_not_asked(tmp_path: Path) -> None:
+    """It says nothing wrong by itself: only the others show that it is alone with its chain."""
+    with scene_of(Situation("a is alone with its blocks", healthy, (0, 0, 0)), tmp_path) as scene:
+        alone = scene.node("a")
+        scene.chain.leave(alone)
+        alone.call("anvil_setBlockTimestampInterval", 7)
+        for _ in range(4):
+            alone.call("evm_mine")
+            scene.chain.mine(ticks=1)
+        scene.becomes("a", "forked")
+        with reading(scene) as callers:
+            eventually(lambda: len(callers) >= WARM_CALLS, within=30, what="enough calls")
+        hashes = scene.chain.hashes()
+    assert not [each for each in callers.told if not is_answered(each) or not is_true(each, hashes)]
+    assert answered_by(callers.told).keys() == {"b", "c"}
+
+
+def test_page_has_a_row_for_each_situation(page: Page) -> None:
+    if os.environ.get(WRITE):
+        assert page.rows.keys() == SITUATIONS.keys(), "what is not measured cannot be written"
+        page.write()
+    table = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
+    assert table, "make reliability"
+    rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
+    assert tuple(rows[0]) == COLUMNS, "make reliability"
+    assert [row[0] for row in rows[2:]] == [each.words for each in SITUATIONS.values()], "make reliability"
+    assert {len(row) for row in rows} == {len(COLUMNS)}
+    assert {row[2] for row in rows[2:]} == {"0"}, "errors are nothing to write down: mend them"

@@ -1,0 +1,343 @@
+"""`tollgate reload` on a service under load: upstreams and limits change in place, and nobody notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.load import load
+from parts.processes import eventually
+from parts.road import reason
+from parts.tollgate import TOLLGATE, Gateway, bearer, demo, linux_only, serving, write_settings
+from parts.tool import Said, Tool
+from parts.upstream import Received, Reply, Upstream, upstream
+from parts.wire import JSON, call, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, linux_only]
+
+READ, SLOW = "eth_getBalance", "eth_call"
+NETWORK = "eth/mainnet"
+# Every call is to reach an upstream, and that of its turn alone.
+PLAIN: dict[str, dict[str, object]] = {
+    "families.eth.mainnet": {"cache": False, "hedge": False},
+    "cache": {"bytes": 0},
+}
+
+
+def node(name: str) -> Any:
+    """A node that stands still at one block, and otherwise says its name."""
+    block = {"number": "0x10", "hash": "0x" + "10" * 32, "parentHash": "0x" + "0f" * 32}
+    known = {"eth_getBlockByNumber": block, "eth_chainId": "0x1", "eth_syncing": False, "eth_blockNumber": "0x10"}
+
+    def one(said: dict[str, Any]) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": said["id"], "result": known.get(said["method"], name)}
+
+    def reply(received: Received) -> Reply:
+        said = received.json()
+        return Reply(json.dumps([one(each) for each in said] if isinstance(said, list) else one(said)).encode())
+
+    return reply
+
+
+@dataclass
+class House:
+    """A service with two workers, two nodes, and its settings file."""
+
+    folder: Path
+    gateway: Gateway
+    first: Upstream
+    second: Upstream
+    token: str
+
+    def write(self, *names: str, settings: Mapping[str, Mapping[str, object]] | None = None) -> Path:
+        """Write the settings anew, with these upstreams."""
+        urls = {"first": self.first.url, "second": self.second.url}
+        networks = {NETWORK: [{"name": name, "url": f"{urls[name]}/very-secret"} for name in names]}
+        return write_settings(self.folder, networks, merged(settings))
+
+    def reload(self, *arguments: str) -> Said:
+        return reload("--config", str(self.folder / "tollgate.toml"), *arguments)
+
+    def request(self, body: bytes) -> bytes:
+        return request(f"/x/{NETWORK}", body, {**JSON, **bearer(self.token)})
+
+    def statuses(self, body: bytes) -> set[int]:
+        """Ask every worker."""
+        found: set[int] = set()
+        with self.gateway.spread(1) as held:
+            for wire in (wires[0] for wires in held.values()):
+                wire.send(self.request(body))
+                found.add(wire.read().status)
+        return found
+
+    def answers(self, method: str = READ) -> set[str]:
+        """Who answers, at every worker."""
+        found: set[str] = set()
+        with self.gateway.spread(1) as held:
+            for wire in (wires[0] for wires in held.values()):
+                wire.send(self.request(call(method, "0x" + "00" * 20, "latest")))
+                found.add(wire.read().json()["result"])
+        return found
+
+
+def merged(settings: Mapping[str, Mapping[str, object]] | None) -> dict[str, dict[str, object]]:
+    tables: dict[str, dict[str, object]] = {"server": {"workers": 2}, **{key: {**PLAIN[key]} for key in PLAIN}}
+    for name, table in (settings or {}).items():
+        tables[name] = {**tables.get(name, {}), **table}
+    return tables
+
+
+def reload(*arguments: str, env: Mapping[str, str] | None = None) -> Said:
+    """Run the command as the operator does."""
+    ended = subprocess.run(
+        [TOLLGATE, "reload", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return Said(ended.returncode, ended.stdout, ended.stderr)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[House]:
+    with upstream() as first, upstream() as second:
+        first.on("*", node("first"))
+        second.on("*", node("second"))
+        networks = {NETWORK: [{"name": "first", "url": f"{first.url}/very-secret"}]}
+        with serving(folder, networks, merged(None)) as gateway:
+            token, _ = gateway.books.token(gateway.books.team(), requests_per_second=1_000_000)
+            yield House(folder, gateway, first, second, token)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with opened(tmp_path) as it:
+        yield it
+
+
+def reads(node: Upstream) -> int:
+    return sum(READ in received.methods() for received in list(node.received))
+
+
+def test_upstream_is_replaced_under_load_and_no_call_fails(house: House) -> None:
+    body = call(READ, "0x" + "00" * 20, "latest")
+    with house.gateway.spread(4) as held:
+        wires = [wire for each in held.values() for wire in each]
+        with load(wires, house.request(body)) as callers:
+            eventually(lambda: len(callers) > 200, what="load")
+            house.write("second", "first")
+            assert house.reload().code == 0
+            eventually(lambda: reads(house.second) > 50, what="calls at the second")
+            house.write("second")
+            said = house.reload()
+            done = time.monotonic()
+            asked = reads(house.first)
+            eventually(lambda: len(callers.since(done)) > 200, what="load afterwards")
+            # What was under way when the answer came may still have arrived.
+            assert reads(house.first) <= asked + len(wires)
+    assert (said.code, said.err.splitlines()[1:]) == (0, ["  families.eth.mainnet.upstreams: - first"])
+    assert {(outcome.status, outcome.closing) for outcome in callers.since(0.0)} == {(200, False)}
+    assert house.answers() == {"second"}
+
+
+def test_both_at_once_added_and_removed_under_load(house: House) -> None:
+    body = call(READ, "0x" + "00" * 20, "latest")
+    with house.gateway.spread(4) as held:
+        wires = [wire for each in held.values() for wire in each]
+        with load(wires, house.request(body)) as callers:
+            eventually(lambda: len(callers) > 200, what="load")
+            for names in (["second"], ["first"], ["second"]):
+                house.write(*names)
+                assert house.reload().code == 0
+                done = time.monotonic()
+                eventually(lambda done=done: len(callers.since(done)) > 100, what="load")  # type: ignore[misc]
+    assert {(outcome.status, outcome.closing) for outcome in callers.since(0.0)} == {(200, False)}
+    assert house.answers() == {"second"}
+
+
+def test_call_under_way_at_an_upstream_that_is_removed_is_answered_by_it(house: House) -> None:
+    gate = threading.Event()
+    body = b'{"jsonrpc":"2.0","id":1,"result":"late"}'
+    house.first.on(SLOW, lambda received: Reply(body, gate=gate))
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(house.gateway.ask, call(SLOW, {}, "latest"), token=house.token)
+        try:
+            eventually(lambda: house.first.bodies(SLOW), what="the call at the first")
+            house.write("second")
+            assert house.reload().code == 0
+            assert house.answers() == {"second"}
+        finally:
+            gate.set()
+        answer = asked.result(10)
+    assert (answer.status, answer.json()["result"]) == (200, "late")
+
+
+def test_many_callers_at_once_are_still_known(house: House) -> None:
+    """Nobody has to be looked up again, which is bounded."""
+    team = house.gateway.books.team("many")
+    tokens = [house.gateway.books.token(team)[0] for _ in range(200)]
+    with ExitStack() as opened:
+        wires = [opened.enter_context(house.gateway.wire()) for _ in tokens]
+
+        def ask(at_once: int) -> set[int]:
+            found: set[int] = set()
+            pairs = list(zip(wires, tokens, strict=True))
+            for start in range(0, len(pairs), at_once):
+                for wire, token in pairs[start : start + at_once]:
+                    wire.send(request(f"/x/{NETWORK}", call("eth_chainId"), {**JSON, **bearer(token)}))
+                found |= {wire.read().status for wire, _ in pairs[start : start + at_once]}
+            return found
+
+        assert ask(at_once=20) == {200}
+        for limits in ({}, {"limits": {"batch_calls": 4, "domain_per_minute": 7}}):
+            house.write("first", "second", settings=limits)
+            assert house.reload().code == 0
+            assert ask(at_once=200) == {200}
+
+
+def test_limit_changes_for_every_worker(house: House) -> None:
+    batch = b"[%b]" % b",".join(call("eth_chainId", id=number) for number in range(5))
+    assert house.statuses(batch) == {200}
+    house.write("first", settings={"limits": {"batch_calls": 4}})
+    said = house.reload("--json")
+    assert (said.code, said.json["ok"], said.json["changed"]) == (0, True, ["limits.batch_calls: 100 -> 4"])
+    assert house.statuses(batch) == {413}
+    assert reason(house.gateway.ask(batch, token=house.token)) == "batch_too_large"
+    house.write("first")
+    assert house.reload().code == 0
+    assert house.statuses(batch) == {200}
+
+
+def test_worker_that_is_replaced_later_begins_with_the_newest_settings(house: House) -> None:
+    house.write("second", settings={"limits": {"batch_calls": 4}})
+    assert house.reload().code == 0
+    before = house.gateway.workers()
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+
+    def replaced() -> bool:
+        now = house.gateway.workers()
+        return len(now) == 2 and not set(now.values()) & set(before.values())
+
+    eventually(replaced, what="both replaced")
+    batch = b"[%b]" % b",".join(call("eth_chainId", id=number) for number in range(5))
+    assert house.statuses(batch) == {413}
+    assert house.answers() == {"second"}
+    house.write("first")
+    assert house.reload().code == 0, "they count as well"
+    assert house.answers() == {"first"}
+
+
+SEPOLIA = '[[families.starknet.sepolia.upstreams]]\nname = "n"\nurl = "{}"\n'
+
+
+def test_network_comes_and_goes(house: House) -> None:
+    def status() -> int:
+        return house.gateway.ask(call("starknet_chainId"), token=house.token, path="/x/starknet/sepolia").status
+
+    assert status() == 404
+    file = house.write("first")
+    text = file.read_text()
+    file.write_text(text + SEPOLIA.format(house.second.url))
+    assert "families.starknet.sepolia: added, with n" in house.reload().err
+    assert status() == 200
+    file.write_text(text)
+    assert "families.starknet.sepolia: removed" in house.reload().err
+    assert status() == 404
+
+
+def test_new_network_is_known_to_tokens_and_to_usage(house: House, tmp_path: Path) -> None:
+    books = house.gateway.books
+    books.account("ada@example.com", acme="owner")
+    tool = Tool(tmp_path / "home", house.gateway.base_url).with_token(books.personal_token("ada@example.com"))
+    file = house.write("first")
+    file.write_text(file.read_text() + SEPOLIA.format(house.second.url))
+    assert house.reload().code == 0
+
+    def token() -> str | None:
+        """Made as soon as the control plane has heard of it, too."""
+        said = tool("rpc", "tokens", "create", "new", "--team", "acme", "--network", "starknet/sepolia", "--json")
+        return str(said.json["secret"]) if said.code == 0 else None
+
+    secret = eventually(token, what="a token for the network")
+    asked = house.gateway.ask(call("starknet_chainId"), token=secret, path="/x/starknet/sepolia")
+    assert asked.status == 200
+    items = eventually(
+        lambda: tool("usage", "--team", "acme", "--by", "method", "--json").json["items"], what="usage"
+    )
+    assert "starknet_chainId" in json.dumps(items)
+
+
+@pytest.mark.parametrize("text", ["[limits]\nbatch_calls = 0\n", "[limits\n", "[limit]\nbatch_calls = 4\n"])
+def test_bad_file_changes_nothing_and_says_why(house: House, text: str) -> None:
+    file = house.write("second")
+    file.write_text(file.read_text() + text)
+    said = house.reload()
+    assert said.code == 1
+    checked = subprocess.run(
+        [TOLLGATE, "config", "check", "--config", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert checked.stderr
+    assert checked.stderr in said.err
+    house.gateway.program.send(signal.SIGHUP)
+    eventually(lambda: "settings were not reloaded" in house.gateway.program.err.read_text(), what="the log line")
+    assert house.answers() == {"first"}
+
+
+def test_change_that_needs_a_restart_is_named_and_the_rest_counts(house: House) -> None:
+    house.write("second", settings={"server": {"port": 1}, "limits": {"limit_rows": 4096}})
+    said = house.reload()
+    assert said.code == 0
+    assert said.err.splitlines()[1:] == [
+        "  families.eth.mainnet.upstreams: + second, - first",
+        "server.port needs a restart",
+        "limits.limit_rows needs a restart",
+    ]
+    assert house.answers() == {"second"}
+
+
+def test_no_secret_is_told_or_written(house: House) -> None:
+    house.write("first", "second")
+    said = house.reload("--json")
+    written = house.folder / "data" / "reload.json"
+    assert said.code == 0
+    assert written.stat().st_mode & 0o777 == 0o600
+    told = said.out + said.err + written.read_text() + house.gateway.program.err.read_text()
+    assert "very-secret" not in told
+
+
+def test_demo_has_nothing_to_reload_and_goes_on(tmp_path: Path) -> None:
+    with demo(tmp_path, "--workers", "1", "--data-dir", str(tmp_path / "data")) as running:
+        said = reload(env={"TOLLGATE_DATA_DIR": str(tmp_path / "data")})
+        assert said.code == 1
+        assert "without a settings file" in said.err
+        assert running.program.running
+
+
+def test_stopped_service_is_not_found(tmp_path: Path) -> None:
+    with opened(tmp_path) as house:
+        assert house.reload().code == 0
+    said = house.reload()
+    assert said.code == 1
+    assert f"No Tollgate runs on {tmp_path / 'data'}" in said.err
