@@ -12,11 +12,12 @@ the exit code: it is 1 only when something did not run, or answered with errors.
     seed.py         fills that store; the only file that knows it
     load.py         one wrk run (`post.lua`), and a look at one answer before it
     rounds.py       interleaved rounds -> medians and their spread
+    cache.py        answers from memory beside nginx's proxied call; what the cache adds to calls it cannot answer
+    slices.py       a worker that does something in every other slice of time (`halves.py`): what that costs
     scale.py        100,000 tokens against 10; memory with 2,000 connections (`crowd.py` holds them)
     goals.py        PURE: figures -> reached or missed
     report.py       the tables and the JSON file;  machine.py says where it was measured
     logs.py         pages of request logs from a ledger with millions of rows: `python -m bench --logs 10000000`
-    ledger.py       what recording adds to a call (`halves.py` turns it on and off); how fast the collector is:
-                    `python -m bench --ledger`
+    ledger.py       what recording adds to a call; how fast the collector is: `python -m bench --ledger`
     compare.py      two result files side by side: `python -m bench.compare OLD NEW`
 """

@@ -1,4 +1,4 @@
-"""Options, and the order of a run: stub, cases, tokens, memory, report."""
+"""Options, and the order of a run: stub, cases, cache, tokens, memory, report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import gateway, goals, load, machine, nginx, processes, rounds, scale
+from bench import cache, gateway, goals, load, machine, nginx, processes, rounds, scale
 from bench.plan import CASES, CASES_OF, FEW_TOKENS, PARTS, BenchError, Plan
 from bench.report import Report
 
@@ -94,12 +94,14 @@ def _run(plan: Plan, program: Path | None) -> Report:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
         stub = stack.enter_context(nginx.stub(folder, cores.load))
         tollgate = None
-        if set(plan.parts) & {"tollgate", "tokens", "memory"}:
+        if set(plan.parts) & {"tollgate", "hits", "tokens", "memory"}:
             tollgate = gateway.Gateway(gateway.find_tollgate(program), folder, cores.server, stub.port)
         rows = _cases(plan, folder, cores, stub, tollgate)
+        rows += _hits(plan, folder, cores, stub, tollgate) if tollgate and "hits" in plan.parts else []
+        misses = cache.misses(folder, cores, stub.port, plan, _tell) if "misses" in plan.parts else []
         growth = scale.growth(tollgate, plan, _tell) if tollgate and "tokens" in plan.parts else None
         weight = scale.weight(tollgate, _tell) if tollgate and "memory" in plan.parts else None
-    return Report(plan, about, rows, growth, weight, goals.goals(rows, growth, weight))
+    return Report(plan, about, rows, misses, growth, weight, goals.goals(rows, misses, growth, weight))
 
 
 def _cases(
@@ -120,6 +122,14 @@ def _cases(
             subjects.append(stack.enter_context(tollgate.serve(FEW_TOKENS)))
         by_case = rounds.alternate(subjects, CASES, plan.seconds, plan.rounds, _tell)
     return [row for rows in by_case for row in rows]
+
+
+def _hits(
+    plan: Plan, folder: Path, cores: processes.Cores, stub: nginx.Nginx, tollgate: gateway.Gateway
+) -> list[rounds.Row]:
+    """Measure answers from memory beside nginx, which has none."""
+    with nginx.proxy(folder, cores.server, stub.port) as proxy, tollgate.serve(FEW_TOKENS) as served:
+        return cache.hits(proxy.subject("nginx"), served, cores, plan, _tell)
 
 
 def _tell(words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench import processes
 from bench.load import Subject, answers, look
-from bench.plan import BATCH, SINGLE, BenchError
+from bench.plan import BATCH, BODIES, SINGLE, BenchError
 from bench.seed import seed
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 WORKER = "tg-worker"
 
-# Two networks, because the stub tells a call from a batch by its path.
+# Two networks, because the stub tells a call from a batch by its path; without a cache, which would answer
+# the same call over and over. And one with a cache.
 SETTINGS = """\
 data_dir = "{data_dir}"
 
@@ -28,13 +30,26 @@ port = {port}
 metrics_port = {metrics_port}
 workers = 1
 
+[families.eth.mainnet]
+cache = false
+
 [[families.eth.mainnet.upstreams]]
 name = "stub"
 url = "http://127.0.0.1:{stub}{single}"
 
+[families.eth.sepolia]
+cache = false
+
 [[families.eth.sepolia.upstreams]]
 name = "stub"
 url = "http://127.0.0.1:{stub}{batch}"
+
+[families.eth.cached]
+cache = true
+
+[[families.eth.cached.upstreams]]
+name = "stub"
+url = "http://127.0.0.1:{stub}{single}"
 """
 
 
@@ -67,8 +82,9 @@ class Gateway:
         command = [str(self.program), "serve", "--config", str(settings)]
         with processes.running(command, self.core, log) as process:
             processes.wait_until(lambda: answers(port, "/readyz"), process, log)
-            subject = _subject(process.pid, port, token)
-            for missing in _missing(subject, metrics_port):
+            processes.wait_until(lambda: _all_up(folder / "data" / "upstreams.json"), process, log)
+            subject = _subject(process.pid, port, metrics_port, token)
+            for missing in _missing(subject):
                 print(f"warning: not everything is on: no {missing}", file=sys.stderr)
             yield subject
 
@@ -76,6 +92,13 @@ class Gateway:
 def worker_pids(parent_pid: int) -> list[int]:
     """Return the processes that serve, among the descendants of the one that was started."""
     return processes.named(processes.tree(parent_pid)[1:], WORKER)
+
+
+def leave_alone(subject: Subject, elsewhere: int) -> None:
+    """Leave a worker's core to the worker: the others would empty its caches."""
+    for pid in processes.tree(subject.pid):
+        if pid != subject.worker:
+            os.sched_setaffinity(pid, {elsewhere})
 
 
 def find_tollgate(given: Path | None) -> Path:
@@ -95,16 +118,23 @@ def _filled(folder: Path, tokens: int) -> str:
     return secret.read_text()
 
 
-def _subject(pid: int, port: int, token: str) -> Subject:
+def _all_up(file: Path) -> bool:
+    """Say whether the prober has found every upstream well: others are served differently."""
+    shown = json.loads(file.read_text()) if file.exists() else {"networks": []}
+    states = [upstream["state"] for network in shown["networks"] for upstream in network["upstreams"]]
+    return bool(states) and set(states) == {"up"}
+
+
+def _subject(pid: int, port: int, metrics_port: int, token: str) -> Subject:
     workers = worker_pids(pid)
     if len(workers) != 1:
         raise BenchError(f"one process named {WORKER}… was expected, there are {len(workers)}")
-    paths = {body.name: body.gateway_path for body in (SINGLE, BATCH)}
-    return Subject("tollgate", port, paths, token, pid, workers[0], keeps_ids=True)
+    paths = {body.name: body.gateway_path for body in BODIES}
+    return Subject("tollgate", port, paths, token, pid, workers[0], keeps_ids=True, metrics_port=metrics_port)
 
 
-def _missing(subject: Subject, metrics_port: int) -> list[str]:
+def _missing(subject: Subject) -> list[str]:
     """Return what a measured call should carry and does not: cheap is easy with half of it off."""
     headers = look(subject, SINGLE).headers
     missing = [f"{name} header" for name in ("X-Request-Id", "RateLimit") if name.lower() not in headers]
-    return missing if answers(metrics_port, "/metrics") else [*missing, "metrics"]
+    return missing if answers(subject.metrics_port, "/metrics") else [*missing, "metrics"]

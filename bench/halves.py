@@ -1,9 +1,11 @@
-"""Tollgate that records in every other slice of time only, to measure what recording costs.
+"""Tollgate that does something in every other slice of time only, to measure what that costs.
 
+What that is: it writes down calls, or it has a cache (`HALVES`).
 The service has no such switch. A slice is so short that whatever else goes on in the machine meets both halves
-alike; two services, side by side or one after the other, differ by more than recording costs. Without recording,
-answers leave at once and nothing is written down. Run as a program, it is `tollgate`; each slice becomes a line in
-the file that `FILE` names: whether it recorded, its requests, its CPU in seconds.
+alike; two services, side by side or one after the other, differ by more than what is to be measured.
+
+Run as a program, it is `tollgate`; each slice becomes a line in the file that `FILE` names: whether it did it, its
+requests, its CPU in seconds. `slices.py` drives it.
 """
 
 from __future__ import annotations
@@ -14,64 +16,97 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.slices import FILE
 from tollgate.cli.main import main
 from tollgate.gateway.journal import Journal
 from tollgate.gateway.lane import Lane, Leaving
+from tollgate.gateway.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from tollgate.gateway.messages import Request
+    from tollgate.gateway.inquiries import Inquiries
+    from tollgate.gateway.messages import Network, Request
 
-FILE = "BENCH_SLICES"
 SLICE_SECONDS = 0.1
+# As `gateway.py` sets them up.
+CACHED, UNCACHED = "eth/cached", "eth/mainnet"
 
 
 class Halves:
-    """Switches recording on and off in a worker."""
+    """Counts the requests and the CPU of each slice in a worker."""
 
     def __init__(self, file: Path) -> None:
+        self.on = True
+        """Whether it is done in this slice."""
         self._file = file
-        self._note, self._send, self._tick = Journal.note, Lane.send, Lane.tick
-        self._recording = True
         self._requests = 0
         self._cpu = 0.0
         self._begun = False
 
     def install(self) -> None:
-        """Stand between the edge and what records."""
+        """Stand where every request comes by."""
+        note_before, tick_before = Journal.note, Lane.tick
 
         def note(journal: Journal, request: Request, status: int) -> None:
             self._requests += 1
-            if self._recording:
-                self._note(journal, request, status)
-
-        def send(lane: Lane, connection: Leaving, data: bytes, *, close: bool) -> None:
-            if self._recording:
-                self._send(lane, connection, data, close=close)
-            else:
-                connection.leave(data, close=close)
+            note_before(journal, request, status)
 
         def tick(lane: Lane) -> None:
             # The first thing that runs in a worker's loop.
             if not self._begun:
                 self._begun = True
                 asyncio.get_running_loop().call_later(SLICE_SECONDS, self._switch)
-            self._tick(lane)
+            tick_before(lane)
 
-        for owner, name, instead in ((Journal, "note", note), (Lane, "send", send), (Lane, "tick", tick)):
+        for owner, name, instead in ((Journal, "note", note), (Lane, "tick", tick)):
             setattr(owner, name, instead)
 
     def _switch(self) -> None:
         spent = time.process_time()
         if self._requests:
             with self._file.open("a") as file:
-                file.write(f"{int(self._recording)} {self._requests} {spent - self._cpu:.9f}\n")
-        self._recording = not self._recording
+                file.write(f"{int(self.on)} {self._requests} {spent - self._cpu:.9f}\n")
+        self.on = not self.on
         self._requests = 0
         asyncio.get_running_loop().call_later(SLICE_SECONDS, self._switch)
         self._cpu = time.process_time()
 
 
-def run() -> None:
-    """Be `tollgate`, recording every other slice."""
-    Halves(Path(os.environ[FILE])).install()
+def _record(halves: Halves) -> None:
+    """Record in every other slice; in the others answers leave at once and nothing is written down."""
+    note_before, send_before = Journal.note, Lane.send
+
+    def note(journal: Journal, request: Request, status: int) -> None:
+        if halves.on:
+            note_before(journal, request, status)
+
+    def send(lane: Lane, connection: Leaving, data: bytes, *, close: bool) -> None:
+        if halves.on:
+            send_before(lane, connection, data, close=close)
+        else:
+            connection.leave(data, close=close)
+
+    for owner, name, instead in ((Journal, "note", note), (Lane, "send", send)):
+        setattr(owner, name, instead)
+
+
+def _keep(halves: Halves) -> None:
+    """Let the network with a cache answer in every other slice, and one without in the others.
+
+    What is under way when a slice ends goes on where it began.
+    """
+
+    def inquiries(pipeline: Pipeline, _network: Network) -> Inquiries:
+        return pipeline._networks[CACHED if halves.on else UNCACHED]
+
+    setattr(Pipeline, "_inquiries", inquiries)  # noqa: B010 - a method is not to be assigned to
+
+
+HALVES = {"recording": _record, "caching": _keep}
+
+
+def run(what: str) -> None:
+    """Be `tollgate`, doing one of `HALVES` in every other slice."""
+    halves = Halves(Path(os.environ[FILE]))
+    HALVES[what](halves)
+    halves.install()
     main()

@@ -1,17 +1,15 @@
 """What recording costs: the CPU that it adds to a call, and how fast the collector catches up.
 
-A worker under load records in every other slice of time (`halves.py`); its own CPU is counted, for the collector
-is on nobody's hot path. The collector is run over a spool that was written before, in this process.
+A worker under load records in every other slice of time (`slices.py`). The collector is run over a spool that was
+written before, in this process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import random
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -20,11 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench import gateway, machine, nginx, processes
-from bench.goals import Goal
-from bench.halves import FILE
-from bench.load import load, look
-from bench.plan import FEW_TOKENS, SINGLE, Case
+from bench import machine, nginx, processes, slices
+from bench.goals import Goal, verdict
+from bench.plan import SINGLE, Case
 from bench.report import RESULTS
 from bench.rounds import WARM_UP_SECONDS
 from tollgate.collector_process import CollectorLoop
@@ -36,8 +32,8 @@ from tollgate.prepared import Prepared, prepare
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.load import Subject
     from bench.plan import Plan
+    from bench.slices import Compared
 
     Tell = Callable[[str], None]
 
@@ -56,21 +52,6 @@ class CatchUp:
     records: int
     seconds: float
     cpu_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """CPU of a call in a worker, in µs: medians of the slices with recording and of those without.
-
-    `added` is the median over neighbouring slices of the difference, `margin` twice its standard error.
-    """
-
-    with_it: float
-    without: float
-    added: float
-    margin: float
-    slices: int
-    problems: tuple[str, ...]
 
 
 def catch_up(records: int) -> CatchUp:
@@ -112,64 +93,18 @@ def _fill(prepared: Prepared, records: int, worker: int) -> None:
     spool.close()
 
 
-def recording(seconds: int, tell: Tell) -> Recording:
+def recording(seconds: int, tell: Tell) -> Compared:
     """Put a worker under load that records half of the time."""
     cores = processes.Cores.choose()
     os.sched_setaffinity(0, {cores.load})
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
         stub = stack.enter_context(nginx.stub(folder, cores.load))
-        slices = folder / "slices"
-        os.environ[FILE] = str(slices)
-        served = gateway.Gateway(_program(folder), folder, cores.server, stub.port)
-        subject = stack.enter_context(served.serve(FEW_TOKENS))
-        _alone(subject, cores.load)
-        size = look(subject, CASE.body).size
+        halved = stack.enter_context(slices.serve("recording", folder, cores, stub.port))
         tell("warm-up")
-        load(subject, CASE.body, CASE.connections, WARM_UP_SECONDS, size)
-        slices.unlink()
+        halved.warm_up(CASE, WARM_UP_SECONDS)
         tell(f"{seconds} s of load")
-        seen = load(subject, CASE.body, CASE.connections, seconds, size)
-        lines = slices.read_text().splitlines()
-    return _compared([line.split() for line in lines], seen.problems)
-
-
-def _compared(lines: list[list[str]], problems: tuple[str, ...]) -> Recording:
-    # The first and the last are not whole.
-    costs = [(mode == "1", float(cpu) * 1e6 / int(requests)) for mode, requests, cpu in lines[1:-1]]
-    # Each is held against both of its neighbours: a drift of the machine cancels out.
-    added = [
-        here - (before + after) / 2 if mode else (before + after) / 2 - here
-        for (_, before), (mode, here), (_, after) in zip(costs, costs[1:], costs[2:], strict=False)
-    ]
-    middle = median(added)
-    deviation = 1.4826 * median(abs(each - middle) for each in added)
-    return Recording(
-        median(cost for mode, cost in costs if mode),
-        median(cost for mode, cost in costs if not mode),
-        middle,
-        2 * 1.2533 * deviation / math.sqrt(len(added)),
-        len(costs),
-        problems,
-    )
-
-
-def _alone(subject: Subject, elsewhere: int) -> None:
-    """Leave a worker's core to the worker: the collector would empty its caches."""
-    for pid in processes.tree(subject.pid):
-        if pid != subject.worker:
-            os.sched_setaffinity(pid, {elsewhere})
-
-
-def _program(folder: Path) -> Path:
-    """Write the program that records half of the time."""
-    script = folder / "halves"
-    top = Path(__file__).resolve().parents[1]
-    script.write_text(
-        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(top)!r})\nfrom bench.halves import run\nrun()\n"
-    )
-    script.chmod(0o755)
-    return script
+        return halved.measure(CASE, seconds)
 
 
 def run(plan: Plan, output: Path | None, tell: Tell) -> int:
@@ -179,7 +114,7 @@ def run(plan: Plan, output: Path | None, tell: Tell) -> int:
     for number in range(plan.rounds):
         tell(f"collector, {RECORDS:,} records, run {number + 1} of {plan.rounds}")
         runs.append(catch_up(RECORDS))
-    found = recording(plan.rounds * plan.seconds * 2, tell)
+    found = recording(plan.slices_seconds(), tell)
     goals = [_collected(runs), _added(found)]
     print(_text(runs, found, goals))
     path = output or RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ledger.json"
@@ -202,12 +137,12 @@ def _collected(runs: list[CatchUp]) -> Goal:
     return Goal(name, round(bar, 1), "µs", value, "reached" if value <= bar else "missed")
 
 
-def _added(found: Recording) -> Goal:
-    verdict = "invalid" if found.problems else "reached" if found.added <= BAR_US else "missed"
-    return Goal("CPU that recording adds to a call in the worker", BAR_US, "µs", found.added, verdict)
+def _added(found: Compared) -> Goal:
+    judged = "invalid" if found.problems else verdict(found.added, BAR_US, found.margin)
+    return Goal("CPU that recording adds to a call in the worker", BAR_US, "µs", found.added, judged)
 
 
-def _text(runs: list[CatchUp], found: Recording, goals: list[Goal]) -> str:
+def _text(runs: list[CatchUp], found: Compared, goals: list[Goal]) -> str:
     lines = [
         f"collector: {each.records / each.seconds:,.0f} records a second, "
         f"{each.records / each.cpu_seconds:,.0f} for a second of CPU"

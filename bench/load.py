@@ -34,6 +34,7 @@ class Subject:
     pid: int
     worker: int
     keeps_ids: bool = False
+    metrics_port: int = 0
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a call."""
@@ -127,7 +128,7 @@ def load(subject: Subject, body: Body, connections: int, seconds: int, size: int
     ]
     done = subprocess.run(
         [*command, url],
-        env=os.environ | {"BENCH_BODY": body.text, "BENCH_TOKEN": subject.token},
+        env=os.environ | {"BENCH_BODY": body.text, "BENCH_TOKEN": subject.token, "BENCH_COUNTED": body.counted},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench import processes
 from bench.load import Subject, answers
-from bench.plan import BATCH, BATCH_ANSWER, SINGLE, SINGLE_ANSWER, BenchError
+from bench.plan import BATCH_ANSWER, BLOCK_ANSWER, BODIES, PROBES, SINGLE, SINGLE_ANSWER, BenchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +43,15 @@ http {{
 }}
 """
 
+# An upstream that does not tell its head is taken out of rotation, and calls would be measured on the way of last
+# resort. nginx answers before it has read the body: it knows the prober's questions by their lengths.
 STUB = """
+  map $content_length $single {{ default '{single}'; {probes} }}
+  map $content_length $batch {{ default '{batch}'; {probes} }}
   server {{
     listen 127.0.0.1:{port} backlog=4096;
-    location = /single {{ return 200 '{single}'; }}
-    location = /batch10 {{ return 200 '{batch}'; }}
+    location = /single {{ return 200 $single; }}
+    location = /batch10 {{ return 200 $batch; }}
   }}
 """
 
@@ -88,7 +92,7 @@ class Nginx:
     def subject(self, name: str) -> Subject:
         """Present it as something to put under load."""
         (worker,) = [pid for pid in processes.tree(self.pid) if pid != self.pid]
-        paths = {body.name: body.stub_path for body in (SINGLE, BATCH)}
+        paths = {body.name: body.stub_path for body in BODIES}
         return Subject(name=name, port=self.port, paths=paths, token="", pid=self.pid, worker=worker)
 
 
@@ -96,7 +100,8 @@ class Nginx:
 def stub(folder: Path, core: int) -> Iterator[Nginx]:
     """Run the stub upstream."""
     port = processes.free_port()
-    http = STUB.format(port=port, single=SINGLE_ANSWER, batch=BATCH_ANSWER)
+    probes = " ".join(f"{len(probe)} '{BLOCK_ANSWER}';" for probe in PROBES)
+    http = STUB.format(port=port, single=SINGLE_ANSWER, batch=BATCH_ANSWER, probes=probes)
     with _nginx(folder / "stub", http, port, core) as process:
         yield process
 
@@ -111,7 +116,7 @@ def proxy(folder: Path, core: int, stub_port: int) -> Iterator[Nginx]:
 
 @contextlib.contextmanager
 def _nginx(folder: Path, http: str, port: int, core: int) -> Iterator[Nginx]:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     settings, log = folder / "nginx.conf", folder / "log"
     settings.write_text(COMMON.format(folder=folder, user=_user(), http=http, never=NEVER))
     with processes.running([find_nginx(), "-p", str(folder), "-c", str(settings)], core, log) as process:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 CASES_OF = ("direct", "nginx", "tollgate")
-PARTS = (*CASES_OF, "tokens", "memory")
+PARTS = (*CASES_OF, "hits", "misses", "tokens", "memory")
 
 CONNECTIONS = (32, 256)
 FEW_TOKENS = 10
@@ -16,6 +16,9 @@ OPEN_CONNECTIONS = 2_000
 
 SINGLE_ANSWER = '{"jsonrpc":"2.0","id":1,"result":"0x1234"}'
 BATCH_ANSWER = "[" + ",".join(f'{{"jsonrpc":"2.0","id":{i},"result":"0x1234"}}' for i in range(10)) + "]"
+_HASH, _PARENT = "0x" + "b1" * 32, "0x" + "b0" * 32
+BLOCK_ANSWER = f'{{"jsonrpc":"2.0","id":1,"result":{{"number":"0x1","hash":"{_HASH}","parentHash":"{_PARENT}"}}}}'
+"""The stub's chain: its first block is its newest and final, and nothing is missing below it."""
 
 
 class BenchError(Exception):
@@ -31,15 +34,16 @@ class Body:
     gateway_path: str
     ids: tuple[int, ...]
     text: str = field(repr=False)
+    counted: str = ""
+    """Digits in the text that count up from call to call, so that no two calls are the same."""
 
 
-def _call(call_id: int) -> dict[str, object]:
-    return {
-        "jsonrpc": "2.0",
-        "id": call_id,
-        "method": "eth_getBalance",
-        "params": [f"0x407d73d8a49eeb85d32cf465507dd71d507{call_id:05x}", "latest"],
-    }
+def _call(call_id: int, method: str, *params: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": call_id, "method": method, "params": params}
+
+
+def _balance(call_id: int) -> dict[str, object]:
+    return _call(call_id, "eth_getBalance", f"0x407d73d8a49eeb85d32cf465507dd71d507{call_id:05x}", "latest")
 
 
 def _compact(value: object) -> str:
@@ -49,8 +53,19 @@ def _compact(value: object) -> str:
 # The ids of the batch are not those that the stub answers with: a gateway has to put the caller's back.
 _BATCH_IDS = tuple(range(101, 111))
 
-SINGLE = Body("single", "/single", "/x/eth/mainnet", (1,), _compact(_call(1)))
-BATCH = Body("batch10", "/batch10", "/x/eth/sepolia", _BATCH_IDS, _compact([_call(i) for i in _BATCH_IDS]))
+SINGLE = Body("single", "/single", "/x/eth/mainnet", (1,), _compact(_balance(1)))
+BATCH = Body("batch10", "/batch10", "/x/eth/sepolia", _BATCH_IDS, _compact([_balance(i) for i in _BATCH_IDS]))
+
+# With a cache: an answer that holds for ever, and questions that nobody has asked before, whose answers are kept.
+HIT = Body("hit", "/single", "/x/eth/cached", (1,), _compact(_call(1, "eth_chainId")))
+_DIGITS = "0" * 16
+_OF_A_FINAL_BLOCK = _call(1, "eth_getBalance", f"0x407d73d8a49eeb85d32cf465{_DIGITS}", "0x1")
+MISS = Body("miss", "/single", "/x/eth/cached", (1,), _compact(_OF_A_FINAL_BLOCK), _DIGITS)
+
+BODIES = (SINGLE, BATCH, HIT, MISS)
+
+# What the prober asks for head and finality. The stub knows them by their lengths, which no body above shares.
+PROBES = tuple(_compact(_call(1, "eth_getBlockByNumber", tag, False)) for tag in ("latest", "finalized"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,8 @@ class Case:
 
 
 CASES = tuple(Case(body, connections) for body, connections in product((SINGLE, BATCH), CONNECTIONS))
+HITS = tuple(Case(HIT, connections) for connections in CONNECTIONS)
+MISSES = tuple(Case(MISS, connections) for connections in CONNECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +93,20 @@ class Plan:
         """Rounds of one second, where a few per cent matter: many short pairs even out a restless machine."""
         return 3 * self.rounds
 
+    def slices_seconds(self) -> int:
+        """How long a server is under load that does something in every other slice of time."""
+        return 2 * self.rounds * self.seconds
+
     def subjects(self) -> tuple[str, ...]:
         """Servers to put through the cases, in their order in the tables."""
         return tuple(name for name in CASES_OF if name in self.parts)
 
     def estimate_seconds(self) -> int:
         """About how long the run takes; wrk and the counting around it add a quarter of a second a round."""
-        cases = len(self.subjects()) * len(CASES)
+        cases = len(self.subjects()) * len(CASES) + (2 * len(HITS) if "hits" in self.parts else 0)
         total = cases * (1.25 + self.rounds * (self.seconds + 0.25))
+        if "misses" in self.parts:
+            total += 15 + len(MISSES) * self.slices_seconds()
         if "tokens" in self.parts:
             total += 2 * 1.25 * (1 + self.token_rounds())
         if "tokens" in self.parts or "memory" in self.parts:

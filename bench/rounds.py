@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ SETTLE_SECONDS = 0.05  # the connections of the round before are closed
 class Round:
     """One short run of wrk against one server.
 
+    `cpu_us` is the cost of a request in all processes of the server, `worker_us` in the one that answers: without
+    Tollgate's collector, which reads a record when its call has long been answered.
     `busy` is the share of the time that the server ran; `waited` the share that it could have run while other
     work had its core. Where that is much, something else was going on and the figures are too high.
     """
@@ -33,6 +36,7 @@ class Round:
     p50_us: int
     p99_us: int
     cpu_us: float
+    worker_us: float
     busy: float
     waited: float
     rss: int
@@ -50,6 +54,7 @@ class Row:
     p50_us: float
     p99_us: float
     cpu_us: float
+    worker_us: float
     spread: float
     busy: float
     waited: float
@@ -62,10 +67,11 @@ def one_round(subject: Subject, case: Case, seconds: int, size: int) -> Round:
     """Load one server and divide the CPU time of all its processes by the requests done."""
     time.sleep(SETTLE_SECONDS)
     pids = processes.tree(subject.pid)
-    meter = processes.Meter(pids, next(iter(os.sched_getaffinity(subject.worker))))
+    core = next(iter(os.sched_getaffinity(subject.worker)))
+    meter, of_worker = processes.Meter(pids, core), processes.Meter([subject.worker], core)
     began = time.monotonic()
     seen = load(subject, case.body, case.connections, seconds, size)
-    spent, wall = meter.read(), time.monotonic() - began
+    spent, in_worker, wall = meter.read(), of_worker.read(), time.monotonic() - began
     problems = seen.problems
     still = processes.tree(subject.pid)
     if subject.worker not in still:
@@ -77,6 +83,7 @@ def one_round(subject: Subject, case: Case, seconds: int, size: int) -> Round:
         p50_us=seen.p50_us,
         p99_us=seen.p99_us,
         cpu_us=spent.ran * 1e6 / max(seen.requests, 1),
+        worker_us=in_worker.ran * 1e6 / max(seen.requests, 1),
         busy=spent.ran / wall,
         waited=spent.waited / wall,
         rss=processes.memory(subject.worker).rss,
@@ -105,6 +112,16 @@ def alternate(
     return [[_row(subject, case, done[i, case][1:]) for i, subject in enumerate(subjects)] for case in cases]
 
 
+def middle(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median and twice its standard error, from absolute deviations: outliers weigh little.
+
+    1.4826 makes a standard deviation of the median deviation, 1.2533 a median's error of a mean's.
+    """
+    found = median(values)
+    deviation = 1.4826 * median(abs(value - found) for value in values)
+    return found, 2 * 1.2533 * deviation / math.sqrt(len(values))
+
+
 def _row(subject: Subject, case: Case, rounds: Sequence[Round]) -> Row:
     costs = [one.cpu_us for one in rounds]
     return Row(
@@ -115,6 +132,7 @@ def _row(subject: Subject, case: Case, rounds: Sequence[Round]) -> Row:
         p50_us=median(one.p50_us for one in rounds),
         p99_us=median(one.p99_us for one in rounds),
         cpu_us=median(costs),
+        worker_us=median(one.worker_us for one in rounds),
         spread=(max(costs) - min(costs)) / median(costs),
         busy=median(one.busy for one in rounds),
         waited=median(one.waited for one in rounds),

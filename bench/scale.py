@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 from bench import processes
 from bench.crowd import hold
 from bench.load import look
 from bench.plan import FEW_TOKENS, MANY_TOKENS, OPEN_CONNECTIONS, SINGLE, Case
-from bench.rounds import WARM_UP_SECONDS, Row, alternate, one_round
+from bench.rounds import WARM_UP_SECONDS, Row, alternate, middle, one_round
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,18 +53,8 @@ def growth(gateway: Gateway, plan: Plan, tell: Callable[[str], None]) -> Growth:
     with gateway.serve(FEW_TOKENS) as few, gateway.serve(MANY_TOKENS) as many:
         ((with_few, with_many),) = alternate([few, many], [CASE], 1, plan.token_rounds(), tell)
     pairs = zip(with_few.rounds, with_many.rounds, strict=True)
-    change, margin = _middle([b.cpu_us / a.cpu_us - 1 for a, b in pairs])
+    change, margin = middle([b.cpu_us / a.cpu_us - 1 for a, b in pairs])
     return Growth(with_few, with_many, change, margin)
-
-
-def _middle(values: list[float]) -> tuple[float, float]:
-    """Return the median and twice its standard error, from absolute deviations: outliers weigh little.
-
-    1.4826 makes a standard deviation of the median deviation, 1.2533 a median's error of a mean's.
-    """
-    middle = median(values)
-    deviation = 1.4826 * median(abs(value - middle) for value in values)
-    return middle, 2 * 1.2533 * deviation / math.sqrt(len(values))
 
 
 def weight(gateway: Gateway, tell: Callable[[str], None]) -> Weight:
