@@ -6,6 +6,7 @@ import asyncio
 import functools
 import socket
 import time
+from collections.abc import Callable
 from typing import TypeVar
 
 from tollgate import metrics, status
@@ -105,22 +106,7 @@ class Worker:
         journal = Journal(spool, credentials.address, time=time.time, monotonic=time.monotonic)
         pipeline = self._pipeline(Pipeline, credentials, recorder, networks, journal)
         socket_pipeline = self._pipeline(SocketPipeline, credentials, recorder, networks, journal)
-        lane = Lane(
-            pipeline,
-            Intake(networks.served, settings.limits.body_bytes),
-            recorder,
-            writer,
-            budget,
-            journal,
-            spool.write,
-            most_bytes=settings.limits.body_bytes,
-            most_connections=settings.server.connections,
-            most_in_flight=settings.limits.in_flight,
-            keep_alive_seconds=settings.server.keep_alive_seconds,
-            read_seconds=settings.server.read_seconds,
-            now=time.monotonic,
-            time=time.time,
-        )
+        lane = self._lane(pipeline, networks, recorder, writer, budget, journal, spool.write)
         lane.tick()
         feeds = Feeds(lambda path: self._feed(path, networks, loop))
         endpoint = Endpoint(
@@ -179,6 +165,34 @@ class Worker:
                 (1.0, gauges),
             ),
             close=close,
+        )
+
+    def _lane(
+        self,
+        pipeline: Pipeline,
+        networks: Networks,
+        recorder: Recorder,
+        writer: metrics.Writer,
+        budget: Budget,
+        journal: Journal,
+        write: Callable[[], None],
+    ) -> Lane:
+        settings = self._shared.current.settings
+        return Lane(
+            pipeline,
+            Intake(networks.served, settings.limits.body_bytes),
+            recorder,
+            writer,
+            budget,
+            journal,
+            write,
+            most_bytes=settings.limits.body_bytes,
+            most_connections=settings.server.connections,
+            most_in_flight=settings.limits.in_flight,
+            keep_alive_seconds=settings.server.keep_alive_seconds,
+            read_seconds=settings.server.read_seconds,
+            now=time.monotonic,
+            time=time.time,
         )
 
     def _feed(self, path: str, networks: Networks, loop: asyncio.AbstractEventLoop) -> Feed:

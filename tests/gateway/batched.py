@@ -1,0 +1,38 @@
+"""Calls for batches, and what became of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.gateway.scene import Scene, said
+
+from tollgate.gateway.batches import Question
+
+KEPT = {"cache_bytes": 1_000_000}
+CHAIN: tuple[str, list[Any]] = ("eth_chainId", [])
+PRICE: tuple[str, list[Any]] = ("eth_gasPrice", [])
+WRITE = ("eth_sendRawTransaction", ["0x1"])
+
+
+def balance(number: int, block: str = "0x1") -> tuple[str, list[Any]]:
+    return ("eth_getBalance", [hex(number), block])
+
+
+def echo(scene: Scene) -> None:
+    """Let every upstream say what it was asked."""
+    for node in scene.nodes:
+        node.says = lambda method, params: [method, params]
+
+
+def told(questions: list[Question]) -> list[Any]:
+    assert all(each.told is not None for each in questions)
+    return [said(each.told) for each in questions]
+
+
+def ways(questions: list[Question]) -> list[str]:
+    return [each.trace.cache for each in questions]
+
+
+def sizes(scene: Scene, index: int = 0) -> list[int]:
+    """The calls in each body that an upstream was sent; 1 for a single call, which is no batch."""
+    return [len(body) if isinstance(body, list) else 1 for body in scene.nodes[index].requests]
