@@ -412,6 +412,7 @@ def test_collector_that_was_overtaken_finds_its_place_again(house: House) -> Non
     with pytest.raises(OutOfStep):
         slow.step()
     spool.close()
+    house.age()
     house.collect()
     house.check(A, B)
     assert house.marks() == {int.from_bytes(next(iter(slow._marks)), "big"): (size(A, B), True)}
