@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway.fakes import Clock, run, turns
-from tests.gateway.nodes import REFUSED, Ear, Node
+from tests.gateway.probing.nodes import REFUSED, Ear, Node
 
 from tollgate import config, metrics
 from tollgate.board import Board, Fared, Places, place

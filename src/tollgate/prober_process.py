@@ -17,10 +17,10 @@ import uvloop
 from tollgate import metrics
 from tollgate.board import Board, Places
 from tollgate.config import Settings
-from tollgate.gateway.display import Display
 from tollgate.gateway.listener import Listener
-from tollgate.gateway.prober import HttpAsker
-from tollgate.gateway.watch import MakeAsker, MakeListener, Watch
+from tollgate.gateway.probing.display import Display
+from tollgate.gateway.probing.prober import HttpAsker
+from tollgate.gateway.probing.watch import MakeAsker, MakeListener, Watch
 from tollgate.reload import Follower, Shared
 from tollgate.supervisor import Lifeline
 

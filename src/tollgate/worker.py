@@ -18,21 +18,21 @@ from tollgate.core.limits import Limit
 from tollgate.gateway.admission import Admission
 from tollgate.gateway.budget import Budget
 from tollgate.gateway.credentials import Credentials
-from tollgate.gateway.desk import SocketPipeline
 from tollgate.gateway.directory import CallerDirectory
 from tollgate.gateway.edge import Edge
-from tollgate.gateway.feeds import Feed, Feeds
-from tollgate.gateway.fetching import Fetcher
+from tollgate.gateway.feeds.feed import Feed, Feeds
+from tollgate.gateway.feeds.fetching import Fetcher
+from tollgate.gateway.feeds.pending import Pending
+from tollgate.gateway.feeds.source import EthSource, StarknetSource
 from tollgate.gateway.intake import Intake
 from tollgate.gateway.journal import Journal
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.networks import Networks
-from tollgate.gateway.pending import Pending
 from tollgate.gateway.pipeline import Pipeline
 from tollgate.gateway.record import Recorder
-from tollgate.gateway.sockets import Socket
-from tollgate.gateway.source import EthSource, StarknetSource
-from tollgate.gateway.websocket import CHECK_SECONDS, Endpoint
+from tollgate.gateway.sockets.connection import Socket
+from tollgate.gateway.sockets.desk import SocketPipeline
+from tollgate.gateway.sockets.entrance import CHECK_SECONDS, Endpoint
 from tollgate.ledger.spool import Spool
 from tollgate.prepared import Prepared
 from tollgate.reload import HEAD_START_SECONDS, POLL_SECONDS, Follower, Shared

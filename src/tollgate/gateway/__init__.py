@@ -25,12 +25,10 @@ networks     all of that for the networks of a worker, changed in place by a rel
 messages     Request and Answer, the values that the steps hand on
 budget       the bound on bytes held in large bodies
 
-WebSockets: handshake, sockets (the connection), websocket (who may open one), conversation (calls and answers),
-desk (its subscriptions); feeds, walker, trail, latecomer, audience (blocks made into notifications, once and in
-order), source and fetching (where blocks come from), statuses and pending (what is not in blocks).
-
-The prober's own, in its own process: watch and watched (a network, an upstream), prober and listener (asking,
-hearing), trunk (the chain that they follow), display (what is shown).
+sockets/     WebSockets on the same addresses: who may open one, calls and answers, subscriptions
+feeds/       blocks made into notifications, once and in order
+probing/     the prober's own, in its own process
+listener     hears from one upstream by WebSocket, for the prober and for pending transactions
 
 No framework, no ORM, no database access for a request that is known.
 """

@@ -21,10 +21,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from tollgate.errors import InvalidRequest, Overloaded
-from tollgate.gateway import handshake, intake, respond
+from tollgate.gateway import intake, respond
 from tollgate.gateway.flight import Flight
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.sockets import handshake
 
 # Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
 MOST_HEAD_BYTES = 65_536

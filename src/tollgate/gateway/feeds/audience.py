@@ -14,8 +14,8 @@ from typing import Protocol
 
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
 from tollgate.chains.subscriptions import Head, Item, Place, Subscription, Topic, passes, places, places_of
-from tollgate.gateway.source import Page
-from tollgate.gateway.trail import Kept
+from tollgate.gateway.feeds.source import Page
+from tollgate.gateway.feeds.trail import Kept
 
 # After so many notifications others have their turn.
 _IN_A_ROW = 200

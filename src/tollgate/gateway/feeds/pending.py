@@ -20,7 +20,7 @@ from tollgate import log
 from tollgate.config import Upstream
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import MethodNotAllowed
-from tollgate.gateway.audience import Listener
+from tollgate.gateway.feeds.audience import Listener
 from tollgate.gateway.listener import open_socket
 
 # Transactions that are remembered as told.

@@ -14,8 +14,8 @@ import msgspec
 from tollgate import log, metrics
 from tollgate.board import NOTHING, Fared, State
 from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream, Tally
-from tollgate.gateway.watch import Watch
-from tollgate.gateway.watched import Watched
+from tollgate.gateway.probing.watch import Watch
+from tollgate.gateway.probing.watched import Watched
 
 _log = log.get("prober")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from msgspec import Raw
 from tests.gateway.fakes import Clock, turns
-from tests.gateway.forks import Ear, Pace
+from tests.gateway.feeds.forks import Ear, Pace
 
 from tollgate.chains.subscriptions import Call, Subscription, Topic
 from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.audience import Listener
-from tollgate.gateway.source import StarknetSource
-from tollgate.gateway.statuses import ASK_SECONDS, SETTLED_SECONDS, Statuses
+from tollgate.gateway.feeds.audience import Listener
+from tollgate.gateway.feeds.source import StarknetSource
+from tollgate.gateway.feeds.statuses import ASK_SECONDS, SETTLED_SECONDS, Statuses
 
 
 class Office:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.gateway.forks import ADDRESSES, TOPICS, House
+from tests.gateway.feeds.forks import ADDRESSES, TOPICS, House
 
 from tollgate.chains.subscriptions import Call, Wrong
 from tollgate.errors import MethodNotAllowed
-from tollgate.gateway import trail
-from tollgate.gateway.feeds import MOST_BEHIND
+from tollgate.gateway.feeds import trail
+from tollgate.gateway.feeds.feed import MOST_BEHIND
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -9,7 +9,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets import http11
 
-from tollgate.gateway import handshake
+from tollgate.gateway.sockets import handshake
 
 
 def parameters(function: Any) -> list[str]:

@@ -19,10 +19,10 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Reply
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.budget import SMALL
-from tollgate.gateway.desk import Desk, Said, SocketPipeline, Stream
 from tollgate.gateway.flight import Flight
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.sockets.desk import Desk, Said, SocketPipeline, Stream
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -17,7 +17,7 @@ from tollgate.core import health
 from tollgate.core.branches import Chain
 from tollgate.core.health import Sight, Verdict
 from tollgate.gateway.listener import Listener
-from tollgate.gateway.prober import Asker, ProbeFailed, Report, Wanted
+from tollgate.gateway.probing.prober import Asker, ProbeFailed, Report, Wanted
 
 # Finality and syncing are asked in one of so many probes.
 SELDOM = 4

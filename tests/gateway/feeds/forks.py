@@ -16,10 +16,10 @@ from tollgate.chains.subscriptions import Call, Subscription
 from tollgate.config import Upstream
 from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.audience import Listener
-from tollgate.gateway.feeds import Feed
-from tollgate.gateway.pending import Heard, Pending
-from tollgate.gateway.source import EthSource, StarknetSource
+from tollgate.gateway.feeds.audience import Listener
+from tollgate.gateway.feeds.feed import Feed
+from tollgate.gateway.feeds.pending import Heard, Pending
+from tollgate.gateway.feeds.source import EthSource, StarknetSource
 
 ADDRESSES = ("0x" + "aa" * 20, "0x" + "bb" * 20)
 TOPICS = ("0x" + "11" * 32, "0x" + "22" * 32)

@@ -16,9 +16,9 @@ from msgspec import Raw
 from tollgate.chains.subscriptions import End, Wrong
 from tollgate.core.shapes import Call, Reply
 from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
-from tollgate.gateway.audience import FAMILIES, Ear, Listener
 from tollgate.gateway.batches import Question, ask_many
 from tollgate.gateway.caller import Caller
+from tollgate.gateway.feeds.audience import FAMILIES, Ear, Listener
 from tollgate.gateway.inquiries import Inquiries
 from tollgate.gateway.messages import Answer, Network, Request, Trace
 from tollgate.gateway.pipeline import Pipeline

@@ -24,9 +24,9 @@ from tollgate.core import branches, health
 from tollgate.core.branches import DEEP, Claim
 from tollgate.core.health import Verdict
 from tollgate.gateway.listener import Listener
-from tollgate.gateway.prober import Asker, ProbeFailed, Wanted
-from tollgate.gateway.trunk import Trunk
-from tollgate.gateway.watched import Watched
+from tollgate.gateway.probing.prober import Asker, ProbeFailed, Wanted
+from tollgate.gateway.probing.trunk import Trunk
+from tollgate.gateway.probing.watched import Watched
 
 # At the start the first head is believed when everybody has been asked, or after this.
 WARM_SECONDS = 1.0

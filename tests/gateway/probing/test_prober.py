@@ -13,7 +13,7 @@ from tests.gateway.worker import http
 
 from tollgate import config
 from tollgate.chains.heads import Block
-from tollgate.gateway.prober import HttpAsker, ProbeFailed, Report, Wanted
+from tollgate.gateway.probing.prober import HttpAsker, ProbeFailed, Report, Wanted
 
 KEY = "s3cr3t"
 ETH = {

@@ -12,9 +12,9 @@ from tollgate import config, metrics
 from tollgate.board import Board, NetworkRow, Places, State, UpstreamRow, place
 from tollgate.chains.heads import Block
 from tollgate.gateway.listener import Listener
-from tollgate.gateway.prober import ProbeFailed, Report, Wanted
-from tollgate.gateway.watch import Watch
-from tollgate.gateway.watched import Watched
+from tollgate.gateway.probing.prober import ProbeFailed, Report, Wanted
+from tollgate.gateway.probing.watch import Watch
+from tollgate.gateway.probing.watched import Watched
 
 PROBE = 0.5
 REFUSED = ProbeFailed("refuses connections", refused=True)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tollgate.chains.subscriptions import Head, Item, Topic
-from tollgate.gateway.source import NotNow, Page, Source
-from tollgate.gateway.trail import Kept, Trail
+from tollgate.gateway.feeds.source import NotNow, Page, Source
+from tollgate.gateway.feeds.trail import Kept, Trail
 
 # Blocks that are fetched at once.
 AHEAD = 8

@@ -17,12 +17,12 @@ from tollgate.board import NOTHING, NetworkRow
 from tollgate.chains.subscriptions import Start, Topic, Wrong
 from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MOST_BLOCKS_BACK, TOO_FAR_BACK
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.audience import Audience, Listener
-from tollgate.gateway.latecomer import TOO_DEEP, Latecomer
-from tollgate.gateway.pending import Pending
-from tollgate.gateway.source import EthSource, NotNow, StarknetSource
-from tollgate.gateway.statuses import Statuses
-from tollgate.gateway.walker import TooDeep, Walker
+from tollgate.gateway.feeds.audience import Audience, Listener
+from tollgate.gateway.feeds.latecomer import TOO_DEEP, Latecomer
+from tollgate.gateway.feeds.pending import Pending
+from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
+from tollgate.gateway.feeds.statuses import Statuses
+from tollgate.gateway.feeds.walker import TooDeep, Walker
 
 LOOK_SECONDS = 0.03
 # Without the prober's word the upstreams are asked for their head this often.

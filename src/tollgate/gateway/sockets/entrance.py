@@ -18,14 +18,14 @@ from tollgate.config import WebSocket
 from tollgate.core import jsonrpc
 from tollgate.errors import NetworkNotAllowed, Overloaded, RateLimited, Refusal
 from tollgate.gateway import respond
-from tollgate.gateway.audience import FAMILIES
 from tollgate.gateway.caller import Caller
-from tollgate.gateway.conversation import TRY_LATER, Conversation, Receive, Send
 from tollgate.gateway.credentials import Credentials
-from tollgate.gateway.desk import SocketPipeline
-from tollgate.gateway.feeds import Feeds
+from tollgate.gateway.feeds.audience import FAMILIES
+from tollgate.gateway.feeds.feed import Feeds
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.sockets.conversation import TRY_LATER, Conversation, Receive, Send
+from tollgate.gateway.sockets.desk import SocketPipeline
 
 Scope = dict[str, Any]
 

@@ -12,10 +12,10 @@ from tests.gateway.worker import TOKEN, Worker, with_worker
 
 from tollgate import config
 from tollgate.chains.subscriptions import Wrong
-from tollgate.gateway.audience import Listener
-from tollgate.gateway.desk import SocketPipeline
-from tollgate.gateway.feeds import Feeds
-from tollgate.gateway.websocket import Endpoint
+from tollgate.gateway.feeds.audience import Listener
+from tollgate.gateway.feeds.feed import Feeds
+from tollgate.gateway.sockets.desk import SocketPipeline
+from tollgate.gateway.sockets.entrance import Endpoint
 
 PATH = "/x/eth/mainnet"
 

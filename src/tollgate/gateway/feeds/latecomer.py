@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from tollgate.board import NOTHING
 from tollgate.chains.subscriptions import Head
-from tollgate.gateway.audience import Audience, Listener
-from tollgate.gateway.source import Source
-from tollgate.gateway.walker import TooDeep, Walker
+from tollgate.gateway.feeds.audience import Audience, Listener
+from tollgate.gateway.feeds.source import Source
+from tollgate.gateway.feeds.walker import TooDeep, Walker
 
 TOO_DEEP = "The chain was reorganised too deeply to follow: subscribe again."
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.forks import Ear, House
+from tests.gateway.feeds.forks import Ear, House
 
 from tollgate.chains.subscriptions import Call
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
+from tests.gateway.sockets.visitors import Client, Place, call, with_place
 from tests.gateway.speech import answer_upstream
-from tests.gateway.visitors import Client, Place, call, with_place
 from tests.gateway.worker import TOKEN, digest, token_grant
 
 from tollgate import config, metrics
@@ -15,7 +15,7 @@ from tollgate.chains.subscriptions import Wrong
 from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy
 from tollgate.core.models import Team
-from tollgate.gateway.conversation import MOST_IN_FLIGHT
+from tollgate.gateway.sockets.conversation import MOST_IN_FLIGHT
 
 HEADS = call(1, "eth_subscribe", "newHeads")
 

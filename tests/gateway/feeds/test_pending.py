@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import Clock, turns
-from tests.gateway.forks import Ear, Pace
+from tests.gateway.feeds.forks import Ear, Pace
 
 from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.config import Upstream
 from tollgate.errors import MethodNotAllowed
-from tollgate.gateway.audience import Listener
-from tollgate.gateway.pending import Heard, Pending
+from tollgate.gateway.feeds.audience import Listener
+from tollgate.gateway.feeds.pending import Heard, Pending
 
 
 def upstream(name: str, ws_url: str = "ws://node") -> Upstream:

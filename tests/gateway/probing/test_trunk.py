@@ -6,7 +6,7 @@ import pytest
 
 from tollgate.chains.track import DEPTH
 from tollgate.core.branches import Chain
-from tollgate.gateway.trunk import Trunk
+from tollgate.gateway.probing.trunk import Trunk
 
 
 def chain(word: str, known: int = 1) -> Chain:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import FakeTransport, turns
+from tests.gateway.sockets.visitors import Place, call, with_place
 from tests.gateway.speech import Answers, Feed, answer_upstream, feeds, post, whole
-from tests.gateway.visitors import Place, call, with_place
 from tests.gateway.worker import TOKEN
 from uvicorn.config import Config
 from websockets.client import ClientProtocol
@@ -19,8 +19,8 @@ from websockets.http11 import Request, Response
 from websockets.uri import parse_uri
 
 from tollgate.gateway.edge import Edge
-from tollgate.gateway.handshake import MOST_LINE_BYTES, MOST_LINES
-from tollgate.gateway.sockets import CLOSE_SECONDS, MOST_FRAMES, Socket
+from tollgate.gateway.sockets.connection import CLOSE_SECONDS, MOST_FRAMES, Socket
+from tollgate.gateway.sockets.handshake import MOST_LINE_BYTES, MOST_LINES
 from tollgate.status import public_app
 
 PATH = "/x/eth/mainnet"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.visitors import PATH, Client, Place, call, with_place
+from tests.gateway.sockets.visitors import PATH, Client, Place, call, with_place
 from tests.gateway.worker import OTHER_TEAM, TOKEN, digest, domain_grant, token_grant
 
 from tollgate import metrics

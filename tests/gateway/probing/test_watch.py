@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.gateway.fakes import run
-from tests.gateway.nodes import BROKEN, PROBE, REFUSED, Scene, block
+from tests.gateway.probing.nodes import BROKEN, PROBE, REFUSED, Scene, block
 
 from tollgate import metrics
 from tollgate.board import NOTHING, Board, State
