@@ -11,7 +11,7 @@ from tests.gateway.fakes import Clock, run, turns
 from tests.gateway.probing.nodes import REFUSED, Ear, Node
 
 from tollgate import config, metrics
-from tollgate.board import Board, Fared, Places, place
+from tollgate.board import NOTHING, Board, Fared, Places, place
 from tollgate.chains.heads import Block
 from tollgate.config import Health, Network, Settings
 from tollgate.core.upstreams import FILE
@@ -176,6 +176,22 @@ def test_networks_come_and_go_and_those_that_stay_notice_nothing(tmp_path: Path)
         assert (row.version, row.head) == (version, 99)
         assert list(scene.shown) == ["eth/main", "eth/other"]
         assert scene.gauge(metrics.NETWORK_HEAD, "test") == 0
+
+    run(it)
+
+
+def test_a_network_that_comes_back_is_taken_over_from_the_board(tmp_path: Path) -> None:
+    async def it() -> None:
+        scene = Scene(tmp_path)
+        scene.apply(main={"a": BASE}, test={"c": BASE})
+        await scene.second()
+        scene.apply(main={"a": BASE})
+        await scene.second()
+        scene.apply(main={"a": BASE}, test={"c": BASE[:-1] + "x"})
+        await scene.second()
+        gone, stayed = (scene.board.network(scene.places.networks[f"eth/{name}"]) for name in ("test", "main"))
+        assert (gone.head, gone.reorgs, gone.ancestor(0)) == (99, 1, NOTHING)
+        assert stayed.reorgs == 0
 
     run(it)
 

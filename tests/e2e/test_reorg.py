@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -55,6 +57,12 @@ class Setting:
             return self.chain.nodes[0].call(method, *params)
         except KeyError:
             return None
+
+    def probes(self) -> list[float]:
+        """How often each node has told the prober where it is."""
+        metrics = self.gateway.metrics()
+        sample = 'tollgate_upstream_probes_total{{family="eth",network="sepolia",outcome="ok",upstream="{}"}}'
+        return [metrics[sample.format(f"n{number}")] for number in range(len(self.chain.nodes))]
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +176,27 @@ def test_chain_that_went_back_is_told_as_it_is(setting: Setting) -> None:
     setting.chain.mine(ticks=2)
     eventually(lambda: at_the_head(setting), within=15, what="the next block")
     assert not untold(setting, asked)
+
+
+def test_blocks_replaced_while_there_was_no_prober_are_forgotten_with_its_successors_first_word(
+    setting: Setting,
+) -> None:
+    asked = remembered(setting)
+    before = [setting.truth(*question) for question in asked]
+    prober = setting.gateway.children()["tg-prober"]
+    # It must not see what happens before it dies, and its successor comes within milliseconds.
+    os.kill(prober, signal.SIGSTOP)
+    try:
+        setting.chain.reorganise(DEPTH)
+        probes = setting.probes()
+    finally:
+        os.kill(prober, signal.SIGKILL)
+    changed = [question for question, told in zip(asked, before, strict=True) if setting.truth(*question) != told]
+    assert len(changed) > DEPTH, "or nothing is shown"
+    # Whoever is asked for the second time has had the first answer judged.
+    eventually(
+        lambda: all(now >= then + 2 for now, then in zip(setting.probes(), probes, strict=True)),
+        what="the successor's first word",
+    )
+    assert not untold(setting, asked)
+    assert at_the_head(setting)

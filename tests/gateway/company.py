@@ -1,4 +1,4 @@
-"""Upstreams as a worker sees them, without connections: peers on a board of their own."""
+"""Upstreams as a worker sees them, without connections: peers on a board of their own; and how attempts fail."""
 
 from __future__ import annotations
 
@@ -9,10 +9,33 @@ from tests.gateway.fakes import Clock
 
 from tollgate import config
 from tollgate.board import NOTHING, Board, State
+from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tollgate.gateway.course import OutOfStep
+from tollgate.gateway.exchange import BadStatus, Nonsense
 from tollgate.gateway.peers import Peer
 from tollgate.gateway.transport import Pool
+from tollgate.gateway.wire import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
 
 NO_POOL = cast("Pool", None)
+HEAD = 100
+"""The block at which everybody begins."""
+METHOD = "eth_call"
+DOUBT = "may have been carried out"
+"""What a refusal says where nobody knows."""
+Failure = tuple[type[AttemptFailed], bool, type[Refusal]]
+"""How an attempt fails, whether the call had gone out by then, and the refusal where it was the last."""
+FAILURES: list[Failure] = [
+    (ConnectFailed, False, UpstreamUnavailable),
+    (PoolFull, False, UpstreamUnavailable),
+    (TimedOut, False, UpstreamTimeout),
+    (TimedOut, True, UpstreamTimeout),
+    (AttemptFailed, True, UpstreamError),
+    (TooLarge, True, UpstreamError),
+    (NoRoom, True, Overloaded),
+    (BadStatus, True, UpstreamError),
+    (Nonsense, True, UpstreamError),
+    (OutOfStep, True, UpstreamUnavailable),
+]
 
 
 class Company:
@@ -34,14 +57,14 @@ class Company:
         ]
         self.peers.sort(key=lambda peer: peer.priority)
         if heard:
-            self.row.publish(100, NOTHING, changed=True)
+            self.row.publish(HEAD, NOTHING, changed=True)
             for peer in self.peers:
                 self.put(peer.name)
 
     def __getitem__(self, name: str) -> Peer:
         return next(peer for peer in self.peers if peer.name == name)
 
-    def put(self, name: str, state: State = State.UP, head: int = 100) -> None:
+    def put(self, name: str, state: State = State.UP, head: int = HEAD) -> None:
         """The prober has found an upstream so."""
         self[name].row.publish(state, head, NOTHING, 0)
 

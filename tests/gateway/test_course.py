@@ -5,33 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.company import Company, chances
+from tests.gateway.company import DOUBT, FAILURES, METHOD, Company, Failure, chances
 
 from tollgate.board import NOTHING
-from tollgate.chains.faults import Verdict
-from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.course import AGAIN_SECONDS, MOST_ATTEMPTS, WAIT_SECONDS, Ask, Course, OutOfStep, Wait
-from tollgate.gateway.exchange import BadStatus, Nonsense
+from tollgate.errors import Refusal, UpstreamUnavailable
+from tollgate.gateway.course import AGAIN_SECONDS, MOST_ATTEMPTS, WAIT_SECONDS, Ask, Course, Wait
 from tollgate.gateway.routing import Need
-from tollgate.gateway.wire import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
-
-FAILURES: list[tuple[type[AttemptFailed], bool, type[Refusal]]] = [
-    (ConnectFailed, False, UpstreamUnavailable),
-    (PoolFull, False, UpstreamUnavailable),
-    (TimedOut, False, UpstreamTimeout),
-    (TimedOut, True, UpstreamTimeout),
-    (AttemptFailed, True, UpstreamError),
-    (TooLarge, True, UpstreamError),
-    (NoRoom, True, Overloaded),
-    (BadStatus, True, UpstreamError),
-    (Nonsense, True, UpstreamError),
-    (OutOfStep, True, UpstreamUnavailable),
-]
-FAULTS = [Verdict.ELSEWHERE, Verdict.LAGGING, Verdict.PRUNED, Verdict.QUOTA, Verdict.UNSUPPORTED]
-ASKED_AGAIN = (ConnectFailed, PoolFull, BadStatus, Nonsense, OutOfStep)
-HEAD = 100
-DOUBT = "may have been carried out"
-METHOD = "eth_call"
+from tollgate.gateway.wire import AttemptFailed, NoRoom, TimedOut, TooLarge
 
 # --- Driven to the end -------------------------------------------------------------------------------------
 
@@ -49,7 +29,7 @@ def asked(made: Course, company: Company) -> str:
 
 def conversation(
     company: Company,
-    failures: list[tuple[type[AttemptFailed], bool, type[Refusal]]],
+    failures: list[Failure],
     need: Need,
 ) -> tuple[str, Refusal]:
     """Fail every attempt as scripted; who was asked, `.` for a pause, and the refusal."""
@@ -74,7 +54,7 @@ scripts = st.lists(st.sampled_from(FAILURES[:-1]), min_size=6, max_size=6)
 
 @given(scripts, st.integers(1, 5))
 def test_read_asks_everybody_in_order_then_those_that_broke_off_and_the_last_failure_speaks(
-    failures: list[tuple[type[AttemptFailed], bool, type[Refusal]]], count: int
+    failures: list[Failure], count: int
 ) -> None:
     found, refusal = conversation(ranked(count), failures, Need(METHOD))
     names = "abcde"[:count]
@@ -92,9 +72,7 @@ def test_read_asks_everybody_in_order_then_those_that_broke_off_and_the_last_fai
 
 
 @given(scripts, st.integers(1, 5))
-def test_write_stops_at_the_first_failure_after_sending(
-    failures: list[tuple[type[AttemptFailed], bool, type[Refusal]]], count: int
-) -> None:
+def test_write_stops_at_the_first_failure_after_sending(failures: list[Failure], count: int) -> None:
     names, refusal = conversation(ranked(count), failures, Need(METHOD, repeatable=False))
     unsent = next((number for number, (_, sent, _) in enumerate(failures) if sent), count)
     assert names == "abcde"[: min(unsent + 1, count)]

@@ -7,34 +7,19 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
-from tests.gateway.company import Company, chances
+from tests.gateway.company import DOUBT, FAILURES, HEAD, METHOD, Company, Failure, chances
 
 from tollgate.board import NOTHING, State
 from tollgate.chains.faults import Verdict
-from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tollgate.errors import Refusal
 from tollgate.gateway.course import MOST_ATTEMPTS, Ask, Course, OutOfStep, Wait
 from tollgate.gateway.exchange import BadStatus, Nonsense
 from tollgate.gateway.peers import Peer
 from tollgate.gateway.routing import Need
 from tollgate.gateway.wire import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
 
-FAILURES: list[tuple[type[AttemptFailed], bool, type[Refusal]]] = [
-    (ConnectFailed, False, UpstreamUnavailable),
-    (PoolFull, False, UpstreamUnavailable),
-    (TimedOut, False, UpstreamTimeout),
-    (TimedOut, True, UpstreamTimeout),
-    (AttemptFailed, True, UpstreamError),
-    (TooLarge, True, UpstreamError),
-    (NoRoom, True, Overloaded),
-    (BadStatus, True, UpstreamError),
-    (Nonsense, True, UpstreamError),
-    (OutOfStep, True, UpstreamUnavailable),
-]
 FAULTS = [Verdict.ELSEWHERE, Verdict.LAGGING, Verdict.PRUNED, Verdict.QUOTA, Verdict.UNSUPPORTED]
 ASKED_AGAIN = (ConnectFailed, PoolFull, BadStatus, Nonsense, OutOfStep)
-HEAD = 100
-DOUBT = "may have been carried out"
-METHOD = "eth_call"
 
 upstreams = st.fixed_dictionaries(
     {
@@ -88,8 +73,8 @@ class Step(Struct, frozen=True):
     before: Meanwhile | None
     during: Meanwhile | None
     hedged: bool
-    how: tuple[type[AttemptFailed], bool, type[Refusal]] | Verdict
-    hedge: tuple[type[AttemptFailed], bool, type[Refusal]] | Verdict
+    how: Failure | Verdict
+    hedge: Failure | Verdict
     late: bool
     hedge_first: bool
 
@@ -172,7 +157,7 @@ class Failover:
             self.under_way.append(Ask(peer, step.until))
             peer.began()
 
-    def end(self, ask: Ask, how: tuple[type[AttemptFailed], bool, type[Refusal]] | Verdict, late: bool) -> None:
+    def end(self, ask: Ask, how: Failure | Verdict, late: bool) -> None:
         peer = ask.peer
         if isinstance(how, Verdict):
             peer.answered(0.01, self.clock())

@@ -16,6 +16,8 @@ from tollgate.gateway.probing.prober import ProbeFailed, Report, Wanted
 from tollgate.gateway.probing.watch import Watch
 from tollgate.gateway.probing.watched import Watched
 
+BASE = "g" * 100
+"""Blocks 0 to 99."""
 PROBE = 0.5
 REFUSED = ProbeFailed("refuses connections", refused=True)
 BROKEN = ProbeFailed("breaks off")
@@ -94,9 +96,10 @@ class Ear(Listener):
 class Scene:
     """One network whose upstreams are scripted, watched with a manual clock."""
 
-    def __init__(self, *words: str, family: str = "eth", board: Board | None = None, **network: Any) -> None:
-        self.clock = Clock()
-        self.board = board or Board(2, now=self.clock)
+    def __init__(self, *words: str, family: str = "eth", predecessor: Scene | None = None, **network: Any) -> None:
+        self.clock: Clock = predecessor.clock if predecessor else Clock()
+        self.board: Board = predecessor.board if predecessor else Board(2, now=self.clock)
+        self.probe_seconds = PROBE
         self.nodes = {name: Node(word, self.clock) for name, word in zip("abcdef", words, strict=False)}
         self.network = network
         self.made: list[str] = []
@@ -124,7 +127,7 @@ class Scene:
     def apply(self, *upstreams: config.Upstream, at_start: bool = False, **network: Any) -> None:
         self.watch.apply(
             config.Network(upstreams=upstreams, **{**self.network, **network}),
-            config.Health(probe_seconds=PROBE, timeout_seconds=3.0),
+            config.Health(probe_seconds=self.probe_seconds, timeout_seconds=3.0),
             {each.name: self.upstream_row(each.name) for each in upstreams},
             at_start=at_start,
         )
@@ -146,6 +149,11 @@ class Scene:
         """Ask everybody again, so often."""
         for _ in range(count):
             await self.tick(PROBE)
+
+    def successor(self, *words: str, **network: Any) -> Scene:
+        """Die, and leave the board to another prober, whose upstreams have these chains."""
+        self.watch.close()
+        return Scene(*words, family=self.family, predecessor=self, **network)
 
     # --- What can be seen ------------------------------------------------------------------------------
 

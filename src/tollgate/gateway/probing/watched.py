@@ -42,6 +42,9 @@ class Watched:
         self.verdict = Verdict(State(row.state), "not asked yet")
         self.since = now
         """Since when it is in its state."""
+        self.came_at = now
+        self.joined = False
+        """Whether it is judged and has a say, or is too new for that."""
         self.next_at = now
         self.probing: asyncio.Task[None] | None = None
         self.fetching: asyncio.Task[None] | None = None
