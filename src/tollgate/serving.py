@@ -67,7 +67,7 @@ class Service:
         self.app = app
         self.http = http
         self.ws = ws
-        """The protocol of WebSockets; where there is one, messages are at most `ws_most_bytes` long."""
+        """The protocol of WebSockets. Before it has let a client in, messages are at most `ws_most_bytes` long."""
         self.ws_most_bytes = ws_most_bytes
         self.background = background
         """Functions, plain or async, with the seconds between their runs."""

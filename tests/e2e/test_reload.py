@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from parts.load import load
 from parts.processes import eventually
@@ -243,6 +245,24 @@ def test_worker_that_is_replaced_later_begins_with_the_newest_settings(house: Ho
     house.write("first")
     assert house.reload().code == 0, "they count as well"
     assert house.answers() == {"first"}
+
+
+def test_bound_on_messages_of_websockets_changes_for_those_opened_afterwards(house: House) -> None:
+    def closes(size: int) -> bool:
+        """Whether a message of this size ends a new connection; otherwise it is answered."""
+        url = f"ws://127.0.0.1:{house.gateway.port}/x/{NETWORK}"
+        with connect(url, additional_headers=bearer(house.token), compression=None, close_timeout=2) as client:
+            client.send(call(READ, "0x" + "00" * 20, "latest").ljust(size).decode())
+            try:
+                return "result" not in json.loads(client.recv(timeout=10))
+            except ConnectionClosed as end:
+                return end.rcvd is not None and end.rcvd.code == 1009
+
+    assert (closes(1_000_000), closes(1_500_000)) == (False, True)
+    for most in (2_000_000, 500_000):
+        house.write("first", settings={"limits": {"body_bytes": most}})
+        assert house.reload().code == 0
+        assert [(closes(most), closes(most + 1)) for _ in range(4)] == [(False, True)] * 4
 
 
 SEPOLIA = '[[families.starknet.sepolia.upstreams]]\nname = "n"\nurl = "{}"\n'

@@ -257,26 +257,45 @@ def test_message_that_is_too_large_ends_the_connection(place: Place) -> None:
 
 
 def test_calls_and_subscriptions_are_written_down_and_billed(place: Place) -> None:
-    team = place.gateway.books.team("billed-socket")
-    secret, token = place.gateway.books.token(team)
-    person = place.gateway.books.account("billed@example.com", **{"billed-socket": "owner"})
-    management = place.gateway.books.personal_token(person.email)
+    secret, token = place.gateway.books.token(place.gateway.books.team("billed-socket"))
     with place.socket(token=secret) as client:
         result(client, "eth_chainId")
         subscription = result(client, "eth_subscribe", "newHeads")
         place.eth.mine(2)
         told(client, 2)
         result(client, "eth_unsubscribe", subscription)
+    rows = logged(place, "billed-socket", 3)
+    assert [row["method"] for row in rows] == ["eth_chainId", "eth_subscribe", "eth_unsubscribe"]
+    assert {(row["status"], row["billable"], row["token_id"]) for row in rows} == {(200, True, token.id)}
+
+
+def test_wrong_calls_about_subscriptions_are_written_down_and_cost_nothing(place: Place) -> None:
+    secret, _ = place.gateway.books.token(place.gateway.books.team("wrong-socket"))
+    with place.socket(token=secret) as client:
+        assert call(client, "eth_subscribe", "newBlocks")["error"]["code"] == -32601
+        assert call(client, "eth_subscribe", "logs", {"address": "0x1"})["error"]["code"] == -32602
+        assert call(client, "eth_unsubscribe", "0x1")["error"]["code"] == -32000
+        result(client, "eth_subscribe", "newHeads")
+    rows = logged(place, "wrong-socket", 4)
+    assert [(row["outcome"], row["error_code"], row["billable"]) for row in rows] == [
+        ("invalid_request", -32601, False),
+        ("invalid_request", -32602, False),
+        ("invalid_request", -32000, False),
+        ("ok", None, True),
+    ]
+
+
+def logged(place: Place, team: str, count: int) -> list[dict[str, Any]]:
+    """Wait for so many rows in the log of a team, and read them as its owner does, the oldest first."""
+    person = place.gateway.books.account(f"{team}@example.com", **{team: "owner"})
+    headers = bearer(place.gateway.books.personal_token(person.email))
 
     def rows() -> list[dict[str, Any]]:
-        path = "/api/v1/teams/billed-socket/logs"
         with place.gateway.wire() as wire:
-            found: list[dict[str, Any]] = wire.ask(path, headers=bearer(management), method="GET").json()["items"]
-        return found
+            found = wire.ask(f"/api/v1/teams/{team}/logs", headers=headers, method="GET").json()["items"]
+        return list(reversed(found)) if len(found) == count else []
 
-    eventually(lambda: len(rows()) == 3, within=10, what="three rows in the log")
-    assert [row["method"] for row in reversed(rows())] == ["eth_chainId", "eth_subscribe", "eth_unsubscribe"]
-    assert {(row["status"], row["billable"], row["token_id"]) for row in rows()} == {(200, True, token.id)}
+    return eventually(rows, within=10, what=f"{count} rows in the log")
 
 
 # --- Subscriptions: eth ------------------------------------------------------------------------------------
@@ -446,6 +465,15 @@ def test_client_that_does_not_read_is_cut_with_a_reason(place: Place) -> None:
 
         eventually(cut, within=60, what="the cut")
     assert place.gateway.metrics()['tollgate_ws_notifications_total{family="eth",network="sepolia"}'] > 0
+
+
+def test_flood_of_frames_is_read_to_its_end_and_others_are_answered_meanwhile(place: Place) -> None:
+    ping = b"\x89\x80\0\0\0\0"
+    with place.socket() as flooding, place.socket() as other:
+        flooding.socket.sendall(ping * 100_000)
+        flooding.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "eth_chainId"}))
+        assert result(other, "eth_chainId")
+        assert said(flooding)["id"] == 1
 
 
 def test_connections_are_counted(place: Place) -> None:

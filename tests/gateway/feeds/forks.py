@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -34,6 +34,8 @@ class Chain:
         """The fork that stands at each height."""
         self.fork = 0
         self.calls: list[Call] = []
+        self.at_once = self.most_at_once = 0
+        """Calls that wait for their answer."""
         self.fail: Callable[[Call], bool] = lambda _: False
         self.older: Callable[[Call], list[int] | None] = lambda _: None
         """What a node that is behind, or on another fork, sees; None: what stands."""
@@ -64,7 +66,12 @@ class Chain:
     async def fetch(self, call: Call) -> Reply:
         """Answer as the upstreams would."""
         self.calls.append(call)
-        await asyncio.sleep(0)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self.at_once -= 1
         if self.fail(call):
             raise UpstreamUnavailable
         forks = self.older(call) or list(self.forks)
@@ -169,6 +176,12 @@ class Ear:
     def __init__(self) -> None:
         self.heard: list[dict[str, Any]] = []
         self.lost: list[str] = []
+        self.room = 1_000_000
+        """After so many notifications it falls behind."""
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.heard) < self.room
 
     def notify(self, data: bytes) -> None:
         self.heard.append(json.loads(data))
@@ -207,7 +220,7 @@ def _nothing_set() -> list[Upstream]:
     return []
 
 
-async def silence(upstream: Upstream, forms: frozenset[bool]) -> Any:
+async def silence(upstream: Upstream, full: bool) -> Any:
     """An upstream that has nothing to say."""
     await asyncio.get_running_loop().create_future()
     yield Heard(b"", False)
@@ -264,3 +277,18 @@ class House:
         if opened:
             listener.open()
         return listener, ear
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run an async test."""
+    asyncio.run(test())
+
+
+def numbers(results: list[Any]) -> list[int]:
+    """The numbers of blocks that were told (eth)."""
+    return [int(each["number"], 16) for each in results]
+
+
+def hashes(results: list[Any], name: str = "hash") -> list[str]:
+    """Their hashes."""
+    return [each[name] for each in results]

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Self
 
 import pytest
 from tests.gateway.fakes import Clock, turns
@@ -13,7 +14,7 @@ from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.config import Upstream
 from tollgate.errors import MethodNotAllowed
 from tollgate.gateway.feeds.audience import Listener
-from tollgate.gateway.feeds.pending import Heard, Pending
+from tollgate.gateway.feeds.pending import Heard, Pending, Silence, listen
 
 
 def upstream(name: str, ws_url: str = "ws://node") -> Upstream:
@@ -25,22 +26,22 @@ class Radio:
 
     def __init__(self) -> None:
         self.upstreams = [upstream("silent", ""), upstream("one"), upstream("two")]
-        self.heard: list[tuple[str, frozenset[bool]]] = []
-        self.says: asyncio.Queue[Heard | Exception] = asyncio.Queue()
+        self.heard: list[tuple[str, bool]] = []
+        self.says: dict[bool, asyncio.Queue[Heard | Exception]] = {False: asyncio.Queue(), True: asyncio.Queue()}
         self.pace = Pace(Clock())
         self.pending = Pending("eth/mainnet", lambda: self.upstreams, self.listen, self.pace.sleep)
 
-    async def listen(self, upstream: Upstream, forms: frozenset[bool]) -> AsyncGenerator[Heard, None]:
-        self.heard.append((upstream.name, forms))
+    async def listen(self, upstream: Upstream, full: bool) -> AsyncGenerator[Heard, None]:
+        self.heard.append((upstream.name, full))
         while True:
-            said = await self.says.get()
+            said = await self.says[full].get()
             if isinstance(said, Exception):
                 raise said
             yield said
 
-    async def say(self, *said: Heard | Exception) -> None:
+    async def say(self, *said: Heard | Exception, full: bool = False) -> None:
         for each in said:
-            self.says.put_nowait(each)
+            self.says[each.full if isinstance(each, Heard) else full].put_nowait(each)
         await turns()
 
     async def join(self, *, full: bool = False) -> tuple[Listener, Ear]:
@@ -76,7 +77,7 @@ def test_all_who_listen_are_told_from_one_upstream() -> None:
         _, second = await radio.join()
         await radio.say(named("0xa"), named("0xb"))
         assert first.results() == second.results() == ["0xa", "0xb"]
-        assert radio.heard == [("one", frozenset({False}))]
+        assert radio.heard == [("one", False)]
 
     run(test)
 
@@ -110,13 +111,79 @@ def test_whole_transactions_are_told_to_those_who_want_them() -> None:
     async def test(radio: Radio) -> None:
         _, hashes = await radio.join()
         listener, details = await radio.join(full=True)
-        assert radio.heard[-1] == ("one", frozenset({False, True}))
+        assert radio.heard == [("one", False), ("one", True)]
         await radio.say(named("0xa"), whole("0xa"), Heard(b"17", full=True))
         assert hashes.results() == ["0xa"]
         assert details.results() == [{"hash": "0xa", "nonce": "0x1"}]
         radio.pending.leave(listener)
-        await turns()
-        assert radio.heard[-1] == ("one", frozenset({False}))
+        await radio.say(whole("0xb"), named("0xb"))
+        assert len(details.heard) == 1
+        assert hashes.results() == ["0xa", "0xb"]
+        assert radio.heard == [("one", False), ("one", True)]
+
+    run(test)
+
+
+def test_upstreams_that_tell_no_whole_transactions_still_tell_hashes() -> None:
+    async def test(radio: Radio) -> None:
+        _, hashes = await radio.join()
+        await radio.join(full=True)
+        for _ in range(3):
+            await radio.say(ConnectionError(), full=True)
+            await radio.pace.turn(12)
+        await radio.say(named("0xa"))
+        assert hashes.results() == ["0xa"]
+        assert [name for name, full in radio.heard if not full] == ["one"]
+
+    run(test)
+
+
+@pytest.mark.parametrize("failure", [RecursionError(), ValueError(), Silence()])
+def test_whatever_an_upstream_fails_with_the_next_one_is_heard(failure: Exception) -> None:
+    async def test(radio: Radio) -> None:
+        _, ear = await radio.join()
+        await radio.say(failure)
+        await radio.pace.turn(12)
+        await radio.say(named("0xa"))
+        assert ear.results() == ["0xa"]
+        assert [name for name, _ in radio.heard] == ["one", "two"]
+
+    run(test)
+
+
+def test_nonsense_is_passed_over() -> None:
+    async def test(radio: Radio) -> None:
+        _, ear = await radio.join(full=True)
+        deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        await radio.say(Heard(deep, full=True), Heard(b"17", full=True), whole("0xa"))
+        assert [each["hash"] for each in ear.results()] == ["0xa"]
+
+    run(test)
+
+
+def test_upstream_that_a_reload_has_removed_is_not_listened_to_any_more() -> None:
+    async def test(radio: Radio) -> None:
+        _, ear = await radio.join()
+        radio.upstreams = radio.upstreams[2:]
+        await radio.say(named("0xa"))
+        await radio.pace.turn(12)
+        await radio.say(named("0xb"))
+        assert ear.results() == ["0xa", "0xb"]
+        assert [name for name, _ in radio.heard] == ["one", "two"]
+
+    run(test)
+
+
+def test_listeners_are_told_when_no_upstream_is_left() -> None:
+    async def test(radio: Radio) -> None:
+        _, ear = await radio.join()
+        radio.upstreams = radio.upstreams[:1]
+        await radio.say(ConnectionResetError())
+        await radio.pace.turn(12)
+        (why,) = ear.lost
+        assert "ws_url" in why
+        assert len(why.encode()) <= 123
+        assert len([task for task in asyncio.all_tasks() if not task.done()]) == 1
 
     run(test)
 
@@ -139,3 +206,68 @@ def test_without_an_address_for_websockets_it_is_refused_with_what_to_set() -> N
             await radio.join()
 
     run(test)
+
+
+# --- One upstream ------------------------------------------------------------------------------------------
+
+SUBSCRIBED = {"jsonrpc": "2.0", "id": 1, "result": "0x5"}
+
+
+def notification(result: object, subscription: str = "0x5") -> dict[str, Any]:
+    return {
+        "jsonrpc": "2.0",
+        "method": "eth_subscription",
+        "params": {"subscription": subscription, "result": result},
+    }
+
+
+class Line:
+    """A connection that says what the script says, and then nothing."""
+
+    def __init__(self, *messages: object) -> None:
+        self.messages = list(messages)
+        self.sent: list[Any] = []
+        self.heard: list[tuple[bytes, bool]] = []
+
+    async def send(self, message: str) -> None:
+        self.sent.append(json.loads(message))
+
+    async def recv(self) -> str | bytes:
+        if not self.messages:
+            await asyncio.Event().wait()
+        return json.dumps(self.messages.pop(0))
+
+    @asynccontextmanager
+    async def connect(self, _: Upstream) -> AsyncIterator[Self]:
+        yield self
+
+
+def hear(line: Line, *, full: bool = False) -> None:
+    """Listen until it fails; nobody waits for what does not come."""
+
+    async def inside() -> None:
+        async for each in listen(upstream("one"), full, line.connect, answer_seconds=0.0, silence_seconds=0.0):
+            line.heard += [(each.result, each.full)]
+
+    asyncio.run(inside())
+
+
+@pytest.mark.parametrize(("full", "params"), [(False, []), (True, [True])])
+def test_what_belongs_to_the_subscription_is_heard_until_there_is_silence(
+    full: bool, params: list[object]
+) -> None:
+    line = Line(SUBSCRIBED, notification("0xa"), notification("0xb", "0x6"), notification("0xc"))
+    with pytest.raises(Silence):
+        hear(line, full=full)
+    assert line.heard == [(b'"0xa"', full), (b'"0xc"', full)]
+    assert [each["params"] for each in line.sent] == [["newPendingTransactions", *params]]
+
+
+def test_upstream_that_does_not_answer_is_not_waited_for() -> None:
+    with pytest.raises(TimeoutError):
+        hear(Line(notification("0xa")))
+
+
+def test_upstream_that_does_not_tell_is_left() -> None:
+    with pytest.raises(ConnectionError):
+        hear(Line({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}))

@@ -1,132 +1,20 @@
-"""The connection of a WebSocket, byte by byte: the handshake through the edge, frames, clients that misbehave."""
+"""The connection of a WebSocket, byte by byte: the handshake through the edge, and frames."""
 
 from __future__ import annotations
 
-import functools
+import asyncio
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
-from tests.gateway.fakes import FakeTransport, turns
+from tests.gateway.fakes import turns
+from tests.gateway.sockets.callers import Caller, with_caller
 from tests.gateway.sockets.visitors import Place, call, with_place
-from tests.gateway.speech import Answers, Feed, answer_upstream, feeds, post, whole
-from tests.gateway.worker import TOKEN
-from uvicorn.config import Config
-from websockets.client import ClientProtocol
+from tests.gateway.speech import Feed, answer_upstream, feeds, post
 from websockets.frames import Frame, Opcode
-from websockets.http11 import Request, Response
-from websockets.uri import parse_uri
 
-from tollgate.gateway.edge import Edge
-from tollgate.gateway.sockets.connection import CLOSE_SECONDS, MOST_FRAMES, Socket
+from tollgate import config
+from tollgate.gateway.sockets.connection import MOST_FRAMES
 from tollgate.gateway.sockets.handshake import MOST_LINE_BYTES, MOST_LINES
-from tollgate.status import public_app
-
-PATH = "/x/eth/mainnet"
-
-
-class Wire(FakeTransport):
-    """A transport that can change its protocol, and be full."""
-
-    unsent = 0
-
-    def set_protocol(self, protocol: Any) -> None:
-        self.protocol = protocol
-
-    def get_write_buffer_size(self) -> int:
-        return self.unsent
-
-
-class Caller:
-    """A client that speaks the protocol of WebSockets over a fake connection to an edge."""
-
-    def __init__(self, place: Place, **options: Any) -> None:
-        self.place = place
-        usual = {
-            "log_config": None,
-            "lifespan": "off",
-            "access_log": False,
-            "ws": functools.partial(Socket, place.endpoint.stop),
-            "ws_max_size": 10_000,
-            "ws_per_message_deflate": False,
-            "ws_ping_interval": 20.0,
-            "ws_ping_timeout": 20.0,
-        }
-        app = public_app(lambda: None, None, place.endpoint)
-        config = Config(app, **{**usual, **options})
-        edge = Edge(place.worker.lane, config, place.worker.state, {}, place.worker.loop)
-        self.wire = Wire(edge)
-        edge.connection_made(self.wire)
-        self.client = ClientProtocol(parse_uri(f"ws://gate{PATH}"), max_size=None)
-
-    def head(self, path: str = PATH, /, **headers: str | None) -> bytes:
-        """A handshake; a header that is None is left out."""
-        request = self.client.connect()
-        named = dict(request.headers.raw_items()) | {"Authorization": f"Bearer {TOKEN}"}
-        for name, value in headers.items():
-            key = name.replace("_", "-")
-            named.pop(key, None)
-            if value is not None:
-                named[key] = value
-        lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
-        return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
-
-    async def say(self, data: bytes, feed: Feed = whole) -> None:
-        for piece in feed(data):
-            self.wire.say(piece)
-        await turns(60)
-
-    async def connect(self, feed: Feed = whole) -> Response:
-        request = self.client.connect()
-        request.headers["Authorization"] = f"Bearer {TOKEN}"
-        self.client.send_request(request)
-        await self.say(b"".join(self.client.data_to_send()), feed)
-        (response,) = self.events()
-        assert isinstance(response, Response)
-        return response
-
-    def events(self) -> list[Request | Response | Frame]:
-        self.client.receive_data(self.wire.take())
-        return list(self.client.events_received())
-
-    async def send(self, feed: Feed = whole) -> None:
-        await self.say(b"".join(self.client.data_to_send()), feed)
-
-    async def text(self, message: object, feed: Feed = whole) -> None:
-        self.client.send_text(json.dumps(message).encode())
-        await self.send(feed)
-
-    def said(self) -> list[Any]:
-        return [json.loads(bytes(each.data)) for each in self.frames() if each.opcode is Opcode.TEXT]
-
-    def frames(self) -> list[Frame]:
-        return [each for each in self.events() if isinstance(each, Frame)]
-
-    def closed(self) -> int | None:
-        self.events()
-        return self.client.close_rcvd.code if self.client.close_rcvd is not None else None
-
-    @property
-    def socket(self) -> Socket:
-        assert isinstance(self.wire.protocol, Socket)
-        return self.wire.protocol
-
-    def answers(self) -> list[tuple[int, dict[bytes, bytes], bytes]]:
-        """What was answered as HTTP."""
-        return Answers(self.wire.take()).read
-
-
-def with_caller(test: Callable[[Caller], Coroutine[Any, Any, None]], **options: Any) -> None:
-    async def inside(place: Place) -> None:
-        place.worker.loop.clock = place.worker.clock
-        caller = Caller(place)
-        await test(caller)
-        caller.wire.drop()
-        await turns()
-
-    with_place(inside, **options)
-
 
 # --- The handshake -----------------------------------------------------------------------------------------
 
@@ -172,6 +60,10 @@ def test_handshake_behind_a_call_under_way_is_declined() -> None:
         {"Sec_WebSocket_Version": None},
         {"Upgrade": "h2c"},
         {"Authorization": "Bearer " + "x" * MOST_LINE_BYTES},
+        {"Sec_WebSocket_Key": "short"},
+        {"Sec_WebSocket_Protocol": "tollgate, tollgate.token.tg_secret\xe9"},
+        {"Sec_WebSocket_Protocol": "tollgate, tollgate.token.tg_secret tg_secret"},
+        {"Sec_WebSocket_Protocol": ", "},
     ],
 )
 def test_what_is_no_good_handshake_is_answered_as_http(headers: dict[str, str | None]) -> None:
@@ -180,6 +72,18 @@ def test_what_is_no_good_handshake_is_answered_as_http(headers: dict[str, str | 
         ((status, told, body),) = caller.answers()
         assert (status, told[b"allow"]) == (405, b"POST, OPTIONS")
         assert json.loads(body)["error"]["data"]["reason"] == "method_not_post"
+        assert b"secret" not in body
+
+    with_caller(test)
+
+
+@pytest.mark.parametrize("name", ["sec-websocket-key", "sec-websocket-version", "origin"])
+def test_doubled_header_is_answered_as_http(name: str) -> None:
+    async def test(caller: Caller) -> None:
+        head = caller.head(Origin="https://example.com").lower()
+        (line,) = [each for each in head.split(b"\r\n") if each.startswith(name.encode() + b":")]
+        await caller.say(caller.head(Origin="https://example.com").replace(b"\r\n", b"\r\n" + line + b"\r\n", 1))
+        assert [status for status, _, _ in caller.answers()] == [405]
 
     with_caller(test)
 
@@ -233,7 +137,7 @@ def test_without_a_protocol_of_websockets_nothing_is_upgraded() -> None:
     with_place(test)
 
 
-# --- Clients that do not behave ----------------------------------------------------------------------------
+# --- Messages and goodbyes ---------------------------------------------------------------------------------
 
 
 def test_message_that_is_too_large_ends_the_connection() -> None:
@@ -242,6 +146,33 @@ def test_message_that_is_too_large_ends_the_connection() -> None:
         await caller.text("x" * 10_001)
         assert caller.closed() == 1009
         assert caller.wire.closed
+
+    with_caller(test, limits=config.Limits(body_bytes=10_000))
+
+
+@pytest.mark.parametrize("most", [5_000, 20_000])
+def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connections(most: int) -> None:
+    async def test(caller: Caller) -> None:
+        worker = caller.place.worker
+        worker.lane.change(worker.networks.served, config.Limits(body_bytes=most))
+        await caller.connect()
+        message = json.dumps(call(1, "eth_call", ""))
+        await caller.text(call(1, "eth_call", "x" * (most - len(message))))
+        assert [each["id"] for each in caller.said()] == [1]
+        await caller.text(call(2, "eth_call", "x" * (most - len(message) + 1)))
+        assert caller.closed() == 1009
+
+    with_caller(test)
+
+
+def test_connection_that_was_open_before_a_reload_is_held_to_the_lower_bound() -> None:
+    async def test(caller: Caller) -> None:
+        worker = caller.place.worker
+        await caller.connect()
+        worker.lane.change(worker.networks.served, config.Limits(body_bytes=100))
+        await caller.text(call(1, "eth_call", "x" * 100))
+        (told,) = caller.said()
+        assert (told["id"], told["error"]["data"]["reason"]) == (1, "body_too_large")
 
     with_caller(test)
 
@@ -271,37 +202,48 @@ def test_message_in_fragments_is_read() -> None:
     with_caller(test)
 
 
-def test_text_that_is_not_utf8_ends_the_connection() -> None:
+@pytest.mark.parametrize("kind", [Opcode.PING, Opcode.PONG, Opcode.TEXT])
+def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -> None:
+    async def test(caller: Caller) -> None:
+        await caller.connect()
+        said = [Frame(kind, b"1").serialize(mask=True) for _ in range(2_000)]
+        end = Frame(Opcode.TEXT, json.dumps(call("end")).encode()).serialize(mask=True)
+        before = caller.socket.handled
+        caller.wire.say(b"".join([*said, end]))
+        read = [caller.socket.handled - before]
+        for _ in range(600):
+            before = caller.socket.handled
+            await asyncio.sleep(0)
+            read.append(caller.socket.handled - before)
+            assert caller.socket.queue.qsize() <= 250
+        assert max(read) <= 250
+        await turns(2_000)
+        assert caller.said()[-1]["id"] == "end"
+        assert not caller.wire.paused
+
+    with_caller(test, limits=config.Limits(in_flight=10))
+
+
+def test_large_message_is_read_at_once() -> None:
+    async def test(caller: Caller) -> None:
+        await caller.connect()
+        caller.client.send_text(json.dumps(call(1, "eth_call", "x" * 200_000)).encode())
+        before = caller.socket.handled
+        caller.wire.say(b"".join(caller.client.data_to_send()))
+        assert caller.socket.handled == before + 1
+        await turns(60)
+        assert [each["id"] for each in caller.said()] == [1]
+
+    with_caller(test)
+
+
+def test_text_that_is_not_utf8_ends_the_connection_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def test(caller: Caller) -> None:
         await caller.connect()
         caller.client.send_text(b"\xff")
         await caller.send()
         assert caller.closed() == 1007
-
-    with_caller(test)
-
-
-def test_nothing_is_read_from_a_client_that_does_not_read() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.socket.pause_writing()
-        assert caller.wire.paused
-        caller.socket.resume_writing()
-        assert not caller.wire.paused
-
-    with_caller(test)
-
-
-def test_goodbye_reaches_a_client_that_does_not_read_and_is_the_end() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.socket.pause_writing()
-        caller.place.endpoint.stop()
-        await turns(40)
-        assert caller.closed() == 1001
-        assert not caller.wire.aborted
-        await caller.place.worker.loop.later(CLOSE_SECONDS)
-        assert caller.wire.aborted
+        assert caplog.records == []
 
     with_caller(test)
 
@@ -342,55 +284,5 @@ def test_stop_lets_the_app_say_goodbye() -> None:
         await turns(40)
         assert [each["id"] for each in caller.said()] == [1]
         assert caller.closed() == 1001
-
-    with_caller(test, node=lambda _: None)
-
-
-# --- Signs of life -----------------------------------------------------------------------------------------
-
-
-def test_client_is_asked_for_a_sign_of_life_and_cut_without_one() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        loop = caller.place.worker.loop
-        await loop.later(20.5)
-        assert [each.opcode for each in caller.frames()] == [Opcode.PING]
-        await caller.send()
-        await loop.later(20.5)
-        assert [each.opcode for each in caller.frames()] == [Opcode.PING]
-        await loop.later(20.5)
-        assert caller.wire.closed
-
-    with_caller(test)
-
-
-def test_client_that_takes_a_long_message_has_its_time() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        loop = caller.place.worker.loop
-        caller.wire.unsent = 1_000
-        await loop.later(20.5)
-        caller.wire.unsent = 600
-        await loop.later(20.5)
-        assert not caller.wire.closed
-        caller.wire.unsent = 100
-        await loop.later(20.5)
-        assert not caller.wire.closed
-        await loop.later(20.5)
-        assert caller.wire.closed
-
-    with_caller(test)
-
-
-def test_client_is_not_cut_while_it_is_us_who_do_not_read() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        loop = caller.place.worker.loop
-        for number in range(70):
-            await caller.text(call(number))
-        assert caller.socket.read_paused
-        await loop.later(20.5)
-        await loop.later(20.5)
-        assert not caller.wire.closed
 
     with_caller(test, node=lambda _: None)

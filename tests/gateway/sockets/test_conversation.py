@@ -11,9 +11,7 @@ from tests.gateway.speech import answer_upstream
 from tests.gateway.worker import TOKEN, digest, token_grant
 
 from tollgate import config, metrics
-from tollgate.chains.subscriptions import Wrong
 from tollgate.core.limits import Limit
-from tollgate.core.methods import Policy
 from tollgate.core.models import Team
 from tollgate.gateway.sockets.conversation import MOST_IN_FLIGHT
 
@@ -119,6 +117,32 @@ def test_worker_that_has_too_much_to_do_refuses_under_the_calls_own_id() -> None
     with_place(test, node=lambda _: None, limits=config.Limits(in_flight=1))
 
 
+def test_refused_batch_of_notifications_alone_is_not_answered() -> None:
+    async def test(place: Place) -> None:
+        client = await place.open()
+        await client.say(call(1))
+        await client.say([{"jsonrpc": "2.0", "method": "eth_chainId"}])
+        assert client.heard() == []
+
+    with_place(test, node=lambda _: None, limits=config.Limits(in_flight=1))
+
+
+def test_others_have_their_turn_while_many_messages_are_answered() -> None:
+    async def test(place: Place) -> None:
+        client = await place.open()
+        for _ in range(500):
+            client.post("{bad")
+        done: list[int] = []
+        for _ in range(20):
+            await asyncio.sleep(0)
+            done.append(len(client.heard()))
+        assert max(done) <= 50
+        await turns(400)
+        assert sum(done) + len(client.heard()) == 500
+
+    with_place(test)
+
+
 @pytest.mark.parametrize("message", [call(7), HEADS | {"id": 7}])
 def test_capped_team_is_told_in_messages(message: dict[str, Any]) -> None:
     async def test(place: Place) -> None:
@@ -188,169 +212,6 @@ def test_bound_on_messages_that_a_reload_has_lowered_holds() -> None:
     with_place(test)
 
 
-# --- Subscriptions -----------------------------------------------------------------------------------------
-
-
-def test_subscription_is_answered_before_it_is_told_anything() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-
-        async def join_and_tell(listener: Any) -> None:
-            place.stream.listeners.append(listener)
-            listener.tell(b'"early"')
-
-        place.stream.join = join_and_tell  # type: ignore[method-assign]
-        await client.say(HEADS)
-        answer, early = client.heard()
-        assert answer["id"] == 1
-        assert early["params"] == {"subscription": answer["result"], "result": "early"}
-        place.stream.tell("later")
-        await turns()
-        (later,) = client.heard()
-        assert later["params"]["result"] == "later"
-
-    with_place(test)
-
-
-def test_subscription_is_a_billed_call_and_notifications_are_free() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        await client.say(HEADS)
-        place.stream.tell(1)
-        place.stream.tell(2)
-        await turns()
-        subscription = client.heard()[0]["result"]
-        await client.say(call(2, "eth_unsubscribe", subscription))
-        assert client.heard() == [{"jsonrpc": "2.0", "id": 2, "result": True}]
-        calls = [(each.method, each.outcome) for entry in place.worker.sink.written for each in entry.calls]
-        assert calls == [("eth_subscribe", "ok"), ("eth_unsubscribe", "ok")]
-        assert place.worker.counted(metrics.WS_NOTIFICATIONS, "eth", "mainnet") == 2
-        assert place.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_subscribe", "ok") == 1
-        assert place.stream.listeners == []
-
-    with_place(test)
-
-
-def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_order() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        batch = [call(1), HEADS | {"id": 2}, call(3, "admin_peers"), call(4, "eth_unsubscribe", "0x1"), call(5)]
-        await client.say(batch)
-        (told,) = client.heard()
-        assert [each["id"] for each in told] == [1, 2, 3, 4, 5]
-        assert told[1]["result"] == place.stream.listeners[0].id
-        assert told[2]["error"]["data"]["reason"] == "method_not_allowed"
-        assert told[3]["error"]["code"] == -32000
-        place.stream.tell("x")
-        await turns()
-        assert len(client.heard()) == 1
-        (entry,) = place.worker.sink.written
-        assert [each.outcome for each in entry.calls] == ["ok", "ok", "method_not_allowed", "node_error", "ok"]
-
-    with_place(test)
-
-
-def test_subscriptions_are_bounded_also_while_they_are_being_made() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        place.stream.gate = asyncio.Event()
-        for number in range(3):
-            await client.say(call(number, "eth_subscribe", "newHeads"))
-        (told,) = client.heard()
-        assert (told["id"], told["error"]["code"], told["error"]["data"]["limit"]) == (2, -32005, "subscriptions")
-        place.stream.gate.set()
-        await turns(40)
-        first, second = client.heard()
-        assert first["result"] != second["result"]
-        await client.say(call(3, "eth_unsubscribe", first["result"]))
-        await client.say(call(4, "eth_subscribe", "newHeads"))
-        assert ["result" in each for each in client.heard()] == [True, True]
-        refused = [entry for entry in place.worker.sink.written if entry.calls[0].outcome == "rate_limited"]
-        assert len(refused) == 1
-
-    with_place(test, {"subscriptions": 2})
-
-
-def test_wrong_subscription_is_told_why() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        await client.say(call(1, "eth_subscribe", "newBlocks"))
-        place.stream.wrong = Wrong(24, "Block not found")
-        await client.say(call(2, "eth_subscribe", "newHeads"))
-        assert [(each["id"], each["error"]["code"]) for each in client.heard()] == [(1, -32601), (2, 24)]
-
-    with_place(test, {"subscriptions": 1})
-
-
-def test_subscription_without_an_id_is_none() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        await client.say({"jsonrpc": "2.0", "method": "eth_subscribe", "params": ["newHeads"]})
-        assert place.stream.listeners == []
-        assert client.heard() == []
-
-    with_place(test)
-
-
-@pytest.mark.parametrize(
-    ("policy", "methods"), [(Policy((), ("eth_subscribe",)), ()), (Policy((), ()), ("eth_call",))]
-)
-def test_subscription_is_refused_by_policy(policy: Policy, methods: tuple[str, ...]) -> None:
-    async def test(place: Place) -> None:
-        place.worker.store.tokens[digest(TOKEN)] = token_grant(methods=methods)
-        client = await place.open()
-        await client.say(HEADS)
-        await client.say([HEADS])
-        single, (in_batch,) = client.heard()
-        assert {each["error"]["data"]["reason"] for each in (single, in_batch)} == {"method_not_allowed"}
-        assert place.stream.listeners == []
-
-    with_place(test, policy=policy)
-
-
-def test_subscriptions_end_with_their_connection() -> None:
-    async def test(place: Place) -> None:
-        client, other = await place.open(), await place.open()
-        await client.say(HEADS)
-        await other.say(HEADS)
-        await client.leave()
-        assert len(place.stream.listeners) == 1
-        place.stream.tell("x")
-        await turns()
-        assert len(other.heard()) == 2
-
-    with_place(test)
-
-
-def test_subscription_that_is_made_while_the_connection_ends_is_none() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        place.stream.gate = asyncio.Event()
-        await client.say(HEADS)
-        await client.leave()
-        place.stream.gate.set()
-        await turns(40)
-        assert place.stream.listeners == []
-
-    with_place(test)
-
-
-def test_subscription_that_cannot_go_on_closes_the_connection_with_the_reason() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        await client.say(HEADS)
-        place.stream.listeners[0].lose("Too far behind: " + "x" * 200)
-        await turns(40)
-        assert client.closed is not None
-        code, reason = client.closed
-        assert code == 1011
-        assert reason.startswith("Too far behind")
-        assert len(reason.encode()) <= 123
-        assert place.worker.counted(metrics.WS_CUT, "behind") == 1
-
-    with_place(test)
-
-
 # --- Clients that do not read ------------------------------------------------------------------------------
 
 
@@ -369,6 +230,7 @@ def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
         assert slow.closed is not None
         assert slow.closed[0] == 1013
         assert "slowly" in slow.closed[1]
+        assert "read faster" in slow.closed[1]
         assert slow.heard() == []
         assert quick.closed is None
         assert len(quick.heard()) == 30

@@ -1,4 +1,4 @@
-"""Who may open a WebSocket, how a refusal is told, and what becomes of it when the grant ends."""
+"""Who may open a WebSocket, how many, how a refusal is told, and the end of all."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from tests.gateway.worker import OTHER_TEAM, TOKEN, digest, domain_grant, token_
 from tollgate import metrics
 from tollgate.core import secrets
 from tollgate.core.limits import Limit
+from tollgate.gateway.sockets.connection import CLOSE_SECONDS
 from tollgate.status import public_app
-from tollgate.store.base import Changes
 
 OTHER = secrets.new_token()
 
@@ -171,6 +171,21 @@ def test_connections_are_bounded_and_counted() -> None:
     with_place(test, {"connections": 2})
 
 
+def test_browsers_that_are_being_told_why_they_are_refused_are_bounded_until_they_are_gone() -> None:
+    async def test(place: Place) -> None:
+        place.worker.loop.clock = place.worker.clock
+        page = {"origin": "https://elsewhere.com"}
+        first, second = [await place.open(token=None, **page) for _ in range(2)]
+        assert code_of(first) == 4403
+        assert second.refused is not None
+        assert second.refused[0] == 403
+        await place.worker.loop.later(CLOSE_SECONDS)
+        third = await place.open(token=None, **page)
+        assert code_of(third) == 4403
+
+    with_place(test, {"connections": 1})
+
+
 def test_connections_of_one_caller_are_bounded() -> None:
     async def test(place: Place) -> None:
         place.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
@@ -184,133 +199,6 @@ def test_connections_of_one_caller_are_bounded() -> None:
         assert page.closed is None
 
     with_place(test, {"connections_per_caller": 1})
-
-
-# --- Grants that end ---------------------------------------------------------------------------------------
-
-
-def drop_token(place: Place, **fields: Any) -> None:
-    """Change a token in the store, and let the worker hear of it."""
-    if fields:
-        place.worker.store.tokens[digest(TOKEN)] = token_grant(**fields)
-    else:
-        del place.worker.store.tokens[digest(TOKEN)]
-    place.worker.store.news.append(Changes(2, tokens=(digest(TOKEN),)))
-
-
-@pytest.mark.parametrize(
-    ("fields", "code", "reason"),
-    [
-        ({}, 4401, "token_invalid"),
-        ({"expires_at": 1.0}, 4401, "token_expired"),
-        ({"networks": ("eth/sepolia",)}, 4403, "network_not_allowed"),
-    ],
-)
-def test_lost_token_closes_its_connections(fields: dict[str, Any], code: int, reason: str) -> None:
-    async def test(place: Place) -> None:
-        place.worker.store.tokens[digest(OTHER)] = token_grant()
-        doomed = [await place.open(), await place.open()]
-        other = await place.open(token=OTHER)
-        await doomed[0].say(call(1, "eth_subscribe", "newHeads"))
-        doomed[0].heard()
-        await place.endpoint.check()
-        assert [client.closed for client in (*doomed, other)] == [None, None, None]
-        drop_token(place, **fields)
-        await place.worker.directory.refresh()
-        await place.endpoint.check()
-        await turns(40)
-        for client in doomed:
-            (error,) = client.heard()
-            assert (error["id"], error["error"]["data"]["reason"]) == (None, reason)
-            assert client.closed == (code, reason)
-        assert other.closed is None
-        assert place.stream.listeners == []
-        assert place.worker.counted(metrics.WS_CUT, "grant") == 2
-
-    with_place(test)
-
-
-def test_token_that_expires_by_itself_closes_its_connections() -> None:
-    async def test(place: Place) -> None:
-        place.worker.store.tokens[digest(OTHER)] = token_grant(expires_at=place.worker.wall.now + 5)
-        client = await place.open(token=OTHER)
-        await place.endpoint.check()
-        assert client.closed is None
-        place.worker.wall.advance(5)
-        await place.endpoint.check()
-        await turns(40)
-        assert client.closed == (4401, "token_expired")
-
-    with_place(test)
-
-
-def test_removed_domain_closes_its_connections() -> None:
-    async def test(place: Place) -> None:
-        page = await place.open(token=None, origin="https://app.example.com")
-        del place.worker.store.grants["example.com"]
-        place.worker.store.news.append(Changes(2, domains=("example.com",)))
-        await place.worker.directory.refresh()
-        await place.endpoint.check()
-        await turns(40)
-        assert page.closed == (4403, "origin_not_allowed")
-
-    with_place(test)
-
-
-def test_one_look_up_serves_all_connections_with_the_same_token() -> None:
-    async def test(place: Place) -> None:
-        for _ in range(5):
-            await place.open()
-        place.worker.store.asked.clear()
-        place.worker.store.news.append(Changes(2, everything=True))
-        await place.worker.directory.refresh()
-        await place.endpoint.check()
-        assert place.worker.store.asked == [digest(TOKEN)]
-
-    with_place(test)
-
-
-def test_grant_that_cannot_be_checked_is_closed_the_second_time() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        place.worker.store.news.append(Changes(2, everything=True))
-        await place.worker.directory.refresh()
-        place.worker.store.down = True
-        await place.endpoint.check()
-        await turns(40)
-        assert client.closed is None
-        await place.endpoint.check()
-        await turns(40)
-        assert client.closed == (1013, "overloaded")
-
-    with_place(test)
-
-
-def test_grant_that_can_be_checked_again_stays() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        for _ in range(2):
-            place.worker.store.news.append(Changes(2, everything=True))
-            await place.worker.directory.refresh()
-            place.worker.store.down = True
-            await place.endpoint.check()
-            place.worker.store.down = False
-            await place.endpoint.check()
-            await turns(40)
-        assert client.closed is None
-
-    with_place(test)
-
-
-def test_network_that_is_not_served_any_more_is_said_goodbye_to() -> None:
-    async def test(place: Place) -> None:
-        client = await place.open()
-        place.worker.lane.intake.change([], 1_000)
-        await place.endpoint.check()
-        await turns(40)
-        assert client.closed == (4404, "unknown_network")
-
-    with_place(test)
 
 
 # --- Stop --------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets import http11
+from websockets.protocol import Protocol
+from websockets.server import ServerProtocol
 
 from tollgate.gateway.sockets import handshake
 
@@ -46,6 +48,8 @@ def test_setting_for_the_protocol_takes_anything_that_can_be_called() -> None:
 def test_methods_that_we_override_are_there() -> None:
     signatures = {
         "connection_lost": ["self", "exc"],
+        "data_received": ["self", "data"],
+        "handle_events": ["self"],
         "shutdown": ["self"],
         "pause_writing": ["self"],
         "resume_writing": ["self"],
@@ -54,7 +58,10 @@ def test_methods_that_we_override_are_there() -> None:
         "keepalive_timeout": ["self"],
         "send_keepalive_ping": ["self"],
         "handle_cont": ["self", "event"],
+        "handle_close": ["self", "event"],
         "handle_parser_exception": ["self"],
+        "on_task_complete": ["self", "task"],
+        "send_receive_event_to_app": ["self"],
     }
     assert {name: parameters(getattr(WebSocketsSansIOProtocol, name)) for name in signatures} == signatures
 
@@ -88,6 +95,25 @@ def test_paths_are_only_said_in_lines_that_we_do_not_log() -> None:
     source = body_of(WebSocketsSansIOProtocol)
     lines = [part.partition("(")[0] for part in source.split("self.logger.")[1:] if "get_path" in part[:200]]
     assert set(lines) == {"info"}
+
+
+def test_bound_on_messages_is_looked_at_for_each_frame() -> None:
+    assert ServerProtocol(max_size=7).max_message_size == 7
+    assert ServerProtocol().events == []
+    body = body_of(ServerProtocol.parse) + body_of(Protocol.parse)
+    assert body.index("while True") < body.index("self.max_message_size")
+
+
+def test_every_end_of_a_connection_goes_through_what_we_override() -> None:
+    """Where a transport is closed but not aborted: each is followed by our own deadline."""
+    closing = {
+        name
+        for name, function in vars(WebSocketsSansIOProtocol).items()
+        if inspect.isfunction(function) and "self.transport.close" in inspect.getsource(function)
+    }
+    ours = {"keepalive_timeout", "handle_close", "handle_parser_exception", "send", "shutdown"}
+    # The last three: before there is an app; its end, after which comes `on_task_complete`; the end itself.
+    assert closing == ours | {"handle_connect", "run_asgi", "connection_lost"}
 
 
 def test_library_takes_as_many_and_as_long_headers_as_we_hand_on() -> None:

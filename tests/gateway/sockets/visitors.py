@@ -60,7 +60,7 @@ class Place:
             most_calls=100,
             request_seconds=30.0,
             now=worker.clock,
-            is_full=worker.journal.is_full,
+            sink=worker.sink,
         )
         self.endpoint = Endpoint(
             worker.lane,
@@ -124,11 +124,15 @@ class Client:
             self._inbox.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
 
     async def say(self, message: object) -> None:
+        """Send a message, and wait for what comes of it."""
+        self.post(message)
+        await turns(40)
+
+    def post(self, message: object) -> None:
         """Send a message."""
         text = message if isinstance(message, str | bytes) else json.dumps(message)
         kind = "bytes" if isinstance(text, bytes) else "text"
         self._inbox.put_nowait({"type": "websocket.receive", kind: text})
-        await turns(40)
 
     async def leave(self) -> None:
         """Hang up."""

@@ -27,6 +27,11 @@ FILTERED = (Topic.LOGS, Topic.EVENTS, Topic.RECEIPTS, Topic.TRANSACTIONS)
 class Ear(Protocol):
     """The connection of a listener."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it keeps up with what it is told."""
+        ...
+
     def notify(self, data: bytes) -> None:
         """Send a notification, or let it wait for its turn."""
         ...
@@ -63,6 +68,11 @@ class Listener:
     def tell_replaced(self, first: Head, last: Head) -> None:
         """Tell that blocks were replaced (Starknet)."""
         self._send(subscriptions_starknet.reorganisation(self.id, first, last))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its connection keeps up with what it is told."""
+        return self._ear.has_room
 
     def lose(self, why: str) -> None:
         """Give up."""

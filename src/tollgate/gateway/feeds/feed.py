@@ -18,7 +18,7 @@ from tollgate.chains.subscriptions import Start, Topic, Wrong
 from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MOST_BLOCKS_BACK, TOO_FAR_BACK
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.audience import Audience, Listener
-from tollgate.gateway.feeds.latecomer import TOO_DEEP, Latecomer
+from tollgate.gateway.feeds.latecomer import MOST_AT_ONCE, TOO_DEEP, Latecomer
 from tollgate.gateway.feeds.pending import Pending
 from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
 from tollgate.gateway.feeds.statuses import Statuses
@@ -68,6 +68,7 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._alone: dict[Listener, asyncio.Task[None]] = {}
         """Those who have begun in the past and have not come up yet."""
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     # --- Who listens -----------------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class Feed:
         self._run()
 
     def _join_later(self, listener: Listener, number: int) -> None:
-        late = Latecomer(listener, number, self._source, lambda: self._walker, self._arrive)
+        late = Latecomer(listener, number, self._source, lambda: self._walker, self._arrive, self._turns)
         self._audience.want(listener.topic)
         self._alone[listener] = asyncio.create_task(repeat(self._path, late.step, self._sleep))
         self._run()

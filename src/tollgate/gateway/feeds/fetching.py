@@ -74,7 +74,7 @@ class Fetcher:
                     reply = await inquiries.inquire(written, scope, deadline, trace, tried)
                 else:
                     # Never from memory, but together with whoever asks for the same just now.
-                    reply = await inquiries.ask(written, deadline, trace)
+                    reply = await inquiries.ask(written, inquiries.key(written), deadline, trace)
             except Refusal:
                 if found is None:
                     raise

@@ -1,7 +1,8 @@
 """Pending transactions (eth): heard from one upstream's WebSocket while somebody listens, as well as can be.
 
 They exist on the nodes that have heard of them, so there is nothing to fill a gap from. When the upstream dies the
-next one is listened to; a transaction that was told a moment ago is not told again.
+next one is listened to; a transaction that was told a moment ago is not told again. Hashes and whole transactions
+are heard apart: an upstream that does not tell the one must not take the other away.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
-from websockets.exceptions import WebSocketException
 
 from tollgate import log
 from tollgate.config import Upstream
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import MethodNotAllowed
 from tollgate.gateway.feeds.audience import Listener
-from tollgate.gateway.listener import open_socket
+from tollgate.gateway.listener import SILENCE_SECONDS, Connect, open_socket
 
 # Transactions that are remembered as told.
 _MOST_TOLD = 8_192
+# For an upstream to answer whether it tells them.
+ANSWER_SECONDS = 10.0
 _SOONEST, _LATEST = 0.2, 10.0
+_ID = 1
 _log = log.get("feed")
 
 
@@ -57,28 +60,44 @@ class Heard(Struct, frozen=True):
     full: bool
 
 
-Listen = Callable[[Upstream, frozenset[bool]], AsyncGenerator[Heard, None]]
-"""Listens to an upstream's pending transactions, hashes (False), whole ones (True) or both, until it fails."""
+class Silence(Exception):
+    """Nothing was heard for long. Some servers forget a subscription and keep the connection."""
 
 
-async def listen(upstream: Upstream, forms: frozenset[bool]) -> AsyncGenerator[Heard, None]:
+Listen = Callable[[Upstream, bool], AsyncGenerator[Heard, None]]
+"""Listens to an upstream's pending transactions, hashes (False) or whole ones (True), until it fails."""
+
+
+async def listen(
+    upstream: Upstream,
+    full: bool,
+    connect: Connect = open_socket,
+    *,
+    answer_seconds: float = ANSWER_SECONDS,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> AsyncGenerator[Heard, None]:
     """Listen by the upstream's WebSocket."""
-    async with open_socket(upstream) as socket:
-        asked = dict(enumerate(sorted(forms), 1))
-        for number, full in asked.items():
-            params = ["newPendingTransactions", True] if full else ["newPendingTransactions"]
-            await socket.send(
-                _json({"jsonrpc": "2.0", "id": number, "method": "eth_subscribe", "params": params}).decode()
-            )
-        by_id: dict[str, bool] = {}
+    params = ["newPendingTransactions", True] if full else ["newPendingTransactions"]
+    async with connect(upstream) as socket:
+        await socket.send(
+            _json({"jsonrpc": "2.0", "id": _ID, "method": "eth_subscribe", "params": params}).decode()
+        )
+        subscription: str | None = None
         while True:
-            said = _message(await socket.recv())
-            if said.id in asked and said.result is not ABSENT:
-                by_id[_text(said.result)] = asked[said.id]
-            elif said.params is not None and said.params.subscription in by_id:
-                yield Heard(bytes(said.params.result), by_id[said.params.subscription])
-            elif said.id in asked:
-                raise ConnectionError("it does not tell pending transactions")
+            try:
+                async with asyncio.timeout(answer_seconds if subscription is None else silence_seconds):
+                    said = _message(await socket.recv())
+            except TimeoutError:
+                if subscription is None:
+                    raise
+                raise Silence from None
+            if said.params is not None:
+                if said.params.subscription == subscription:
+                    yield Heard(bytes(said.params.result), full)
+            elif said.id == _ID:
+                if said.result is ABSENT:
+                    raise ConnectionError("it does not tell pending transactions")
+                subscription = _text(said.result)
 
 
 class Upstreams(Protocol):
@@ -103,10 +122,10 @@ class Pending:
         self._upstreams = upstreams
         self._hear = hear
         self._sleep = sleep
-        self._listeners: dict[Listener, None] = {}
-        self._forms: frozenset[bool] = frozenset()
+        self._listeners: dict[bool, dict[Listener, None]] = {False: {}, True: {}}
+        """Those who want hashes, and those who want whole transactions."""
+        self._tasks: dict[bool, asyncio.Task[None]] = {}
         self._told: OrderedDict[tuple[str, bool], None] = OrderedDict()
-        self._task: asyncio.Task[None] | None = None
 
     def join(self, listener: Listener) -> None:
         """Let somebody listen; refuse where no upstream can be listened to."""
@@ -114,65 +133,86 @@ class Pending:
             raise MethodNotAllowed(
                 f"Pending transactions are not told on {self._path}: its operator must set ws_url of an upstream."
             )
-        self._listeners[listener] = None
-        self._follow()
+        full = listener.subscription.full
+        self._listeners[full][listener] = None
+        if full not in self._tasks:
+            self._tasks[full] = asyncio.create_task(self._run(full))
 
     def leave(self, listener: Listener) -> None:
         """Let somebody go."""
-        if listener in self._listeners:
-            del self._listeners[listener]
-            self._follow()
+        full = listener.subscription.full
+        listeners = self._listeners[full]
+        if listener in listeners:
+            del listeners[listener]
+            if not listeners:
+                self._stop(full)
 
     def close(self) -> None:
         """End, whoever listens."""
-        self._listeners.clear()
-        self._follow()
+        for full, listeners in self._listeners.items():
+            listeners.clear()
+            self._stop(full)
+
+    def _stop(self, full: bool) -> None:
+        task = self._tasks.pop(full, None)
+        if task is not None:
+            task.cancel()
+        if not self._tasks:
+            self._told.clear()
 
     def _spoken(self) -> list[Upstream]:
         return [upstream for upstream in self._upstreams() if upstream.ws_url]
 
-    def _follow(self) -> None:
-        """Listen to what is wanted now, and to nothing where nobody wants anything."""
-        forms = frozenset(listener.subscription.full for listener in self._listeners)
-        if forms == self._forms:
-            return
-        self._forms = forms
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        if forms:
-            self._task = asyncio.create_task(self._run(forms))
-        else:
-            self._told.clear()
-
-    async def _run(self, forms: frozenset[bool]) -> None:
-        delay = _SOONEST
-        turn = 0
+    async def _run(self, full: bool) -> None:
+        delay, turn = _SOONEST, 0
         while True:
             upstreams = self._spoken()
-            if upstreams:
-                upstream = upstreams[turn % len(upstreams)]
-                try:
-                    async with aclosing(self._hear(upstream, forms)) as heard:
-                        async for transaction in heard:
-                            delay = _SOONEST
-                            self._tell(transaction)
-                except (OSError, WebSocketException, msgspec.DecodeError, TimeoutError) as error:
-                    # Not its words: they may have the address in them, and that a key.
-                    _log.warning(
-                        "pending transactions cannot be heard",
-                        network=self._path,
-                        upstream=upstream.name,
-                        why=type(error).__name__,
-                    )
-                turn += 1
+            if not upstreams:
+                self._give_up(full)
+                return
+            if await self._listen(upstreams[turn % len(upstreams)], full):
+                delay = _SOONEST
+            turn += 1
             await self._sleep(delay)
             delay = min(2 * delay, _LATEST)
+
+    async def _listen(self, upstream: Upstream, full: bool) -> bool:
+        """Listen to one upstream until it fails or is taken away; return whether there was anything to hear."""
+        was_heard = False
+        try:
+            async with aclosing(self._hear(upstream, full)) as heard:
+                async for transaction in heard:
+                    was_heard = True
+                    self._tell(transaction)
+                    if not self._is_set(upstream):
+                        break
+        except Silence:
+            pass
+        except Exception as error:  # noqa: BLE001 - the border of a background job: listeners must not be forgotten
+            # Not its words: they may have the address in them, and that a key.
+            _log.warning(
+                "pending transactions cannot be heard",
+                network=self._path,
+                upstream=upstream.name,
+                why=type(error).__name__,
+            )
+        return was_heard
+
+    def _is_set(self, upstream: Upstream) -> bool:
+        """Whether it may still be listened to: a reload may have changed or removed it."""
+        return any((each.name, each.ws_url) == (upstream.name, upstream.ws_url) for each in self._upstreams())
+
+    def _give_up(self, full: bool) -> None:
+        for listener in list(self._listeners[full]):
+            listener.lose(
+                "Pending transactions are not told here any more: no upstream has a ws_url. Try again later."
+            )
+            self.leave(listener)
 
     def _tell(self, heard: Heard) -> None:
         try:
             name = _hash(heard.result).hash if heard.full else _text(heard.result)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return
         key = (name, heard.full)
         if key in self._told:
@@ -180,6 +220,5 @@ class Pending:
         self._told[key] = None
         if len(self._told) > _MOST_TOLD:
             self._told.popitem(last=False)
-        for listener in list(self._listeners):
-            if listener.subscription.full == heard.full:
-                listener.tell(heard.result)
+        for listener in list(self._listeners[heard.full]):
+            listener.tell(heard.result)

@@ -26,6 +26,8 @@ Fetch = Callable[[Call], Awaitable[Reply]]
 _MOST_PAGES = 1_000
 # A node may have a block before it has the logs of it; then it is asked again, but not for ever.
 _MOST_DOUBTS = 5
+# Blocks of which that is remembered; more of them than are fetched at once.
+_MOST_DOUBTED = 64
 
 
 class NotNow(Exception):
@@ -85,7 +87,9 @@ class EthSource:
         if head.has_logs and not logs:
             doubts = self._doubts.get(head.hash, 0)
             if doubts < _MOST_DOUBTS:
-                self._doubts = {head.hash: doubts + 1}
+                self._doubts[head.hash] = doubts + 1
+                if len(self._doubts) > _MOST_DOUBTED:
+                    del self._doubts[next(iter(self._doubts))]
                 raise NotNow("a block has logs by its header, and none by its node")
         return logs
 

@@ -55,7 +55,8 @@ class Trail:
 
     def push(self, head: Head) -> Kept:
         """Add the next block."""
-        kept = Kept(head)
+        # Not what was told of it as a head: nobody asks for that again.
+        kept = Kept(Head(head.number, head.hash, head.parent))
         self._kept.append(kept)
         if len(self._kept) > MOST_KEPT:
             self._bytes -= _size(self._kept.popleft())

@@ -1,8 +1,11 @@
 """A client's WebSocket connection: uvicorn's protocol, with an end that comes even when the client does not read.
 
-uvicorn leaves three things open that a public port needs: a connection whose client reads nothing is never given
-up, pongs for a client that floods with pings are written without a bound, and a stop cuts connections in the midst
-of a call. It leans on uvicorn's internals, so the version is pinned and tests/gateway/test_websocket_uvicorn.py
+uvicorn leaves some things open that a public port needs. A connection whose client reads nothing is never given
+up; pongs for a client that floods with pings are written without a bound; thousands of frames that come together
+are read without a pause; a stop cuts connections in the midst of a call. And its bound on messages is that of the
+start: ours comes with `websocket.accept`, as it stands then.
+
+This leans on uvicorn's internals, so the version is pinned and tests/gateway/sockets/test_uvicorn_sockets.py
 states what it relies on.
 """
 
@@ -10,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import Frame
@@ -22,7 +26,9 @@ from websockets.frames import Frame
 CLOSE_SECONDS = 3.0
 # Empty frames cost nothing to send, and a place in a list to keep.
 MOST_FRAMES = 1_024
-_POLICY = 1008
+# Bytes that are read at once, and frames after which others have their turn: two milliseconds at most.
+_PIECE, _IN_A_ROW = 1_024, 64
+_NOT_TEXT, _POLICY = 1007, 1008
 
 
 class Socket(WebSocketsSansIOProtocol):
@@ -41,56 +47,141 @@ class Socket(WebSocketsSansIOProtocol):
         """Lets the app say goodbye, on all connections."""
         self._abort_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self._blocked = False
+        """Set while the client does not read."""
+        self._unread = bytearray()
+        """What has come and is still to be read."""
+        self._reading: asyncio.Handle | None = None
+        """Set while that waits for its turn."""
+        self.handled = 0
+        """Frames that were read."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a client."""
         if self._abort_timer is not None:
             self._abort_timer.cancel()
+        self._unread.clear()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
         """Begin to stop. The app closes; who has not got so far yet is refused by it."""
         self._stop()
 
+    # --- Reading -----------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, or let it wait."""
+        self._unread += data
+        if self._reading is None:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Read what has come, as long as it may be; after many frames others have their turn."""
+        self._reading = None
+        most = self.handled + _IN_A_ROW
+        while self._unread and self.handled < most and self._may_read():
+            piece = bytes(self._unread[:_PIECE])
+            del self._unread[:_PIECE]
+            super().data_received(piece)
+        if self._unread:
+            self._settle()
+
+    def _may_read(self) -> bool:
+        """Whether no message waits to be taken and the client takes what it is sent."""
+        return not (self._blocked or self.read_paused or self.transport.is_closing())
+
+    def _settle(self) -> None:
+        """Go on with reading, or stop it, as things stand now."""
+        if self.transport.is_closing():
+            self._unread.clear()
+        elif not self._may_read():
+            self.transport.pause_reading()
+        elif not self._unread:
+            self.transport.resume_reading()
+        elif self._reading is None:
+            self.transport.pause_reading()
+            self._reading = self.loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        self._read_on()
+        self._settle()
+
+    def handle_events(self) -> None:
+        """Count frames."""
+        self.handled += len(self.conn.events)
+        super().handle_events()
+
     # --- A client that does not read -------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         """Read nothing either: each ping would be answered into a buffer without a bound."""
         super().pause_writing()
-        if not self.transport.is_closing():
-            self.transport.pause_reading()
+        self._blocked = True
+        self._settle()
 
     def resume_writing(self) -> None:
         """Go on, unless messages wait to be taken."""
         super().resume_writing()
-        if not self.read_paused and not self.transport.is_closing():
-            self.transport.resume_reading()
+        self._blocked = False
+        self._settle()
 
     async def receive(self) -> ASGIReceiveEvent:
         """Take the next message; none while its answer would find no way out."""
         await self.writable.wait()
-        return await super().receive()
+        message = await super().receive()
+        if self._blocked or self._unread:
+            # uvicorn reads on when a message was taken.
+            self._settle()
+        return message
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send. A goodbye does not wait for what is before it, and is the end after a while."""
-        if message["type"] == "websocket.close":
+        if self.close_sent:
+            raise ClientDisconnected
+        if message["type"] == "websocket.accept":
+            # Beside what ASGI knows.
+            most_bytes = cast("dict[str, Any]", message).get("most_bytes")
+            self.conn.max_message_size = most_bytes or self.conn.max_message_size
+        elif message["type"] == "websocket.close":
             self.writable.set()
             self._give_up_soon()
         await super().send(message)
+        if self._blocked or self._unread:
+            # And when a goodbye was said.
+            self._settle()
+
+    # --- The end, whether the client reads or not --------------------------------------------------------
+
+    def handle_close(self, event: Frame) -> None:
+        """Answer a client's goodbye."""
+        super().handle_close(event)
+        self._give_up_soon()
+
+    def handle_parser_exception(self) -> None:
+        """Close a connection that cannot go on."""
+        super().handle_parser_exception()
+        self._give_up_soon()
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """Close when the app has said all."""
+        super().on_task_complete(task)
+        self._give_up_soon()
 
     def _give_up_soon(self) -> None:
-        if self._abort_timer is None:
+        if self._abort_timer is None and not self.disconnected:
             self._abort_timer = self.loop.call_later(CLOSE_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
         if not self.disconnected:
             self.transport.abort()
 
+    # --- Signs of life -----------------------------------------------------------------------------------
+
     def keepalive_timeout(self) -> None:
         """Cut a client that gives no sign of life."""
         unsent = self.transport.get_write_buffer_size()
         # It may still be taking a long message; or it is us who do not read, as long as many calls are under way.
-        is_alive = unsent < self._unsent if unsent else self.read_paused
+        is_alive = unsent < self._unsent or (not unsent and self.read_paused)
         if is_alive and self.ping_timeout is not None:
             self._unsent = unsent
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
@@ -103,6 +194,8 @@ class Socket(WebSocketsSansIOProtocol):
         self._unsent = self.transport.get_write_buffer_size()
         super().send_keepalive_ping()
 
+    # --- Messages ----------------------------------------------------------------------------------------
+
     def handle_cont(self, event: Frame) -> None:
         """Take a further part of a message."""
         if self.close_sent:
@@ -112,3 +205,24 @@ class Socket(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
             return
         super().handle_cont(event)
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand a message on, if it is the text that it says to be: uvicorn would log each that is not."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            text = b"".join(self.frames)
+            self.frames = [text]
+            if not _is_text(text):
+                self.conn.fail(_NOT_TEXT, "not UTF-8")
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
+
+
+def _is_text(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -12,32 +12,25 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-from msgspec import Raw, Struct
-
-from tollgate.core import jsonrpc
-from tollgate.core.shapes import Reply
-from tollgate.errors import Overloaded, Refusal
+from tollgate.errors import Overloaded
 from tollgate.gateway.budget import SMALL
 from tollgate.gateway.flight import Flight
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.sockets.addressing import addressed
 from tollgate.gateway.sockets.desk import Desk, Said, SocketPipeline, Stream
+from tollgate.gateway.sockets.outbox import Outbox, Send
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 # Calls under way on one connection before nothing more is read from it.
 MOST_IN_FLIGHT = 64
+# After so many messages others have their turn.
+_IN_A_ROW = 16
 # For what waits, and the reason, to leave before the connection is closed.
 LAST_WORDS_SECONDS = 1.0
 # What fits into a close frame (RFC 6455, 5.5).
 _LONGEST_REASON = 123
-
-# Whole requests that are refused have such a status.
-_REFUSED = 400
-# Calls of a refused batch that are answered one by one; a larger one is refused for its size.
-_MOST_ADDRESSED = 10_000
 
 GOING_AWAY, FAILED, TRY_LATER = 1001, 1011, 1013
 _STOPPING = "The service stops: try again."
@@ -66,7 +59,6 @@ class Conversation:
         self._url = url
         # Each message gets an id of its own.
         self._headers = {name: value for name, value in opened.headers.items() if name != b"x-request-id"}
-        self._most_queued = most_queued
         self._on_notified = on_notified
         self._on_cut = on_cut
         assert opened.network is not None  # noqa: S101 - a handshake without one is refused
@@ -74,11 +66,8 @@ class Conversation:
         self._flights: dict[Flight[Answer], Said] = {}
         self._leaving: deque[Said] = deque()
         """Answers that wait for their records to be written."""
-        self._queue: deque[tuple[bytes, int]] = deque()
-        """What is to be sent, and how much of it the budget counts."""
-        self._queued = 0
-        self._wake = asyncio.Event()
         self._room = asyncio.Event()
+        self._outbox = Outbox(lane.budget, most_queued, self._room.set)
         self._ending: tuple[int, str] | None = None
         self._stopping = False
         self._send: Send | None = None
@@ -90,21 +79,25 @@ class Conversation:
     async def run(self, receive: Receive, send: Send) -> None:
         """Talk until one side has had enough."""
         self._send = send
-        self._writing = asyncio.create_task(self._write())
+        self._writing = asyncio.create_task(self._outbox.write(send))
         if self._ending:
             self._closing = asyncio.create_task(self._close())
+        heard = 0
         try:
             while (message := await receive())["type"] == "websocket.receive":
                 text = message.get("text")
                 self._hear(text.encode() if text is not None else message["bytes"])
                 await self._wait_for_room()
+                heard += 1
+                if not heard % _IN_A_ROW:
+                    await asyncio.sleep(0)
             if self._closing is not None:
                 await asyncio.wait({self._closing})
         finally:
             self._end()
 
     async def _wait_for_room(self) -> None:
-        while not self._ending and (len(self._flights) >= MOST_IN_FLIGHT or self._queued > self._most_queued):
+        while not self._ending and (len(self._flights) >= MOST_IN_FLIGHT or self._outbox.is_full):
             self._room.clear()
             await self._room.wait()
 
@@ -174,66 +167,46 @@ class Conversation:
         if said.caller is not None:
             lane.journal.note(said, answer.status)
         self._leaving.append(said)
-        lane.send(self, _addressed(said.body, answer), close=False)
+        lane.send(self, addressed(said.body, answer), close=False)
 
     def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - HTTP closes with an answer, this does not
         """Send an answer whose record is written."""
         said = self._leaving.popleft()
         if self._ending:
             return
-        if data:
-            self._put_answer(data)
+        # It was asked for, so it may wait beyond the bound.
+        if data and not self._outbox.put_beyond(data):
+            self._cut_slow()
         for listener in said.fresh:
             listener.open()
         if self._stopping:
             self._close_when_idle()
 
-    def _put_answer(self, data: bytes) -> None:
-        """Let an answer wait. It was asked for, so it may wait beyond the bound while the worker has room."""
-        held = 0
-        if self._queued > self._most_queued:
-            held = len(data)
-            if not self._lane.budget.hold(held):
-                self._cut_slow()
-                return
-        self._put(data, held)
-
     def notify(self, data: bytes) -> None:
         """Let a notification wait for its turn, or cut the connection where too much waits already."""
         if self._ending:
             return
-        if self._queued > self._most_queued:
+        if self._outbox.is_full:
             self._cut_slow()
             return
         self._on_notified()
-        self._put(data, 0)
+        self._outbox.put(data)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client keeps up with what it is told."""
+        return self._outbox.has_room
 
     def _cut_slow(self) -> None:
         self._on_cut("slow")
-        self.close(TRY_LATER, "You read too slowly: too many bytes wait for you.", drop=True)
-
-    def _put(self, data: bytes, held: int) -> None:
-        self._queue.append((data, held))
-        self._queued += len(data)
-        self._wake.set()
-
-    async def _write(self) -> None:
-        """Send what waits, until the end."""
-        assert self._send is not None  # noqa: S101 - it runs
-        with suppress(OSError):
-            while True:
-                while self._queue:
-                    data, held = self._queue.popleft()
-                    self._queued -= len(data)
-                    self._lane.budget.free(held)
-                    await self._send({"type": "websocket.send", "text": data.decode()})
-                    self._room.set()
-                if self._ending:
-                    return
-                self._wake.clear()
-                await self._wake.wait()
+        self.close(TRY_LATER, "You read too slowly, too many bytes wait: read faster, or ask for less.", drop=True)
 
     # --- The end ---------------------------------------------------------------------------------------
+
+    @property
+    def ending(self) -> bool:
+        """Whether it is being closed already."""
+        return self._ending is not None
 
     def lose(self, why: str) -> None:
         """Close, because a subscription cannot go on."""
@@ -249,10 +222,10 @@ class Conversation:
         if self._desk is not None:
             self._desk.close()
         if drop:
-            self._drop()
+            self._outbox.drop()
         if words:
-            self._put(words, 0)
-        self._wake.set()
+            self._outbox.put(words)
+        self._outbox.finish()
         self._room.set()
         if self._writing is not None:
             self._closing = asyncio.create_task(self._close())
@@ -288,42 +261,7 @@ class Conversation:
         self._ending = self._ending or (GOING_AWAY, "")
         if self._desk is not None:
             self._desk.close()
-        self._drop()
+        self._outbox.drop()
         for task in (self._writing, self._closing):
             if task is not None:
                 task.cancel()
-
-    def _drop(self) -> None:
-        for _, held in self._queue:
-            self._lane.budget.free(held)
-        self._queue.clear()
-        self._queued = 0
-
-
-class _Refused(Struct):
-    error: Raw
-    id: Raw
-
-
-_refused = msgspec.json.Decoder(_Refused).decode
-
-
-def _addressed(body: bytes, answer: Answer) -> bytes:
-    """An answer under the ids of its calls.
-
-    What is refused before it is read (caps, rates, credentials) has no id. On HTTP its place tells what it
-    answers; here a client could only wait in vain.
-    """
-    if answer.status < _REFUSED:
-        return answer.body
-    refused = _refused(answer.body)
-    if bytes(refused.id) != b"null":
-        return answer.body
-    try:
-        parsed = jsonrpc.parse(body, _MOST_ADDRESSED)
-    except Refusal:
-        return answer.body
-    calls = parsed if isinstance(parsed, list) else [parsed]
-    reply = Reply(error=refused.error)
-    written = [jsonrpc.encode_answer(call.id, reply) for call in calls if call.id is not None]
-    return b"[%b]" % b",".join(written) if isinstance(parsed, list) else b"".join(written)

@@ -2,6 +2,9 @@
 
 `Desk` belongs to one connection: its subscriptions by id, and the bound on them. `SocketPipeline` is the pipeline
 with one thing more: calls that the connection's desk answers are asked of it and not of an upstream.
+
+What is wrong with such a call is told in the words of a node, without ours (`data`). But it is a refusal: no node
+has answered, so nobody pays for it.
 """
 
 from __future__ import annotations
@@ -14,17 +17,19 @@ import msgspec
 from msgspec import Raw
 
 from tollgate.chains.subscriptions import End, Wrong
+from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Reply
 from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
 from tollgate.gateway.batches import Question, ask_many
 from tollgate.gateway.caller import Caller
 from tollgate.gateway.feeds.audience import FAMILIES, Ear, Listener
 from tollgate.gateway.inquiries import Inquiries
-from tollgate.gateway.messages import Answer, Network, Request, Trace
+from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 from tollgate.gateway.pipeline import Pipeline
 
 _json = msgspec.json.Encoder().encode
 _TRUE = Raw(b"true")
+_NO_CONTENT = Answer(204, b"")
 
 
 class Stream(Protocol):
@@ -50,6 +55,24 @@ class Said(Request):
         """Subscriptions that it has made: they are told nothing before its answer has left."""
 
 
+class Declined(Refusal):
+    """A call about subscriptions that is wrong: an error of the family, in its own words."""
+
+    reason, status, code = InvalidRequest.reason, InvalidRequest.status, InvalidRequest.code
+    hint = when = ""
+
+    def __init__(self, wrong: Wrong) -> None:
+        super().__init__(wrong.message)
+        # Each family has codes of its own.
+        self.code = wrong.code  # type: ignore[misc]
+
+    def written(self, call_id: Raw | int) -> bytes:
+        """The answer to a call."""
+        return jsonrpc.encode_answer(
+            call_id, Reply(error=Raw(_json({"code": self.code, "message": self.message})))
+        )
+
+
 class Desk:
     """The subscriptions of one connection."""
 
@@ -63,7 +86,7 @@ class Desk:
         self._listeners: dict[str, Listener] = {}
         self._closed = False
 
-    async def ask(self, call: Call, _deadline: float, said: Said) -> Reply:
+    async def ask(self, call: Call, said: Said) -> Reply:
         """Answer a call of `methods`, or refuse it."""
         if call.id is None:
             raise InvalidRequest(f"{call.method} needs an id: without an answer there is no subscription.")
@@ -77,7 +100,7 @@ class Desk:
             self._listeners[listener.id] = listener
             await self._join(listener)
         except Wrong as wrong:
-            return Reply(error=Raw(_json({"code": wrong.code, "message": wrong.message})))
+            raise Declined(wrong) from wrong
         said.fresh.append(listener)
         return Reply(Raw(_json(listener.id)))
 
@@ -127,7 +150,20 @@ class SocketPipeline(Pipeline):
         desk = _desk(request, call)
         if desk is None:
             return super()._answer_call(request, network, inquiries, call)
-        return self._ask(request, network, cast("Inquiries", desk), call)
+        return self._ask_alone(cast("Said", request), network, desk, call)
+
+    async def _ask_alone(self, said: Said, network: Network, desk: Desk, call: Call) -> Answer:
+        told = await self._ask_desk(desk, call, said)
+        if isinstance(told, Reply):
+            return self._tell(said, network, call, told)
+        self._recorder.called(network, call.method, told.reason)
+        answer = self.refuse(said, told, jsonrpc.caller_id(call), call.method)
+        if call.id is None:
+            answer = _NO_CONTENT
+        elif isinstance(told, Declined):
+            answer = Answer(answer.status, told.written(call.id))
+        said.calls = [_sized(note, answer.body) for note in said.calls]
+        return answer
 
     async def _answer_batch(
         self, request: Request, network: Network, inquiries: Inquiries, caller: Caller, calls: Sequence[Call]
@@ -145,14 +181,33 @@ class SocketPipeline(Pipeline):
         for each in open_ones:
             desk = _desk(request, each.call)
             if desk is not None:
-                each.told = await self._ask_desk(desk, each.call, deadline, cast("Said", request))
+                is_late = self._now() >= deadline
+                each.told = (
+                    UpstreamTimeout() if is_late else await self._ask_desk(desk, each.call, cast("Said", request))
+                )
+        if any(isinstance(each.told, Declined) for each in questions):
+            return self._tell_one_by_one(request, network, caller, questions)
         return self._tell_batch(request, network, caller, questions)
 
-    async def _ask_desk(self, desk: Desk, call: Call, deadline: float, said: Said) -> Reply | Refusal:
-        if self._now() >= deadline:
-            return UpstreamTimeout()
+    def _tell_one_by_one(
+        self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
+    ) -> Answer:
+        """Tell a batch of which the desk has declined something: that is told in its own words."""
+        bodies: list[bytes] = []
+        notes: list[CallNote] = []
+        for each in questions:
+            body = self._tell_batch(request, network, caller, [each]).body[1:-1]
+            (note,) = request.calls
+            if isinstance(each.told, Declined):
+                body = each.told.written(jsonrpc.caller_id(each.call))
+            bodies.append(body)
+            notes.append(_sized(note, body))
+        request.calls = notes
+        return Answer(200, b"[%b]" % b",".join(filter(None, bodies)))
+
+    async def _ask_desk(self, desk: Desk, call: Call, said: Said) -> Reply | Refusal:
         try:
-            return await desk.ask(call, deadline, said)
+            return await desk.ask(call, said)
         except Refusal as refusal:
             return refusal
 
@@ -161,3 +216,8 @@ def _desk(request: Request, call: Call) -> Desk | None:
     """Who answers a call itself, if it is about subscriptions."""
     desk = request.desk if isinstance(request, Said) else None
     return desk if desk is not None and call.method in desk.methods else None
+
+
+def _sized(note: CallNote, body: bytes) -> CallNote:
+    """What is written down of a call, with the size of the answer that it has got."""
+    return cast("CallNote", (*note[:3], len(body), *note[4:]))

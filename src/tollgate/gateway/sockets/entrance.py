@@ -8,7 +8,6 @@ one message, and shown out. What is granted is looked at again all the time: who
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from tollgate import metrics
 from tollgate.config import WebSocket
 from tollgate.core import jsonrpc
-from tollgate.errors import NetworkNotAllowed, Overloaded, RateLimited, Refusal
+from tollgate.errors import Overloaded, RateLimited, Refusal
 from tollgate.gateway import respond
 from tollgate.gateway.caller import Caller
 from tollgate.gateway.credentials import Credentials
@@ -24,14 +23,16 @@ from tollgate.gateway.feeds.audience import FAMILIES
 from tollgate.gateway.feeds.feed import Feeds
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Network, Request
-from tollgate.gateway.sockets.conversation import TRY_LATER, Conversation, Receive, Send
+from tollgate.gateway.sockets.connection import CLOSE_SECONDS
+from tollgate.gateway.sockets.conversation import TRY_LATER, Conversation, Receive
 from tollgate.gateway.sockets.desk import SocketPipeline
+from tollgate.gateway.sockets.grants import Grants, check_network
+from tollgate.gateway.sockets.outbox import Send
 
 Scope = dict[str, Any]
 
+# How often grants are looked at again.
 CHECK_SECONDS = 0.4
-# Callers that are looked up in the store at once, when grants are looked at again.
-_AT_ONCE = 16
 # What remains of the grace for goodbyes.
 _GOODBYE_SECONDS = 1.5
 
@@ -66,9 +67,8 @@ class Endpoint:
         """Open connections, with the id of the token or domain that they came with."""
         self._of_caller: Counter[str] = Counter()
         self._refused = 0
-        """Browsers that are being told why they are refused."""
-        self._doubted: set[bytes] = set()
-        """Callers that could not be checked the last time."""
+        """Browsers that were told why they are refused, and may not have left yet."""
+        self._grants = Grants(credentials, self._lost)
         self._stopping = False
         self._gauge = writer.cell(metrics.WS_CONNECTIONS)
 
@@ -85,7 +85,11 @@ class Endpoint:
         client = scope.get("client")
         request = self._lane.intake.open(b"POST", url, headers, client[0] if client else "")
         request.began = self._lane.now()
-        accept = {"type": "websocket.accept", "headers": [(b"x-request-id", request.request_id)]}
+        accept = {
+            "type": "websocket.accept",
+            "headers": [(b"x-request-id", request.request_id)],
+            "most_bytes": self._lane.most_bytes,
+        }
         if PROTOCOL in scope["subprotocols"]:
             accept["subprotocol"] = PROTOCOL
         try:
@@ -111,7 +115,7 @@ class Endpoint:
         if caller is None:
             caller = await self._credentials.look_up(request)
         request.caller = caller
-        _check_network(caller, request)
+        check_network(caller, request)
         if self._stopping or self._lane.draining:
             raise Overloaded("The service stops: try again.")
         if len(self._open) >= self._settings.connections:
@@ -139,12 +143,13 @@ class Endpoint:
             await send({"type": "websocket.http.response.body", "body": answer.body})
             return
         self._refused += 1
-        try:
-            await send(accept)
-            await send({"type": "websocket.send", "text": answer.body.decode()})
-            await send({"type": "websocket.close", "code": _code(refusal), "reason": refusal.reason})
-        finally:
-            self._refused -= 1
+        asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._refused_is_gone)
+        await send(accept)
+        await send({"type": "websocket.send", "text": answer.body.decode()})
+        await send({"type": "websocket.close", "code": _code(refusal), "reason": refusal.reason})
+
+    def _refused_is_gone(self) -> None:
+        self._refused -= 1
 
     def _conversation(self, request: Request, url: bytes, caller: Caller) -> Conversation:
         network = request.network
@@ -162,11 +167,13 @@ class Endpoint:
         )
         self._open[conversation] = caller.source_id
         self._of_caller[caller.source_id] += 1
+        self._grants.add(conversation)
         self._writer.set(self._gauge, len(self._open))
         return conversation
 
     def _forget(self, conversation: Conversation) -> None:
         source_id = self._open.pop(conversation)
+        self._grants.discard(conversation)
         self._of_caller[source_id] -= 1
         if not self._of_caller[source_id]:
             del self._of_caller[source_id]
@@ -185,55 +192,19 @@ class Endpoint:
     def _cut(self, why: str) -> None:
         self._writer.add(self._writer.cell(metrics.WS_CUT, why))
 
-    # --- Grants that end -------------------------------------------------------------------------------
+    # --- The end ---------------------------------------------------------------------------------------
 
     async def check(self) -> None:
         """Close the connections of those whose grant has ended."""
-        groups: dict[bytes, list[Conversation]] = {}
-        for conversation in self._open:
-            groups.setdefault(_credential(conversation.opened), []).append(conversation)
-        self._doubted.intersection_update(groups)
-        unknown = [key for key, group in groups.items() if not self._is_known(key, group)]
-        for start in range(0, len(unknown), _AT_ONCE):
-            await asyncio.gather(*(self._look_up(key, groups[key]) for key in unknown[start : start + _AT_ONCE]))
+        await self._grants.check()
 
-    def _is_known(self, key: bytes, group: list[Conversation]) -> bool:
-        """Check those who came with the same credential; False where the store must be asked for it."""
-        request = group[0].request()
-        try:
-            if request.refusal is not None:
-                raise request.refusal
-            caller = self._credentials.recall(request)
-            if caller is None:
-                return False
-            _check_network(caller, request)
-        except Refusal as refusal:
-            self._doubt(key, group, refusal)
-        else:
-            self._doubted.discard(key)
-        return True
-
-    async def _look_up(self, key: bytes, group: list[Conversation]) -> None:
-        request = group[0].request()
-        try:
-            _check_network(await self._credentials.look_up(request), request)
-        except Refusal as refusal:
-            self._doubt(key, group, refusal)
-        else:
-            self._doubted.discard(key)
-
-    def _doubt(self, key: bytes, group: list[Conversation], refusal: Refusal) -> None:
-        """Close what is not granted any more; what only cannot be checked now, when that was so before too."""
-        if isinstance(refusal, Overloaded | RateLimited) and key not in self._doubted:
-            self._doubted.add(key)
+    def _lost(self, conversation: Conversation, refusal: Refusal) -> None:
+        if conversation.ending:
             return
-        for conversation in group:
-            self._cut("grant")
-            self._lane.recorder.refused(refusal)
-            words = respond.error_body(conversation.opened, refusal, jsonrpc.NULL)
-            conversation.close(_code(refusal), refusal.reason, words, drop=True)
-
-    # --- The end ---------------------------------------------------------------------------------------
+        self._cut("grant")
+        self._lane.recorder.refused(refusal)
+        words = respond.error_body(conversation.opened, refusal, jsonrpc.NULL)
+        conversation.close(_code(refusal), refusal.reason, words, drop=True)
 
     def stop(self) -> None:
         """Begin to stop: calls under way are answered, then connections are closed."""
@@ -242,21 +213,13 @@ class Endpoint:
         self._stopping = True
         asyncio.get_running_loop().call_later(max(0.0, self._grace_seconds - _GOODBYE_SECONDS), self._stop_now)
         for conversation in list(self._open):
-            self._cut("stop")
+            if not conversation.ending:
+                self._cut("stop")
             conversation.stop()
 
     def _stop_now(self) -> None:
         for conversation in list(self._open):
             conversation.stop_now()
-
-
-def _check_network(caller: Caller, request: Request) -> None:
-    """Refuse a token that is for other networks."""
-    network = request.network
-    assert network is not None  # noqa: S101 - refused otherwise
-    if caller.networks and network.path not in caller.networks:
-        allowed = ", ".join(sorted(caller.networks))
-        raise NetworkNotAllowed(f"This token may not call {network.path}, only: {allowed}.")
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:
@@ -272,15 +235,6 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
             kept[b"authorization"] = b"Bearer " + tokens[0].removeprefix(TOKEN_PROTOCOL).encode("latin-1")
     kept[b"content-type"] = b"application/json"
     return kept
-
-
-def _credential(opened: Request) -> bytes:
-    """What a client came with, and where: whoever came with the same is checked together."""
-    assert opened.network is not None  # noqa: S101 - refused otherwise
-    token = opened.headers.get(b"authorization") or opened.path_token
-    kind, shown = (b"t", token) if token is not None else (b"o", opened.origin or b"")
-    # Not the secret itself: what is in doubt is remembered for a while.
-    return hashlib.sha256(b"%b %b %b" % (kind, opened.network.path.encode(), shown)).digest()
 
 
 def _code(refusal: Refusal) -> int:

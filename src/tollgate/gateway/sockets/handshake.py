@@ -6,6 +6,7 @@ so it is handed only what it and we need, and whatever it would not take is answ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 Header = tuple[bytes, bytes]
@@ -27,17 +28,26 @@ _NEEDED = frozenset(
         b"x-request-id",
     }
 )
+# What must not stand there twice.
+_SINGLE = (b"sec-websocket-key", b"sec-websocket-version", b"origin")
+_KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
+# A list of tokens (RFC 9110, 5.6). What is wrong here the library would repeat, and it may be a secret.
+_PROTOCOLS = re.compile(
+    rb"[ \t,]*[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t,]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*[ \t,]*"
+)
 
 
 def needed(method: bytes, url: bytes, headers: Sequence[Header]) -> list[Header] | None:
     """What is needed of the headers; None where this is no handshake that can be answered."""
     kept = [header for header in headers if header[0] in _NEEDED]
-    by_name = dict(kept)
+    by_name, names = dict(kept), [name for name, _ in kept]
     if (
         method != b"GET"
         or not url.isascii()
         or by_name.get(b"sec-websocket-version") != b"13"
-        or b"sec-websocket-key" not in by_name
+        or not _KEY.fullmatch(by_name.get(b"sec-websocket-key", b""))
+        or any(names.count(name) > 1 for name in _SINGLE)
+        or not all(_PROTOCOLS.fullmatch(value) for name, value in kept if name == b"sec-websocket-protocol")
         or len(kept) > MOST_LINES
         or max(len(url), *map(len, by_name.values())) > MOST_LINE_BYTES
     ):

@@ -1,0 +1,27 @@
+"""The trail of a chain: what is kept of blocks that were told."""
+
+from tollgate.chains.subscriptions import Head, Item
+from tollgate.gateway.feeds import trail
+from tollgate.gateway.feeds.trail import Trail
+
+
+def head(number: int) -> Head:
+    return Head(number, f"0x{number}", f"0x{number - 1}", b"x" * 1_000)
+
+
+def test_what_was_told_of_a_head_is_not_kept() -> None:
+    kept = Trail(head(1))
+    kept.push(head(2))
+    assert (kept.last.number, kept.last.hash, kept.last.parent, kept.last.result) == (2, "0x2", "0x1", b"")
+
+
+def test_blocks_are_forgotten_beyond_a_number_and_logs_beyond_a_size() -> None:
+    kept = Trail(head(0))
+    log = Item("0xa", (), b"x" * (trail.MOST_KEPT_BYTES // 10))
+    for number in range(1, 2 * trail.MOST_KEPT):
+        kept.keep(kept.push(head(number)), [log])
+    assert kept.last.number - kept.first.number == trail.MOST_KEPT - 1
+    blocks = kept.cut(kept.first.number)
+    assert len(blocks) == trail.MOST_KEPT - 1
+    assert [block.forgotten for block in blocks].count(False) == 10
+    assert [block.forgotten for block in blocks[-10:]] == [False] * 10
