@@ -27,6 +27,7 @@ _UPSTREAM_CELLS = 8
 _UPSTREAM_COLUMN = 8
 # Without a word from the prober for so long, what it said is not believed any more.
 SILENCE_SECONDS = 10.0
+_SILENCE_MILLIS = SILENCE_SECONDS * 1000
 NOTHING = -1
 """A number that is not known."""
 
@@ -109,6 +110,7 @@ class NetworkRow:
         self._cells = cells
         self._columns = range(_NETWORK_CELLS, _NETWORK_CELLS + workers * _NETWORK_COLUMN, _NETWORK_COLUMN)
         self._mine = _NETWORK_CELLS + worker * _NETWORK_COLUMN
+        self._nudged = cells[_NETWORK_CELLS + _NUDGES :: _NETWORK_COLUMN]
         self._now = now
 
     # --- For workers -----------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ class NetworkRow:
     def heard(self) -> bool:
         """Whether the prober has seen the network's head lately."""
         pulse = self._cells[_PULSE]
-        return bool(pulse) and self._now() - pulse / 1000 < SILENCE_SECONDS
+        return pulse != 0 and self._now() * 1000 - pulse < _SILENCE_MILLIS
 
     @property
     def version(self) -> int:
@@ -125,8 +127,13 @@ class NetworkRow:
 
         What holds for a tip holds for one of them.
         """
+        return self._cells[_VERSION] + sum(self._nudged)
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Version and count of reorganisations: what an answer is worth depends on both."""
         cells = self._cells
-        return cells[_VERSION] + sum([cells[column] for column in self._columns])
+        return cells[_VERSION] + sum(self._nudged), cells[_REORGS]
 
     @property
     def head(self) -> int:
@@ -137,6 +144,15 @@ class NetworkRow:
     def finalized(self) -> int:
         """The number of the newest block that will not change any more."""
         return self._cells[_FINALIZED] - 1
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Head and finalised block, where the prober has seen them lately."""
+        cells = self._cells
+        pulse = cells[_PULSE]
+        if pulse == 0 or self._now() * 1000 - pulse >= _SILENCE_MILLIS:
+            return None
+        return cells[_HEAD] - 1, cells[_FINALIZED] - 1
 
     @property
     def reorgs(self) -> int:
@@ -189,7 +205,7 @@ class NetworkRow:
     @property
     def nudges(self) -> int:
         """How often workers had a reason to look again at once: a transaction sent, a block seen."""
-        return sum(self._cells[column] for column in self._columns)
+        return sum(self._nudged)
 
     @property
     def seen(self) -> int:

@@ -104,8 +104,8 @@ class Worker:
         networks.apply(settings, self._shared.current.places)
         credentials = self._credentials(directory)
         journal = Journal(spool, credentials.address, time=time.time, monotonic=time.monotonic)
-        pipeline = self._pipeline(Pipeline, credentials, recorder, networks, journal)
-        socket_pipeline = self._pipeline(SocketPipeline, credentials, recorder, networks, journal)
+        pipeline = self._pipeline(Pipeline, credentials, recorder, networks, spool)
+        socket_pipeline = self._pipeline(SocketPipeline, credentials, recorder, networks, spool)
         lane = self._lane(pipeline, networks, recorder, writer, budget, journal, spool.write)
         lane.tick()
         feeds = Feeds(lambda path: self._feed(path, networks, loop))
@@ -238,7 +238,7 @@ class Worker:
         credentials: Credentials,
         recorder: Recorder,
         networks: Networks,
-        journal: Journal,
+        spool: Spool,
     ) -> P:
         settings = self._shared.current.settings
         return kind(
@@ -249,7 +249,7 @@ class Worker:
             most_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,
             now=time.monotonic,
-            is_full=journal.is_full,
+            sink=spool,
         )
 
 

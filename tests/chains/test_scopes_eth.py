@@ -7,6 +7,7 @@ from tests.chains.calls import params, written
 
 from tollgate.chains.catalogue import Catalogue, Holds, Scope
 from tollgate.chains.methods import UNREADABLE
+from tollgate.chains.scopes import _KEPT_BYTES, _MOST_KEPT, _Written
 
 ETH = Catalogue("eth")
 ADDRESS = "0x" + "1" * 40
@@ -244,3 +245,21 @@ def test_unknown_method_is_not_kept_and_may_depend_on_the_head() -> None:
 
 def test_write_does_not_depend_on_the_head() -> None:
     assert ETH.scope("eth_sendRawTransaction", params(["0x02"])) == Scope(Holds.NEVER)
+
+
+def test_blocks_and_tags_are_read_alike_however_many_were_read_before() -> None:
+    for number in [*range(300), 5, 299, *range(300)]:
+        assert at("eth_call", hex(number)).number == number
+        assert at("eth_call", "latest").holds is Holds.TIP
+        assert at("eth_call", "pending").holds is Holds.NEVER
+        assert at("eth_call", f"0x{number:x}_0") is UNREADABLE
+        assert at("eth_call", {"blockNumber": hex(number)}).number == number
+
+
+def test_what_was_read_lately_is_bounded() -> None:
+    kept = _Written({b"tag": UNREADABLE}, lambda text: Scope(Holds.BLOCK, number=len(text)))
+    for number in range(1_000):
+        assert kept[b"x" * (number % 300)].number == number % 300
+        assert len(kept) <= _MOST_KEPT
+    assert max(len(text) for text in kept) <= _KEPT_BYTES
+    assert kept[b"tag"] is UNREADABLE

@@ -47,12 +47,14 @@ pytestmark = pytest.mark.e2e
 PAGE = ROOT / "docs" / "reliability.md"
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 WRITE = "WRITE_RELIABILITY"
-COLUMNS = ("situation", "calls", "errors", "p50", "p99", "slowest", "p99 / healthy p95", "hedged", "answered by")
+COLUMNS = ("situation", "calls", "errors", "p50", "p99", "slowest", "p99 / bound", "hedged", "answered by")
 
 READERS, PAUSE, BLOCK_EVERY = 8, 0.015, 0.15
 WARM_CALLS, CALLS = 300, 800
 PATIENCE = 40.0
 """Longer than the gateway's own deadline: a late answer is an answer, and shows in the table."""
+HANGS = 10.0
+"""Less than the gateway gives an upstream for an answer: whoever waits so long was not asked elsewhere."""
 MOST_HEDGES = 0.05
 
 SITUATIONS = {
@@ -158,7 +160,9 @@ class Page:
         self.rows: dict[str, Measured] = {}
 
     def text(self) -> str:
-        base = self.rows["healthy"].percentile(95)
+        # A call that hangs is asked elsewhere after the p95, and then takes what a call takes.
+        healthy = self.rows["healthy"]
+        bound = healthy.percentile(95) + healthy.percentile(99)
         lines = [COLUMNS, ("---", *["--:"] * (len(COLUMNS) - 2), "---")]
         for name, measured in self.rows.items():
             p50, p99 = measured.percentile(50), measured.percentile(99)
@@ -171,7 +175,7 @@ class Page:
                     f"{p50 * 1000:.1f} ms",
                     f"{p99 * 1000:.1f} ms",
                     f"{max(each.seconds for each in measured.told) * 1000:.0f} ms",
-                    f"{p99 / base:.1f}",
+                    f"{p99 / bound:.2f}",
                     f"{measured.hedges / count:.1%}",
                     ", ".join(f"{who} {share:.0%}" for who, share in sorted(answered_by(measured.told).items())),
                 )
@@ -223,6 +227,8 @@ def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> N
     assert not wrong, described(wrong)
     assert not went_back(told)
     assert all_hedges <= MOST_HEDGES * len(told)
+    slowest = max(told, key=lambda each: each.seconds)
+    assert slowest.seconds < HANGS, f"waited for an upstream that said nothing: {slowest}"
     assert ("a" in answered_by(told[:count])) is not situation.strange, (
         "trouble with somebody who was not asked shows nothing"
     )
@@ -256,3 +262,5 @@ def test_page_has_a_row_for_each_situation(page: Page) -> None:
     assert [row[0] for row in rows[2:]] == [each.words for each in SITUATIONS.values()], "make reliability"
     assert {len(row) for row in rows} == {len(COLUMNS)}
     assert {row[2] for row in rows[2:]} == {"0"}, "errors are nothing to write down: mend them"
+    slow = [row[0] for row in rows[2:] if float(row[COLUMNS.index("p99 / bound")]) > 1]
+    assert not slow, "the slowest hundredth took longer than a hedge should let it: measure on a quiet machine"

@@ -151,13 +151,14 @@ class Scene:
         """Ask one call; its trace is the last of `traces`."""
         self.traces.append(Trace())
         call = PlainCall("2.0", method, 1, raw(params))
-        kept = self.inquiries.recall(call)
+        key = self.inquiries.key(call)
+        kept = self.inquiries.recall(key)
         if kept is not None:
             self.traces[-1].cache = "hit"
             future: asyncio.Future[Reply] = self.loop.create_future()
             future.set_result(kept)
             return future
-        return fly(self.inquiries.ask(call, self.clock() + seconds, self.traces[-1]))
+        return fly(self.inquiries.ask(call, key, self.clock() + seconds, self.traces[-1]))
 
     async def told(self, method: str, *params: Any, seconds: float = SECONDS) -> Any:
         """Ask one call; what is answered at once."""

@@ -107,7 +107,7 @@ def test_tip_is_not_told_while_the_prober_is_silent() -> None:
 
 def test_answer_is_stamped_when_the_question_is_asked() -> None:
     shelf = Shelf()
-    stamp = shelf.cache.stamp()
+    stamp = shelf.row.stamp
     shelf.block(HEAD + 1)
     shelf.put(LATEST, stamp=stamp)
     assert shelf.get(LATEST) is None
@@ -139,7 +139,7 @@ def test_block_survives_no_reorganisation_that_was_missed_in_between() -> None:
 
 def test_answer_that_was_under_way_during_a_reorganisation_is_not_believed_above_the_ancestor() -> None:
     shelf = Shelf()
-    stamp = shelf.cache.stamp()
+    stamp = shelf.row.stamp
     shelf.reorganise(960)
     shelf.put(at(970), stamp=stamp)
     shelf.put(at(955), stamp=stamp)
@@ -257,7 +257,7 @@ def test_kept_answer_does_not_hold_on_to_the_whole_body() -> None:
     shelf = Shelf()
     body = b'["0x1", "' + b"x" * 10_000 + b'"]'
     result = msgspec.json.decode(body, type=list[Raw])[0]
-    shelf.cache.put(key_of(CHAIN), shelf.catalogue.scope("eth_chainId", None), Reply(result), shelf.cache.stamp())
+    shelf.cache.put(key_of(CHAIN), shelf.catalogue.scope("eth_chainId", None), Reply(result), shelf.row.stamp)
     kept = shelf.cache.get(key_of(CHAIN))
     assert kept is not None
     assert bytes(kept.result) == b'"0x1"'
@@ -315,7 +315,7 @@ class Bounded(RuleBasedStateMachine):
         cache = self.shelf.cache
         assert cache.used == sum(entry.size for entry in cache._entries.values())
         assert cache.used <= self.most
-        held = sum(len(key) + len(memoryview(entry.reply.result)) for key, entry in cache._entries.items())
+        held = sum(len(key) + len(memoryview(entry.result)) for key, entry in cache._entries.items())
         assert held <= cache.used
 
 

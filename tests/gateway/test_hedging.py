@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.scene import BROKEN, DROP, PRUNED, Error, Scene, said, with_scene
+from tests.gateway.scene import BROKEN, DROP, LAGGING, PRUNED, Error, Http, Scene, said, with_scene
 
 from tollgate import metrics
 from tollgate.errors import UpstreamError
@@ -225,3 +225,61 @@ def test_hedge_takes_from_the_rate_of_whom_it_asks() -> None:
             await each
 
     with_scene(test, {"connections": 300}, {"requests_per_second": 1})
+
+
+# --- A silent upstream -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [PRUNED, BROKEN, LAGGING, DROP, Http(503)])
+def test_where_the_hedge_fares_badly_the_next_is_asked_and_nobody_waits_for_the_silent_one(bad: object) -> None:
+    async def test(scene: Scene) -> None:
+        await used(scene)
+        scene.nodes[1].always(bad)
+        asked = scene.ask(READ)
+        await scene.later(0.3)
+        assert scene.counts() == [1, 1, 1]
+        assert said(await asked) == "up2"
+        assert (scene.trace.upstream, scene.trace.attempts, hedges(scene)) == ("up2", 3, 1)
+
+    with_scene(test, {}, {}, {})
+
+
+def test_where_the_hedge_meets_one_that_is_behind_it_is_asked_again_while_the_first_is_silent() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100, 100)
+        await used(scene)
+        scene.nodes[1].in_turn("0x63", "0x63", "0x64")
+        asked = scene.ask("eth_blockNumber")
+        await scene.later(1.0)
+        assert said(await asked) == "0x64"
+        assert scene.counts() == [1, 3]
+
+    with_scene(test)
+
+
+def test_answer_of_the_silent_one_still_counts_while_others_are_asked() -> None:
+    async def test(scene: Scene) -> None:
+        await used(scene)
+        scene.nodes[1].always(BROKEN)
+        scene.nodes[2].holds = True
+        asked = scene.ask(READ)
+        await scene.later(0.3)
+        assert scene.counts() == [1, 1, 1]
+        scene.nodes[0].let()
+        assert said(await asked) == "up0"
+        scene.nodes[2].let()
+
+    with_scene(test, {}, {}, {})
+
+
+def test_where_nobody_else_is_left_the_silent_one_is_waited_for() -> None:
+    async def test(scene: Scene) -> None:
+        await used(scene)
+        scene.nodes[1].always(BROKEN)
+        asked = scene.ask(READ)
+        await scene.later(2.0)
+        assert (scene.counts(), asked.done()) == ([1, 1], False)
+        scene.nodes[0].let()
+        assert said(await asked) == "up0"
+
+    with_scene(test)

@@ -40,10 +40,10 @@ def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> None:
     async def test(scene: Scene) -> None:
         scene.up(100)
         call = PlainCall("2.0", "eth_chainId", 1)
-        assert scene.inquiries.recall(call) is None
+        assert scene.inquiries.recall(scene.inquiries.key(call)) is None
         await scene.told("eth_chainId")
-        assert isinstance(scene.inquiries.recall(call), Reply)
-        assert scene.inquiries.recall(PlainCall("2.0", "eth_sendRawTransaction", 1)) is None
+        assert isinstance(scene.inquiries.recall(scene.inquiries.key(call)), Reply)
+        assert scene.inquiries.key(PlainCall("2.0", "eth_sendRawTransaction", 1)) is None
 
     with_scene(test, {}, **KEPT)
 
@@ -215,7 +215,8 @@ def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
         ended: list[BaseException | None] = []
         call = PlainCall("2.0", "eth_chainId", 1)
         leader = Flight(
-            scene.inquiries.ask(call, scene.clock() + 30, Trace()), lambda _, __, error: ended.append(error)
+            scene.inquiries.ask(call, scene.inquiries.key(call), scene.clock() + 30, Trace()),
+            lambda _, __, error: ended.append(error),
         )
         leader.step()
         await turns()
@@ -259,8 +260,8 @@ def test_params_by_name_are_a_question_too() -> None:
         scene.up(100)
         call = PlainCall("2.0", "starknet_getNonce", 1, raw({"block_id": {"block_number": 5}, "address": "0x1"}))
         for _ in range(2):
-            if scene.inquiries.recall(call) is None:
-                await fly(scene.inquiries.ask(call, scene.clock() + 30, Trace()))
+            if scene.inquiries.recall(scene.inquiries.key(call)) is None:
+                await fly(scene.inquiries.ask(call, scene.inquiries.key(call), scene.clock() + 30, Trace()))
         assert scene.counts() == [1]
 
     with_scene(test, {}, family="starknet", **KEPT)

@@ -14,7 +14,7 @@ from tests.gateway.fakes import Clock, ScriptedLoop, fly, run, scripted_loop, tu
 
 from tollgate.chains.faults import Verdict
 from tollgate.gateway.flight import Pending
-from tollgate.gateway.race import Hedges, Outcome, Race, Together
+from tollgate.gateway.race import Hedge, Hedges, Outcome, Race, Relay, Together
 from tollgate.gateway.wire import AttemptFailed
 
 PEERS = Company(*[{}] * 4).peers
@@ -150,6 +150,83 @@ def test_what_is_good_can_be_said_otherwise() -> None:
         assert not outcome.done()
         attempts.answer(1, "yes")
         assert (await outcome).peer is PEERS[1]
+
+    run(test)
+
+
+# --- A relay -----------------------------------------------------------------------------------------------
+
+
+def relay_of(count: int, attempts: Attempts) -> Relay[str]:
+    relay: Relay[str] = Relay(attempts.loop)
+    for index in range(count):
+        relay.start(attempts.attempt(index))
+    return relay
+
+
+def test_outcomes_are_given_one_by_one_as_they_land() -> None:
+    async def test() -> None:
+        attempts = Attempts(3)
+        relay = relay_of(2, attempts)
+        first = fly(relay.next())
+        assert not first.done()
+        attempts.fail(1)
+        bad = await first
+        assert bad is not None
+        assert (bad.peer, bad.failure, relay.left) == (PEERS[1], FAILED, 1)
+        relay.start(attempts.attempt(2))
+        attempts.answer(2, "quick")
+        attempts.answer(0, "late")
+        assert relay.left == 2, "landed, but not taken"
+        words = [await fly(relay.next()) for _ in range(2)]
+        assert [each.answer for each in words if each is not None] == ["quick", "late"]
+        assert relay.left == 0
+
+    run(test)
+
+
+def test_relay_waits_no_longer_than_it_is_told_to() -> None:
+    async def test() -> None:
+        loop = scripted_loop()
+        loop.clock = Clock()
+        attempts = Attempts(1)
+        relay = relay_of(1, attempts)
+        asked = fly(relay.next(0.5))
+        await loop.later(0.4)
+        assert not asked.done()
+        await loop.later(0.2)
+        assert (await asked, relay.left) == (None, 1)
+        asked = fly(relay.next(0.5))
+        attempts.answer(0)
+        landed = await asked
+        assert landed is not None
+        assert landed.answer == "yes"
+        assert [timer for timer in loop.timers if not timer.cancelled()] == []
+
+    run(test)
+
+
+def test_defect_in_an_attempt_of_a_relay_is_not_swallowed() -> None:
+    async def test() -> None:
+        attempts = Attempts(1)
+        asked = fly(relay_of(1, attempts).next())
+        attempts.ends[0].settle(RuntimeError("broken"))
+        with pytest.raises(RuntimeError, match="broken"):
+            await asked
+
+    run(test)
+
+
+def test_relay_calls_off_the_hedge_of_the_attempt_before() -> None:
+    async def test() -> None:
+        relay: Relay[str] = Relay(scripted_loop())
+        hedges = [Hedge(1.0, lambda: True) for _ in range(2)]
+        relay.call_off()
+        for hedge in hedges:
+            relay.hedge(hedge)
+        assert [hedge.start is None for hedge in hedges] == [True, False]
+        relay.call_off()
+        assert [hedge.start is None for hedge in hedges] == [True, True]
 
     run(test)
 

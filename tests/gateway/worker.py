@@ -161,7 +161,7 @@ class Worker:
             most_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,
             now=self.clock,
-            is_full=self.journal.is_full,
+            sink=self.sink,
         )
         self.lane = Lane(
             self.pipeline,

@@ -71,7 +71,7 @@ class Catalogue:
 
     def keep(self, scope: Scope, result: Raw | bytes, head: int, finalized: int) -> Keep:
         """How the answer to a call may be kept, where the chain's head and its newest final block are known."""
-        return keeping.keep(scope, result, head, finalized)
+        return keeping.keep(scope, bytes(result), head, finalized)
 
     def revealed(self, name: str, scope: Scope, result: Raw | bytes) -> int | None:
         """The number of its node's newest block, where this is an answer about `latest` that tells it."""

@@ -24,6 +24,7 @@ _FOR_EVER = Keep(_FOREVER)
 
 # Longer answers hold something.
 _EMPTY_BYTES = 64
+_EMPTY_STRING_BYTES = 4
 _BLANK = b" \t\r\n"
 _EMPTY = frozenset((b"[]", b"{}", b'""', b'"0x"'))
 _NO_EVENTS = b'{"events":[]'
@@ -52,7 +53,7 @@ _accepted = Decoder(_Accepted)
 _value = Decoder(str | int)
 
 
-def keep(scope: Scope, result: Raw | bytes, head: int, finalized: int) -> Keep:
+def keep(scope: Scope, result: bytes, head: int, finalized: int) -> Keep:
     """How this answer to a call may be kept, where the chain's head and the newest final block are known."""
     holds = scope.holds
     if holds is _NEVER:
@@ -60,9 +61,12 @@ def keep(scope: Scope, result: Raw | bytes, head: int, finalized: int) -> Keep:
     number = scope.number
     if number is not None and number > head:
         return _NOT
-    size = len(memoryview(result))
-    if size <= _EMPTY_BYTES:
-        text = bytes(result).translate(None, _BLANK)
+    # Most short answers are strings, and need not be looked at any closer.
+    if result[:1] == b'"':
+        if len(result) <= _EMPTY_STRING_BYTES and result in _EMPTY:
+            return _NOT if holds is _MINED else _FOR_THE_TIP
+    elif len(result) <= _EMPTY_BYTES:
+        text = result.translate(None, _BLANK)
         if text in (b"null", b""):
             return _NOT
         if text in _EMPTY or text.startswith(_NO_EVENTS):

@@ -25,6 +25,8 @@ MOST_NUMBER = (1 << 62) - 1
 # `"0x` and `"`, and as many digits as fit into 64 bits.
 _QUANTITY_BYTES = 20
 _HASH_CHARACTERS = 66
+# A block by its hash, as an object, is shorter.
+_KEPT_BYTES, _MOST_KEPT = 128, 64
 
 _UNREADABLE = (MsgspecError, ValueError, RecursionError)
 """What decoding can raise: ValueError stands for text that is no UTF-8, and for digits that are none."""
@@ -72,6 +74,27 @@ def _tags(family: str, method: Method) -> dict[bytes, Scope]:
     return {**tags, b"null": tags[b'"latest"']}
 
 
+class _Written(dict[bytes, Scope]):
+    """Scopes by how a block is written: tags for good, and those that were read lately, for callers stay at one.
+
+    Bounded: what is long is not kept, and when there are too many all but the tags are forgotten.
+    """
+
+    def __init__(self, tags: dict[bytes, Scope], read: Callable[[bytes], Scope]) -> None:
+        super().__init__(tags)
+        self._tags = tags
+        self._read = read
+
+    def __missing__(self, text: bytes) -> Scope:
+        scope = self._read(text)
+        if len(text) <= _KEPT_BYTES:
+            if len(self) >= _MOST_KEPT:
+                self.clear()
+                self.update(self._tags)
+            self[text] = scope
+        return scope
+
+
 # --- eth: a quantity, a tag, a hash, or an object (EIP-1898) ------------------------------------------------
 
 
@@ -90,17 +113,7 @@ def _eth_block(method: Method) -> Reader:
     tags = _tags("eth", method)
     latest = tags[b'"latest"']
 
-    def read(params: Params) -> Scope:
-        if not params:
-            return latest
-        if type(params) is not list:
-            return UNREADABLE
-        if len(params) <= place:
-            return latest
-        text = bytes(params[place])
-        found = tags.get(text)
-        if found is not None:
-            return found
+    def written(text: bytes) -> Scope:
         if text.startswith((b'"0x', b'"0X')) and len(text) <= _QUANTITY_BYTES:
             try:
                 number = int(text[1:-1], 16)
@@ -110,6 +123,15 @@ def _eth_block(method: Method) -> Reader:
                 return Scope(_BLOCK, False, number, number, state, look)
             return UNREADABLE
         return _odd_eth_block(text, method)
+
+    scopes = _Written(tags, written)
+
+    def read(params: Params) -> Scope:
+        if not params:
+            return latest
+        if type(params) is not list:
+            return UNREADABLE
+        return scopes[bytes(params[place])] if len(params) > place else latest
 
     return read
 
@@ -242,18 +264,18 @@ def _starknet_block(method: Method) -> Reader:
     tags = _tags("starknet", method)
     latest = tags[b'"latest"']
 
-    def read(params: Params) -> Scope:
-        raw = _argument(params, method)
-        if raw is None:
-            return latest
-        found = tags.get(bytes(raw))
-        if found is not None:
-            return found
+    def written(text: bytes) -> Scope:
         try:
-            end = _starknet_end(_block_id.decode(raw))
+            end = _starknet_end(_block_id.decode(text))
         except _UNREADABLE:
             return UNREADABLE
         return _hashed(method) if end.tag is _HASH else end.scope(method)
+
+    scopes = _Written(tags, written)
+
+    def read(params: Params) -> Scope:
+        raw = _argument(params, method)
+        return latest if raw is None else scopes[bytes(raw)]
 
     return read
 

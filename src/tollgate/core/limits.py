@@ -44,8 +44,7 @@ _HAIR = 1e-3
 def take(limit: Limit, arrival: float, now: float, cost: int = 1) -> Taken:
     """Take `cost` requests out of a limit whose theoretical arrival time is `arrival`."""
     interval = limit.interval
-    start = max(now, arrival)
-    after = start + cost * interval
+    after = (now if now > arrival else arrival) + cost * interval  # noqa: FURB136 - `max` takes longer, and every request comes by
     room = (now + limit.seconds - after) / interval
     if room < -_HAIR:
         wait = math.inf if cost > limit.count else -room * interval

@@ -1,6 +1,7 @@
 """The data plane: one request under `/x/`, top to bottom.
 
 edge         the fast lane: uvicorn protocol for /x/; framing, pipelining, deadlines of a connection
+again        a head that is that of the request before
 lane         what all connections of a worker share
 intake       method, path, media type, size: what can be refused before the body is read
 cors         preflight and headers

@@ -7,12 +7,12 @@ a flood of nonsense is limited too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tollgate.core.addresses import limit_key
 from tollgate.core.limits import Limit, Taken
 from tollgate.errors import RateLimited, SpendingCap
-from tollgate.gateway.caller import Caller, Quota, limits_of, policy_of, quota
+from tollgate.gateway.caller import Caller, Quota, limits_of, quota, told_of
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
@@ -46,40 +46,24 @@ class Admission:
             self._take(caller, request, calls - 1, calls)
 
     def _take(self, caller: Caller, request: Request, cost: int, calls: int) -> None:
-        quotas, limits, policy = caller.quotas, caller.limits, caller.policy
+        quotas, limits, told = caller.quotas, caller.limits, caller.told
         if caller.per_address is not None:
             quotas = (self._address_quota(caller, caller.per_address, request), *quotas)
-            limits, policy = limits_of(quotas), policy_of(quotas)
+            limits, told = limits_of(quotas), told_of(quotas, len(quotas))
         now = self._monotonic()
         found = self._meters.take(limits, now, cost)
-        request.rates = Rates(policy, quotas, found, now)
-        if not found[-1].allowed:
-            raise limited(quotas[len(found) - 1], found[-1], calls)
+        if len(found) < len(quotas):
+            told = told_of(quotas, len(found))
+        left: list[float] = []
+        for taken in found:
+            left += (taken.remaining, taken.arrival - now + 1)
+        request.rates = told % tuple(left)
+        if not taken.allowed:
+            raise limited(quotas[len(found) - 1], taken, calls)
 
     def _address_quota(self, caller: Caller, limit: Limit, request: Request) -> Quota:
         assert caller.grant.domain is not None  # noqa: S101 - only domains have it
         return quota("address", f"{caller.grant.domain.id}:{limit_key(self._address(request))}", limit)
-
-
-class Rates:
-    """What a request found of its limits, for the `RateLimit` fields of its answer."""
-
-    __slots__ = ("_found", "_now", "_policy", "_quotas")
-
-    def __init__(self, policy: bytes, quotas: Sequence[Quota], found: list[Taken], now: float) -> None:
-        self._policy = policy
-        self._quotas = quotas
-        self._found = found
-        self._now = now
-
-    def headers(self) -> bytes:
-        """The header lines (draft-ietf-httpapi-ratelimit-headers)."""
-        now = self._now
-        states = [
-            each.state % (taken.remaining, taken.arrival - now + 1)
-            for each, taken in zip(self._quotas, self._found, strict=False)
-        ]
-        return b"%b%b\r\n" % (self._policy, b", ".join(states))
 
 
 def limited(refusing: Quota, taken: Taken, calls: int) -> RateLimited:

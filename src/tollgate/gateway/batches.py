@@ -67,7 +67,7 @@ def _sorted(inquiries: Inquiries, questions: list[Question]) -> tuple[list[Quest
     stamp = inquiries.stamp()
     for each in questions:
         key = each.key
-        each.told = inquiries.recall(each.call)
+        each.told = inquiries.recall(key)
         if each.told is not None:
             each.trace.cache = "hit"
         elif each.call.method in APART:
@@ -96,7 +96,7 @@ def _chunks(inquiries: Inquiries, questions: list[Question]) -> list[list[Questi
 
 async def _ask_alone(inquiries: Inquiries, question: Question, deadline: float) -> None:
     try:
-        question.told = await inquiries.ask(question.call, deadline, question.trace)
+        question.told = await inquiries.ask(question.call, question.key, deadline, question.trace)
     except Refusal as refusal:
         question.told = refusal
 

@@ -17,28 +17,28 @@ from msgspec import Raw
 
 from tollgate.board import NOTHING, NetworkRow
 from tollgate.chains.catalogue import Catalogue, Holds, Scope
-from tollgate.core.shapes import Call, Reply
+from tollgate.chains.keeping import keep as kept_for
+from tollgate.core.shapes import ABSENT, Call, Reply
 
 # What an entry costs beside its answer and its key, roughly.
 _OVERHEAD = 250
+_TIP, _BLOCK, _FOREVER = Holds.TIP, Holds.BLOCK, Holds.FOREVER
 _json = msgspec.json.encode
 Stamp = tuple[int, int]
 """Version and reorganisations of the network when a question was asked."""
 
 
-class _Entry:
-    __slots__ = ("final", "number", "reorgs", "reply", "size", "version")
+class _Kept(Reply, gc=False):
+    """An answer, and for how long it holds."""
 
-    def __init__(self, reply: Reply, size: int, version: int, reorgs: int, number: int, final: bool) -> None:
-        self.reply = reply
-        self.size = size
-        self.version = version
-        """The version that it holds for; -1: for longer."""
-        self.reorgs = reorgs
-        self.number = number
-        """The block that it tells of; a reorganisation below it ends it. -1: none does."""
-        self.final = final
-        """Whether it holds while nobody watches for reorganisations."""
+    size: int = 0
+    version: int = -1
+    """The version that it holds for; -1: for longer."""
+    reorgs: int = 0
+    number: int = NOTHING
+    """The block that it tells of; a reorganisation below it ends it."""
+    final: bool = False
+    """Whether it holds while nobody watches for reorganisations."""
 
 
 class Cache:
@@ -52,7 +52,7 @@ class Cache:
         self.used = 0
         """Bytes."""
         # Not a dict: finding its first key takes longer the more were dropped before.
-        self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
+        self._entries: OrderedDict[bytes, _Kept] = OrderedDict()
         self.methods = catalogue.cached
 
     def __len__(self) -> int:
@@ -66,61 +66,61 @@ class Cache:
         row = self._row
         if entry.version >= 0:
             if entry.version == row.version and row.heard:
-                return entry.reply
+                return entry
         elif not entry.final and (not row.heard or row.floor > row.head):
             # A block that the prober has not seen yet: nobody knows whether it is the child of the last.
             return None
         elif entry.reorgs == row.reorgs or self._stands(entry):
             # Used last: it moves to the end of the line.
             self._entries.move_to_end(key)
-            return entry.reply
+            return entry
         self._drop(key)
         return None
 
-    def stamp(self) -> Stamp:
-        """What the board says now: to be noted before a question is asked."""
-        return self._row.version, self._row.reorgs
-
     def put(self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp) -> None:
         """Keep an answer, if it may be kept."""
-        row = self._row
-        size = len(key) + len(memoryview(reply.result)) + _OVERHEAD
+        ends = self._row.ends
         # Where nobody has seen the head, nobody has seen whose chain it is.
-        if size > self._most_entry or not row.heard:
+        if ends is None:
             return
-        keep = self._catalogue.keep(scope, reply.result, row.head, row.finalized)
-        version, reorgs = stamp
-        if keep.holds is Holds.TIP:
-            if version != row.version:
+        # A copy: what msgspec gives is a view of all that the upstream sent.
+        result = bytes(reply.result)
+        size = len(key) + len(result) + _OVERHEAD
+        if size > self._most_entry:
+            return
+        keep = kept_for(scope, result, *ends)
+        holds, (version, reorgs) = keep.holds, stamp
+        if holds is _TIP:
+            if version != self._row.version:
                 return
-        elif keep.holds is Holds.BLOCK or keep.holds is Holds.FOREVER:
+        elif holds is _FOREVER or holds is _BLOCK:
             version = -1
         else:
             return
         if key in self._entries:
             self._drop(key)
-        self._make_room(size)
-        # A copy: what msgspec gives is a view of all that the upstream sent.
-        kept = Reply(Raw(bytes(reply.result)))
-        self._entries[key] = _Entry(kept, size, version, reorgs, keep.number, keep.holds is Holds.FOREVER)
         self.used += size
+        if self.used > self._most_bytes:
+            self._make_room()
+        self._entries[key] = _Kept(Raw(result), ABSENT, size, version, reorgs, keep.number, holds is _FOREVER)
 
     def resize(self, most_bytes: int, most_entry: int) -> None:
         """Take over bounds; what is too much makes room as more comes."""
         self._most_bytes = most_bytes
         self._most_entry = min(most_entry, most_bytes)
-        self._make_room(0)
+        self._make_room()
 
-    def _stands(self, entry: _Entry) -> bool:
+    def _stands(self, entry: _Kept) -> bool:
         """Whether an answer has outlived the reorganisations since it was given."""
         if entry.number != NOTHING and self._row.ancestor(entry.reorgs) < entry.number:
             return False
         entry.reorgs = self._row.reorgs
         return True
 
-    def _make_room(self, size: int) -> None:
-        while self._entries and self.used + size > self._most_bytes:
-            self.used -= self._entries.popitem(last=False)[1].size
+    def _make_room(self) -> None:
+        entries = self._entries
+        while entries and self.used > self._most_bytes:
+            self.used -= entries.popitem(last=False)[1].size
 
     def _drop(self, key: bytes) -> None:
         self.used -= self._entries.pop(key).size

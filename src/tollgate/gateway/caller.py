@@ -34,9 +34,13 @@ def limits_of(quotas: tuple[Quota, ...]) -> tuple[tuple[str, Limit], ...]:
     return tuple((each.key, each.limit) for each in quotas)
 
 
-def policy_of(quotas: tuple[Quota, ...]) -> bytes:
-    """The `RateLimit-Policy` line of these quotas, and the beginning of the `RateLimit` line."""
-    return b"ratelimit-policy: %b\r\nratelimit: " % b", ".join([each.policy for each in quotas])
+def told_of(quotas: tuple[Quota, ...], told: int) -> bytes:
+    """The header lines (draft-ietf-httpapi-ratelimit-headers) about these quotas.
+
+    To be filled with what the first `told` of them have left, and when they are whole again.
+    """
+    policies, states = [each.policy for each in quotas], [each.state for each in quotas[:told]]
+    return b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (b", ".join(policies), b", ".join(states))
 
 
 class Caller:
@@ -50,13 +54,13 @@ class Caller:
         "limits",
         "networks",
         "per_address",
-        "policy",
         "quotas",
         "restricted",
         "shows",
         "source_id",
         "source_name",
         "team_id",
+        "told",
     )
 
     def __init__(self, grant: Grant, limits: config.Limits) -> None:
@@ -74,7 +78,7 @@ class Caller:
         """Whether the token has lists of its own."""
         self.shows = bool(grant.token and grant.token.show_upstream)
         """Whether answers tell who gave them."""
-        self.limits, self.policy = limits_of(self.quotas), policy_of(self.quotas)
+        self.limits, self.told = limits_of(self.quotas), told_of(self.quotas, len(self.quotas))
 
     def allows(self, method: str) -> bool:
         """Whether the token's own list lets this method through."""

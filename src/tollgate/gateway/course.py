@@ -58,6 +58,19 @@ class Wait(Struct, frozen=True, gc=False):
 class Course:
     """The attempts at one call."""
 
+    # Defaults stand on the class: most calls end with their first attempt.
+    in_doubt = False
+    """Whether some attempt may have been carried out though we do not know."""
+    _broken: Sequence[Peer] = ()
+    _out_of_step: Sequence[Peer] = ()
+    _asked_again: Sequence[Peer] = ()
+    """Those that broke off and are asked once more, or were."""
+    _rounds = 0
+    _attempts = 0
+    _failure: AttemptFailed | None = None
+    _stopped = False
+    _limited = False
+
     def __init__(
         self,
         peers: Sequence[Peer],
@@ -78,15 +91,6 @@ class Course:
         self._may_ask = may_ask
         """Whether an upstream's rate allows another call; takes it, if so."""
         self.tried: list[Peer] = list(tried)
-        self._broken: list[Peer] = []
-        self._out_of_step: list[Peer] = []
-        self._rounds = 0
-        self._attempts = 0
-        self._failure: AttemptFailed | None = None
-        self._stopped = False
-        self._limited = False
-        self.in_doubt = False
-        """Whether some attempt may have been carried out though we do not know."""
 
     def next(self, now: float) -> Ask | Wait | None:
         """What to do now; None: give up."""
@@ -94,16 +98,16 @@ class Course:
             return None
         known = self._known()
         peer = self._choose(known, now)
-        if peer is None and somebody_is_behind(self._peers, self._need, known, self.tried, now):
-            return self._again(now) or Wait(min(WAIT_SECONDS, self._deadline - now))
         if peer is None:
+            if somebody_is_behind(self._peers, self._need, known, self.tried, now):
+                return self._again(now) or Wait(min(WAIT_SECONDS, self._deadline - now))
             peer = self._last_resort(known)
-        if peer is None:
-            return self._again(now)
+            if peer is None:
+                return self._again(now)
         self._attempts += 1
         self.tried.append(peer)
         left = self._deadline - now
-        if self._need.repeatable and somebody_else(self._peers, self._need, self.tried):
+        if self._need.repeatable and len(self._peers) > 1 and somebody_else(self._peers, self._need, self.tried):
             left /= 2
         return Ask(peer, now + min(peer.upstream.timeout_seconds, left))
 
@@ -125,9 +129,9 @@ class Course:
             if not self._need.repeatable:
                 self._stopped = True
         if isinstance(failure, OutOfStep):
-            self._out_of_step.append(peer)
-        elif not isinstance(failure, _NOT_AGAIN):
-            self._broken.append(peer)
+            self._out_of_step = [*self._out_of_step, peer]
+        elif not isinstance(failure, _NOT_AGAIN) and peer not in self._asked_again:
+            self._broken = [*self._broken, peer]
 
     def faulted(self, peer: Peer, verdict: Verdict, now: float) -> None:
         """Be told of an answer that is an error of the upstream rather than of the call."""
@@ -156,18 +160,18 @@ class Course:
         head = NOTHING if need.oldest is None else row.head
         if not row.heard:
             return Known(NOTHING, head, believed=False)
-        floor = NOTHING
+        floor, number = NOTHING, need.number
         if need.tip:
             floor = row.floor
-        elif need.number is not None and need.number <= row.floor:
+        elif number is not None and (number <= row.head or number <= row.shown):
             # A block that nobody has seen yet may be asked of anybody.
-            floor = need.number
+            floor = number
         return _NO_MATTER if floor == head == NOTHING else Known(floor, head)
 
     def _choose(self, known: Known, now: float) -> Peer | None:
         while True:
             peer = choose(self._peers, self._need, known, self.tried, now, self._random)
-            if peer is None or self._is_within_its_rate(peer):
+            if peer is None or not peer.limit or self._is_within_its_rate(peer):
                 return peer
 
     def _last_resort(self, known: Known) -> Peer | None:
@@ -186,10 +190,11 @@ class Course:
 
     def _again(self, now: float) -> Wait | None:
         """Begin another round with those that may do better, after a moment."""
-        again = self._out_of_step if self._rounds else self._out_of_step + self._broken
+        again = [*self._out_of_step, *self._broken]
         if not again or not self._need.repeatable:
             return None
         self.tried = [peer for peer in self.tried if peer not in again]
-        self._out_of_step = []
+        self._asked_again = [*self._asked_again, *self._broken]
+        self._out_of_step = self._broken = ()
         self._rounds += 1
         return Wait(min(AGAIN_SECONDS * 2 ** (self._rounds - 1), max(0.0, self._deadline - now)))

@@ -76,16 +76,18 @@ class Credentials:
         """Return a caller that is in memory, None where the store must be asked, or refuse."""
         if self._directory.stale:
             raise Overloaded("Tokens cannot be checked now: try again.")
-        authorization = request.headers.get(b"authorization")
-        if authorization is None:
-            if request.path_token is None:
-                return self._directory.known_host(self._host(request))
-            authorization = _in_path(request.path_token)
-        quick = self._quick.copy()
-        quick.update(authorization)
-        digest = self._digests.get(quick.digest())
+        digest = request.digest
         if digest is None:
-            return None
+            authorization = request.headers.get(b"authorization")
+            if authorization is None:
+                if request.path_token is None:
+                    return self._directory.known_host(self._host(request))
+                authorization = _in_path(request.path_token)
+            quick = self._quick.copy()
+            quick.update(authorization)
+            digest = request.digest = self._digests.get(quick.digest())
+            if digest is None:
+                return None
         caller = self._known_token(digest)
         if caller is None or (caller.expires_at is None and request.path_token is None):
             return caller

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from tollgate.errors import InvalidRequest, Overloaded
-from tollgate.gateway import intake, respond
+from tollgate.gateway import again, intake, respond
 from tollgate.gateway.flight import Flight
 from tollgate.gateway.lane import Lane
 from tollgate.gateway.messages import Answer, Request
@@ -35,10 +35,37 @@ MOST_DRAINED_BYTES = 16 * 1_048_576
 MOST_WAITING = 8
 # On stop, a kept connection gets this long to send a request that is already on its way.
 LINGER_SECONDS = 0.5
+# Heads that were kept in vain, one after the other, before no more are.
+MOST_IN_VAIN = 8
 
 
 class Edge(HttpToolsProtocol):
     """One connection of a caller."""
+
+    # Slots, because a dictionary of all that a connection has is too large for Python's quick way to its values.
+    __slots__ = (
+        "_answering",
+        "_asgi",
+        "_between",
+        "_blocked",
+        "_chunks",
+        "_eof",
+        "_finished",
+        "_head_bytes",
+        "_held",
+        "_in_head",
+        "_in_vain",
+        "_leaving",
+        "_line",
+        "_opening",
+        "_owes_leave",
+        "_read",
+        "_reading_asgi",
+        "_request",
+        "_since",
+        "_size",
+        "lane",
+    )
 
     def __init__(
         self,
@@ -55,6 +82,13 @@ class Edge(HttpToolsProtocol):
         self._chunks: list[bytes] = []
         self._size = 0
         self._held = 0
+        self._between = True
+        """Set while the parser has seen nothing of the next request."""
+        self._read: Request | None = None
+        """The request of ours that was read last, while its bytes are at hand."""
+        self._opening: again.Opening | None = None
+        """Its head, which the next one is likely to have too."""
+        self._in_vain = 0
         self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
         self._answering: Request | None = None
         self._leaving = 0
@@ -102,6 +136,11 @@ class Edge(HttpToolsProtocol):
         """Read on."""
         if self._finished:
             return
+        between, opening = self._between, self._opening
+        if opening is not None and between:
+            body = opening.body(data)
+            if body is not None and self._repeat(opening, body):
+                return
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         if self._in_head:
@@ -118,6 +157,35 @@ class Edge(HttpToolsProtocol):
             self._decline_upgrade(rest)
         if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
             self._hang_up(InvalidRequest("The request's head is too large."))
+        elif self._read is not None:
+            self._remember(data, whole=between and self._between)
+
+    def _repeat(self, opening: again.Opening, body: bytes) -> bool:
+        """Answer a request whose head is known; whether it can be done."""
+        lane = self.lane
+        request = lane.intake.again(
+            opening.url, opening.headers, self.client[0] if self.client is not None else ""
+        )
+        if request is None or len(body) > lane.weighed_from:
+            return False
+        request.body = body
+        request.digest = opening.digest
+        self._in_vain = 0
+        if self._answering or self._asgi or self._line or self._blocked:
+            self._queue(request)
+        else:
+            self._since = lane.clock
+            self._answer(request)
+            opening.digest = request.digest
+        return True
+
+    def _remember(self, data: bytes, *, whole: bool) -> None:
+        """Keep the head of the request that was just read, where these bytes are all of it and nothing else."""
+        request, self._read = self._read, None
+        self._opening = None
+        self._in_vain += 1
+        if request is not None and whole and request.refusal is None and self._in_vain <= MOST_IN_VAIN:
+            self._opening = again.opening(data, self.url, request.headers, len(request.body))
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for the answers that a caller still waits for after its last word."""
@@ -197,6 +265,7 @@ class Edge(HttpToolsProtocol):
         """Start a request; the ASGI scope is made only where it is needed."""
         self.url = b""
         self.headers = []
+        self._between = False
         self._in_head = True
         self._reading_asgi = False
         if not self._blocked:
@@ -286,6 +355,7 @@ class Edge(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request is whole."""
+        self._between = True
         self._in_head = True
         self._owes_leave = False
         request = self._request
@@ -293,6 +363,8 @@ class Edge(HttpToolsProtocol):
             if self._reading_asgi:
                 super().on_message_complete()
             return
+        if request.keep_alive and request.method == b"POST":
+            self._read = request
         self._whole(request)
 
     def _whole(self, request: Request) -> None:

@@ -19,10 +19,10 @@ from tollgate.core import jsonrpc
 from tollgate.core.jsonrpc import Unparsable
 from tollgate.core.shapes import ABSENT, Replies, Reply
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.course import MOST_ATTEMPTS, Ask, Course, OutOfStep
+from tollgate.gateway.course import MOST_ATTEMPTS, Ask, Course, OutOfStep, Wait
 from tollgate.gateway.messages import Network, Trace
 from tollgate.gateway.peers import Peer
-from tollgate.gateway.race import Hedges, Outcome, Race
+from tollgate.gateway.race import Hedges, Outcome, Relay
 from tollgate.gateway.routing import Need
 from tollgate.gateway.wire import AttemptFailed, NoRoom, PoolFull, Response, TooLarge
 from tollgate.store.base import Meters
@@ -35,6 +35,7 @@ _QUOTA_STATUSES = frozenset({402, 429})
 # What is no fault of the upstream: our own bounds.
 _OUR_BOUNDS = (PoolFull, NoRoom, TooLarge)
 # Errors after which also what must not be repeated may be asked elsewhere: it was turned away at the door.
+_FINAL = Verdict.FINAL
 _TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
 # A hedge sooner than this gains nothing that anybody would notice.
 _SOONEST_HEDGE = 0.002
@@ -130,23 +131,35 @@ class Exchange:
         `judge` may raise `OutOfStep` for an answer that nobody may be given.
         """
         course = self.course(need, deadline, tried)
+        hedged = self._hedging and need.repeatable and need.slot is None
+        relay: Relay[T] | None = Relay(self._loop) if hedged else None
         fault: Outcome[T] | None = None
-        while True:
-            step = course.next(self._now())
-            if step is None:
-                break
-            if not isinstance(step, Ask):
-                await self.rest(step.seconds)
-                continue
-            for outcome in await self._asked(step, course, body, read, judge, trace, need):
-                if outcome.failure is not None:
+        try:
+            while True:
+                step = course.next(self._now())
+                if relay is not None:
+                    outcome = await self._raced(relay, step, course, body, read, judge, trace, need)
+                elif isinstance(step, Ask):
+                    self._hedges.earn()
+                    outcome = await self.attempt(step.peer, body, read, judge, step.until, trace, need)
+                else:
+                    outcome = None
+                    if step is not None:
+                        await self.rest(step.seconds)
+                if outcome is None:
+                    if step is None:
+                        break
+                elif outcome.failure is not None:
                     course.failed(outcome.peer, outcome.failure)
-                elif outcome.good or not (need.repeatable or outcome.verdict in _TURNED_AWAY):
+                elif outcome.verdict is _FINAL or not (need.repeatable or outcome.verdict in _TURNED_AWAY):
                     trace.upstream = outcome.peer.name
                     return outcome
                 else:
                     course.faulted(outcome.peer, outcome.verdict, self._now())
                     fault = outcome
+        finally:
+            if relay is not None:
+                relay.call_off()
         if fault is None:
             raise course.refusal()
         if fault.verdict is Verdict.QUOTA:
@@ -158,39 +171,42 @@ class Exchange:
         """The attempts at a call, still to be made."""
         return Course(self.peers, self.row, need, deadline, self._random, self._may_ask, tried, most)
 
-    async def _asked(
+    async def _raced(
         self,
-        step: Ask,
+        relay: Relay[T],
+        step: Ask | Wait | None,
         course: Course,
         body: bytes,
         read: Callable[[bytes], T],
         judge: Callable[[T], Verdict] | None,
         trace: Trace,
         need: Need,
-    ) -> list[Outcome[T]]:
-        """Take a step; what became of each attempt, the good one last."""
-        peer = step.peer
+    ) -> Outcome[T] | None:
+        """Take a step beside attempts that are still under way; the next outcome of any. None: there is none yet.
+
+        So nobody waits for a silent upstream alone while there is somebody else who could be asked.
+        """
+        if not isinstance(step, Ask):
+            if relay.left:
+                return await relay.next(None if step is None else step.seconds)
+            if step is not None:
+                await self.rest(step.seconds)
+            return None
+        peer, until = step.peer, step.until
         self._hedges.earn()
-        p95 = (peer.p95 or _FIRST_HEDGE) if self._hedging and need.repeatable and need.slot is None else 0.0
-        if not p95:
-            return [await self.attempt(peer, body, read, judge, step.until, trace, need)]
-        race: Race[T] = Race(self._loop)
 
         def hedge() -> bool:
             other = course.spare(self._now())
             if other is None:
                 return False
             self._cells[self._hedged] += 1
-            race.start(self.attempt(other, body, read, judge, step.until, trace, need))
+            relay.start(self.attempt(other, body, read, judge, until, trace, need))
             return True
 
-        watched = self._hedges.watch(peer.slot, self._now() + max(p95, _SOONEST_HEDGE), hedge)
-        race.start(self.attempt(peer, body, read, judge, step.until, trace, need))
-        try:
-            outcome = await race
-        finally:
-            watched.call_off()
-        return [*race.bad, outcome] if outcome.good else race.bad
+        due = self._now() + max(peer.p95 or _FIRST_HEDGE, _SOONEST_HEDGE)
+        relay.hedge(self._hedges.watch(peer.slot, due, hedge))
+        relay.start(self.attempt(peer, body, read, judge, until, trace, need))
+        return await relay.next()
 
     async def attempt(
         self,
@@ -230,7 +246,7 @@ class Exchange:
         self._cells[ok] += 1
         self._writer.observe(histogram, now - began)
         try:
-            return Outcome(peer, answer, judge(answer) if judge is not None else Verdict.FINAL)
+            return Outcome(peer, answer, judge(answer) if judge is not None else _FINAL)
         except OutOfStep as failure:
             return Outcome(peer, failure=failure)
 

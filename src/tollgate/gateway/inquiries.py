@@ -34,7 +34,7 @@ APART = SIGNED | pinned.METHODS | {GET_LOGS}
 # A head so far above the highest one that is known is a mistake: no chain is that fast.
 MOST_AHEAD = 10_000
 _NOTHING_KNOWN = Scope(Holds.NEVER)
-_TIP, _NOWHERE = Holds.TIP, Look.NOWHERE
+_TIP, _NOWHERE, _FINAL = Holds.TIP, Look.NOWHERE, Verdict.FINAL
 _STOPPING = "The service stops: try again."
 
 Told = Reply | Refusal
@@ -63,6 +63,7 @@ class Inquiries:
         self.cache = cache
         network = self.exchange.network
         self._catalogue = network.catalogue
+        self._judges: dict[str, Judge] = {}
         self.repeatable = network.reads | pinned.MAKE_FILTER
         """Methods that can be asked of several upstreams without harm."""
         self._kept = cache.methods if cache is not None else frozenset()
@@ -72,21 +73,21 @@ class Inquiries:
         """Most calls in a batch that any of the upstreams takes."""
         self._logs_blocks = min((each.logs_blocks for each in upstreams if each.logs_blocks), default=0)
 
-    def recall(self, call: Call) -> Reply | None:
+    def key(self, call: Call) -> bytes | None:
+        """What makes a call the same question as another; None where each is asked on its own."""
+        return key_of(call) if call.method in self._shared else None
+
+    def recall(self, key: bytes | None) -> Reply | None:
         """An answer that is kept and still holds."""
-        if call.method not in self._kept:
-            return None
-        assert self.cache is not None  # noqa: S101 - nothing is kept without one
-        return self.cache.get(key_of(call))
+        return None if key is None or self.cache is None else self.cache.get(key)
 
     # --- Questions under way ---------------------------------------------------------------------------
 
-    async def ask(self, call: Call, deadline: float, trace: Trace) -> Reply:
-        """Get the answer to one call that is not kept, or raise a refusal."""
-        key = self.key(call)
+    async def ask(self, call: Call, key: bytes | None, deadline: float, trace: Trace) -> Reply:
+        """Get the answer to one call, under its key, that is not kept, or raise a refusal."""
         if key is None:
             return await self.inquire(call, self.scope(call), deadline, trace)
-        stamp = self.stamp()
+        stamp = self.exchange.row.stamp
         waiting = self.waiting(key, stamp)
         if waiting is not None:
             return await self._join(waiting, trace)
@@ -94,23 +95,19 @@ class Inquiries:
         told: Told | None = None
         try:
             scope = self.scope(call)
-            told = reply = await self.inquire(call, scope, deadline, trace)
-            self.keep(key, scope, reply, stamp)
+            told = await self.inquire(call, scope, deadline, trace)
+            if told.error is ABSENT and self.cache is not None:
+                self.cache.put(key, scope, told, stamp)
         except Refusal as refusal:
             told = refusal
             raise
         finally:
             self.settle(key, mine, told)
-        return reply
-
-    def key(self, call: Call) -> bytes | None:
-        """What makes a call the same question as another; None where each is asked on its own."""
-        return key_of(call) if call.method in self._shared else None
+        return told
 
     def stamp(self) -> Stamp:
         """What the board says now: to be noted before a question is asked."""
-        row = self.exchange.row
-        return row.version, row.reorgs
+        return self.exchange.row.stamp
 
     def waiting(self, key: bytes, stamp: Stamp) -> list[Pending[Told]] | None:
         """Who waits for the answer to the same question. One from before the last block is not the same."""
@@ -129,8 +126,9 @@ class Inquiries:
         """Tell those who waited."""
         if self._asking.get(key) is mine:
             del self._asking[key]
-        for pending in mine[1]:
-            pending.settle(told or Overloaded(_STOPPING))
+        if mine[1]:
+            for pending in mine[1]:
+                pending.settle(told or Overloaded(_STOPPING))
 
     def keep(self, key: bytes, scope: Scope, told: Told | None, stamp: Stamp) -> None:
         """Keep an answer for the next who asks, if it may be."""
@@ -160,12 +158,12 @@ class Inquiries:
     ) -> Reply:
         """Ask upstreams, but those that were tried, or raise a refusal."""
         method = call.method
+        if method not in APART:
+            return answer(await self._one(call, scope, None, deadline, trace, tried))
         if method in SIGNED:
             return answer(await self._writes.send(call, deadline, trace))
         if method == GET_LOGS:
             return await self._logs(call, scope, deadline, trace)
-        if method not in pinned.METHODS:
-            return answer(await self._one(call, scope, None, deadline, trace, tried))
         params, slot = pinned.unpinned(method, call.params)
         outcome = await self._one(_with(call, params), scope, slot, deadline, trace, tried)
         reply = answer(outcome)
@@ -204,7 +202,15 @@ class Inquiries:
 
     def judge(self, method: str, scope: Scope) -> Judge:
         """Whoever says what answers to a call mean. To be made before it is asked."""
-        return Judge(self.exchange, method, scope)
+        if scope.holds is _TIP and scope.look is not _NOWHERE:
+            return Judge(self.exchange, method, scope)
+        # It has nothing to remember of a call, so one will do for all.
+        judge = self._judges.get(method)
+        if judge is None:
+            judge = Judge(self.exchange, method, _NOTHING_KNOWN)
+            if self._catalogue.method(method) is not None:
+                self._judges[method] = judge
+        return judge
 
 
 class Judge:
@@ -234,7 +240,7 @@ class Judge:
             if number is not None:
                 self._check(number)
             self._number = number
-        return Verdict.FINAL
+        return _FINAL
 
     def _check(self, number: int) -> None:
         row = self._exchange.row

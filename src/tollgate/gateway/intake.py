@@ -55,6 +55,15 @@ class Intake:
                 request.refusal = refusal
         return request
 
+    def again(self, url: bytes, headers: dict[bytes, bytes], peer: str) -> Request | None:
+        """Begin a request with a head that was good before; None where its network is not served any more."""
+        network = self._networks.get(url)
+        if network is None:
+            return None
+        request = Request(b"POST", headers, peer, b"%b%08x" % (self._id_start, next(self._count)))
+        request.network = network
+        return request
+
     def new_id(self) -> bytes:
         """Make the id of a request."""
         return b"%b%08x" % (self._id_start, next(self._count))

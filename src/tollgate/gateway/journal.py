@@ -57,10 +57,6 @@ class Journal:
         self._rest: dict[str, tuple[tuple[Any, ...], int]] = {}
         """The first refusal that was not written singly, and how many there are."""
 
-    def is_full(self) -> bool:
-        """Whether nothing more can be taken."""
-        return self._sink.is_full
-
     def note(self, request: Request, status: int) -> None:
         """Write down, at the end of this turn, that a known caller's request was answered."""
         self._noted.append((request, status))

@@ -13,15 +13,6 @@ from tollgate.config import Upstream
 from tollgate.core.methods import Policy
 from tollgate.errors import Refusal
 
-
-class Rates(Protocol):
-    """What a request found of its limits."""
-
-    def headers(self) -> bytes:
-        """The header lines that tell of it."""
-        ...
-
-
 CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, int, str]
 """Method, outcome, code of a JSON-RPC error, bytes of the answer, and in a batch upstream, attempts and cache:
 `core.entries.CallEntry` as a tuple."""
@@ -79,13 +70,15 @@ class Request(Trace):
     keep_alive = True
     held = 0
     """Bytes of its body that the budget counts."""
-    rates: Rates | None = None
-    """What it found of its limits."""
+    rates = b""
+    """What it found of its limits, as the header lines of its answer."""
     caller: Known | None = None
     """Who calls, once that is known: from then on the request is written down."""
     calls: Sequence[CallNote] = ()
     """What became of each call."""
     began = 0.0
+    digest: bytes | None = None
+    """Of the token that it carries, once that is known to be one."""
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
         self.method = method

@@ -54,6 +54,8 @@ class Peer:
         self._openings = 0
         self._trial = False
         self._spared_until = 0.0
+        self.in_doubt = False
+        """Whether something may speak against asking it: `is_willing` knows."""
         self.change(upstream, path)
 
     def change(self, upstream: Upstream, path: str) -> None:
@@ -88,7 +90,8 @@ class Peer:
 
     def is_willing(self, now: float) -> bool:
         """Whether nothing that this worker has met with speaks against asking it."""
-        return now >= self._spared_until and not (self._open_until and self.is_open(now))
+        self.in_doubt = self._open_until > 0 or now < self._spared_until
+        return not self.in_doubt or (now >= self._spared_until and not self.is_open(now))
 
     def in_rotation(self, now: float) -> bool:
         """Whether it should be asked."""
@@ -97,6 +100,7 @@ class Peer:
     def spare(self, now: float) -> None:
         """Leave it alone for a while: it said that a quota of ours is used up."""
         self._spared_until = now + QUOTA_SECONDS
+        self.in_doubt = True
 
     # --- How its answers come --------------------------------------------------------------------------
 
@@ -157,6 +161,7 @@ class Peer:
             self._open_until = now + min(_OPEN_SECONDS * 2**self._openings, _MOST_OPEN_SECONDS)
             self._openings = min(self._openings + 1, _MOST_OPENINGS)
             self._trial = False
+            self.in_doubt = True
 
     def _begin_window(self, now: float) -> None:
         self._window_began, self._window_calls, self._window_failures = now, self.calls, self.failures

@@ -32,6 +32,7 @@ from tollgate.gateway.batches import Question, ask_many
 from tollgate.gateway.caller import Caller
 from tollgate.gateway.credentials import Credentials
 from tollgate.gateway.inquiries import Inquiries
+from tollgate.gateway.journal import Sink
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 from tollgate.gateway.record import NODE_ERROR, OK, Recorder
 
@@ -55,15 +56,15 @@ class Pipeline:
         most_calls: int,
         request_seconds: float,
         now: Callable[[], float],
-        is_full: Callable[[], bool],
+        sink: Sink,
     ) -> None:
         self._credentials = credentials
         self._admission = admission
         self._networks = networks
         self._recorder = recorder
         self._now = now
-        self._is_full = is_full
-        """Whether nothing more can be written down, so that nothing more may be answered."""
+        self._sink = sink
+        """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {}
         """Methods that a network lets through, as far as they have been asked for."""
         self.change(most_calls, request_seconds)
@@ -100,7 +101,7 @@ class Pipeline:
     def _answer_caller(self, request: Request, caller: Caller) -> Answer | Coroutine[Any, Any, Answer]:
         assert request.network is not None  # noqa: S101 - the intake refuses what has none
         request.caller = caller
-        if self._is_full():
+        if self._sink.is_full:
             raise Overloaded("Calls cannot be recorded now: try again.")
         inquiries = self._inquiries(request.network)
         self._admission.admit(caller, request)
@@ -121,15 +122,18 @@ class Pipeline:
     def _answer_call(
         self, request: Request, network: Network, inquiries: Inquiries, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
-        reply = inquiries.recall(call)
+        key = inquiries.key(call)
+        reply = inquiries.recall(key)
         if reply is None:
-            return self._ask(request, network, inquiries, call)
+            return self._ask(request, network, inquiries, call, key)
         request.cache = "hit"
         return self._tell(request, network, call, reply)
 
-    async def _ask(self, request: Request, network: Network, inquiries: Inquiries, call: Call) -> Answer:
+    async def _ask(
+        self, request: Request, network: Network, inquiries: Inquiries, call: Call, key: bytes | None
+    ) -> Answer:
         try:
-            reply = await inquiries.ask(call, self._now() + self.request_seconds, request)
+            reply = await inquiries.ask(call, key, self._now() + self.request_seconds, request)
         except Refusal as refusal:
             self._recorder.called(network, call.method, refusal.reason)
             if call.id is not None:
@@ -146,8 +150,7 @@ class Pipeline:
             headers = respond.shown(request.upstream, request.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
-        self._recorder.called(network, call.method, outcome)
-        self._recorder.cached(network, request.cache)
+        self._recorder.told(network, call.method, outcome, request.cache)
         request.calls = ((call.method[:LONGEST_METHOD], outcome, code, len(answer.body)),)
         return answer
 

@@ -82,6 +82,63 @@ class Race(Generic[T]):
         return self._pending.__await__()
 
 
+class Relay(Generic[T]):
+    """Attempts at one call, one after the other, and beside each other where one is slow: outcomes as they land.
+
+    Whoever takes them may let it go at any time: what is still under way runs to its end unheard.
+    """
+
+    __slots__ = ("_hedge", "_landed", "_loop", "_waiting", "left")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.left = 0
+        """How many are under way, or have landed and were not taken yet."""
+        self._landed: list[Outcome[T] | BaseException] = []
+        self._waiting: Pending[None] | None = None
+        self._hedge: Hedge | None = None
+
+    def start(self, attempt: Coroutine[Any, Any, Outcome[T]]) -> None:
+        """Begin one more."""
+        self.left += 1
+        Flight(attempt, self._land).step()
+
+    def hedge(self, hedge: Hedge) -> None:
+        """Take over the hedge of the newest attempt; the one before is no longer needed."""
+        self.call_off()
+        self._hedge = hedge
+
+    def call_off(self) -> None:
+        """Start nothing any more."""
+        if self._hedge is not None:
+            self._hedge.call_off()
+
+    async def next(self, seconds: float | None = None) -> Outcome[T] | None:
+        """The next outcome; None where nothing has landed for so many seconds."""
+        if not self._landed:
+            self._waiting = Pending(self._loop)
+            timer = None if seconds is None else self._loop.call_later(seconds, self._wake)
+            await self._waiting
+            if timer is not None:
+                timer.cancel()
+        if not self._landed:
+            return None
+        self.left -= 1
+        landed = self._landed.pop(0)
+        if isinstance(landed, BaseException):
+            raise landed
+        return landed
+
+    def _land(self, _flight: Flight[Outcome[T]], outcome: Outcome[T] | None, error: BaseException | None) -> None:
+        self._landed.append(outcome or error or AssertionError("an attempt without an outcome"))
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.settle(None)
+
+
 class Hedge:
     """A second attempt that may be started when its time has come."""
 

@@ -46,7 +46,7 @@ def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> byt
             _USUAL,
             request.request_id,
             date,
-            request.rates.headers() if request.rates is not None else b"",
+            request.rates,
             len(answer.body),
             answer.body,
         )
@@ -56,7 +56,7 @@ def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> byt
         request.request_id,
         date,
         answer.headers,
-        request.rates.headers() if request.rates is not None else b"",
+        request.rates,
         cors.headers(request.origin) if request.origin is not None else b"",
         _framing(answer, close),
         b"" if request.method == b"HEAD" else answer.body,

@@ -16,6 +16,7 @@ from tollgate.gateway.peers import Peer
 RECENT_BLOCKS = 128
 # States in which an upstream may still be asked where there is nobody else: a wrong chain is worse than no answer.
 _LAST_RESORT = frozenset(set(State) - {State.WRONG_CHAIN})
+_UP, _WRONG_CHAIN = int(State.UP), int(State.WRONG_CHAIN)
 _LAST_RESORT_FOR_TIPS = frozenset({State.UNKNOWN, State.UP, State.DOWN})
 
 
@@ -44,7 +45,7 @@ class Known(Struct, frozen=True, gc=False):
     """What the board says of the network, for one choice."""
 
     floor: int = NOTHING
-    """No tip is told from below this block. None while nothing is believed."""
+    """Nobody who is below this block may answer. None while nothing is believed."""
     head: int = NOTHING
     believed: bool = True
     """Whether what the prober said of upstreams still counts."""
@@ -68,11 +69,11 @@ def choose(
     believed, oldest = known.believed, need.oldest
     for peer in peers:
         state = peer.row.state
-        if state > State.UP if believed else state == State.WRONG_CHAIN:
+        if state > _UP if believed else state == _WRONG_CHAIN:
             continue
-        if peer in tried or not peer.is_willing(now) or not _may_answer(peer, need, known):
+        if peer in tried or (peer.in_doubt and not peer.is_willing(now)) or not _may_answer(peer, need, known):
             continue
-        best = state == State.UP or not believed
+        best = state == _UP or not believed
         if oldest is not None and not peer.upstream.archive and wants_archive(oldest, known.head):
             best = False
         line = found if best else second
@@ -94,7 +95,7 @@ def somebody_else(peers: Sequence[Peer], need: Need, tried: Sequence[Peer]) -> b
     """Whether there is anybody left who might be asked, sooner or later."""
     if need.slot is None:
         for peer in peers:
-            if peer not in tried and peer.row.state != State.WRONG_CHAIN and peer.takes(need.method):
+            if peer not in tried and peer.row.state != _WRONG_CHAIN and peer.takes(need.method):
                 return True
     return False
 
@@ -125,7 +126,8 @@ def _may_answer(peer: Peer, need: Need, known: Known) -> bool:
         return False
     if need.slot is not None:
         return peer.slot == need.slot
-    return not need.has_floor or not known.believed or not NOTHING < peer.row.head < known.floor
+    # There is a floor only where what is known of heads is believed.
+    return known.floor == NOTHING or not need.has_floor or not NOTHING < peer.row.head < known.floor
 
 
 def _cheaper(found: list[Peer], now: float, random: Callable[[], float]) -> Peer | None:

@@ -25,6 +25,8 @@ from tollgate.core.limits import Limit, Taken, take
 # A caller may stand in any row of its set; the longest unused one makes room.
 _WAYS = 16
 _LOCK_TRIES = 1_000
+# A row, and a mark that none has.
+_NOWHERE = (0, -1)
 
 
 class SharedMeters:
@@ -52,8 +54,9 @@ class SharedMeters:
         arrivals, marks, known, workers = self._arrivals, self._marks, self._known, self._workers
         found = []
         for key, limit in limits:
-            place = known.get(key)
-            row = place[0] if place is not None and marks[place[0]] == place[1] else self._row(key, now)
+            row, mark = known.get(key, _NOWHERE)
+            if marks[row] != mark:
+                row = self._row(key, now)
             if workers == 1:
                 taken = take(limit, arrivals[row], now, cost)
                 if taken.allowed:
