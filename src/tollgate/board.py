@@ -30,6 +30,8 @@ SILENCE_SECONDS = 10.0
 _SILENCE_MILLIS = SILENCE_SECONDS * 1000
 NOTHING = -1
 """A number that is not known."""
+Stamp = tuple[int, int, int, int]
+"""Version of a network, count of its reorganisations, head, finalised block; NOTHING while the prober is mute."""
 
 
 class State(IntEnum):
@@ -130,10 +132,15 @@ class NetworkRow:
         return self._cells[_VERSION] + sum(self._nudged)
 
     @property
-    def stamp(self) -> tuple[int, int]:
-        """Version and count of reorganisations: what an answer is worth depends on both."""
+    def stamp(self) -> Stamp:
+        """What is known now, to be noted before a question is asked: what its answer is worth depends on it."""
         cells = self._cells
-        return cells[_VERSION] + sum(self._nudged), cells[_REORGS]
+        pulse = cells[_PULSE]
+        version = cells[_VERSION] + sum(self._nudged)
+        if pulse == 0 or self._now() * 1000 - pulse >= _SILENCE_MILLIS:
+            return version, cells[_REORGS], NOTHING, NOTHING
+        # In this order: a reorganisation that is published meanwhile is then one that came after the question.
+        return version, cells[_REORGS], cells[_HEAD] - 1, cells[_FINALIZED] - 1
 
     @property
     def head(self) -> int:
@@ -144,15 +151,6 @@ class NetworkRow:
     def finalized(self) -> int:
         """The number of the newest block that will not change any more."""
         return self._cells[_FINALIZED] - 1
-
-    @property
-    def ends(self) -> tuple[int, int] | None:
-        """Head and finalised block, where the prober has seen them lately."""
-        cells = self._cells
-        pulse = cells[_PULSE]
-        if pulse == 0 or self._now() * 1000 - pulse >= _SILENCE_MILLIS:
-            return None
-        return cells[_HEAD] - 1, cells[_FINALIZED] - 1
 
     @property
     def reorgs(self) -> int:

@@ -28,8 +28,10 @@ from tollgate.store.caps import Caps
 from tollgate.store.ledger import BUSY_MILLISECONDS, open_ledger
 from tollgate.supervisor import Lifeline
 
-# Nothing to read: look again after this.
+# Nothing to read, or little: look again after this. A commit costs as much as reading hundreds of records, so they
+# had better gather.
 IDLE_SECONDS = 0.2
+MANY_ROWS = 10_000
 # At the end, while workers finish: look again after this.
 LAST_SECONDS = 0.02
 CAPS_SECONDS = 1.0
@@ -64,6 +66,8 @@ class CollectorLoop:
         self.collector = Collector(prepared.spool_dir, self._ledger, rules, time.time)
         self.rows = 0
         """Log rows that were committed."""
+        self.is_behind = False
+        """Whether so much was there the last time that there is likely more."""
         self._uses: dict[str, float] | None = None
         """Last uses that are not noted yet; None before the first look, at those of a collector that died."""
         self._due: dict[Callable[[], None], float] = {self._chores: 0.0, self._reconcile: 0.0}
@@ -71,6 +75,7 @@ class CollectorLoop:
     def turn(self) -> bool:
         """Do what is to be done; whether there was something to collect."""
         now = time.monotonic()
+        self.is_behind = False
         for job, at in list(self._due.items()):
             if now >= at:
                 self._due[job] = now + (CAPS_SECONDS if job == self._reconcile else CHORES_SECONDS)
@@ -78,6 +83,7 @@ class CollectorLoop:
         posting = self.collector.step()
         if posting is None:
             return False
+        self.is_behind = len(posting.rows) >= MANY_ROWS
         self.rows += len(posting.rows)
         if self._uses is not None:
             for key, at in posting.last_used.items():
@@ -192,8 +198,8 @@ class _Stop:
 
 def _until_stopped(loop: CollectorLoop, rest: Callable[[float], None], stop: _Stop) -> None:
     while not stop.asked:
-        busy = _careful(loop.turn)
-        rest(0 if busy else IDLE_SECONDS)
+        _careful(loop.turn)
+        rest(0 if loop.is_behind else IDLE_SECONDS)
 
 
 def _patiently(

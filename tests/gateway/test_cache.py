@@ -14,10 +14,10 @@ from msgspec import Raw
 from tests.gateway.fakes import Clock
 from tests.gateway.scene import raw
 
-from tollgate.board import SILENCE_SECONDS, Board
+from tollgate.board import SILENCE_SECONDS, Board, Stamp
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.shapes import PlainCall, Reply
-from tollgate.gateway.cache import Cache, Stamp, key_of
+from tollgate.gateway.cache import Cache, key_of
 
 HEAD, FINAL = 1_000, 900
 HASH = "0x" + "ab" * 32
@@ -49,7 +49,7 @@ class Shelf:
     def put(self, asked: PlainCall, result: Any = "0x1", stamp: Stamp | None = None) -> None:
         scope = self.catalogue.scope(asked.method, asked.params)
         reply = Reply(Raw(json.dumps(result).encode()))
-        self.cache.put(key_of(asked), scope, reply, stamp or (self.row.version, self.row.reorgs))
+        self.cache.put(key_of(asked), scope, reply, stamp or self.row.stamp)
 
     def get(self, asked: PlainCall) -> Any:
         reply = self.cache.get(key_of(asked))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from tests.ledger.house import entry, segment_bytes
 
 from tollgate.cli.main import cli
-from tollgate.collector_process import CollectorLoop, collect
+from tollgate.collector_process import MANY_ROWS, CollectorLoop, collect
 from tollgate.config import Billing, Settings
 from tollgate.core.entries import Entry
 from tollgate.ledger.lock import CollectorRuns, Lock
@@ -80,6 +80,24 @@ def sql(prepared: Prepared, database: str, query: str, *values: Any) -> list[tup
 def turn_until_idle(loop: CollectorLoop) -> None:
     while loop.turn():
         pass
+
+
+# --- Patience ----------------------------------------------------------------------------------------------
+
+
+def test_few_records_may_gather_and_many_are_followed_at_once(
+    prepared: Prepared, loops: list[CollectorLoop]
+) -> None:
+    loops.append(loop := CollectorLoop(prepared))
+    behind = []
+    for number, count in ((1, 1), (2, MANY_ROWS), (3, 1)):
+        leave(prepared, number, *[entry(f"{number}-{each}") for each in range(count)])
+        assert loop.turn()
+        behind.append(loop.is_behind)
+        turn_until_idle(loop)
+        behind.append(loop.is_behind)
+    assert behind == [False, False, True, False, False, False]
+    assert loop.rows == MANY_ROWS + 2
 
 
 # --- Alone -------------------------------------------------------------------------------------------------

@@ -15,23 +15,24 @@ from collections import OrderedDict
 import msgspec
 from msgspec import Raw
 
-from tollgate.board import NOTHING, NetworkRow
+from tollgate.board import NOTHING, NetworkRow, Stamp
 from tollgate.chains.catalogue import Catalogue, Holds, Scope
 from tollgate.chains.keeping import keep as kept_for
 from tollgate.core.shapes import ABSENT, Call, Reply
 
 # What an entry costs beside its answer and its key, roughly.
 _OVERHEAD = 250
-_TIP, _BLOCK, _FOREVER = Holds.TIP, Holds.BLOCK, Holds.FOREVER
+_NEVER, _TIP, _BLOCK, _FOREVER = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER
 _json = msgspec.json.encode
-Stamp = tuple[int, int]
-"""Version and reorganisations of the network when a question was asked."""
 
 
 class _Kept(Reply, gc=False):
-    """An answer, and for how long it holds."""
+    """An answer, and for how long it holds. That is found out when it is first asked for again: most never are."""
 
     size: int = 0
+    stamp: Stamp = (0, 0, NOTHING, NOTHING)
+    scope: Scope | None = None
+    """What was asked; None once it is found out."""
     version: int = -1
     """The version that it holds for; -1: for longer."""
     reorgs: int = 0
@@ -63,6 +64,9 @@ class Cache:
         entry = self._entries.get(key)
         if entry is None:
             return None
+        if entry.scope is not None and not _find_out(entry, entry.scope):
+            self._drop(key)
+            return None
         row = self._row
         if entry.version >= 0:
             if entry.version == row.version and row.heard:
@@ -78,31 +82,22 @@ class Cache:
         return None
 
     def put(self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp) -> None:
-        """Keep an answer, if it may be kept."""
-        ends = self._row.ends
+        """Keep an answer that may hold for a while."""
         # Where nobody has seen the head, nobody has seen whose chain it is.
-        if ends is None:
+        if scope.holds is _NEVER or stamp[2] == NOTHING:
             return
         # A copy: what msgspec gives is a view of all that the upstream sent.
         result = bytes(reply.result)
         size = len(key) + len(result) + _OVERHEAD
         if size > self._most_entry:
             return
-        keep = kept_for(scope, result, *ends)
-        holds, (version, reorgs) = keep.holds, stamp
-        if holds is _TIP:
-            if version != self._row.version:
-                return
-        elif holds is _FOREVER or holds is _BLOCK:
-            version = -1
-        else:
-            return
-        if key in self._entries:
+        entries = self._entries
+        if key in entries:
             self._drop(key)
         self.used += size
         if self.used > self._most_bytes:
             self._make_room()
-        self._entries[key] = _Kept(Raw(result), ABSENT, size, version, reorgs, keep.number, holds is _FOREVER)
+        entries[key] = _Kept(Raw(result), ABSENT, size, stamp, scope)
 
     def resize(self, most_bytes: int, most_entry: int) -> None:
         """Take over bounds; what is too much makes room as more comes."""
@@ -126,6 +121,19 @@ class Cache:
         self.used -= self._entries.pop(key).size
 
 
+def _find_out(entry: _Kept, scope: Scope) -> bool:
+    """Find out for how long an answer holds; whether it does at all."""
+    version, reorgs, head, finalized = entry.stamp
+    keep = kept_for(scope, bytes(entry.result), head, finalized)
+    holds = keep.holds
+    if holds is not _TIP and holds is not _BLOCK and holds is not _FOREVER:
+        return False
+    entry.scope = None
+    entry.version = version if holds is _TIP else -1
+    entry.reorgs, entry.number, entry.final = reorgs, keep.number, holds is _FOREVER
+    return True
+
+
 def key_of(call: Call) -> bytes:
     """What makes two calls the same question: the method and its parameters, as they are written."""
     params = call.params
@@ -134,5 +142,5 @@ def key_of(call: Call) -> bytes:
     if isinstance(params, dict):
         # Names as JSON: what a caller writes into one must not end it.
         parts = [part for name, value in params.items() for part in (_json(name), value)]
-        return b"%b{%b" % (call.method.encode(), b"\0".join(parts))
-    return b"%b(%b" % (call.method.encode(), b"\0".join(params))
+        return call.method.encode() + b"{" + b"\0".join(parts)
+    return call.method.encode() + b"(" + b"\0".join(params)

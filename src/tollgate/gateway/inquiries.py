@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import Raw
 
-from tollgate.board import NOTHING
+from tollgate.board import NOTHING, Stamp
 from tollgate.chains.catalogue import Holds, Kind, Look, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway import pinned
-from tollgate.gateway.cache import Cache, Stamp, key_of
+from tollgate.gateway.cache import Cache, key_of
 from tollgate.gateway.course import OutOfStep
 from tollgate.gateway.exchange import Exchange
 from tollgate.gateway.flight import Pending
@@ -88,9 +88,10 @@ class Inquiries:
         if key is None:
             return await self.inquire(call, self.scope(call), deadline, trace)
         stamp = self.exchange.row.stamp
-        waiting = self.waiting(key, stamp)
-        if waiting is not None:
-            return await self._join(waiting, trace)
+        if key in self._asking:
+            waiting = self.waiting(key, stamp)
+            if waiting is not None:
+                return await self._join(waiting, trace)
         mine = self.lead(call, key, stamp, trace)
         told: Told | None = None
         try:
