@@ -50,6 +50,18 @@ def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> None:
     with_scene(test, {}, **KEPT)
 
 
+def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100, finalized=90)
+        scene.nodes[0].says = lambda method, params: [{"blockNumber": "0x5"}] if method == "eth_getLogs" else "0x1"
+        logs = ("eth_getLogs", [{"fromBlock": "0x5", "toBlock": "0x5"}])
+        for expected in (["miss", "miss"], ["hit", "hit"]):
+            assert ways(await scene.ask_many(logs, CHAIN)) == expected
+        assert len(scene.nodes[0].calls) == 2
+
+    with_scene(test, {}, **KEPT)
+
+
 def test_same_call_twice_in_a_batch_is_asked_once() -> None:
     async def test(scene: Scene) -> None:
         scene.up(100)

@@ -64,6 +64,10 @@ class Catalogue:
         """Every method of the catalogue."""
         return frozenset(self._methods)
 
+    def readers(self, names: frozenset[str]) -> dict[str, Reader]:
+        """What reads the scope of calls of these methods, where there is such a thing."""
+        return {name: read for name, read in self._readers.items() if name in names}
+
     def scope(self, name: str, params: Params) -> Scope:
         """What a call asks about. Never raises: what it cannot read is `UNREADABLE`."""
         read = self._readers.get(name)

@@ -17,11 +17,15 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Replies
 from tollgate.errors import Refusal
 from tollgate.gateway.course import OutOfStep
-from tollgate.gateway.inquiries import APART, Inquiries, Judge, Told
+from tollgate.gateway.inquiries import APART, NOTHING_KNOWN, Inquiries, Judge, Told
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.peers import Peer
 from tollgate.gateway.race import Outcome, Together
 from tollgate.gateway.routing import Need
+
+_UNSET = Trace()
+_HIT = Trace()
+_HIT.cache = "hit"
 
 
 class Question(Struct, gc=False):
@@ -29,21 +33,16 @@ class Question(Struct, gc=False):
 
     call: Call
     key: bytes | None
-    trace: Trace
+    trace: Trace = _UNSET
+    """May be that of others, too: they went the same way."""
     told: Told | None = None
-
-
-class Asked(Struct, gc=False):
-    """A question that goes to an upstream together with others."""
-
-    question: Question
-    scope: Scope
-    judge: Judge
+    scope: Scope = NOTHING_KNOWN
+    judge: Judge | None = None
 
 
 async def ask_many(inquiries: Inquiries, calls: Sequence[Call], deadline: float) -> list[Question]:
     """Get the answers to a batch, in its order."""
-    questions = [Question(call, inquiries.key(call), Trace()) for call in calls]
+    questions = [Question(call, inquiries.key(call)) for call in calls]
     together, alone = _sorted(inquiries, questions)
     # One call is asked as one: not every upstream takes batches.
     parts: list[Coroutine[Any, Any, None]] = [
@@ -67,14 +66,13 @@ def _sorted(inquiries: Inquiries, questions: list[Question]) -> tuple[list[Quest
     stamp = inquiries.stamp()
     for each in questions:
         key = each.key
-        each.told = inquiries.recall(key)
-        if each.told is not None:
-            each.trace.cache = "hit"
-        elif each.call.method in APART:
-            alone.append(each)
-        elif key is None:
-            together.append(each)
-        elif key in asked or inquiries.waiting(key, stamp) is not None:
+        if key is None:
+            (alone if each.call.method in APART else together).append(each)
+            continue
+        told = inquiries.recall(key)
+        if told is not None:
+            each.told, each.trace = told, _HIT
+        elif each.call.method in APART or key in asked or inquiries.waiting(key, stamp) is not None:
             alone.append(each)
         else:
             together.append(each)
@@ -84,17 +82,21 @@ def _sorted(inquiries: Inquiries, questions: list[Question]) -> tuple[list[Quest
 
 def _chunks(inquiries: Inquiries, questions: list[Question]) -> list[list[Question]]:
     """Batches for upstreams: of calls that the same ones may be asked, reads apart from what is none."""
-    picky = [peer for peer in inquiries.exchange.peers if peer.picky]
+    size, repeatable = inquiries.batch_calls, inquiries.repeatable
+    likes = {
+        method: (method in repeatable, *inquiries.exchange.takers(method))
+        for method in {each.call.method for each in questions}
+    }
+    if len(set(likes.values())) == 1:
+        return [questions[start : start + size] for start in range(0, len(questions), size)]
     groups: dict[tuple[bool, ...], list[Question]] = {}
     for each in questions:
-        method = each.call.method
-        group = (method in inquiries.repeatable, *[peer.takes(method) for peer in picky])
-        groups.setdefault(group, []).append(each)
-    size = inquiries.batch_calls
+        groups.setdefault(likes[each.call.method], []).append(each)
     return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
 
 
 async def _ask_alone(inquiries: Inquiries, question: Question, deadline: float) -> None:
+    question.trace = Trace()
     try:
         question.told = await inquiries.ask(question.call, question.key, deadline, question.trace)
     except Refusal as refusal:
@@ -108,71 +110,83 @@ class _Chunk:
         self._inquiries = inquiries
         self._deadline = deadline
         self._questions = questions
+        self._trace, self._missed = Trace(), Trace()
+        """The way that all of them take, and that of those which the cache could have known."""
+        self._missed.cache = "miss"
+        self._plain = True
+        """Whether results need no look at all."""
 
     async def ask(self) -> None:
         """Ask, and let others share what is answered."""
-        inquiries, stamp = self._inquiries, self._inquiries.stamp()
-        led = [
-            (each, each.key, inquiries.lead(each.call, each.key, stamp, each.trace))
-            for each in self._questions
-            if each.key is not None
-        ]
-        asked = [self._asked(each) for each in self._questions]
+        inquiries = self._inquiries
+        shared = [(each, each.key) for each in self._questions if each.key is not None]
+        if not shared:
+            await self._ask()
+            return
+        stamp = inquiries.stamp()
+        led = [(each, key, inquiries.lead(key, stamp)) for each, key in shared]
         try:
-            await self._ask(asked)
-            for each in asked:
-                if each.question.key is not None:
-                    inquiries.keep(each.question.key, each.scope, each.question.told, stamp)
+            await self._ask()
+            for each, key in shared:
+                inquiries.keep(key, each.scope, each.told, stamp)
         finally:
-            for question, key, mine in led:
-                inquiries.settle(key, mine, question.told)
+            for each, key, mine in led:
+                inquiries.settle(key, mine, each.told)
 
-    def _asked(self, question: Question) -> Asked:
-        scope = self._inquiries.scope(question.call)
-        return Asked(question, scope, self._inquiries.judge(question.call.method, scope))
-
-    async def _ask(self, asked: list[Asked]) -> None:
-        exchange, trace = self._inquiries.exchange, Trace()
-        need = self._need(asked)
-        body = jsonrpc.encode_batch([each.question.call for each in asked])
+    async def _ask(self) -> None:
+        exchange, asked, trace = self._inquiries.exchange, self._questions, self._trace
+        need = self._need()
+        body = jsonrpc.encode_batch([each.call for each in asked])
         try:
             outcome = await exchange.ask_batch(body, len(asked), self._deadline, trace, need)
         except Refusal as refusal:
             for each in asked:
-                each.question.told = refusal
-                each.question.trace.upstream, each.question.trace.attempts = trace.upstream, trace.attempts
+                each.told = refusal
             return
         finally:
-            if any(each.judge.kind is Kind.WRITE for each in asked):
+            self._missed.upstream, self._missed.attempts = trace.upstream, trace.attempts
+            if not need.repeatable and any(each.judge.kind is Kind.WRITE for each in asked if each.judge):
                 exchange.row.nudge()
-        again = self._told(asked, outcome, trace, need)
+        again = self._told(outcome, need)
         if again:
             await Together(
                 self._inquiries.loop, [self._ask_elsewhere(each, outcome.peer, verdict) for each, verdict in again]
             )
 
-    def _need(self, asked: list[Asked]) -> Need:
-        methods = [each.question.call.method for each in asked]
-        oldest = [each.scope.oldest for each in asked if each.scope.state and each.scope.oldest is not None]
-        numbers = [each.scope.number for each in asked if each.scope.number is not None]
-        return Need(
-            methods[0],
-            self._inquiries.repeatable.issuperset(methods),
-            any(each.scope.tip for each in asked),
-            min(oldest, default=None),
-            number=max(numbers, default=None),
-        )
+    def _need(self) -> Need:
+        """What the calls need of whoever answers them. Finds out who judges each, before they are asked."""
+        inquiries, trace = self._inquiries, self._trace
+        tip, oldest, number, repeatable = False, None, None, True
+        before, method = Question(self._questions[0].call, None), ""
+        for each in self._questions:
+            each.scope = scope = inquiries.scope(each.call)
+            if scope is before.scope and each.call.method == method and self._plain:
+                # Another call about the same: most batches are made of these.
+                each.judge, each.trace = before.judge, before.trace
+                continue
+            method = each.call.method
+            judge = inquiries.judge(method, scope)
+            each.judge, each.trace = judge, self._missed if inquiries.may_keep(method) else trace
+            before = each
+            self._plain = self._plain and judge.plain
+            tip = tip or scope.tip
+            if scope.state and scope.oldest is not None:
+                oldest = scope.oldest if oldest is None else min(oldest, scope.oldest)
+            if scope.number is not None:
+                number = scope.number if number is None else max(number, scope.number)
+            repeatable = repeatable and method in inquiries.repeatable
+        return Need(method, repeatable, tip, oldest, number=number)
 
-    def _told(
-        self, asked: list[Asked], outcome: Outcome[Replies], trace: Trace, need: Need
-    ) -> list[tuple[Asked, Verdict | None]]:
+    def _told(self, outcome: Outcome[Replies], need: Need) -> list[tuple[Question, Verdict | None]]:
         """Take over the answers; those that are to be asked again elsewhere, None: not fit to be told."""
         assert outcome.answer is not None  # noqa: S101 - an outcome without a refusal has one
-        again: list[tuple[Asked, Verdict | None]] = []
-        for each, reply in zip(asked, outcome.answer.items, strict=True):
-            question = each.question
-            question.trace.upstream, question.trace.attempts = outcome.peer.name, trace.attempts
-            question.told = reply
+        again: list[tuple[Question, Verdict | None]] = []
+        usual = self._plain and outcome.answer.all_results
+        for each, reply in zip(self._questions, outcome.answer.items, strict=True):
+            each.told = reply
+            if usual:
+                continue
+            assert each.judge is not None  # noqa: S101 - found out before it was asked
             try:
                 verdict = each.judge(reply)
             except OutOfStep:
@@ -183,17 +197,20 @@ class _Chunk:
                 again.append((each, verdict))
         return again
 
-    async def _ask_elsewhere(self, asked: Asked, peer: Peer, verdict: Verdict | None) -> None:
+    async def _ask_elsewhere(self, question: Question, peer: Peer, verdict: Verdict | None) -> None:
         """Ask again for a call that an upstream could not answer; its words stand where nobody knows better."""
-        question, inquiries = asked.question, self._inquiries
+        inquiries, before = self._inquiries, question.trace
+        # From here on it goes its own way.
+        question.trace = trace = Trace()
+        trace.upstream, trace.attempts, trace.cache = before.upstream, before.attempts, before.cache
         if verdict is Verdict.QUOTA:
             inquiries.exchange.spare(peer)
         try:
             question.told = await inquiries.inquire(
-                question.call, asked.scope, self._deadline, question.trace, [peer] if verdict else []
+                question.call, question.scope, self._deadline, trace, [peer] if verdict else []
             )
         except Refusal as refusal:
             if verdict is None or verdict is Verdict.QUOTA:
                 question.told = refusal
             else:
-                question.trace.upstream = peer.name
+                trace.upstream = peer.name

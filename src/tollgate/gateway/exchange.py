@@ -257,6 +257,10 @@ class Exchange:
         code, message = jsonrpc.error_words(reply)
         return verdict(self.network.family, kind, code, message)
 
+    def takers(self, method: str) -> list[bool]:
+        """Which of the upstreams that do not take everything take this method."""
+        return [peer.takes(method) for peer in self.peers if peer.picky]
+
     def spare(self, peer: Peer) -> None:
         """Leave an upstream alone for a while that said that a quota is used up."""
         peer.spare(self._now())

@@ -33,7 +33,7 @@ APART = SIGNED | pinned.METHODS | {GET_LOGS}
 """These go their own ways, also within a batch."""
 # A head so far above the highest one that is known is a mistake: no chain is that fast.
 MOST_AHEAD = 10_000
-_NOTHING_KNOWN = Scope(Holds.NEVER)
+NOTHING_KNOWN = Scope(Holds.NEVER)
 _TIP, _NOWHERE, _FINAL = Holds.TIP, Look.NOWHERE, Verdict.FINAL
 _STOPPING = "The service stops: try again."
 
@@ -66,6 +66,7 @@ class Inquiries:
         self._judges: dict[str, Judge] = {}
         self.repeatable = network.reads | pinned.MAKE_FILTER
         """Methods that can be asked of several upstreams without harm."""
+        self._readers = network.catalogue.readers(self.repeatable)
         self._kept = cache.methods if cache is not None else frozenset()
         self._shared = network.reads if cache is not None else frozenset()
         upstreams = [peer.upstream for peer in self.exchange.peers]
@@ -92,7 +93,9 @@ class Inquiries:
             waiting = self.waiting(key, stamp)
             if waiting is not None:
                 return await self._join(waiting, trace)
-        mine = self.lead(call, key, stamp, trace)
+        if call.method in self._kept:
+            trace.cache = "miss"
+        mine = self.lead(key, stamp)
         told: Told | None = None
         try:
             scope = self.scope(call)
@@ -115,10 +118,12 @@ class Inquiries:
         under_way = self._asking.get(key)
         return under_way[1] if under_way is not None and under_way[0] == stamp else None
 
-    def lead(self, call: Call, key: bytes, stamp: Stamp, trace: Trace) -> UnderWay:
+    def may_keep(self, method: str) -> bool:
+        """Whether answers to this method may ever be kept."""
+        return method in self._kept
+
+    def lead(self, key: bytes, stamp: Stamp) -> UnderWay:
         """Let others wait for a question that is going to be asked."""
-        if call.method in self._kept:
-            trace.cache = "miss"
         mine: UnderWay = (stamp, [])
         self._asking[key] = mine
         return mine
@@ -150,9 +155,8 @@ class Inquiries:
 
     def scope(self, call: Call) -> Scope:
         """What a call asks about."""
-        return (
-            self._catalogue.scope(call.method, call.params) if call.method in self.repeatable else _NOTHING_KNOWN
-        )
+        read = self._readers.get(call.method)
+        return NOTHING_KNOWN if read is None else read(call.params)
 
     async def inquire(
         self, call: Call, scope: Scope, deadline: float, trace: Trace, tried: Sequence[Peer] = ()
@@ -208,7 +212,7 @@ class Inquiries:
         # It has nothing to remember of a call, so one will do for all.
         judge = self._judges.get(method)
         if judge is None:
-            judge = Judge(self.exchange, method, _NOTHING_KNOWN)
+            judge = Judge(self.exchange, method, NOTHING_KNOWN)
             if self._catalogue.method(method) is not None:
                 self._judges[method] = judge
         return judge
@@ -217,7 +221,7 @@ class Inquiries:
 class Judge:
     """Says what answers to one call mean, and notes how far they show the chain to be."""
 
-    __slots__ = ("_exchange", "_head", "_method", "_number", "_reorgs", "_scope", "kind")
+    __slots__ = ("_exchange", "_head", "_method", "_number", "_reorgs", "_scope", "kind", "plain")
 
     def __init__(self, exchange: Exchange, method: str, scope: Scope) -> None:
         self._exchange = exchange
@@ -227,7 +231,9 @@ class Judge:
         self._number: int | None = None
         self._reorgs = -1
         # Of the answers about the tip only some tell where it is.
-        if scope.holds is _TIP and scope.look is not _NOWHERE:
+        self.plain = scope.holds is not _TIP or scope.look is _NOWHERE
+        """Whether a result needs no look at all."""
+        if not self.plain:
             row = exchange.row
             self._reorgs = row.reorgs
             self._head = row.head if row.heard else NOTHING

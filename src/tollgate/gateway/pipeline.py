@@ -149,7 +149,7 @@ class Pipeline:
         if call.id is not None:
             headers = respond.shown(request.upstream, request.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
-        outcome, code = (OK, None) if reply.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(reply))
+        outcome, code = _result(reply)
         self._recorder.told(network, call.method, outcome, request.cache)
         request.calls = ((call.method[:LONGEST_METHOD], outcome, code, len(answer.body)),)
         return answer
@@ -188,29 +188,21 @@ class Pipeline:
     ) -> Answer:
         bodies: list[bytes] = []
         notes: list[CallNote] = []
-        counts: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str, str], int] = {}
         for question in questions:
             call, told, trace = question.call, question.told, question.trace
             assert told is not None  # noqa: S101 - each is told something
-            body = b"" if call.id is None else _body(request, call.id, told)
-            if body:
-                bodies.append(body)
-            outcome, method = _result(told), call.method
-            notes.append(
-                (
-                    method[:LONGEST_METHOD],
-                    outcome,
-                    _code(told),
-                    len(body),
-                    trace.upstream,
-                    trace.attempts,
-                    trace.cache,
-                )
-            )
-            counts[method, outcome] = counts.get((method, outcome), 0) + 1
-            self._recorder.cached(network, trace.cache)
-        for (method, outcome), count in counts.items():
+            method, call_id, way = call.method, call.id, trace.cache
+            outcome, code = (OK, None) if isinstance(told, Reply) and told.error is ABSENT else _result(told)
+            body = b"" if call_id is None else _body(request, call_id, told)
+            bodies.append(body)
+            notes.append((method[:LONGEST_METHOD], outcome, code, len(body), trace.upstream, trace.attempts, way))
+            counted = (method, outcome, way)
+            counts[counted] = counts.get(counted, 0) + 1
+        for (method, outcome, way), count in counts.items():
             self._recorder.called(network, method, outcome, count)
+            self._recorder.cached(network, way, count)
+        bodies = [body for body in bodies if body]
         request.calls = notes
         if not bodies:
             return _NO_CONTENT
@@ -272,17 +264,11 @@ class Pipeline:
         return self.refuse(request, InternalError())
 
 
-def _result(outcome: Reply | Refusal) -> str:
-    if isinstance(outcome, Reply):
-        return OK if outcome.error is ABSENT else NODE_ERROR
-    return outcome.reason
-
-
-def _code(outcome: Reply | Refusal) -> int | None:
-    """The code of a call's JSON-RPC error."""
-    if isinstance(outcome, Reply):
-        return None if outcome.error is ABSENT else jsonrpc.error_code(outcome)
-    return outcome.code
+def _result(told: Reply | Refusal) -> tuple[str, int | None]:
+    """What became of a call, and the code of its JSON-RPC error."""
+    if isinstance(told, Reply):
+        return (OK, None) if told.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(told))
+    return told.reason, told.code
 
 
 def _body(request: Request, call_id: Raw | int, outcome: Reply | Refusal) -> bytes:

@@ -38,14 +38,14 @@ class Recorder:
         """Count a request that was refused as a whole."""
         self._writer.add(self._writer.cell(metrics.REFUSALS, refusal.reason))
 
-    def cached(self, network: Network, how: str) -> None:
-        """Count how the cache answered a call."""
+    def cached(self, network: Network, how: str, count: int = 1) -> None:
+        """Count how the cache answered calls."""
         cell = self._cached.get((network.path, how))
         if cell is None:
             cell = self._cached[network.path, how] = self._writer.cell(
                 metrics.CACHE, network.family, network.name, how
             )
-        self._cells[cell] += 1
+        self._cells[cell] += count
 
     def told(self, network: Network, method: str, outcome: str, how: str) -> None:
         """Count what became of one call, and how the cache answered it."""
