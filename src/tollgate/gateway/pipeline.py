@@ -157,7 +157,8 @@ class Pipeline:
     def _inquiries(self, network: Network) -> Inquiries:
         inquiries = self._networks.get(network.path)
         if inquiries is None:
-            raise UnknownNetwork(f"{network.path} is not served any more.")
+            served = ", ".join(sorted(self._networks)) or "none"
+            raise UnknownNetwork(f"{network.path} is not served any more. Served here: {served}.")
         return inquiries
 
     # --- A batch ---------------------------------------------------------------------------------------
