@@ -140,7 +140,7 @@ class Failover:
             step.peer.began()
             self.happen(script.during)
             if script.hedged and self.need.repeatable:
-                self.hedge(step)
+                self.hedge()
             # In either order.
             hows = [script.how, script.hedge][: len(self.under_way)]
             both = list(zip(self.under_way, hows, strict=True))
@@ -148,14 +148,15 @@ class Failover:
                 self.end(ask, how, script.late)
             self.under_way = []
 
-    def hedge(self, step: Ask) -> None:
+    def hedge(self) -> None:
         now = self.clock()
-        peer = self.course.spare(now)
-        if peer is not None:
-            self.check_asked(peer, now)
-            assert peer.is_willing(now)
-            self.under_way.append(Ask(peer, step.until))
-            peer.began()
+        step = self.course.spare(now)
+        if step is not None:
+            self.check_asked(step.peer, now)
+            assert step.peer.is_willing(now)
+            assert now < step.until <= now + step.peer.upstream.timeout_seconds
+            self.under_way.append(step)
+            step.peer.began()
 
     def end(self, ask: Ask, how: Failure | Verdict, late: bool) -> None:
         peer = ask.peer

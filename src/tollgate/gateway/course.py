@@ -104,22 +104,26 @@ class Course:
             peer = self._last_resort(known)
             if peer is None:
                 return self._again(now)
+        return self._ask(peer, now)
+
+    def spare(self, now: float) -> Ask | None:
+        """Somebody else to ask at the same time; None where there is nobody in rotation, and within its rate."""
+        if self._attempts >= self._most or now >= self._deadline:
+            return None
+        tried, limited = self.tried, self._limited
+        self.tried = list(tried)
+        peer = self._choose(self._known(), now)
+        # Who is at its rate now need not be so when the attempt that is under way has ended.
+        self.tried, self._limited = tried, limited
+        return None if peer is None else self._ask(peer, now)
+
+    def _ask(self, peer: Peer, now: float) -> Ask:
         self._attempts += 1
         self.tried.append(peer)
         left = self._deadline - now
         if self._need.repeatable and len(self._peers) > 1 and somebody_else(self._peers, self._need, self.tried):
             left /= 2
         return Ask(peer, now + min(peer.upstream.timeout_seconds, left))
-
-    def spare(self, now: float) -> Peer | None:
-        """Somebody else to ask at the same time; None where there is nobody in rotation."""
-        if self._attempts >= self._most or now >= self._deadline:
-            return None
-        peer = self._choose(self._known(), now)
-        if peer is not None:
-            self._attempts += 1
-            self.tried.append(peer)
-        return peer
 
     def failed(self, peer: Peer, failure: AttemptFailed) -> None:
         """Be told of an attempt that gave no answer."""

@@ -192,7 +192,7 @@ class Exchange:
             if step is not None:
                 await self.rest(step.seconds)
             return None
-        peer, until = step.peer, step.until
+        peer = step.peer
         self._hedges.earn()
 
         def hedge() -> bool:
@@ -200,12 +200,12 @@ class Exchange:
             if other is None:
                 return False
             self._cells[self._hedged] += 1
-            relay.start(self.attempt(other, body, read, judge, until, trace, need))
+            relay.start(self.attempt(other.peer, body, read, judge, other.until, trace, need))
             return True
 
         due = self._now() + max(peer.p95 or _FIRST_HEDGE, _SOONEST_HEDGE)
         relay.hedge(self._hedges.watch(peer.slot, due, hedge))
-        relay.start(self.attempt(peer, body, read, judge, until, trace, need))
+        relay.start(self.attempt(peer, body, read, judge, step.until, trace, need))
         return await relay.next()
 
     async def attempt(

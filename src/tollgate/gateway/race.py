@@ -123,6 +123,8 @@ class Relay(Generic[T]):
                 timer.cancel()
         if not self._landed:
             return None
+        # What comes next is decided anew.
+        self.call_off()
         self.left -= 1
         landed = self._landed.pop(0)
         if isinstance(landed, BaseException):

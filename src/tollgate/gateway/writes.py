@@ -80,12 +80,12 @@ class Writes:
             step = course.next(self._now())
         if step is None:
             return None
-        peers = [step.peer]
-        while len(peers) < count and (other := course.spare(self._now())) is not None:
-            peers.append(other)
+        steps = [step]
+        while len(steps) < count and (other := course.spare(self._now())) is not None:
+            steps.append(other)
         race: Race[Reply] = Race(self._loop, _is_done)
-        sent.attempts += len(peers)
-        race.start(*[self._attempt(peer, sent, step.until, trace) for peer in peers])
+        sent.attempts += len(steps)
+        race.start(*[self._attempt(each.peer, sent, each.until, trace) for each in steps])
         outcome = await race
         for bad in race.bad:
             if bad.failure is not None:
