@@ -11,7 +11,7 @@ from tests.gateway.fakes import Clock, run, turns
 from tests.gateway.probing.nodes import REFUSED, Ear, Node
 
 from tollgate import config, metrics
-from tollgate.board import NOTHING, Board, Fared, Places, place
+from tollgate.board import NOTHING, Board, Fared, Places, State, place
 from tollgate.chains.heads import Block
 from tollgate.config import Health, Network, Settings
 from tollgate.core.upstreams import FILE
@@ -151,8 +151,12 @@ def test_gauges_follow(tmp_path: Path) -> None:
         assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 0
         assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 1
         scene.apply(main={"b": BASE + "a"})
-        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 0
-        assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == 0
+        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == metrics.GONE
+        assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == metrics.GONE
+        scene.apply(main={"a": BASE, "b": BASE + "a"})
+        await scene.second()
+        states = [scene.gauge(metrics.UPSTREAM_STATE, "main", "a", each.name.lower()) for each in State]
+        assert sorted(states) == [0] * (len(State) - 1) + [1], "shown again"
 
     run(it)
 
@@ -175,7 +179,7 @@ def test_networks_come_and_go_and_those_that_stay_notice_nothing(tmp_path: Path)
         await scene.second()
         assert (row.version, row.head) == (version, 99)
         assert list(scene.shown) == ["eth/main", "eth/other"]
-        assert scene.gauge(metrics.NETWORK_HEAD, "test") == 0
+        assert scene.gauge(metrics.NETWORK_HEAD, "test") == metrics.GONE
 
     run(it)
 

@@ -53,6 +53,9 @@ def _tell(work: Callable[[], Result], write: int) -> None:
         with os.fdopen(write, "wb") as pipe:
             pipe.write(msgspec.json.encode(outcome))
         code = 0
+    except BrokenPipeError:
+        # Whoever wanted to know is gone.
+        pass
     except BaseException:  # noqa: BLE001 - the end of the process, whatever it was
         traceback.print_exc()
     finally:

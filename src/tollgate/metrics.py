@@ -36,6 +36,9 @@ class Spec(Struct, frozen=True):
     labels: tuple[str, ...] = ()
 
 
+GONE = -1
+"""What a gauge stands at whose subject is gone: it is not shown. For gauges that one process alone sets."""
+
 BUCKETS_MICROSECONDS = (
     250,
     500,

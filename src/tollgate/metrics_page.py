@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from tollgate.metrics import ALL, BUCKETS_MICROSECONDS, Key, Kind, Regions, Spec
+from tollgate.metrics import ALL, BUCKETS_MICROSECONDS, GONE, Key, Kind, Regions, Spec
 
 __all__ = ["CONTENT_TYPE_LATEST", "render"]
 
@@ -33,7 +33,8 @@ def _counters(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
 def _gauges(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
     family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
     for labels, value in sorted(rows.items()):
-        family.add_metric(labels, value)
+        if value != GONE:
+            family.add_metric(labels, value)
     yield family
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgate.demo.alone import main
 from tollgate.demo.chain import BLOCK_SECONDS
 from tollgate.demo.framing import respond
 from tollgate.demo.node import SimulatedNode
@@ -214,3 +215,12 @@ def test_lifespan_starts_and_stops() -> None:
 
     asyncio.run(NODE({"type": "lifespan"}, receive, send))
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+@pytest.mark.parametrize("wrong", [["--port", "99999"], ["--port", "-1"], ["--lag", "-3"], ["--lag", "x"]])
+def test_node_alone_refuses_numbers_that_it_cannot_mean(
+    wrong: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(wrong)
+    assert "a whole number from 0 to" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.company import DOUBT, FAILURES, METHOD, Company, Failure, chances
 
-from tollgate.board import NOTHING
+from tollgate.board import NOTHING, State
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.course import AGAIN_SECONDS, MOST_ATTEMPTS, WAIT_SECONDS, Ask, Course, Wait
 from tollgate.gateway.routing import Need
@@ -93,6 +93,17 @@ def test_one_that_is_behind_is_asked_again_and_again_after_longer_pauses() -> No
 def test_no_upstream_at_all_is_unavailable() -> None:
     names, refusal = conversation(Company(), [], Need(METHOD))
     assert (names, type(refusal)) == ("", UpstreamUnavailable)
+
+
+def test_where_all_are_on_another_chain_that_is_what_is_told() -> None:
+    company = Company({}, {})
+    for name in "ab":
+        company.put(name, State.WRONG_CHAIN)
+    made = course(company, Need(METHOD))
+    assert made.next(company.clock()) is None
+    refusal = made.refusal()
+    assert isinstance(refusal, UpstreamUnavailable)
+    assert "another chain" in str(refusal)
 
 
 def test_tip_waits_for_one_that_comes_along() -> None:

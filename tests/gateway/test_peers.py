@@ -309,7 +309,20 @@ def test_how_calls_fared_is_told_to_everybody() -> None:
     company.answer("a", 0.5, 3)
     company.fail("a", 5)
     peer.began()
-    peer.tell()
+    peer.tell(company.clock())
     (fared,) = company.board.upstream(0).fared()
     assert fared == Fared(9, 5, 500_000, fared.p95_micros, company.clock() + 1.0, 1)
     assert fared.p95_micros > 400_000
+
+
+def test_latency_that_is_told_is_forgotten_while_nobody_asks() -> None:
+    company, peer = one()
+    company.answer("a", 0.5)
+    told = []
+    for seconds in (0, 10, 60):
+        company.clock.advance(seconds)
+        peer.tell(company.clock())
+        told += [fared.ewma_micros for fared in company.board.upstream(0).fared()]
+    assert told[0] == 500_000
+    assert 100_000 < told[1] < 300_000
+    assert told[2] < 1_000

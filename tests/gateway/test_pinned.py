@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from tests.gateway.fakes import turns
-from tests.gateway.scene import DROP, Scene, raw, with_scene
+from tests.gateway.scene import DROP, Error, Scene, raw, with_scene
 
 from tollgate.board import State
 from tollgate.errors import UpstreamUnavailable
@@ -18,6 +18,7 @@ from tollgate.gateway.pinned import pinned, unpinned
 
 NEW, CHANGES, UNINSTALL = "eth_newFilter", "eth_getFilterChanges", "eth_uninstallFilter"
 EVENTS = "starknet_getEvents"
+NO_FILTER = Error(-32000, "filter not found")
 
 
 def written(value: Any) -> Raw:
@@ -130,12 +131,35 @@ def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: bool) 
     with_scene(test, {}, {}, {})
 
 
-def test_filter_whose_upstream_is_gone_is_refused() -> None:
+@pytest.mark.parametrize("made_up", ["0x107", "0xdead", "0xff"])
+def test_filter_whose_upstream_is_gone_or_never_was_is_told_in_a_nodes_words(made_up: str) -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(NO_FILTER)
+        assert await scene.told(CHANGES, made_up) == NO_FILTER
+        assert scene.nodes[0].calls == [(CHANGES, [made_up])]
+
+    with_scene(test)
+
+
+def test_page_of_an_upstream_that_is_gone_is_asked_for_by_a_token_that_no_node_knows() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(9, 9)
+        scene.nodes[0].always(Error(33, "The supplied continuation token is invalid or unknown"))
+        asked = {"chunk_size": 1, "continuation_token": "tg99.5-1"}
+        assert (await scene.told(EVENTS, asked)).code == 33
+        assert scene.nodes[0].calls == [(EVENTS, [asked])], "never as the token of another upstream"
+
+    with_scene(test, family="starknet")
+
+
+def test_filter_whose_upstream_is_down_is_refused() -> None:
     async def test(scene: Scene) -> None:
         filters(scene)
+        scene.loop.refusing = True
+        asked = scene.ask(CHANGES, "0x101")
+        await scene.later(1.0)
         with pytest.raises(UpstreamUnavailable):
-            await scene.ask(CHANGES, "0x107")
-        assert scene.counts() == [0, 0]
+            await asked
 
     with_scene(test)
 

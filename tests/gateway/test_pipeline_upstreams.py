@@ -155,6 +155,18 @@ def test_ways_are_counted() -> None:
 # --- Strict networks ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("method", ["eth_subscribe", "eth_unsubscribe"])
+def test_subscription_by_post_is_told_to_come_by_websocket(method: str) -> None:
+    async def test(worker: Worker) -> None:
+        status, reply = await say(worker, call(1, method, params=["newHeads"]))
+        assert (status, reason(reply)) == (403, "method_not_allowed")
+        assert "wss://" in reply["error"]["message"]
+        status, (good, bad) = await say(worker, [call(1), call(2, method)])
+        assert (status, good["id"], reason(bad)) == (200, 1, "method_not_allowed")
+
+    with_worker(test)
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_strict_network_refuses_methods_that_the_catalogue_does_not_know(strict: bool) -> None:
     async def test(worker: Worker) -> None:

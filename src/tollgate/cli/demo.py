@@ -13,9 +13,11 @@ import msgspec
 from tollgate import log
 from tollgate.config import DEFAULT_METRICS_PORT, DEFAULT_PORT
 from tollgate.demo import run as demo_run
+from tollgate.errors import StartError
 from tollgate.settings.rules import rules_for
 
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
+_SETTING = re.compile(r"\bserver\.(host|port|metrics_port)\b")
 
 
 @click.command(epilog="Example: tollgate demo --upstream eth/sepolia=http://127.0.0.1:8545")
@@ -57,15 +59,25 @@ def demo(
 ) -> None:
     """Run the service with a filled team and a SIMULATED chain. Needs no file and no network."""
     log.configure("warning", "auto")
-    demo_run.run(
-        host=host,
-        port=port,
-        metrics_port=_metrics_port(port, metrics_port),
-        workers=workers,
-        data_dir=data_dir,
-        upstreams=dict(_upstream(text) for text in upstreams),
-        on_ready=_print_json if as_json else _print_page,
-    )
+    given = dict(_upstream(text) for text in upstreams)
+    try:
+        demo_run.run(
+            host=host,
+            port=port,
+            metrics_port=_metrics_port(port, metrics_port),
+            workers=workers,
+            data_dir=data_dir,
+            upstreams=given,
+            on_ready=_print_json if as_json else _print_page,
+        )
+    except StartError as error:
+        raise in_options(error) from error
+
+
+def in_options(error: StartError) -> StartError:
+    """The same error in the words of this command: it has options where a service has settings."""
+    said = _SETTING.sub(lambda found: "--" + found[1].replace("_", "-"), str(error))
+    return error if said == str(error) else StartError(said)
 
 
 def _metrics_port(port: int, metrics_port: int | None) -> int:

@@ -31,8 +31,9 @@ _TITLES = ("network", "upstream", "state", "reason", "head", "behind", "errors",
 def upstreams(config_file: str | None, as_json: bool) -> None:
     """Show which upstreams are in rotation, and why the others are not.
 
-    Errors are those of the last minute; latency is that of calls, or of probes where there were none. Exits with 1
-    where no service runs on the data folder.
+    Errors are those of the last minute. Latency is that of calls in the worker that waits longest, and falls as it
+    makes new ones; where there were no calls, that of probes. Exits with 1 where no service runs on the data
+    folder.
     """
     settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
     shown = _read(Path(settings.data_dir))

@@ -45,19 +45,30 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tollgate.demo.node", description="Run one simulated node until SIGTERM."
+        prog="python -m tollgate.demo.node",
+        description="Run one simulated node until SIGTERM.",
+        epilog="Calls of the methods demo_… make it lag, fail, crawl or reorganise: see docs/upstreams.md.",
     )
     add = parser.add_argument
     add("--family", choices=FAMILIES, help="serve only this family's networks")
     add("--host", default="127.0.0.1")
-    add("--port", type=int, default=0, help="0, the default, takes any that is free")
+    add("--port", type=_whole(65_535), default=0, help="0, the default, takes any that is free")
     add("--seed", type=int, default=0, help="nodes with different seeds have different chains")
     add("--genesis", type=int, help="Unix time of block 0; unless given, 5,000 blocks before today (UTC)")
     add("--block-seconds", type=float, default=BLOCK_SECONDS, help="0: blocks only arise by demo_mine")
     add("--shared", type=Path, metavar="FOLDER", help="where nodes keep what is done to the chain they share")
-    add("--lag", type=int, default=0, metavar="BLOCKS", help="stay behind the chain")
+    add("--lag", type=_whole(1 << 31), default=0, metavar="BLOCKS", help="stay behind the chain")
     add("--queue-bytes", type=int, default=QUEUE_BYTES, help="what a WebSocket client may leave unread")
     return parser
+
+
+def _whole(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) > most:
+            raise argparse.ArgumentTypeError(f"{text}: a whole number from 0 to {most} is needed")
+        return int(text)
+
+    return read
 
 
 def _run(given: argparse.Namespace) -> None:

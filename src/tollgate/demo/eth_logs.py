@@ -56,7 +56,8 @@ def _range(view: View, given: Mapping[str, object]) -> range:
         raise invalid("fromBlock is after toBlock")
     found = range(first, min(last, view.head) + 1)
     if len(found) > MOST_BLOCKS:
-        raise invalid(f"the range has {len(found)} blocks, at most {MOST_BLOCKS} are searched at once")
+        # In words that real providers use, so that gateways know what to do.
+        raise invalid(f"query exceeds max block range {MOST_BLOCKS}")
     return found
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from tollgate.board import NOTHING, NetworkRow
+from tollgate.board import NOTHING, NetworkRow, State
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from tollgate.gateway.peers import Peer
@@ -155,6 +155,10 @@ class Course:
             return UpstreamUnavailable("The upstreams are behind what callers have seen of the chain: try again.")
         if failure is None and self._limited:
             return UpstreamUnavailable("The upstreams of this network are at their limits: try again.")
+        if failure is None and self._peers and all(each.row.state == State.WRONG_CHAIN for each in self._peers):
+            return UpstreamUnavailable(
+                "All upstreams of this network report another chain: its operator must mend them or `chain_id`."
+            )
         if failure is None or isinstance(failure, ConnectFailed | PoolFull):
             return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)
         return UpstreamError(UpstreamError.hint + doubt)

@@ -257,6 +257,10 @@ class Exchange:
         code, message = jsonrpc.error_words(reply)
         return verdict(self.network.family, kind, code, message)
 
+    def has(self, slot: int) -> bool:
+        """Whether the upstream of this row of the board is one of ours."""
+        return any(peer.slot == slot for peer in self.peers)
+
     def takers(self, method: str) -> list[bool]:
         """Which of the upstreams that do not take everything take this method."""
         return [peer.takes(method) for peer in self.peers if peer.picky]
@@ -272,8 +276,9 @@ class Exchange:
 
     def tell(self) -> None:
         """Once a second: say how our calls fared."""
+        now = self._now()
         for peer in self.peers:
-            peer.tell()
+            peer.tell(now)
 
     # --- Books -----------------------------------------------------------------------------------------
 

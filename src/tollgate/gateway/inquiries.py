@@ -170,6 +170,9 @@ class Inquiries:
         if method == GET_LOGS:
             return await self._logs(call, scope, deadline, trace)
         params, slot = pinned.unpinned(method, call.params)
+        if slot is not None and not self.exchange.has(slot):
+            # Whoever made it is not here, or not any more: another one says so in a node's words.
+            params, slot = call.params, None
         outcome = await self._one(_with(call, params), scope, slot, deadline, trace, tried)
         reply = answer(outcome)
         return (

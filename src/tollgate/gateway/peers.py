@@ -171,13 +171,13 @@ class Peer:
         self.in_flight -= 1
         self._trial = False
 
-    def tell(self) -> None:
-        """Write down for everybody how our calls fared."""
+    def tell(self, now: float) -> None:
+        """Write down for everybody how our calls fared; what was long ago counts for less."""
         self.row.fare(
             Fared(
                 self.calls,
                 self.failures,
-                int(self._ewma * 1e6),
+                int(self._ewma * exp((self._ewma_at - now) / _FORGET_SECONDS) * 1e6),
                 int(self._p95 * 1e6),
                 self._open_until,
                 self.in_flight,

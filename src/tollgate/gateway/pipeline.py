@@ -46,6 +46,9 @@ _log = log.get("gateway")
 class Pipeline:
     """Answers requests of one worker."""
 
+    subscribes = False
+    """Whether calls about subscriptions are understood: a POST has nobody to notify."""
+
     def __init__(
         self,
         credentials: Credentials,
@@ -243,6 +246,8 @@ class Pipeline:
         why = refusal_of(method, network.policy)
         if why is None and network.strict and network.catalogue.kind(method) is Kind.UNKNOWN:
             why = "It is not in the catalogue of this family, and the network is strict."
+        if why is None and not self.subscribes and network.catalogue.kind(method) is Kind.SUBSCRIBE:
+            why = "Subscriptions need a WebSocket: connect to the same address by wss:// or ws://."
         if why is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
             if len(allowed) >= _MOST_METHODS:
                 allowed.clear()

@@ -33,6 +33,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((date, time), "a date or time"),
 )
 _LONGEST_QUOTE = 60
+_NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
 # Lone surrogates stand for bytes of a variable that are not UTF-8.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -148,7 +149,11 @@ def _within(kind: mi.IntType | mi.FloatType, value: float) -> bool:
 
 def _wrong_type(place: Node, value: Any, path: KeyPath) -> Problem:
     advice = ""
-    if isinstance(value, str) and isinstance(place.type, (mi.IntType, mi.FloatType, mi.BoolType)):
+    if isinstance(value, str) and isinstance(place.type, (mi.IntType, mi.FloatType)):
+        advice = (
+            "; write it without quotes" if _NUMBER.fullmatch(value) else "; write a plain number, without a unit"
+        )
+    elif value in ("true", "false") and isinstance(place.type, mi.BoolType):
         advice = "; write it without quotes"
     elif isinstance(place.type, mi.VarTupleType):
         advice = "; write it in square brackets" if place.is_setting else f"; write [[{dotted(path)}]]"

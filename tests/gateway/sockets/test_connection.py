@@ -114,7 +114,7 @@ def test_other_paths_are_answered_as_http() -> None:
     with_caller(test)
 
 
-def test_refusal_is_a_whole_http_answer() -> None:
+def test_refusal_is_a_whole_http_answer_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def test(caller: Caller) -> None:
         await caller.say(caller.head(Authorization="Bearer tg_wrong"))
         ((status, headers, body),) = caller.answers()
@@ -123,6 +123,7 @@ def test_refusal_is_a_whole_http_answer() -> None:
         assert headers[b"content-type"] == b"application/json"
         assert json.loads(body)["error"]["data"]["reason"] == "token_invalid"
         assert caller.wire.closed
+        assert caplog.records == []
 
     with_caller(test)
 

@@ -17,6 +17,7 @@ from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream, Ta
 from tollgate.gateway.probing.watch import Watch
 from tollgate.gateway.probing.watched import Watched
 
+_STATES = tuple(each.name.lower() for each in State)
 _log = log.get("prober")
 
 
@@ -43,12 +44,13 @@ class Display:
         watches = list(watches)
         known = {(watch.family, watch.name, each.name) for watch in watches for each in watch.watched}
         for labels in self._tallies.keys() - known:
-            self._gauges(labels, NOTHING, None)
+            for spec, *more in ((metrics.UPSTREAM_HEAD,), *[(metrics.UPSTREAM_STATE, each) for each in _STATES]):
+                self._writer.set(self._writer.cell(spec, *labels, *more), metrics.GONE)
         self._tallies = {labels: self._tallies.get(labels) or Tally() for labels in known}
         networks = {(watch.family, watch.name) for watch in watches}
         for network in self._networks - networks:
-            self._set(metrics.NETWORK_HEAD, NOTHING, *network)
-            self._set(metrics.NETWORK_FINALIZED, NOTHING, *network)
+            for spec in (metrics.NETWORK_HEAD, metrics.NETWORK_FINALIZED):
+                self._writer.set(self._writer.cell(spec, *network), metrics.GONE)
         self._networks = networks
 
     def show(self, watches: Iterable[Watch]) -> None:
@@ -86,7 +88,7 @@ class Display:
             reason=each.verdict.reason,
             since=self._wall() - (now - each.since),
             head=_known(each.row.head),
-            behind=each.verdict.behind,
+            behind=max(0, watch.row.head - each.row.head) if each.row.head != NOTHING else each.verdict.behind,
             finalized=_known(each.sight.finalized),
             chain_id=each.sight.chain_id or None,
             probe_ms=_milliseconds(each.seconds * 1e6),
@@ -101,10 +103,10 @@ class Display:
             in_flight=sum(one.in_flight for one in fared),
         )
 
-    def _gauges(self, labels: Sequence[str], head: int, state: State | None) -> None:
+    def _gauges(self, labels: Sequence[str], head: int, state: State) -> None:
         self._set(metrics.UPSTREAM_HEAD, head, *labels)
-        for each in State:
-            self._set(metrics.UPSTREAM_STATE, each is state, *labels, each.name.lower())
+        for name in _STATES:
+            self._set(metrics.UPSTREAM_STATE, name == state.name.lower(), *labels, name)
 
     def _set(self, spec: metrics.Spec, value: int, *labels: str) -> None:
         self._writer.set(self._writer.cell(spec, *labels), max(0, value))

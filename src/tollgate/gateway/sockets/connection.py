@@ -146,6 +146,9 @@ class Socket(WebSocketsSansIOProtocol):
             self.writable.set()
             self._give_up_soon()
         await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            # A refusal by HTTP is the end of the handshake, too; uvicorn would log it as a fault of the app.
+            self.handshake_complete = True
         if self._blocked or self._unread:
             # And when a goodbye was said.
             self._settle()

@@ -144,6 +144,8 @@ class Desk:
 class SocketPipeline(Pipeline):
     """Answers the messages of WebSockets."""
 
+    subscribes = True
+
     def _answer_call(
         self, request: Request, network: Network, inquiries: Inquiries, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
