@@ -44,8 +44,9 @@ class Display:
         watches = list(watches)
         known = {(watch.family, watch.name, each.name) for watch in watches for each in watch.watched}
         for labels in self._tallies.keys() - known:
-            for spec, *more in ((metrics.UPSTREAM_HEAD,), *[(metrics.UPSTREAM_STATE, each) for each in _STATES]):
-                self._writer.set(self._writer.cell(spec, *labels, *more), metrics.GONE)
+            cells = [self._writer.cell(metrics.UPSTREAM_STATE, *labels, name) for name in _STATES]
+            for cell in (self._writer.cell(metrics.UPSTREAM_HEAD, *labels), *cells):
+                self._writer.set(cell, metrics.GONE)
         self._tallies = {labels: self._tallies.get(labels) or Tally() for labels in known}
         networks = {(watch.family, watch.name) for watch in watches}
         for network in self._networks - networks:
