@@ -113,6 +113,7 @@ class NetworkRow:
         self._columns = range(_NETWORK_CELLS, _NETWORK_CELLS + workers * _NETWORK_COLUMN, _NETWORK_COLUMN)
         self._mine = _NETWORK_CELLS + worker * _NETWORK_COLUMN
         self._nudged = cells[_NETWORK_CELLS + _NUDGES :: _NETWORK_COLUMN]
+        self._alone = workers == 1
         self._now = now
 
     # --- For workers -----------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ class NetworkRow:
         """What is known now, to be noted before a question is asked: what its answer is worth depends on it."""
         cells = self._cells
         pulse = cells[_PULSE]
-        version = cells[_VERSION] + sum(self._nudged)
+        version = cells[_VERSION] + (cells[self._mine] if self._alone else sum(self._nudged))
         if pulse == 0 or self._now() * 1000 - pulse >= _SILENCE_MILLIS:
             return version, cells[_REORGS], NOTHING, NOTHING
         # In this order: a reorganisation that is published meanwhile is then one that came after the question.

@@ -17,6 +17,7 @@ from tests.gateway.scene import raw
 from tollgate.board import SILENCE_SECONDS, Board, Stamp
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.shapes import PlainCall, Reply
+from tollgate.gateway import cache as cache_module
 from tollgate.gateway.cache import Cache, key_of
 
 HEAD, FINAL = 1_000, 900
@@ -244,6 +245,52 @@ def test_longest_unused_makes_room() -> None:
         if shelf.get(at(1)) is None:
             break
     assert shelf.get(at(0)) is not None, "used after the others"
+
+
+def full() -> Shelf:
+    """A cache with hardly any room; its first answers are asked for again and again."""
+    shelf = Shelf(most_bytes=20_000)
+    for number in range(60):
+        shelf.put(at(number), "x" * 100)
+    assert shelf.cache.used > 20_000 - 20_000 // 16
+    return shelf
+
+
+def test_where_there_is_little_room_a_newcomer_comes_in_when_it_is_asked_for_again() -> None:
+    shelf = full()
+    assert not shelf.keeps(at(500))
+    assert shelf.keeps(at(500))
+    assert not shelf.keeps(at(501))
+
+
+def test_who_reads_everything_once_pushes_out_hardly_anything() -> None:
+    shelf = full()
+    kept = [number for number in range(60) if shelf.get(at(number)) is not None]
+    assert len(kept) > 30
+    for number in range(60, 900):
+        shelf.put(at(number), "x" * 100)
+    # Some keys share a mark by chance.
+    assert len([number for number in kept if shelf.get(at(number)) is not None]) > len(kept) * 2 // 3
+
+
+def test_answer_that_has_ended_is_followed_by_the_next_though_there_is_little_room() -> None:
+    shelf = full()
+    for _ in range(2):
+        shelf.put(LATEST)
+    for number in range(1, 4):
+        assert shelf.get(LATEST) is not None
+        shelf.block(HEAD + number)
+        assert shelf.get(LATEST) is None
+        shelf.put(LATEST)
+
+
+def test_marks_of_what_was_asked_for_are_taken_away_when_there_are_too_many() -> None:
+    shelf = full()
+    cache = shelf.cache
+    for number in range(200_000):
+        cache._was_asked(b"%d" % number)
+        assert cache._marks <= cache_module._MOST_MARKS + 1
+    assert len(cache._asked) == cache_module._MARKS
 
 
 def test_answer_that_is_too_large_is_not_kept() -> None:

@@ -5,7 +5,9 @@ or until the next block. What the board says at the time of the *question* is wh
 that was under way while a block came is never taken for an answer about that block. Nothing is swept: what no
 longer holds is found out when it is asked for, or makes room as the longest unused.
 
-Bounded in bytes. One for each network and worker; it shares no lock with anybody.
+Bounded in bytes. When there is little room left, only what was asked for before is taken in: who reads each block
+of a chain once does not push out what others ask for again and again. One for each network and worker; it shares
+no lock with anybody.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from tollgate.core.shapes import ABSENT, Call, Reply
 # What an entry costs beside its answer and its key, roughly.
 _OVERHEAD = 250
 _NEVER, _TIP, _BLOCK, _FOREVER = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER
+# Marks of keys that were asked for, and how many may be set before all are taken away.
+_MARKS, _MOST_MARKS = 1 << 16, 1 << 15
 _json = msgspec.json.encode
 
 
@@ -48,8 +52,10 @@ class Cache:
     def __init__(self, catalogue: Catalogue, row: NetworkRow, most_bytes: int, most_entry: int) -> None:
         self._catalogue = catalogue
         self._row = row
-        self._most_bytes = most_bytes
-        self._most_entry = min(most_entry, most_bytes)
+        self._bound(most_bytes, most_entry)
+        self._asked = bytearray()
+        """A mark for each key that was asked for while there was little room; keys may share one."""
+        self._marks = 0
         self.used = 0
         """Bytes."""
         # Not a dict: finding its first key takes longer the more were dropped before.
@@ -65,7 +71,7 @@ class Cache:
         if entry is None:
             return None
         if entry.scope is not None and not _find_out(entry, entry.scope):
-            self._drop(key)
+            self._end(key)
             return None
         row = self._row
         if entry.version >= 0:
@@ -78,13 +84,15 @@ class Cache:
             # Used last: it moves to the end of the line.
             self._entries.move_to_end(key)
             return entry
-        self._drop(key)
+        self._end(key)
         return None
 
     def put(self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp) -> None:
         """Keep an answer that may hold for a while."""
         # Where nobody has seen the head, nobody has seen whose chain it is.
         if scope.holds is _NEVER or stamp[2] == NOTHING:
+            return
+        if self.used > self._brim and key not in self._entries and not self._was_asked(key):
             return
         # A copy: what msgspec gives is a view of all that the upstream sent.
         result = bytes(reply.result)
@@ -100,10 +108,31 @@ class Cache:
         entries[key] = _Kept(Raw(result), ABSENT, size, stamp, scope)
 
     def resize(self, most_bytes: int, most_entry: int) -> None:
-        """Take over bounds; what is too much makes room as more comes."""
+        """Take over bounds; what is too much makes room."""
+        self._bound(most_bytes, most_entry)
+        self._make_room()
+
+    def _bound(self, most_bytes: int, most_entry: int) -> None:
         self._most_bytes = most_bytes
         self._most_entry = min(most_entry, most_bytes)
-        self._make_room()
+        self._brim = most_bytes - most_bytes // 16
+
+    def _was_asked(self, key: bytes) -> bool:
+        """Whether somebody has asked for this before; from now on somebody has."""
+        if not self._asked or self._marks > _MOST_MARKS:
+            self._asked, self._marks = bytearray(_MARKS), 0
+        place = hash(key) % _MARKS
+        if self._asked[place]:
+            return True
+        self._asked[place] = 1
+        self._marks += 1
+        return False
+
+    def _end(self, key: bytes) -> None:
+        """Drop an answer that does not hold any more. It was asked for twice: the next one may have its place."""
+        self._drop(key)
+        if self._asked:
+            self._was_asked(key)
 
     def _stands(self, entry: _Kept) -> bool:
         """Whether an answer has outlived the reorganisations since it was given."""

@@ -53,6 +53,7 @@ class Inquiries:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.exchange = exchange
+        self._row = exchange.row
         self.loop = loop
         self._writes = Writes(exchange, now, loop)
         self._asking: dict[bytes, UnderWay] = {}
@@ -88,30 +89,32 @@ class Inquiries:
         """Get the answer to one call, under its key, that is not kept, or raise a refusal."""
         if key is None:
             return await self.inquire(call, self.scope(call), deadline, trace)
-        stamp = self.exchange.row.stamp
-        if key in self._asking:
+        stamp, asking = self._row.stamp, self._asking
+        if key in asking:
             waiting = self.waiting(key, stamp)
             if waiting is not None:
                 return await self._join(waiting, trace)
         if call.method in self._kept:
             trace.cache = "miss"
-        mine = self.lead(key, stamp)
-        told: Told | None = None
+        mine: UnderWay = (stamp, [])
+        asking[key] = mine
         try:
             scope = self.scope(call)
             told = await self.inquire(call, scope, deadline, trace)
-            if told.error is ABSENT and self.cache is not None:
-                self.cache.put(key, scope, told, stamp)
-        except Refusal as refusal:
-            told = refusal
+        except BaseException as error:
+            self.settle(key, mine, error if isinstance(error, Refusal) else None)
             raise
-        finally:
+        if told.error is ABSENT and self.cache is not None:
+            self.cache.put(key, scope, told, stamp)
+        if mine[1] or asking.get(key) is not mine:
             self.settle(key, mine, told)
+        else:
+            del asking[key]
         return told
 
     def stamp(self) -> Stamp:
         """What the board says now: to be noted before a question is asked."""
-        return self.exchange.row.stamp
+        return self._row.stamp
 
     def waiting(self, key: bytes, stamp: Stamp) -> list[Pending[Told]] | None:
         """Who waits for the answer to the same question. One from before the last block is not the same."""
