@@ -12,6 +12,7 @@ reload moves nobody. Memory only: nothing here decides.
 from __future__ import annotations
 
 import mmap
+import struct
 import time
 from collections.abc import Callable
 from enum import IntEnum
@@ -101,6 +102,8 @@ class Board:
 
 # Cells of a network's row.
 _VERSION, _HEAD, _FINALIZED, _REORGS, _PULSE = range(5)
+# All of these at once.
+_first_cells = struct.Struct("=5q").unpack_from
 # Cells of a worker's column in it.
 _NUDGES, _SEEN, _SEEN_REORGS = range(3)
 
@@ -135,13 +138,12 @@ class NetworkRow:
     @property
     def stamp(self) -> Stamp:
         """What is known now, to be noted before a question is asked: what its answer is worth depends on it."""
-        cells = self._cells
-        pulse = cells[_PULSE]
-        version = cells[_VERSION] + (cells[self._mine] if self._alone else sum(self._nudged))
+        # Before the rest: a reorganisation that is published meanwhile is then one that came after the question.
+        nudges = self._cells[self._mine] if self._alone else sum(self._nudged)
+        version, head, finalized, reorgs, pulse = _first_cells(self._cells)
         if pulse == 0 or self._now() * 1000 - pulse >= _SILENCE_MILLIS:
-            return version, cells[_REORGS], NOTHING, NOTHING
-        # In this order: a reorganisation that is published meanwhile is then one that came after the question.
-        return version, cells[_REORGS], cells[_HEAD] - 1, cells[_FINALIZED] - 1
+            return version + nudges, reorgs, NOTHING, NOTHING
+        return version + nudges, reorgs, head - 1, finalized - 1
 
     @property
     def head(self) -> int:

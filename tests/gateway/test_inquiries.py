@@ -11,6 +11,7 @@ from tests.gateway.scene import BROKEN, DROP, REVERTED, Scene, raw, said, with_s
 
 from tollgate.core.shapes import PlainCall, Reply
 from tollgate.errors import Overloaded, UpstreamError
+from tollgate.gateway.cache import key_of
 from tollgate.gateway.flight import Flight
 from tollgate.gateway.messages import Trace
 
@@ -265,3 +266,12 @@ def test_params_by_name_are_a_question_too() -> None:
         assert scene.counts() == [1]
 
     with_scene(test, {}, family="starknet", **KEPT)
+
+
+@pytest.mark.parametrize("params", [None, [], ["0xa"], ["0xa", "latest"], {"a": 1, "b": [2]}])
+def test_key_of_a_shared_question_is_the_caches(params: object) -> None:
+    async def test(scene: Scene) -> None:
+        asked = PlainCall("2.0", "eth_getBalance", 1, None if params is None else raw(params))
+        assert scene.inquiries.key(asked) == key_of(asked)
+
+    with_scene(test, cache_bytes=10_000)

@@ -1,0 +1,419 @@
+"""A play for the exchange as a whole: scripted nodes, a prober and callers, and a model of what may be told."""
+
+import asyncio
+import json
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from tests.gateway.fakes import FakeTransport, fly, turns
+from tests.gateway.scene import (
+    BROKEN,
+    DROP,
+    LAGGING,
+    PRUNED,
+    QUOTA,
+    REVERTED,
+    UNSUPPORTED,
+    Error,
+    Http,
+    Scene,
+    raw,
+    said,
+)
+from tests.gateway.worker import http
+
+from tollgate import metrics
+from tollgate.board import NOTHING, SILENCE_SECONDS, State
+from tollgate.core.shapes import ABSENT, PlainCall, Reply
+from tollgate.errors import Refusal
+from tollgate.gateway.course import MOST_ATTEMPTS
+from tollgate.gateway.messages import Trace
+
+START = 1_000
+SECONDS, SWEEP = 10.0, 0.2
+"""For each call; time for three silent upstreams and one that answers. And how often deadlines are looked at."""
+FINAL = 5
+"""Blocks from the head to the newest final one."""
+NUMBER, BLOCK, BALANCE, RECEIPT = (
+    "eth_blockNumber",
+    "eth_getBlockByNumber",
+    "eth_getBalance",
+    "eth_getTransactionReceipt",
+)
+CHAIN, UNKNOWN = "eth_chainId", "foo_bar"
+
+# --- How a node answers ------------------------------------------------------------------------------------
+
+
+class Slow(Struct, frozen=True):
+    """After so many seconds."""
+
+    seconds: float
+
+
+AT_ONCE, QUICK, USUAL, SILENT = Slow(0.0), Slow(0.2), Slow(0.7), "silent"
+NULL, OLD = "null", "old"
+"""It knows nothing; it is two blocks behind itself, as one service of several nodes is."""
+FARING = [
+    *[AT_ONCE] * 6,
+    *[QUICK, QUICK, USUAL, USUAL, USUAL, Slow(2.5)],
+    *[SILENT] * 5,
+    *[DROP, DROP, Http(503), Http(429), LAGGING, PRUNED, BROKEN, QUOTA, UNSUPPORTED, REVERTED, NULL, OLD],
+]
+TELLING = [AT_ONCE, AT_ONCE, QUICK, QUICK, USUAL, Slow(2.5), SILENT, OLD, OLD, NULL, REVERTED, DROP]
+"""What nodes do where the question is how they fare, and where it is what they tell of the chain."""
+TURNED_AWAY = [Http(429), QUOTA, UNSUPPORTED]
+"""After these also what must not be repeated may be asked elsewhere."""
+
+
+# --- The model ---------------------------------------------------------------------------------------------
+
+
+class Moment(Struct, frozen=True):
+    """What was known when a question was asked."""
+
+    epoch: int
+    """Another one for each block, reorganisation and transaction."""
+    reorgs: int
+    finalized: int
+
+
+class Asked(Struct):
+    """A call, and what is known of it."""
+
+    method: str
+    number: int | None
+    """The block that it names."""
+    deadline: float
+    trace: Trace
+    moment: Moment
+    good: set[int]
+    """The upstreams that would have answered it at any moment since."""
+    told: Any = None
+    attempts: int = 0
+    """Made when it was told."""
+
+    @property
+    def tip(self) -> bool:
+        return self.method in (NUMBER, BLOCK, BALANCE, RECEIPT) and self.number is None
+
+
+class Play:
+    """Nodes, a prober and callers, and what they must and must not see."""
+
+    def __init__(self, scene: Scene, hows: list[Any], saved: float) -> None:
+        self.scene, self.loop, self.row = scene, scene.loop, scene.row
+        self.hows = hows
+        self.heads = [START] * len(hows)
+        self.quiet = self.dropped = False
+        self.saved = scene.exchange._hedges._saved = saved
+        self.serial = self.epoch = self.heard = 0
+        self.ancestors: list[int] = []
+        self.shown = NOTHING
+        """The highest block told since the last reorganisation."""
+        self.floor = NOTHING
+        """The floor of the network after the last event."""
+        self.said: list[tuple[str, tuple[Any, ...]]] = []
+        self.asked: list[Asked] = []
+        self.open: list[Asked] = []
+        """Those of them that are not answered yet."""
+        self.flights: list[asyncio.Future[None]] = []
+        self.sent: dict[int, list[Any]] = {}
+        """How each call that must not be repeated was answered, by its number."""
+        self.moments: dict[int, Moment] = {}
+        """When the question was asked that an answer with this serial belongs to."""
+        self.joined: list[tuple[Asked, int]] = []
+        for index, node in enumerate(scene.nodes):
+            self.loop.nodes[node.name] = partial(self.hear, index)
+        scene.up(*self.heads, finalized=START - FINAL)
+
+    # --- Nodes -----------------------------------------------------------------------------------------
+
+    def hear(self, index: int, transport: FakeTransport, body: bytes) -> bytes | None:
+        call = json.loads(body)
+        how = self.hows[index]
+        self.heard += 1
+        if call["method"] == UNKNOWN:
+            before = self.sent.setdefault(call["params"][0], [])
+            assert all(each in TURNED_AWAY for each in before), "sent again though it may have been carried out"
+            before.append(how)
+        elif _asks_for_the_tip(call):
+            self.check_asked(index)
+        if how == SILENT:
+            return None
+        if how == DROP:
+            self.dropped = True
+            self.loop.call_soon(transport.drop)
+            return None
+        if isinstance(how, Http):
+            return http(b"", status=b"%d Status" % how.status)
+        if isinstance(how, Slow) and how.seconds:
+            self.loop.call_later(how.seconds, lambda: transport.say(self.words(index, call, how)))
+            return None
+        return self.words(index, call, how)
+
+    def words(self, index: int, call: Any, how: Any) -> bytes:
+        told = how if isinstance(how, Error) else self.result(index, call["method"], call["params"], how)
+        if isinstance(told, Error):
+            part = {"error": {"code": told.code, "message": told.message}}
+        else:
+            part = {"result": told}
+        return http(json.dumps({"jsonrpc": "2.0", "id": call["id"], **part}).encode())
+
+    def result(self, index: int, method: str, params: Any, how: Any) -> Any:
+        if how == NULL:
+            return None
+        self.serial += 1
+        head = self.heads[index] - (2 if how == OLD else 0)
+        if method == NUMBER:
+            return hex(head)
+        if method == RECEIPT:
+            return {"blockNumber": hex(head - 1), "serial": self.serial}
+        if method == BLOCK:
+            number = head if params[0] == "latest" else int(params[0], 16)
+            return {"number": hex(number), "serial": self.serial} if number <= head else None
+        if method == BALANCE and params[1] != "latest" and int(params[1], 16) > head:
+            return LAGGING
+        return {"serial": self.serial}
+
+    # --- Events ----------------------------------------------------------------------------------------
+
+    def turn(self, index: int, how: Any) -> None:
+        self.hows[index % len(self.hows)] = how
+
+    def grow(self, index: int, blocks: int) -> None:
+        self.heads[index % len(self.heads)] += blocks
+
+    def hang_up(self, index: int, _: None) -> None:
+        """An upstream closes all connections, idle or not."""
+        index %= len(self.hows)
+        self.dropped = True
+        for asked in self.open:
+            asked.good.discard(index)
+        for connection in list(self.scene.peer(index).pool._all):
+            connection._transport.drop()
+
+    def refuse(self, refusing: bool, _: None) -> None:
+        self.loop.refusing = refusing
+
+    async def hush(self, quiet: bool, _: None) -> None:
+        """The prober is not heard any more, or again."""
+        self.quiet = quiet
+        await self.later(SILENCE_SECONDS + 0.1 if quiet else SWEEP)
+
+    def transact(self, *_: None) -> None:
+        self.row.nudge()
+        self.epoch += 1
+
+    def probe(self, index: int, blocks: int) -> None:
+        index %= len(self.heads)
+        self.heads[index] += blocks
+        self.find(index, State.UP)
+        if self.heads[index] > self.row.head:
+            self.row.publish(self.heads[index], self.heads[index] - FINAL, changed=True)
+            self.epoch += 1
+
+    def find(self, index: int, state: State) -> None:
+        index %= len(self.heads)
+        head = NOTHING if state is State.UNKNOWN else self.heads[index]
+        self.scene.worker.rows[index].publish(state, head, NOTHING, 0)
+
+    def reorganise(self, depth: int, _: None) -> None:
+        ancestor = self.row.head - depth
+        self.row.publish_reorg(ancestor)
+        self.ancestors.append(ancestor)
+        self.heads = [ancestor + 1] * len(self.heads)
+        for row in self.scene.worker.rows:
+            row.publish(State(row.state), ancestor + 1, NOTHING, 0)
+        self.row.publish(ancestor + 1, min(self.row.finalized, ancestor), changed=True)
+        self.epoch += 1
+        self.shown = self.floor = NOTHING
+
+    async def later(self, seconds: float, _: None = None) -> None:
+        """Let time pass, as sweeps and the prober cut it."""
+        await turns()
+        while seconds > 1e-9:
+            busy = self.loop.timers or any(peer.in_flight for peer in self.scene.exchange.peers)
+            step = min(SWEEP if busy else 5.0, seconds)
+            await self.tick(self.scene.clock() + step)
+            if not self.quiet:
+                self.row.pulse()
+            self.scene.worker.networks.sweep()
+            await turns(6)
+            self.check()
+            seconds -= step
+
+    async def tick(self, until: float) -> None:
+        """As the loop's `later`, with fewer turns: hedges that cannot be paid for look again every moment."""
+        loop, clock = self.loop, self.scene.clock
+        while due := [each for each in loop.timers if each.when() <= until and not each.cancelled()]:
+            first = min(due, key=lambda each: each.when())
+            loop.timers.remove(first)
+            clock.now = max(clock.now, first.when())
+            first._run()
+            await turns(3)
+        loop.timers = [each for each in loop.timers if not each.cancelled()]
+        clock.now = until
+
+    # --- Callers ---------------------------------------------------------------------------------------
+
+    def ask(self, call: tuple[str, tuple[Any, ...]], times: int) -> None:
+        self.said.append(call)
+        for _ in range(times):
+            self.ask_one(*call)
+
+    def again(self, back: int, _: None) -> None:
+        """Somebody asks what was asked a moment ago."""
+        if len(self.said) >= back:
+            self.ask_one(*self.said[-back])
+
+    def ask_one(self, method: str, params: tuple[Any, ...]) -> None:
+        number = next((self.row.head + each for each in params if type(each) is int), None)
+        written = [hex(number) if type(each) is int and number is not None else each for each in params]
+        if method == UNKNOWN:
+            written = [len(self.asked)]
+        deadline = self.scene.clock() + SECONDS
+        moment = Moment(self.epoch, len(self.ancestors), self.row.finalized)
+        asked = Asked(method, number, deadline, Trace(), moment, set())
+        asked.good = self.serving(asked, self.ready())
+        self.asked.append(asked)
+        self.open.append(asked)
+        self.flights.append(fly(self.get(asked, PlainCall("2.0", method, 1, raw(written)))))
+
+    async def get(self, asked: Asked, call: PlainCall) -> None:
+        inquiries = self.scene.inquiries
+        key = inquiries.key(call)
+        told: Any = inquiries.recall(key)
+        if told is not None:
+            asked.trace.cache = "hit"
+        else:
+            try:
+                told = await inquiries.ask(call, key, asked.deadline, asked.trace)
+            except Refusal as refusal:
+                told = refusal
+        self.end(asked, told)
+
+    # --- What must hold --------------------------------------------------------------------------------
+
+    def ready(self) -> dict[int, int]:
+        """The upstreams that answer now, as everybody can know, and how far they are."""
+        now, found = self.scene.clock(), {}
+        for index, how in enumerate(self.hows):
+            peer = self.scene.peer(index)
+            if (
+                how in (AT_ONCE, QUICK, USUAL)
+                and not self.loop.refusing
+                and peer.row.state in (State.UP, State.UNKNOWN)
+                and not peer._open_until
+                and now >= peer._spared_until
+                and not peer.limit
+                and peer.upstream.connections > 2
+            ):
+                head = peer.row.head
+                found[index] = self.heads[index] if head == NOTHING else min(head, self.heads[index])
+        return found
+
+    def serving(self, asked: Asked, ready: dict[int, int]) -> set[int]:
+        """Those of them that can answer a call."""
+        floor = self.row.floor if asked.tip else asked.number if asked.number is not None else NOTHING
+        return {index for index, head in ready.items() if head >= floor}
+
+    def check_asked(self, index: int) -> None:
+        """Nobody is asked about the tip who is known to be behind it."""
+        peer = self.scene.peer(index)
+        # Who waits for a connection was chosen a while ago.
+        if self.row.heard and peer.upstream.connections > 2:
+            assert peer.row.head == NOTHING or peer.row.head >= self.floor
+
+    def end(self, asked: Asked, told: Any) -> None:
+        """Check what a caller is told."""
+        assert asked.told is None, "told twice"
+        asked.told, asked.attempts = told, asked.trace.attempts
+        asked.good &= self.serving(asked, self.ready())
+        assert self.scene.clock() <= asked.deadline + 2 * SWEEP
+        assert asked.trace.attempts <= MOST_ATTEMPTS
+        answer = said(told)
+        if asked.good and asked.method != UNKNOWN and asked.trace.cache != "coalesced":
+            assert isinstance(told, Reply), f"{told!r}, though {asked.good} would have answered"
+            assert told.error is ABSENT or answer == REVERTED, f"{answer}, though {asked.good} knew better"
+        if isinstance(told, Reply) and told.error is ABSENT:
+            self.check_tip(asked, answer)
+            self.check_kept(asked, answer)
+        else:
+            assert asked.trace.cache != "hit", "an error from memory"
+
+    def check_tip(self, asked: Asked, answer: Any) -> None:
+        """`latest` does not go backwards."""
+        if not asked.tip or asked.method not in (NUMBER, BLOCK) or answer is None:
+            return
+        number = int(answer if asked.method == NUMBER else answer["number"], 16)
+        if asked.moment.reorgs == len(self.ancestors):
+            assert number >= self.shown, f"{number} after {self.shown}"
+            if number > max(self.shown, self.row.head):
+                self.epoch += 1
+            self.shown = max(self.shown, number)
+
+    def check_kept(self, asked: Asked, answer: Any) -> None:
+        """What comes from memory is no older than what it tells of."""
+        kept = asked.trace.cache == "hit"
+        assert not (kept and answer is None)
+        if not isinstance(answer, dict):
+            return
+        serial = answer["serial"]
+        if asked.trace.cache == "coalesced":
+            self.joined.append((asked, serial))
+        elif not kept:
+            self.moments[serial] = asked.moment
+        else:
+            asked_at = self.moments[serial]
+            number = int(answer["blockNumber"], 16) if asked.method == RECEIPT else asked.number
+            if number is None:
+                assert asked.method == CHAIN or (asked_at.epoch == self.epoch and self.row.heard)
+            else:
+                assert number <= min([START * 2, *self.ancestors[asked_at.reorgs :]])
+                assert number <= asked_at.finalized or (self.row.heard and self.row.floor <= self.row.head)
+
+    def check(self) -> None:
+        """After each event."""
+        for flight in self.flights:
+            if flight.done():
+                flight.result()
+        self.flights = [flight for flight in self.flights if not flight.done()]
+        now, ready = self.scene.clock(), self.ready()
+        self.floor = self.row.floor
+        self.open = [asked for asked in self.open if asked.told is None]
+        for asked in self.open:
+            asked.good &= self.serving(asked, ready)
+            assert now <= asked.deadline + 2 * SWEEP, "no end"
+        assert all(peer.in_flight >= 0 for peer in self.scene.exchange.peers)
+        lines = self.scene.exchange._hedges._lines.values()
+        assert all(hedge.start or hedge.due + 1 > now for line in lines for hedge in line)
+
+    def check_books(self) -> None:
+        """Now and then."""
+        attempts = sum(asked.trace.attempts for asked in self.asked)
+        hedges = self.scene.exchange._hedges.started
+        assert hedges == self.scene.worker.counted(metrics.UPSTREAM_HEDGES, "eth", "mainnet")
+        assert hedges <= self.saved + (attempts - hedges) / 20 + 1e-6
+        assert self.heard <= attempts * (2 if self.dropped else 1)
+
+    async def close(self) -> None:
+        """Let everything end, and look at what is left."""
+        await self.later(SECONDS + 2 * SWEEP)
+        assert all(asked.told is not None for asked in self.asked)
+        # A hedge that was called off lies in its line until it would have been due: after the p95, at most.
+        await self.later(SECONDS * 1.2)
+        assert all(asked.trace.attempts == asked.attempts for asked in self.asked), "asked after it was told"
+        for asked, serial in self.joined:
+            if asked.tip:
+                assert self.moments[serial].epoch == asked.moment.epoch
+        assert not self.scene.inquiries._asking
+        assert [peer.in_flight for peer in self.scene.exchange.peers] == [0] * len(self.hows)
+        assert not any(self.scene.exchange._hedges._lines.values())
+        assert not self.scene.exchange._hedges._timers
+        assert not self.loop.timers
+
+
+def _asks_for_the_tip(call: Any) -> bool:
+    return call["method"] in (NUMBER, RECEIPT) or "latest" in call["params"]
