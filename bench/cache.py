@@ -1,7 +1,8 @@
 """What the cache saves and what it costs: hits beside nginx's proxied call, misses beside calls without a cache.
 
-A miss is the whole of it: looked for, asked, kept, and something older dropped for it. The cache is full, as it is
-in a service that has run for a while. `slices.py` turns it on and off.
+A miss is a question that nobody has asked before: looked for, asked, and marked as asked. The cache is full, as it
+is in a service that has run for a while, so the answer comes in only when it is asked again. `slices.py` turns it
+on and off.
 """
 
 from __future__ import annotations

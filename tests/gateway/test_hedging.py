@@ -86,6 +86,18 @@ def test_hedge_that_could_not_be_paid_for_begins_when_it_can() -> None:
     with_scene(test)
 
 
+def test_single_call_at_a_silent_upstream_is_hedged_in_a_while_though_nobody_else_calls() -> None:
+    async def test(scene: Scene) -> None:
+        await used(scene, 20)
+        scene.exchange._hedges._saved = 0.0
+        asked = scene.ask(READ)
+        await scene.loop.later(2.5)
+        assert said(await asked) == "up1"
+        assert hedges(scene) == 1
+
+    with_scene(test)
+
+
 def test_late_answer_of_the_loser_is_dropped_and_its_connection_stays_good() -> None:
     async def test(scene: Scene) -> None:
         await used(scene)

@@ -20,6 +20,9 @@ T = TypeVar("T")
 # More calls than were asked for, at most: one hedge for twenty calls, and no more than this saved up.
 _HEDGES_PER_CALL = 0.05
 _MOST_SAVED = 20.0
+# Where calls are few, one in so many seconds: a single call must not wait for a silent upstream because nobody
+# else calls.
+_SECONDS_PER_HEDGE = 2.0
 # A hedge that could not be paid for, or for which there was nobody, is looked at again after this.
 _AGAIN_SECONDS = 0.02
 
@@ -170,6 +173,8 @@ class Hedges:
         self._timers: dict[int, tuple[float, asyncio.TimerHandle]] = {}
         """When the first of a line will be looked at."""
         self._saved = 0.0
+        self._seen, self._looked_at = 0.0, now()
+        """What was saved at the last look for those that are due, and when that was."""
         self.started = 0
 
     def earn(self) -> None:
@@ -201,6 +206,10 @@ class Hedges:
     def _fire(self, slot: int) -> None:
         del self._timers[slot]
         line, now = self._lines[slot], self._now()
+        if self._saved == self._seen and self._saved < 1:
+            # Nobody has called since the last look.
+            self._saved = min(1.0, self._saved + (now - self._looked_at) / _SECONDS_PER_HEDGE)
+        self._looked_at = now
         late: list[Hedge] = []
         while line and (line[0].start is None or line[0].due <= now):
             hedge = line.popleft()
@@ -211,6 +220,7 @@ class Hedges:
                 self.started += 1
             else:
                 late.append(hedge)
+        self._seen = self._saved
         for hedge in late:
             hedge.due = now + _AGAIN_SECONDS
             line.appendleft(hedge)
