@@ -133,7 +133,8 @@ def test_upstream_that_is_silent_gives_way_at_its_own_deadline() -> None:
         assert said(await asked) == "up1"
         assert scene.attempts(0, "timeout") == 1
 
-    with_scene(test, {"timeout_seconds": 3.0}, {})
+    # A hedge would not wait for it.
+    with_scene(test, {"timeout_seconds": 3.0}, {}, network={"hedge": False})
 
 
 @pytest.mark.parametrize("method", [READ, UNKNOWN])
