@@ -263,11 +263,6 @@ def encode_answer(call_id: Raw | int, reply: Reply) -> bytes:
     return _json(Failure(_VERSION, call_id, reply.error))
 
 
-def encode_results(calls: Sequence[PlainCall], replies: Sequence[Reply]) -> bytes:
-    """Write the answers to a batch in which every id is an integer and every reply a result: most are."""
-    return _json([Result(_VERSION, call.id, reply.result) for call, reply in zip(calls, replies, strict=True)])
-
-
 def encode_error(call_id: Raw | int, code: int, message: str, data: dict[str, object]) -> bytes:
     """Write an error of ours."""
     return _json(Failure(_VERSION, call_id, Raw(_json({"code": code, "message": message, "data": data}))))

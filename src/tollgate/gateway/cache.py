@@ -50,7 +50,6 @@ class Cache:
     """The answers of one network."""
 
     def __init__(self, catalogue: Catalogue, row: NetworkRow, most_bytes: int, most_entry: int) -> None:
-        self._catalogue = catalogue
         self._row = row
         self._bound(most_bytes, most_entry)
         self._asked = bytearray()
