@@ -59,7 +59,7 @@ reliability: .venv/.dev ## Measure what callers notice while upstreams fail; wri
 	@WRITE_RELIABILITY=1 $(BIN)/pytest tests/e2e/test_reliability.py $(ARGS)
 
 reference: setup ## Write docs/reference again from the code
-	@$(BIN)/python -m tollgate.reference
+	@$(BIN)/python -m tollgate.cli.reference_pages
 
 lock: $(DEPS)/node/.installed ## Resolve all lock files again (ARGS=--upgrade takes newer versions)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt

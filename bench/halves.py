@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from bench.slices import FILE
 from tollgate.cli.main import main
-from tollgate.gateway.journal import Journal
-from tollgate.gateway.lane import Lane, Leaving
-from tollgate.gateway.pipeline import Pipeline
+from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.http.worker_context import Lane, Leaving
+from tollgate.gateway.recording.journal import Journal
 
 if TYPE_CHECKING:
-    from tollgate.gateway.inquiries import Inquiries
+    from tollgate.gateway.call.resolver import Inquiries
     from tollgate.gateway.messages import Network, Request
 
 SLICE_SECONDS = 0.1

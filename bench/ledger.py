@@ -23,11 +23,11 @@ from bench.goals import Goal, verdict
 from bench.plan import SINGLE, Case
 from bench.report import RESULTS
 from bench.rounds import WARM_UP_SECONDS
-from tollgate.collector_process import CollectorLoop
-from tollgate.config import Settings
 from tollgate.core.entries import encode
 from tollgate.ledger.spool import Spool
-from tollgate.prepared import Prepared, prepare
+from tollgate.processes.bootstrap import Prepared, prepare
+from tollgate.processes.collector import CollectorLoop
+from tollgate.settings.model import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

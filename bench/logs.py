@@ -27,7 +27,6 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from bench import machine
 from bench.goals import Goal
 from bench.report import RESULTS
-from tollgate.config import Settings
 from tollgate.control.app import control_app
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.logs import Place, filters_of
@@ -35,7 +34,8 @@ from tollgate.core import secrets
 from tollgate.core.logs import LogFilter
 from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, Login, Member
-from tollgate.prepared import Prepared, prepare
+from tollgate.processes.bootstrap import Prepared, prepare
+from tollgate.settings.model import Settings
 from tollgate.store import ledger_tables as tables
 from tollgate.store import sqlite
 

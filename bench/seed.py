@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine, insert
 
-from tollgate.config import Settings
 from tollgate.core import secrets
-from tollgate.prepared import prepare
+from tollgate.processes.bootstrap import prepare
+from tollgate.settings.model import Settings
 from tollgate.store import tables
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from tollgate.core import addresses
-from tollgate.forward import forwarding_app
-from tollgate.status import App, Scope
+from tollgate.processes.control_proxy import forwarding_app
+from tollgate.processes.status import App, Scope
 
 LOOPBACK = "127.0.0.1"
 SECRET = "between-us"

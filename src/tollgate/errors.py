@@ -12,7 +12,7 @@
         └── InternalError              a defect of ours; never the fault of a body
 
 Owns what callers are told. No I/O, and nothing that knows a request: whoever raises an error gives it the
-facts, `gateway/respond.py` renders it. `docs/reference/errors.md` is generated from these classes.
+facts, `gateway/http/response.py` renders it. `docs/reference/errors.md` is generated from these classes.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs
 import pytest
 from click.testing import CliRunner
 
-from tollgate.cli.keep import Credential, Keep
+from tollgate.cli.credentials import Credential, Keep
 from tollgate.cli.main import run
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tollgate import log
-from tollgate.board import Places
-from tollgate.config import Settings
-from tollgate.reload import Follower, Shared
-from tollgate.reloader import Reloader
-from tollgate.service_lock import ServiceLock
+from tollgate.processes.reload import Follower, Shared
+from tollgate.processes.reloader import Reloader
+from tollgate.processes.service_lock import ServiceLock
+from tollgate.processes.supervisor import Child, Lifeline, Supervisor
 from tollgate.settings.file import Origin
-from tollgate.supervisor import Child, Lifeline, Supervisor
+from tollgate.settings.model import Settings
+from tollgate.shm.upstream_status import Places
 
 
 def main(folder: Path, file: Path | None, how: str) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tollgate.cli.address import DEFAULT_URL, is_exposed, is_loopback, normal
-from tollgate.config import DEFAULT_PORT
+from tollgate.settings.model import DEFAULT_PORT
 
 
 @pytest.mark.parametrize(

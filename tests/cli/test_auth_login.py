@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tollgate.cli.keep import Choices
+from tollgate.cli.credentials import Choices
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from tollgate.cli.demo import in_options
 from tollgate.errors import StartError
-from tollgate.listeners import bind
+from tollgate.processes.listeners import bind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

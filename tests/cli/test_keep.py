@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tollgate.cli.credentials import Choices, Credential, Keep
 from tollgate.cli.failures import Failure
-from tollgate.cli.keep import Choices, Credential, Keep
-from tollgate.cli.vault import SystemVault, Vault, VaultError
+from tollgate.cli.keyring import SystemVault, Vault, VaultError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tollgate.cli.credentials import Credential, Keep
 from tollgate.cli.failures import Lost, NotLoggedIn
-from tollgate.cli.keep import Credential, Keep
 from tollgate.cli.login import FixedLogin, KeptLogin
 from tollgate.cli.transport import Transport
 

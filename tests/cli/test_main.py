@@ -134,7 +134,7 @@ def test_help_loads_click_and_little_else(arguments: str) -> None:
 
 
 def test_commands_of_the_operator_are_not_loaded_for_those_of_teams() -> None:
-    assert not {"tollgate.cli.serve", "tollgate.cli.demo", "tollgate.config"} & loaded_by(
+    assert not {"tollgate.cli.serve", "tollgate.cli.demo", "tollgate.settings.model"} & loaded_by(
         "rpc", "tokens", "--help"
     )
 

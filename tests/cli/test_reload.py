@@ -16,8 +16,8 @@ import pytest
 from parts.processes import Program, eventually, running
 from tollgate.cli import reload as command
 from tollgate.cli.failures import Failure
-from tollgate.reloader import FILE, read_record
-from tollgate.service_lock import NAME, ServiceLock
+from tollgate.processes.reloader import FILE, read_record
+from tollgate.processes.service_lock import NAME, ServiceLock
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Ran, Tool

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tollgate.cli.keep import Choices
+from tollgate.cli.credentials import Choices
 from tollgate.cli.options import ROLES
 from tollgate.core.roles import Role
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import pytest
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
 
-from tollgate.config import Settings
-from tollgate.control.desk import Actor
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.logs import LogAsk, LogPage
+from tollgate.control.unit_of_work import Actor
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import Account, Member
 from tollgate.core.roles import Role
+from tollgate.settings.model import Settings
 from tollgate.store import sqlite, upgrade
 from tollgate.store.base import Records
 

@@ -15,8 +15,8 @@ import httpx
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
-from tollgate.config import Oidc
 from tollgate.control.oidc import Claim, OidcClient
+from tollgate.settings.model import Oidc
 
 ISSUER = "https://id.example.com"
 CALLBACK = "https://tollgate.example.com/oidc/callback"

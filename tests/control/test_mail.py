@@ -19,8 +19,8 @@ from structlog.testing import capture_logs
 from tests.inner import Hands, advance
 
 from parts.certs import Certificate, make_certificate
-from tollgate.config import Mail
 from tollgate.control.mail import MOST_WAITING, SECONDS, Mailer
+from tollgate.settings.model import Mail
 
 LINK = "https://toll.example/console/reset/tgl_" + "s3cr3t" * 6 + "x"
 TEXT = f"Open this link:\n\n{LINK}\n\n.\nGrüße\n"

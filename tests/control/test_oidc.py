@@ -24,8 +24,8 @@ from tests.control.oidc_fake import (
     signed,
 )
 
-from tollgate.config import Oidc
 from tollgate.control.oidc import OidcError, Start
+from tollgate.settings.model import Oidc
 
 
 @pytest.fixture

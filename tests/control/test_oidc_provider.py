@@ -19,8 +19,8 @@ from tests.control.oidc_fake import (
     Provider,
 )
 
-from tollgate.config import Oidc
 from tollgate.control.oidc import BODY_BYTES, Claim, OidcClient, OidcError
+from tollgate.settings.model import Oidc
 
 
 @pytest.fixture

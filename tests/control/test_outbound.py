@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.control.outbound import Fetcher, Missing, Refused, Resolver, Unreachable
-from tollgate.control.pinned import forbidden_kind
+from tollgate.control.safe_connect import forbidden_kind
 from tollgate.errors import StartError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from tollgate.config import Stripe
 from tollgate.control.stripe import Item, StripeClient, StripeRefused, StripeUnsure
+from tollgate.settings.model import Stripe
 
 ITEM = Item("cus_1", 500, "2,000,000 requests in 2026-11 (TG-1)", "TG-1", 1_793_491_200, 1_796_083_200)
 KEY = "sk_test_secret"

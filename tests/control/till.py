@@ -18,13 +18,13 @@ from sqlalchemy import create_engine
 from tests.control.services.house import ACME, House
 from tests.store.account_rows import Books, calls
 
-from tollgate.config import Billing, Settings
 from tollgate.control.outbound import Unreachable
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.alerts import Alerts
 from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.usage import Usages
 from tollgate.core.models import Team, Token
+from tollgate.settings.model import Billing, Settings
 from tollgate.store import sqlite
 from tollgate.store.caps import Caps
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.collector_process import billing_month
 from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.months import month_of
 from tollgate.core.posting import BILLABLE, MonthKey, Posting, Terms, post
 from tollgate.core.pricing import MILLION, Plan, Price
+from tollgate.processes.collector import billing_month
 from tollgate.store.ledger_tables import LOG_COLUMNS
 
 NOVEMBER = datetime.fromisoformat("2026-11-15T12:00:00Z").timestamp()

@@ -15,8 +15,8 @@ import pytest
 from parts.browser import chromium, served_page
 from parts.oidc import provider
 from parts.ports import LOOPBACK, accepts, free_port
-from tollgate.config import Oidc
 from tollgate.control.oidc import Claim, OidcClient, OidcError, Start
+from tollgate.settings.model import Oidc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -10,8 +10,8 @@ import pytest
 from parts.need import need
 from parts.ports import accepts, free_port
 from parts.processes import running
-from tollgate.config import Stripe
 from tollgate.control.stripe import Item, StripeClient, StripeRefused
+from tollgate.settings.model import Stripe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

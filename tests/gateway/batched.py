@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.gateway.scene import Scene, said
 
-from tollgate.gateway.batches import Question
+from tollgate.gateway.call.batch import Question
 
 KEPT = {"cache_bytes": 1_000_000}
 CHAIN: tuple[str, list[Any]] = ("eth_chainId", [])

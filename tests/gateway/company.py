@@ -7,14 +7,14 @@ from typing import Any, cast
 
 from tests.gateway.fakes import Clock
 
-from tollgate import config
-from tollgate.board import NOTHING, Board, State
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.course import OutOfStep
-from tollgate.gateway.exchange import BadStatus, Nonsense
-from tollgate.gateway.peers import Peer
-from tollgate.gateway.transport import Pool
-from tollgate.gateway.wire import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
+from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
+from tollgate.gateway.upstream.exchange import BadStatus, Nonsense
+from tollgate.gateway.upstream.failover import OutOfStep
+from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.pool import Pool
+from tollgate.settings import model
+from tollgate.shm.upstream_status import NOTHING, Board, State
 
 NO_POOL = cast("Pool", None)
 HEAD = 100
@@ -47,7 +47,7 @@ class Company:
         self.row = self.board.network(0)
         self.peers = [
             Peer(
-                config.Upstream(**{"name": "abcdefghij"[slot], "url": "http://node", **each}),
+                model.Upstream(**{"name": "abcdefghij"[slot], "url": "http://node", **each}),
                 NO_POOL,
                 self.board.upstream(slot),
                 slot,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from tollgate.core.entries import Entry, decode
 from tollgate.core.limits import Limit, Taken, take
 from tollgate.core.models import Grant
-from tollgate.gateway.flight import Flight
+from tollgate.gateway.upstream.completion import Flight
 from tollgate.store.base import Changes, StoreUnavailable
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.gateway.fakes import FakeTransport
 
-from tollgate.gateway.budget import Budget
-from tollgate.gateway.flight import Pending
-from tollgate.gateway.wire import Connection, Response
+from tollgate.gateway.memory_budget import Budget
+from tollgate.gateway.upstream.completion import Pending
+from tollgate.gateway.upstream.connection import Connection, Response
 
 MOST = 300_000
 BODY = b'{"jsonrpc":"2.0","id":1,"result":"0x1"}'

@@ -23,12 +23,12 @@ from tests.gateway.scene import (
 )
 from tests.gateway.worker import http
 
-from tollgate import metrics
-from tollgate.board import NOTHING, SILENCE_SECONDS, State
 from tollgate.core.shapes import ABSENT, PlainCall, Reply
 from tollgate.errors import Refusal
-from tollgate.gateway.course import MOST_ATTEMPTS
 from tollgate.gateway.messages import Trace
+from tollgate.gateway.upstream.failover import MOST_ATTEMPTS
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import NOTHING, SILENCE_SECONDS, State
 
 START = 1_000
 SECONDS, SWEEP = 10.0, 0.2

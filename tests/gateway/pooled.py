@@ -5,10 +5,10 @@ import asyncio
 from tests.gateway.fakes import Clock, FakeTransport, ScriptedLoop, fly, scripted_loop, turns
 from tests.gateway.worker import http
 
-from tollgate import config
-from tollgate.gateway.budget import Budget
-from tollgate.gateway.transport import Pool
-from tollgate.gateway.wire import Response
+from tollgate.gateway.memory_budget import Budget
+from tollgate.gateway.upstream.connection import Response
+from tollgate.gateway.upstream.pool import Pool
+from tollgate.settings import model
 
 OK = http(b"{}")
 SOON = 15.0
@@ -20,7 +20,7 @@ class House:
     def __init__(self, connections: int = 4, url: str = "http://node:8545", **headers: str) -> None:
         self.clock = Clock()
         self.loop: ScriptedLoop = scripted_loop()
-        upstream = config.Upstream(name="a", url=url, connections=connections, headers=headers)
+        upstream = model.Upstream(name="a", url=url, connections=connections, headers=headers)
         self.pool = Pool(upstream, most_bytes=1_000_000, budget=Budget(10_000_000), now=self.clock)
 
     @property

@@ -12,11 +12,11 @@ from msgspec import Raw, Struct
 from tests.gateway.fakes import FakeTransport, fly, run, turns
 from tests.gateway.worker import Worker, http
 
-from tollgate import metrics
-from tollgate.board import NOTHING, State
 from tollgate.core.shapes import ABSENT, PlainCall, Reply, WrittenCall
-from tollgate.gateway.batches import Question, ask_many
+from tollgate.gateway.call.batch import Question, ask_many
 from tollgate.gateway.messages import Trace
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import NOTHING, State
 
 SECONDS = 30.0
 

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.fakes import FakeTransport, turns
 from tests.gateway.worker import TOKEN, Worker, echo
 
-from tollgate.gateway.edge import Edge
+from tollgate.gateway.http.connection import Edge
 
 Feed = Callable[[bytes], Iterator[bytes]]
 

@@ -9,26 +9,27 @@ from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedStore, Sin
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from tollgate import config, metrics
-from tollgate.board import Board, Places, place
 from tollgate.core import addresses, secrets
 from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.errors import Refusal
-from tollgate.gateway.admission import Admission
-from tollgate.gateway.budget import Budget
-from tollgate.gateway.caller import Caller
-from tollgate.gateway.credentials import Credentials
-from tollgate.gateway.directory import CallerDirectory
-from tollgate.gateway.edge import Edge
-from tollgate.gateway.intake import Intake
-from tollgate.gateway.journal import Journal
-from tollgate.gateway.lane import Lane
+from tollgate.gateway.access.caller import Caller
+from tollgate.gateway.access.credentials import Credentials
+from tollgate.gateway.access.directory import CallerDirectory
+from tollgate.gateway.access.limits import Admission
+from tollgate.gateway.call.networks import Networks
+from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.http.connection import Edge
+from tollgate.gateway.http.request import Intake
+from tollgate.gateway.http.worker_context import Lane
+from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.messages import Request
-from tollgate.gateway.networks import Networks
-from tollgate.gateway.pipeline import Pipeline
-from tollgate.gateway.record import Recorder
+from tollgate.gateway.recording.counters import Recorder
+from tollgate.gateway.recording.journal import Journal
+from tollgate.settings import model
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import Board, Places, place
 
 PEPPER = b"p" * 32
 TOKEN = secrets.new_token()
@@ -88,8 +89,8 @@ class Worker:
         *,
         node: Callable[[bytes], bytes | None] | None = echo,
         upstreams: int = 1,
-        limits: config.Limits | None = None,
-        server: config.Server | None = None,
+        limits: model.Limits | None = None,
+        server: model.Server | None = None,
         policy: Policy | None = None,
         trusted: tuple[str, ...] = (),
         misses: Limit | None = None,
@@ -113,15 +114,15 @@ class Worker:
         self.meters = Meters()
         more = more or [{} for _ in range(upstreams)]
         named = tuple(
-            config.Upstream(**{"name": f"up{i}", "url": f"http://up{i}:8545", **each})
+            model.Upstream(**{"name": f"up{i}", "url": f"http://up{i}:8545", **each})
             for i, each in enumerate(more)
         )
         lists = {"allow_methods": policy.allow, "deny_methods": policy.deny} if policy else {}
-        served = config.Network(upstreams=named, **{**lists, **(network or {})})
-        settings = config.Settings(
-            limits=limits or config.Limits(),
-            server=server or config.Server(),
-            cache=config.Cache(bytes=cache_bytes),
+        served = model.Network(upstreams=named, **{**lists, **(network or {})})
+        settings = model.Settings(
+            limits=limits or model.Limits(),
+            server=server or model.Server(),
+            cache=model.Cache(bytes=cache_bytes),
             families={family: {"mainnet": served}},
         )
         self.directory = CallerDirectory(self.store, settings, writer, self.clock)

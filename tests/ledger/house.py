@@ -10,12 +10,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tollgate.collector_process import billing_month
 from tollgate.core.entries import CallEntry, Entry, encode
 from tollgate.core.posting import Terms
 from tollgate.core.pricing import MILLION, Price
 from tollgate.ledger.collector import SETTLED_SECONDS, Collector, Rules
 from tollgate.ledger.segments import HEADER_BYTES, MAGIC, SUFFIX, frame
+from tollgate.processes.collector import billing_month
 from tollgate.store import sqlite
 from tollgate.store.ledger import LedgerStore, open_ledger
 

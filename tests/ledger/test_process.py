@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from tests.ledger.house import entry, segment_bytes
 
 from tollgate.cli.main import cli
-from tollgate.collector_process import MANY_ROWS, CollectorLoop, collect
-from tollgate.config import Billing, Settings
 from tollgate.core.entries import Entry
 from tollgate.ledger.lock import CollectorRuns, Lock
-from tollgate.prepared import Prepared, prepare
+from tollgate.processes.bootstrap import Prepared, prepare
+from tollgate.processes.collector import MANY_ROWS, CollectorLoop, collect
+from tollgate.settings.model import Billing, Settings
 from tollgate.store import sqlite
 from tollgate.store.ledger import OutOfStep
 

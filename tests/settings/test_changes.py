@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollgate.config import Settings
 from tollgate.settings.changes import Changes, compare
+from tollgate.settings.model import Settings
 from tollgate.settings.schema import describe
 
 KEY = "very-secret"

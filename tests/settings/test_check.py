@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollgate.config import Settings
 from tollgate.settings.check import check
+from tollgate.settings.model import Settings
 from tollgate.settings.schema import describe
 
 UPSTREAM = {"name": "a", "url": "https://node.example.com/KEY"}

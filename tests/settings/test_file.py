@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollgate.config import Settings
 from tollgate.settings.environment import RESERVED
 from tollgate.settings.file import Origin, SettingsError, data_folder, find, load, require_networks
 from tollgate.settings.mask import effective
+from tollgate.settings.model import Settings
 from tollgate.settings.schema import Setting, describe
 
 EXAMPLE = Path(__file__).parents[2] / "tollgate.example.toml"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from msgspec import inspect as mi
 
-from tollgate.config import Network, Settings, Upstream
 from tollgate.settings.mask import effective, endpoint, shown, store_url
+from tollgate.settings.model import Network, Settings, Upstream
 from tollgate.settings.schema import Node
 
 

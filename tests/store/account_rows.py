@@ -8,10 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tollgate.collector_process import billing_month
 from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.posting import MonthKey, Posting, Terms, post
 from tollgate.core.pricing import Price
+from tollgate.processes.collector import billing_month
 from tollgate.store import sqlite, upgrade
 from tollgate.store.ledger import open_ledger
 

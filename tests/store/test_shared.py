@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tollgate.core.limits import Limit, Taken
-from tollgate.store.shared import SharedMeters
+from tollgate.shm.limits import SharedMeters
 
 NOW = 1_000.0
 WORKERS = 4

@@ -20,16 +20,16 @@ import click
 from tollgate import log
 from tollgate.cli.failures import Failure, NotFound
 from tollgate.cli.show import note
-from tollgate.config import DEFAULT_PORT, Settings
-from tollgate.control.desk import OPERATOR, email_of
 from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound as Missing
 from tollgate.control.services.invitations import Invited
 from tollgate.control.services.teams import team_name
+from tollgate.control.unit_of_work import OPERATOR, email_of
 from tollgate.core.people import Account
-from tollgate.prepared import prepare
+from tollgate.processes.bootstrap import prepare
 from tollgate.settings import file as settings_file
+from tollgate.settings.model import DEFAULT_PORT, Settings
 from tollgate.store import sqlite
 from tollgate.store.base import StoreUnavailable
 

@@ -18,7 +18,7 @@ from tollgate.cli.lazy import Group
 from tollgate.cli.options import json_option, logged_in
 
 if TYPE_CHECKING:
-    from tollgate.cli.keep import Credential, Keep
+    from tollgate.cli.credentials import Credential, Keep
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import Account, DeviceGrant, Team
     from tollgate.cli.transport import Transport
@@ -43,7 +43,7 @@ def login(url: str | None, with_token: bool, no_browser: bool) -> None:
     """
     from tollgate.cli import session  # noqa: PLC0415 - not for help
     from tollgate.cli.address import is_exposed  # noqa: PLC0415
-    from tollgate.cli.keep import Keep  # noqa: PLC0415
+    from tollgate.cli.credentials import Keep  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
     keep = Keep.at_home(os.environ)
@@ -96,7 +96,7 @@ def _open(page: str) -> bool:
 
 
 def _typed_token() -> Credential:
-    from tollgate.cli.keep import Credential  # noqa: PLC0415 - not for help
+    from tollgate.cli.credentials import Credential  # noqa: PLC0415 - not for help
 
     if sys.stdin.isatty():
         text = click.prompt("Personal access token", hide_input=True, err=True)
@@ -192,7 +192,7 @@ def logout(as_json: bool) -> None:
     tokens delete ID`.
     """
     from tollgate.cli import session  # noqa: PLC0415 - not for help
-    from tollgate.cli.keep import Keep  # noqa: PLC0415
+    from tollgate.cli.credentials import Keep  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
     keep = Keep.at_home(os.environ)
@@ -242,7 +242,7 @@ def _revoke(transport: Transport, credential: Credential) -> bool:
 def token() -> None:
     """Print the access token that commands send now, renewed if need be."""
     from tollgate.cli import session  # noqa: PLC0415 - not for help
-    from tollgate.cli.keep import Keep  # noqa: PLC0415
+    from tollgate.cli.credentials import Keep  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
     keep = Keep.at_home(os.environ)

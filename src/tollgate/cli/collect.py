@@ -6,8 +6,9 @@ import os
 
 import click
 
-from tollgate import collector_process, log
-from tollgate.prepared import prepare
+from tollgate import log
+from tollgate.processes import collector
+from tollgate.processes.bootstrap import prepare
 from tollgate.settings import file as settings_file
 
 
@@ -26,5 +27,5 @@ def collect(once: bool, config_file: str | None) -> None:
     """
     settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
     log.configure(settings.logging.level, settings.logging.format)
-    rows = collector_process.collect(prepare(settings), once=once)
+    rows = collector.collect(prepare(settings), once=once)
     click.echo(f"{rows} log rows were committed.", err=True)

@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from tollgate import log
-from tollgate.config import DEFAULT_METRICS_PORT, DEFAULT_PORT
 from tollgate.demo import run as demo_run
 from tollgate.errors import StartError
+from tollgate.settings.model import DEFAULT_METRICS_PORT, DEFAULT_PORT
 from tollgate.settings.rules import rules_for
 
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlencode
 
 from tollgate.cli import answers
+from tollgate.cli.credentials import Credential
 from tollgate.cli.failures import NotLoggedIn, OAuthRefusal, login_expired, not_logged_in
-from tollgate.cli.keep import Credential
 from tollgate.cli.shapes import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tollgate.cli.keep import Keep
+    from tollgate.cli.credentials import Keep
     from tollgate.cli.transport import Reply, Transport
 
 CLIENT_ID = "tollgate-cli"

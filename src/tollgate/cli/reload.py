@@ -16,8 +16,8 @@ import msgspec
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
-from tollgate.reloader import Outcome, read_record
-from tollgate.service_lock import holder
+from tollgate.processes.reloader import Outcome, read_record
+from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
 
 # For a reload to begin, which waits for the end of one that is under way; and once more for its outcome.

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from tollgate import log, server
-from tollgate.gateway.networks import build_networks
-from tollgate.prepared import prepare
+from tollgate import log
+from tollgate.gateway.call.networks import build_networks
+from tollgate.processes import service
+from tollgate.processes.bootstrap import prepare
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
 from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
@@ -30,7 +31,7 @@ def serve(config_file: str | None) -> None:
     settings = origin.load()
     log.configure(settings.logging.level, settings.logging.format)
 
-    def ready(where: server.Addresses) -> None:
+    def ready(where: service.Addresses) -> None:
         networks = [f"{where.base_url}/x/{network.path}" for network in build_networks(settings)]
         log.get("server").info(
             "ready",
@@ -41,7 +42,7 @@ def serve(config_file: str | None) -> None:
             data_dir=settings.data_dir,
         )
 
-    server.run(prepare(settings, origin), on_ready=ready)
+    service.run(prepare(settings, origin), on_ready=ready)
 
 
 @click.command(epilog="Example: tollgate migrate --config /etc/tollgate/tollgate.toml")

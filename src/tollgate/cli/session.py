@@ -16,8 +16,8 @@ import click
 from tollgate.cli import show
 from tollgate.cli.address import DEFAULT_URL, normal
 from tollgate.cli.client import Client
+from tollgate.cli.credentials import Keep
 from tollgate.cli.failures import NotLoggedIn, WrongUsage, not_logged_in
-from tollgate.cli.keep import Keep
 from tollgate.cli.login import FixedLogin, KeptLogin
 from tollgate.cli.options import next_command
 from tollgate.cli.transport import Transport

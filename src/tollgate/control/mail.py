@@ -14,7 +14,7 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
 from tollgate import log
-from tollgate.config import Mail
+from tollgate.settings.model import Mail
 
 SECONDS = 10.0
 # For a whole mail: a server may answer each question just in time, for ever.

@@ -25,7 +25,7 @@ import msgspec
 from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]
 from joserfc.errors import InvalidKeyIdError
 
-from tollgate.config import Oidc
+from tollgate.settings.model import Oidc
 
 from . import oidc_rules as rules
 from .oidc_rules import AGAIN, LATER, TELL, Claim, OidcError, Start

@@ -25,8 +25,8 @@ from joserfc.jwk import JWKRegistry, Key, KeySet
 from joserfc.jws import JWSRegistry
 from msgspec import Struct
 
-from tollgate.config import Oidc
 from tollgate.errors import TollgateError
+from tollgate.settings.model import Oidc
 
 LEEWAY_SECONDS = 60
 SUBJECT_CHARACTERS = 255  # OpenID Connect Core 1.0, section 2

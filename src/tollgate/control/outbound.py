@@ -31,7 +31,7 @@ from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from tollgate import __version__
-from tollgate.control.pinned import Pinned, TooMuch, forbidden_kind
+from tollgate.control.safe_connect import Pinned, TooMuch, forbidden_kind
 from tollgate.core.origins import normal_host
 from tollgate.errors import StartError, TollgateError
 

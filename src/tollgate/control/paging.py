@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tollgate.control.desk import MOST_ROWS, Item
+from tollgate.control.unit_of_work import MOST_ROWS, Item
 from tollgate.core.cursors import Position
 from tollgate.store.base import Rows
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tollgate.config import Settings
-from tollgate.control.desk import Desk
 from tollgate.control.mail import Mailer
 from tollgate.control.oidc import OidcClient
 from tollgate.control.outbound import Fetcher, Resolver
@@ -29,6 +27,8 @@ from tollgate.control.services.teams import Teams
 from tollgate.control.services.tokens import Tokens
 from tollgate.control.services.usage import Usages
 from tollgate.control.stripe import StripeClient
+from tollgate.control.unit_of_work import Desk
+from tollgate.settings.model import Settings
 from tollgate.store.base import AccountBook, LogBook, Office
 
 OIDC_PATH = "/console/oidc/callback"

@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from tollgate import __version__
-from tollgate.config import Stripe
 from tollgate.errors import TollgateError
+from tollgate.settings.model import Stripe
 
 SECONDS = 20.0
 # How long Stripe remembers a key is 24 hours or more; an hour less, because clocks differ.

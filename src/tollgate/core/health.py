@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from tollgate.board import NOTHING, State
+from tollgate.shm.upstream_status import NOTHING, State
 
 # Probes that must fail in a row. One refused connection is enough: then nobody listens there.
 FAILURES = 2

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import msgspec
 
-from tollgate import listeners
 from tollgate.demo.chain import BLOCK_SECONDS, genesis_before
 from tollgate.demo.node import FAMILIES, SimulatedNode, networks
 from tollgate.demo.session import QUEUE_BYTES
 from tollgate.demo.ws_protocol import NodeProtocol
 from tollgate.errors import StartError
-from tollgate.serving import Service, serve
-from tollgate.supervisor import Lifeline
+from tollgate.processes import listeners
+from tollgate.processes.serving import Service, serve
+from tollgate.processes.supervisor import Lifeline
 
 _LONGEST_BLOCK_SECONDS = 3_600.0
 

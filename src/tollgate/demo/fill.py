@@ -18,13 +18,13 @@ from tollgate.core.models import Team
 from tollgate.core.origins import LOCALHOST
 from tollgate.core.people import PERSONAL, Account
 from tollgate.core.roles import Role
-from tollgate.prepared import Prepared
+from tollgate.processes.bootstrap import Prepared
 from tollgate.store import sqlite
 from tollgate.store.base import Records
 
 if TYPE_CHECKING:
-    from tollgate.control.desk import Actor
     from tollgate.control.plane import ControlPlane
+    from tollgate.control.unit_of_work import Actor
 
 TEAM = "demo"
 EMAIL = "demo@tollgate.test"
@@ -50,10 +50,10 @@ def fill(prepared: Prepared) -> Filled:
 
 async def _fill(prepared: Prepared) -> Filled:
     # Imported here, because whoever imports this module is the parent of all workers.
-    from tollgate.control.desk import Actor  # noqa: PLC0415
     from tollgate.control.passwords import Passwords  # noqa: PLC0415
     from tollgate.control.plane import ControlPlane  # noqa: PLC0415
     from tollgate.control.services.tokens import Wish  # noqa: PLC0415
+    from tollgate.control.unit_of_work import Actor  # noqa: PLC0415
 
     store = sqlite.open_store(prepared.store_url)
     plane = ControlPlane(store, prepared.settings, prepared.pepper, "", time.time)

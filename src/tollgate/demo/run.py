@@ -15,14 +15,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tollgate import listeners, server
-from tollgate.aside import aside
-from tollgate.config import Network, Server, Settings, Upstream, Whitelist
 from tollgate.demo import fill
 from tollgate.demo.node import SimulatedNode
-from tollgate.prepared import prepare
-from tollgate.serving import Service, serve
-from tollgate.supervisor import Child, Lifeline
+from tollgate.processes import listeners, service
+from tollgate.processes.bootstrap import prepare
+from tollgate.processes.run_in_child import aside
+from tollgate.processes.serving import Service, serve
+from tollgate.processes.supervisor import Child, Lifeline
+from tollgate.settings.model import Network, Server, Settings, Upstream, Whitelist
 
 NETWORKS = (("eth", "mainnet"), ("eth", "sepolia"), ("starknet", "mainnet"), ("starknet", "sepolia"))
 
@@ -66,10 +66,10 @@ def run(
         )
         filled = aside(lambda: fill.fill(prepared), fill.Filled, "Filling the demo")
 
-        def ready(where: server.Addresses) -> None:
+        def ready(where: service.Addresses) -> None:
             on_ready(_told(where, filled, folder, upstreams))
 
-        server.run(
+        service.run(
             prepared,
             on_ready=ready,
             extra_children=[Child("chain", lambda lifeline: _serve_chain(lifeline, node))],
@@ -80,7 +80,7 @@ def run(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _told(where: server.Addresses, filled: fill.Filled, folder: Path, upstreams: Mapping[str, str]) -> Demo:
+def _told(where: service.Addresses, filled: fill.Filled, folder: Path, upstreams: Mapping[str, str]) -> Demo:
     names = [*dict.fromkeys([*(f"{family}/{name}" for family, name in NETWORKS), *upstreams])]
     return Demo(
         base_url=where.base_url,

@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tollgate.chains.catalogue import Catalogue
-from tollgate.config import Upstream
 from tollgate.core.methods import Policy
 from tollgate.errors import Refusal
+from tollgate.settings.model import Upstream
 
 CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, int, str]
 """Method, outcome, code of a JSON-RPC error, bytes of the answer, and in a batch upstream, attempts and cache:

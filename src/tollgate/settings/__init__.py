@@ -1,4 +1,4 @@
-"""How a TOML file and `TOLLGATE_…` variables become the `Settings` of `config.py`.
+"""How a TOML file and `TOLLGATE_…` variables become the `Settings` of `settings/model.py`.
 
 file         which file, what wins over what, one error with every problem and its place
 environment  variables -> values

@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec import inspect as mi
 from msgspec.structs import replace
 
-from tollgate.config import Network, Section, Settings, Upstream
 from tollgate.settings.lines import KeyPath, dotted
+from tollgate.settings.model import Network, Section, Settings, Upstream
 from tollgate.settings.schema import Node, leaves, node
 
 _LONGEST_VALUE = 60

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from tollgate.config import Settings
 from tollgate.errors import StartError
 from tollgate.settings.check import check
 from tollgate.settings.environment import Assignment, apply, assignments
 from tollgate.settings.lines import KeyPath, dotted, locate
+from tollgate.settings.model import Settings
 from tollgate.settings.schema import leaves, root
 
 if TYPE_CHECKING:

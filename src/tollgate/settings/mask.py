@@ -18,7 +18,7 @@ from tollgate.settings.schema import Node, leaves, root
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tollgate.config import Settings
+    from tollgate.settings.model import Settings
 
 HIDDEN = "…"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # Settings
 
-<!-- Made from src/tollgate/config.py; change the definitions there, then run `make reference`. -->
+<!-- Made from src/tollgate/settings/model.py; change the definitions there, then run `make reference`. -->
 
 Settings come from one TOML file and from environment variables; a variable wins over the file, the file
 over the default. The file is the one given by `--config`, else by `TOLLGATE_CONFIG`, else `tollgate.toml`

@@ -12,9 +12,9 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from tollgate.config import DEFAULT_METRICS_PORT, DEFAULT_PORT
 from tollgate.core.methods import is_pattern
 from tollgate.settings.lines import KeyPath, dotted
+from tollgate.settings.model import DEFAULT_METRICS_PORT, DEFAULT_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import NODEFAULT, Struct
 from msgspec import inspect as mi
 
-from tollgate.config import Settings
 from tollgate.settings.lines import KeyPath, dotted
+from tollgate.settings.model import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

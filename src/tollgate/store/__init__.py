@@ -16,5 +16,5 @@ upgrade     brings a database to the schema, in a process of its own
 shared      Meters in memory that the workers of one machine share
 pepper      the key under which tokens are hashed, made once
 
-Only `server.py` names a backend; the planes know `base` alone.
+Only `processes/service.py` names a backend; the planes know `base` alone.
 """

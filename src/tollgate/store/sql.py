@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.store import tables
 from tollgate.store.base import Changes, StoreUnavailable
-from tollgate.store.rows import SqlRecords, value_of
+from tollgate.store.repository import SqlRecords, value_of
 
 # Long enough for a busy disk, short enough that a caller who waits for a look-up still gets an answer.
 DEADLINE_SECONDS = 5.0

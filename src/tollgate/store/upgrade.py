@@ -16,8 +16,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
-from tollgate.aside import aside
 from tollgate.errors import StartError
+from tollgate.processes.run_in_child import aside
 from tollgate.store.sqlite import run_on_connect
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.store.log_rows import CI, NOON, THEIRS, WEB, entry
 
 from tollgate.control.api import routes
 from tollgate.control.app import assembled
-from tollgate.control.desk import Visit
+from tollgate.control.unit_of_work import Visit
 
 Json = dict[str, Any]
 LOGS = "/api/v1/teams/acme/logs"

@@ -15,12 +15,12 @@ from urllib.parse import urlencode
 import httpx
 from argon2 import PasswordHasher
 
-from tollgate.config import Accounts, Mail, Oidc, Settings
 from tollgate.control.app import control_app
-from tollgate.control.desk import OPERATOR, Actor, Visit
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.devices import Started
+from tollgate.control.unit_of_work import OPERATOR, Actor, Visit
 from tollgate.core.people import CONSOLE, Account
+from tollgate.settings.model import Accounts, Mail, Oidc, Settings
 from tollgate.store import sqlite, upgrade
 
 T = TypeVar("T")

@@ -3,8 +3,8 @@
 import pytest
 from tests.control.console.site import ADA, PASSWORD, Site, leads_to, words
 
-from tollgate.control.desk import Visit
 from tollgate.control.services.devices import OAuthError, Started
+from tollgate.control.unit_of_work import Visit
 from tollgate.core.people import TOOL
 
 WRONG = "BCDF-GHJK"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, BOB, PASSWORD, Site, leads_to, words
 
-from tollgate.control.desk import OPERATOR
+from tollgate.control.unit_of_work import OPERATOR
 from tollgate.core.people import Account
 from tollgate.core.roles import Role
 

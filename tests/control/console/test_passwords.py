@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, PASSWORD, Site, leads_to, words
 
-from tollgate.config import Mail
-from tollgate.control.desk import OPERATOR
 from tollgate.control.mail import Mailer
 from tollgate.control.passwords import Passwords
 from tollgate.control.services.accounts import Accounts
+from tollgate.control.unit_of_work import OPERATOR
+from tollgate.settings.model import Mail
 
 OpenSite = Callable[..., Site]
 NEW = "another long password"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, BOB, COOKIE, PASSWORD, Site, leads_to, words
 
-from tollgate.control.desk import Ask
+from tollgate.control.unit_of_work import Ask
 from tollgate.core import secrets
 
 HOUR = 3_600.0

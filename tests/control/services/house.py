@@ -19,9 +19,6 @@ import pytest
 from argon2 import PasswordHasher
 from msgspec.structs import replace
 
-from tollgate.config import Accounts as AccountSettings
-from tollgate.config import Mail, Network, Settings, Upstream, Whitelist
-from tollgate.control.desk import Actor, Ask, Visit
 from tollgate.control.mail import Mailer
 from tollgate.control.passwords import Passwords
 from tollgate.control.plane import ControlPlane
@@ -31,8 +28,11 @@ from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.domains import Domains
 from tollgate.control.services.invitations import Invitations
 from tollgate.control.services.operator import Operator
+from tollgate.control.unit_of_work import Actor, Ask, Visit
 from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, AuditEntry, Member
+from tollgate.settings.model import Accounts as AccountSettings
+from tollgate.settings.model import Mail, Network, Settings, Upstream, Whitelist
 from tollgate.store import sqlite, upgrade
 from tollgate.store.base import Records
 from tollgate.store.sql import SqlStore

@@ -9,10 +9,10 @@ import pytest
 from tests.control.services.everything import Everything
 from tests.control.services.house import ACME, ALL, ELSEWHERE, PEOPLE, VISIT, House
 
-from tollgate.control.desk import Actor, Ask, Visit
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest
 from tollgate.control.services.tokens import Wish
+from tollgate.control.unit_of_work import Actor, Ask, Visit
 from tollgate.core.people import PERSONAL, Login
 
 # What each deed notes: action, whose log, by whom, from where, by which way in.

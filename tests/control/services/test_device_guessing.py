@@ -7,12 +7,12 @@ from contextlib import closing
 
 from tests.control.services.house import ELSEWHERE, HOUR, VISIT, House, words
 
-from tollgate.control.desk import Visit
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound, TooManyAttempts
 from tollgate.control.services import devices
 from tollgate.control.services.devices import OAuthError, Started
 from tollgate.control.services.logins import Secrets
+from tollgate.control.unit_of_work import Visit
 from tollgate.core import secrets
 from tollgate.core.people import Failures
 

@@ -13,11 +13,11 @@ from tests.control.services.house import (
     House,
 )
 
-from tollgate.control.desk import Visit
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest, NotFound, PersonalTokenRefused
 from tollgate.control.services.devices import OAuthError, Started
 from tollgate.control.services.logins import Secrets
+from tollgate.control.unit_of_work import Visit
 from tollgate.core import secrets
 from tollgate.core.people import TOOL
 

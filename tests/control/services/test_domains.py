@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.house import ACME, ALL, PEOPLE, RIVAL, House, details_of, words
 
-from tollgate.control.desk import Ask
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     ChangedMeanwhile,
@@ -21,6 +20,7 @@ from tollgate.control.problems import (
     NotProven,
 )
 from tollgate.control.services.domains import Wish
+from tollgate.control.unit_of_work import Ask
 from tollgate.control.versions import version_of
 from tollgate.core.models import Domain
 

@@ -15,7 +15,6 @@ from tests.control.services.house import (
     words,
 )
 
-from tollgate.control.desk import OPERATOR, Actor, Ask
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     AlreadyMember,
@@ -25,6 +24,7 @@ from tollgate.control.problems import (
     NotFound,
 )
 from tollgate.control.services.invitations import Invited
+from tollgate.control.unit_of_work import OPERATOR, Actor, Ask
 from tollgate.core import secrets
 
 LONER = PEOPLE["loner"]

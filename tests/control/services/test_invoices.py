@@ -11,9 +11,9 @@ from tests.control.services.house import ACME, ALL, DAY, HOUR
 from tests.control.till import DOLLAR, Till
 from tests.store.account_rows import AFTER, BEFORE, MONTH, RIVAL
 
-from tollgate.control.desk import Ask
 from tollgate.control.problems import InvalidRequest, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.services.billing import Change
+from tollgate.control.unit_of_work import Ask
 from tollgate.core.invoices import Invoice, Kind
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION

@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.house import ALL, DAY, ELSEWHERE, HOUR, VISIT, House
 
-from tollgate.control.desk import Ask, Visit
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     InvalidRequest,
@@ -17,6 +16,7 @@ from tollgate.control.problems import (
     PersonalTokenRefused,
 )
 from tollgate.control.services import logins
+from tollgate.control.unit_of_work import Ask, Visit
 from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Login
 

@@ -11,12 +11,12 @@ import pytest
 from tests.control.log_office import BASE_URL, PEPPER, LogOffice, seqs
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, entry
 
-from tollgate.config import Settings
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.services.logs import Cursors, LogAsk, Place
 from tollgate.core.logs import LogRow
 from tollgate.core.roles import Role
+from tollgate.settings.model import Settings
 from tollgate.store.base import StoreUnavailable
 
 

@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House
 from tests.control.services.house import settings as house_settings
 
-from tollgate.control.desk import Actor
 from tollgate.control.problems import (
     AlreadyMember,
     InvitationForOther,
@@ -25,6 +24,7 @@ from tollgate.control.problems import (
     Problem,
     RoleNeeded,
 )
+from tollgate.control.unit_of_work import Actor
 
 people = st.sampled_from(sorted(PEOPLE))
 roles = st.sampled_from(ROLES)

@@ -16,7 +16,6 @@ from tests.control.services.house import (
     words,
 )
 
-from tollgate.control.desk import OPERATOR, Actor, Visit
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     InvalidRequest,
@@ -27,6 +26,7 @@ from tollgate.control.problems import (
     WrongPassword,
 )
 from tollgate.control.services.devices import OAuthError
+from tollgate.control.unit_of_work import OPERATOR, Actor, Visit
 from tollgate.core.people import CONSOLE, PERSONAL, Identity
 
 OWNER = PEOPLE["owner"]

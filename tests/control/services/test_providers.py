@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.house import PASSWORD, PEOPLE, VISIT, House, details_of
 
-from tollgate.control.desk import OPERATOR
 from tollgate.control.oidc import Claim
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest, NameTaken, SignUpClosed, WrongPassword
+from tollgate.control.unit_of_work import OPERATOR
 from tollgate.core.people import Invitation
 
 ISSUER = "https://idp.example"

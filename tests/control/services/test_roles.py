@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, member_id, words
 
-from tollgate.control.desk import Actor
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.services import (
@@ -23,6 +22,7 @@ from tollgate.control.services import (
     tokens,
     usage,
 )
+from tollgate.control.unit_of_work import Actor
 from tollgate.core.models import Domain, Token
 from tollgate.core.people import Invitation
 

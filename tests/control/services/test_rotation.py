@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import asdict, replace
 from tests.control.services.house import DAY, HOUR, PEOPLE, House, details_of
 
-from tollgate.config import Settings
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest, NameTaken, NotFound
 from tollgate.control.services.tokens import LATEST, LONGEST_OVERLAP, Wish
 from tollgate.core.models import Token
+from tollgate.settings.model import Settings
 
 
 def make(house: House, **wish: Any) -> tuple[Token, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.control.services.house import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISIT, House, details_of
 
-from tollgate.control.desk import OPERATOR, Visit, email_of, name_of
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     InvalidRequest,
@@ -16,6 +15,7 @@ from tollgate.control.problems import (
     TooManyAttempts,
     WrongPassword,
 )
+from tollgate.control.unit_of_work import OPERATOR, Visit, email_of, name_of
 from tollgate.core.people import CONSOLE
 
 NEW = "new@x.example"

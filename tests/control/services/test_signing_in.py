@@ -19,11 +19,11 @@ from tests.control.services.house import (
     words,
 )
 
-from tollgate.control.desk import Visit
 from tollgate.control.passwords import Passwords
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, TooManyAttempts, WrongPassword
 from tollgate.control.services.accounts import Accounts
+from tollgate.control.unit_of_work import Visit
 
 OWNER = PEOPLE["owner"]
 WRONG = "not the password"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, details_of
 
-from tollgate.control.desk import Ask
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     ChangedMeanwhile,
@@ -14,6 +13,7 @@ from tollgate.control.problems import (
     NameTaken,
     NoSuchTeam,
 )
+from tollgate.control.unit_of_work import Ask
 from tollgate.control.versions import version_of
 
 

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.house import ACME, ALL, DAY, PEOPLE, House, details_of
 
-from tollgate.control.desk import Ask
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     ChangedMeanwhile,
@@ -19,6 +18,7 @@ from tollgate.control.problems import (
     NotFound,
 )
 from tollgate.control.services.tokens import LATEST, Wish
+from tollgate.control.unit_of_work import Ask
 from tollgate.control.versions import version_of
 from tollgate.core import secrets
 from tollgate.core.models import Token

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from tollgate.config import Settings
 from tollgate.core import secrets
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import PERSONAL, Account, Login, Member
-from tollgate.prepared import prepare
+from tollgate.processes.bootstrap import prepare
+from tollgate.settings.model import Settings
 from tollgate.store import sqlite
 
 from .processes import alive, descendants, eventually, running

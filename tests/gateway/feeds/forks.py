@@ -10,16 +10,16 @@ from typing import Any
 from msgspec import Raw
 from tests.gateway.fakes import Clock, turns
 
-from tollgate.board import Board, NetworkRow
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
 from tollgate.chains.subscriptions import Call, Subscription
-from tollgate.config import Upstream
 from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.feeds.audience import Listener
 from tollgate.gateway.feeds.feed import Feed
 from tollgate.gateway.feeds.pending import Heard, Pending
 from tollgate.gateway.feeds.source import EthSource, StarknetSource
+from tollgate.gateway.feeds.subscribers import Listener
+from tollgate.settings.model import Upstream
+from tollgate.shm.upstream_status import Board, NetworkRow
 
 ADDRESSES = ("0x" + "aa" * 20, "0x" + "bb" * 20)
 TOPICS = ("0x" + "11" * 32, "0x" + "22" * 32)

@@ -3,7 +3,7 @@
 from tests.gateway.feeds.forks import ADDRESSES, TOPICS, House, hashes, numbers, run
 
 from tollgate.chains.subscriptions import Call
-from tollgate.gateway.feeds import trail
+from tollgate.gateway.feeds import history
 
 
 def test_heads_of_the_new_branch_are_told() -> None:
@@ -127,9 +127,9 @@ def test_listeners_are_given_up_when_no_kept_block_is_left() -> None:
         house = House(height=400)
         _, ear = await house.listen("eth_subscribe", ["newHeads"])
         await house.turn()
-        house.mine(trail.MOST_KEPT + 10)
+        house.mine(history.MOST_KEPT + 10)
         await house.turn(3)
-        house.reorganise(trail.MOST_KEPT + 5, trail.MOST_KEPT + 6)
+        house.reorganise(history.MOST_KEPT + 5, history.MOST_KEPT + 6)
         await house.turn(3)
         assert len(ear.lost) == 1
 

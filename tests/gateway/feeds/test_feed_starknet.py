@@ -4,8 +4,8 @@ import pytest
 from tests.gateway.feeds.forks import House, hashes, run
 
 from tollgate.chains.subscriptions import Wrong
-from tollgate.gateway.feeds.latecomer import MOST_AT_ONCE, STRIDE
-from tollgate.gateway.feeds.walker import AHEAD
+from tollgate.gateway.feeds.catch_up import MOST_AT_ONCE, STRIDE
+from tollgate.gateway.feeds.follower import AHEAD
 
 
 def test_starknet_heads_events_receipts_and_transactions_are_told_under_their_names() -> None:

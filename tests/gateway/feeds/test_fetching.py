@@ -12,7 +12,7 @@ from tests.gateway.worker import Worker, http, with_worker
 from tollgate.chains.subscriptions import Call
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.feeds.fetching import Fetcher
+from tollgate.gateway.feeds.fetcher import Fetcher
 
 BLOCK = Call("eth_getBlockByNumber", ["0x5", False])
 

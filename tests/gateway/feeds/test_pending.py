@@ -11,10 +11,10 @@ from tests.gateway.fakes import Clock, turns
 from tests.gateway.feeds.forks import Ear, Pace
 
 from tollgate.chains.subscriptions import Subscription, Topic
-from tollgate.config import Upstream
 from tollgate.errors import MethodNotAllowed
-from tollgate.gateway.feeds.audience import Listener
 from tollgate.gateway.feeds.pending import Heard, Pending, Silence, listen
+from tollgate.gateway.feeds.subscribers import Listener
+from tollgate.settings.model import Upstream
 
 
 def upstream(name: str, ws_url: str = "ws://node") -> Upstream:

@@ -12,9 +12,9 @@ from tests.gateway.feeds.forks import Ear, Pace
 from tollgate.chains.subscriptions import Call, Subscription, Topic
 from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.feeds.audience import Listener
 from tollgate.gateway.feeds.source import StarknetSource
 from tollgate.gateway.feeds.statuses import ASK_SECONDS, SETTLED_SECONDS, Statuses
+from tollgate.gateway.feeds.subscribers import Listener
 
 
 class Office:

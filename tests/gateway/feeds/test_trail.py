@@ -1,8 +1,8 @@
 """The trail of a chain: what is kept of blocks that were told."""
 
 from tollgate.chains.subscriptions import Head, Item
-from tollgate.gateway.feeds import trail
-from tollgate.gateway.feeds.trail import Trail
+from tollgate.gateway.feeds import history
+from tollgate.gateway.feeds.history import Trail
 
 
 def head(number: int) -> Head:
@@ -17,11 +17,11 @@ def test_what_was_told_of_a_head_is_not_kept() -> None:
 
 def test_blocks_are_forgotten_beyond_a_number_and_logs_beyond_a_size() -> None:
     kept = Trail(head(0))
-    log = Item("0xa", (), b"x" * (trail.MOST_KEPT_BYTES // 10))
-    for number in range(1, 2 * trail.MOST_KEPT):
+    log = Item("0xa", (), b"x" * (history.MOST_KEPT_BYTES // 10))
+    for number in range(1, 2 * history.MOST_KEPT):
         kept.keep(kept.push(head(number)), [log])
-    assert kept.last.number - kept.first.number == trail.MOST_KEPT - 1
+    assert kept.last.number - kept.first.number == history.MOST_KEPT - 1
     blocks = kept.cut(kept.first.number)
-    assert len(blocks) == trail.MOST_KEPT - 1
+    assert len(blocks) == history.MOST_KEPT - 1
     assert [block.forgotten for block in blocks].count(False) == 10
     assert [block.forgotten for block in blocks[-10:]] == [False] * 10

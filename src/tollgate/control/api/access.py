@@ -13,9 +13,9 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from litestar.types import Scope
 
-from tollgate.control.desk import Actor, Visit
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotLoggedIn
+from tollgate.control.unit_of_work import Actor, Visit
 from tollgate.core.people import PERSONAL, TOOL
 
 AGENT_LENGTH = 256

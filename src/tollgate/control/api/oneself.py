@@ -9,7 +9,6 @@ from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.operations import SELF, Operation, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
-from tollgate.control.desk import Actor
 from tollgate.control.problems import (
     Busy,
     InvalidRequest,
@@ -19,6 +18,7 @@ from tollgate.control.problems import (
     TooManyAttempts,
     WrongPassword,
 )
+from tollgate.control.unit_of_work import Actor
 from tollgate.core.people import Account
 
 

@@ -21,7 +21,6 @@ from tollgate.control.api.operations import OPERATION, TAGS, Operation
 from tollgate.control.api.reading import FORM, JSON
 from tollgate.control.api.render import REPLAYED
 from tollgate.control.api.shapes import OAuthProblem
-from tollgate.control.desk import MOST_ROWS, USUAL_ROWS
 from tollgate.control.problems import (
     ChangedMeanwhile,
     InvalidRequest,
@@ -34,6 +33,7 @@ from tollgate.control.problems import (
     RequestRunning,
     StoreAway,
 )
+from tollgate.control.unit_of_work import MOST_ROWS, USUAL_ROWS
 
 Json = dict[str, Any]
 

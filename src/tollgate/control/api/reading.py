@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from tollgate.control.api.access import Asked
 from tollgate.control.api.errors import UnsupportedMediaType
-from tollgate.control.desk import MOST_ROWS, Ask
 from tollgate.control.problems import InvalidRequest
+from tollgate.control.unit_of_work import MOST_ROWS, Ask
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 MOST_FIELDS = 50

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.reading import JSON
-from tollgate.control.desk import Page
+from tollgate.control.unit_of_work import Page
 from tollgate.control.versions import version_of
 
 REPLAYED = "Idempotency-Replayed"

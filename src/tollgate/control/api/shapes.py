@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tollgate.control.api.bodies import ROLES
-from tollgate.control.desk import Actor, Seat
 from tollgate.control.services.devices import OAuthError
 from tollgate.control.services.teams import Person
+from tollgate.control.unit_of_work import Actor, Seat
 from tollgate.core import people
 
 Shape = TypeVar("Shape", bound=Struct)

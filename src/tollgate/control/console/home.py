@@ -7,7 +7,7 @@ from litestar import Response, post
 from tollgate.control.console import render, session
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.console.safety import HOME
-from tollgate.control.desk import MOST_ROWS, Ask
+from tollgate.control.unit_of_work import MOST_ROWS, Ask
 from tollgate.core.roles import Action, Role, allows
 
 _NOTICES = {

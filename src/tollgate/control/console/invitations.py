@@ -9,10 +9,10 @@ from tollgate.control.console import render, session
 from tollgate.control.console.forms import Form, fault_of, new_password, read_form
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.console.sign_in import provider_of
-from tollgate.control.desk import Actor
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvitationForOther, NotFound, Problem
 from tollgate.control.services.invitations import PATH
+from tollgate.control.unit_of_work import Actor
 from tollgate.core.models import Team
 from tollgate.core.people import CONSOLE, Account, Invitation
 

@@ -7,9 +7,9 @@ from litestar.datastructures import Cookie
 
 from tollgate.control.console import render
 from tollgate.control.console.paths import Asked
-from tollgate.control.desk import Actor, Visit
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import LoginExpired, NotLoggedIn
+from tollgate.control.unit_of_work import Actor, Visit
 from tollgate.core.people import CONSOLE, Account
 from tollgate.errors import TollgateError
 

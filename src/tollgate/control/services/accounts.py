@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tollgate.control.desk import Actor, Desk, Visit, email_of, name_of
 from tollgate.control.mail import Mailer
 from tollgate.control.oidc import Claim
 from tollgate.control.passwords import Passwords
 from tollgate.control.problems import Busy, InvalidRequest, NameTaken, NotFound, SignUpClosed, WrongPassword
 from tollgate.control.services import throttle
+from tollgate.control.unit_of_work import Actor, Desk, Visit, email_of, name_of
 from tollgate.core import patience, secrets
 from tollgate.core.people import Account, Identity, Invitation, ResetLink
 from tollgate.store.base import Records

@@ -20,12 +20,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate import log
-from tollgate.control.desk import MOST_ROWS, Actor, Desk
 from tollgate.control.mail import Mailer
 from tollgate.control.outbound import Missing, Refused, Unreachable
 from tollgate.control.paging import every
 from tollgate.control.services.billing import Billing
 from tollgate.control.services.usage import at_hand
+from tollgate.control.unit_of_work import MOST_ROWS, Actor, Desk
 from tollgate.control.webhooks import target_of
 from tollgate.core import alerts, secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, EMAIL, GIVEN_UP, PENDING, WEBHOOK, Alert, BillingSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollgate.control.desk import Actor, Ask, Desk, Page, page_of
+from tollgate.control.unit_of_work import Actor, Ask, Desk, Page, page_of
 from tollgate.core.people import AuditEntry
 from tollgate.core.roles import Action
 

@@ -12,9 +12,9 @@ import secrets
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tollgate.control.desk import Actor, Desk
 from tollgate.control.outbound import Refused
 from tollgate.control.problems import InvalidRequest
+from tollgate.control.unit_of_work import Actor, Desk
 from tollgate.control.versions import check_version
 from tollgate.control.webhooks import target_of
 from tollgate.core.alerts import BillingSettings, webhook_secret

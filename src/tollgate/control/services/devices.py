@@ -11,10 +11,10 @@ from typing import ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tollgate.control.desk import Actor, Desk, Visit, name_of
 from tollgate.control.problems import NotFound, TooManyAttempts
 from tollgate.control.services import throttle
 from tollgate.control.services.logins import Logins, Secrets
+from tollgate.control.unit_of_work import Actor, Desk, Visit, name_of
 from tollgate.core import patience, secrets
 from tollgate.core.people import APPROVED, DENIED, PENDING, DeviceLogin
 from tollgate.errors import TollgateError

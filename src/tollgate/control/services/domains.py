@@ -11,7 +11,6 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tollgate.control.desk import ANOTHER_TEAM, Actor, Ask, Desk, Page, Seat, page_of
 from tollgate.control.mail import Mailer
 from tollgate.control.problems import (
     DomainTaken,
@@ -24,6 +23,7 @@ from tollgate.control.problems import (
     NotProven,
 )
 from tollgate.control.proofs import Finding, Proofs, dns_name, record
+from tollgate.control.unit_of_work import ANOTHER_TEAM, Actor, Ask, Desk, Page, Seat, page_of
 from tollgate.control.versions import check_version
 from tollgate.core import origins, secrets
 from tollgate.core.models import Domain

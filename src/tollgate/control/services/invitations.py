@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tollgate.control.desk import Actor, Ask, Desk, Page, Seat, email_of, page_of
 from tollgate.control.mail import Mailer
 from tollgate.control.problems import AlreadyMember, InvitationForOther, LimitReached, NotFound, RoleNeeded
 from tollgate.control.services.teams import Teams, role_of
+from tollgate.control.unit_of_work import Actor, Ask, Desk, Page, Seat, email_of, page_of
 from tollgate.core import secrets
 from tollgate.core.models import Team
 from tollgate.core.people import Invitation

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tollgate import log
-from tollgate.control.desk import Actor, Ask, Desk, Page, page_of
 from tollgate.control.paging import every
 from tollgate.control.problems import InvalidRequest, NotFound
 from tollgate.control.services.usage import at_hand, month_named
+from tollgate.control.unit_of_work import Actor, Ask, Desk, Page, page_of
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.models import Team

@@ -9,8 +9,8 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tollgate.control.desk import NOWHERE, Actor, Ask, Desk, Page, Visit, name_of, page_of
 from tollgate.control.problems import InvalidRequest, LimitReached, LoginExpired, NotFound, NotLoggedIn
+from tollgate.control.unit_of_work import NOWHERE, Actor, Ask, Desk, Page, Visit, name_of, page_of
 from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, Login
 from tollgate.store.base import Records

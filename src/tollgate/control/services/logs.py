@@ -15,8 +15,8 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
-from tollgate.control.desk import USUAL_ROWS, Actor, Desk, Seat
 from tollgate.control.problems import InvalidRequest, NotFound
+from tollgate.control.unit_of_work import USUAL_ROWS, Actor, Desk, Seat
 from tollgate.core import origins
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.models import Team

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tollgate.control.desk import OPERATOR, Desk, email_of
 from tollgate.control.passwords import Passwords
 from tollgate.control.problems import NotFound
 from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.teams import Teams, team_name
+from tollgate.control.unit_of_work import OPERATOR, Desk, email_of
 from tollgate.core.people import Account
 
 

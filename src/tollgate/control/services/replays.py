@@ -10,8 +10,8 @@ import re
 
 from msgspec.structs import replace
 
-from tollgate.control.desk import Actor, Desk
 from tollgate.control.problems import InvalidRequest, KeyReused, RequestRunning
+from tollgate.control.unit_of_work import Actor, Desk
 from tollgate.core.people import Replay
 
 KEPT_SECONDS = 86_400.0

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from tollgate import log
-from tollgate.control.desk import Desk
 from tollgate.control.services.usage import at_hand
 from tollgate.control.stripe import KEYS_KEPT_SECONDS, Item, Payments, StripeRefused, StripeUnsure
+from tollgate.control.unit_of_work import Desk
 from tollgate.core import secrets
 from tollgate.core.invoices import Invoice
 from tollgate.core.months import end_of, month_of, previous_month, start_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tollgate.control.desk import Desk
 from tollgate.control.services.devices import REMEMBERED_SECONDS
 from tollgate.control.services.replays import KEPT_SECONDS
+from tollgate.control.unit_of_work import Desk
 from tollgate.core.people import CONSOLE
 
 DAY = 86_400.0

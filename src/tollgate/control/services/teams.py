@@ -7,7 +7,6 @@ import re
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tollgate.control.desk import MOST_ROWS, Actor, Ask, Desk, Page, Seat, page_of, teams_of
 from tollgate.control.problems import (
     InvalidRequest,
     LastOwner,
@@ -16,6 +15,7 @@ from tollgate.control.problems import (
     NotFound,
     RoleNeeded,
 )
+from tollgate.control.unit_of_work import MOST_ROWS, Actor, Ask, Desk, Page, Seat, page_of, teams_of
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.models import Team

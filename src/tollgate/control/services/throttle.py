@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tollgate.control.desk import Desk
 from tollgate.control.problems import TooManyAttempts
+from tollgate.control.unit_of_work import Desk
 from tollgate.core.patience import Patience, failed, wait
 from tollgate.core.people import Failures
 from tollgate.store.base import Records

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tollgate.control.desk import Actor, Ask, Desk, Page, Seat, name_of, page_of
 from tollgate.control.problems import InvalidRequest, LimitReached, NameTaken, NotFound
+from tollgate.control.unit_of_work import Actor, Ask, Desk, Page, Seat, name_of, page_of
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.methods import NEVER_FORWARDED, is_pattern

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from tollgate.control.desk import MOST_ROWS, Actor, Desk
 from tollgate.control.problems import InvalidRequest
+from tollgate.control.unit_of_work import MOST_ROWS, Actor, Desk
 from tollgate.core.models import Team
 from tollgate.core.months import is_month, month_of
 from tollgate.core.pricing import capped

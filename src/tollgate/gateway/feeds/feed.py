@@ -13,16 +13,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tollgate import log
-from tollgate.board import NOTHING, NetworkRow
 from tollgate.chains.subscriptions import Start, Topic, Wrong
 from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MOST_BLOCKS_BACK, TOO_FAR_BACK
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.feeds.audience import Audience, Listener
-from tollgate.gateway.feeds.latecomer import MOST_AT_ONCE, TOO_DEEP, Latecomer
+from tollgate.gateway.feeds.catch_up import MOST_AT_ONCE, TOO_DEEP, Latecomer
+from tollgate.gateway.feeds.follower import TooDeep, Walker
 from tollgate.gateway.feeds.pending import Pending
 from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
 from tollgate.gateway.feeds.statuses import Statuses
-from tollgate.gateway.feeds.walker import TooDeep, Walker
+from tollgate.gateway.feeds.subscribers import Audience, Listener
+from tollgate.shm.upstream_status import NOTHING, NetworkRow
 
 LOOK_SECONDS = 0.03
 # Without the prober's word the upstreams are asked for their head this often.

@@ -17,11 +17,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tollgate import log
-from tollgate.config import Upstream
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import MethodNotAllowed
-from tollgate.gateway.feeds.audience import Listener
-from tollgate.gateway.listener import SILENCE_SECONDS, Connect, open_socket
+from tollgate.gateway.feeds.subscribers import Listener
+from tollgate.gateway.upstream.listener import SILENCE_SECONDS, Connect, open_socket
+from tollgate.settings.model import Upstream
 
 # Transactions that are remembered as told.
 _MOST_TOLD = 8_192

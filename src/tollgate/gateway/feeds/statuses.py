@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from tollgate import log
 from tollgate.chains.subscriptions import Misread
 from tollgate.chains.subscriptions_starknet import FINAL_STATUSES, read_status, status_result
-from tollgate.gateway.feeds.audience import Listener
 from tollgate.gateway.feeds.source import NotNow, StarknetSource
+from tollgate.gateway.feeds.subscribers import Listener
 
 ASK_SECONDS = 2.0
 SETTLED_SECONDS = 30.0

@@ -1,0 +1,262 @@
+"""Where the tool keeps its logins and its choices, in `$XDG_CONFIG_HOME/tollgate`.
+
+    config.json        the server last logged in to, and the team to act for there
+    credentials.json   mode 0600: a login for each server, or a word that it is in the system keyring
+    lock               held while credentials change
+
+Files are replaced whole, never written in place. A secret is never put into a message or a repr. Which
+environment variable goes before what is kept here is decided in `session.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tollgate.cli.failures import Failure
+from tollgate.cli.keyring import Vault, VaultError, system_vault
+from tollgate.cli.show import note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
+
+# The holder may have to wait for the server: its connect and read deadlines together, and a little.
+LOCK_SECONDS = 55.0
+_LOCK_PAUSE = 0.05
+
+
+class Credential(Struct, frozen=True, omit_defaults=True):
+    """A login at one server."""
+
+    kind: Literal["tool", "personal"]
+    access: str
+    refresh: str | None = None
+    expires_at: float | None = None
+    """When the access token runs out, in seconds since 1970."""
+
+    def __repr__(self) -> str:
+        return f"Credential({self.kind!r}, …)"
+
+
+class Choices(Struct, frozen=True, omit_defaults=True):
+    """What the last login chose. The team belongs to the server beside it."""
+
+    url: str | None = None
+    team: str | None = None
+
+
+class _Entry(Struct, frozen=True, omit_defaults=True):
+    """Either the login itself or, without one, the word that the keyring has it."""
+
+    credential: Credential | None = None
+
+
+class Keep:
+    """The folder, and the keyring when a usable one exists."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        vault: Callable[[], Vault | None] = system_vault,
+        warn: Callable[[str], None] = note,
+        lock_seconds: float = LOCK_SECONDS,
+    ) -> None:
+        self.folder = folder
+        self.credentials_file = folder / "credentials.json"
+        self._config_file = folder / "config.json"
+        self._vault = vault
+        self._warn = warn
+        self._lock_seconds = lock_seconds
+        self._locked = False
+
+    @classmethod
+    def at_home(cls, environ: Mapping[str, str]) -> Keep:
+        """Find the folder that the environment names."""
+        base = environ.get("XDG_CONFIG_HOME", "")
+        # The XDG specification: a relative path is to be ignored.
+        root = Path(base) if base.startswith("/") else Path("~/.config").expanduser()
+        return cls(root / "tollgate")
+
+    # ---- choices
+
+    def choices(self) -> Choices:
+        """Give the server and team of the last login."""
+        return self._read(self._config_file, Choices) or Choices()
+
+    def choose(self, url: str, team: str | None) -> None:
+        """Let later commands go to this server and act for this team."""
+        self._write(self._config_file, msgspec.json.encode(Choices(url, team)))
+
+    def team_at(self, url: str) -> str | None:
+        """Give the team chosen for this server."""
+        choices = self.choices()
+        return choices.team if choices.url == url else None
+
+    # ---- credentials
+
+    def credential(self, url: str) -> Credential | None:
+        """Give the login for a server."""
+        entry = self._entries().get(url)
+        if entry is None or entry.credential is not None:
+            return entry.credential if entry else None
+        vault = self._vault()
+        if vault is None:
+            raise Failure(
+                f"The login for {url} is in the system keyring, which is not to be had here. "
+                "Run: tollgate auth login (or set TOLLGATE_TOKEN)"
+            )
+        try:
+            text = vault.get(url)
+            return None if text is None else msgspec.json.decode(text, type=Credential)
+        except (VaultError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            words = str(error) if isinstance(error, VaultError) else "what it holds is not a login"
+            raise Failure(
+                f"The login for {url} cannot be read from the system keyring ({words}). "
+                "Run: tollgate auth login (or set TOLLGATE_TOKEN)"
+            ) from None
+
+    def put(self, url: str, credential: Credential) -> None:
+        """Keep a login: in the keyring, or in the file when there is none or it fails."""
+        with self.locked():
+            entry = _Entry() if self._put_in_vault(url, credential) else _Entry(credential)
+            self._write_entries({**self._entries(), url: entry})
+
+    def renew(self, url: str, credential: Credential) -> None:
+        """Keep the successor of a login where that one was."""
+        with self.locked():
+            entries = self._entries()
+            before = entries.get(url)
+            if before is None or before.credential is None:
+                self.put(url, credential)
+            else:
+                self._write_entries({**entries, url: _Entry(credential)})
+
+    def forget(self, url: str) -> None:
+        """Forget the login for a server."""
+        with self.locked():
+            entries = self._entries()
+            if (gone := entries.pop(url, None)) is None:
+                return
+            self._write_entries(entries)
+            vault = self._vault() if gone.credential is None else None
+            if vault is not None:
+                try:
+                    vault.delete(url)
+                except VaultError as error:
+                    self._warn(f"The system keyring did not let go of the login ({error}).")
+
+    def place(self, url: str) -> str:
+        """Say where the login for a server is kept."""
+        entry = self._entries().get(url)
+        return "the system keyring" if entry and entry.credential is None else str(self.credentials_file)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let no other tool change credentials meanwhile. One that holds it may take it again."""
+        if self._locked:
+            yield
+            return
+        self._make_folder()
+        with _explained(self.folder / "lock", "written"):
+            handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._wait_for(handle)
+            self._locked = True
+            yield
+        finally:
+            self._locked = False
+            os.close(handle)  # which lets the lock go
+
+    def _wait_for(self, handle: int) -> None:
+        deadline = time.monotonic() + self._lock_seconds
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            if time.monotonic() >= deadline:
+                raise Failure(f"Another tollgate holds {self.folder / 'lock'}. Try again when it has ended.")
+            time.sleep(_LOCK_PAUSE)
+
+    def _put_in_vault(self, url: str, credential: Credential) -> bool:
+        vault = self._vault()
+        if vault is None:
+            return False
+        try:
+            vault.put(url, msgspec.json.encode(credential).decode())
+        except VaultError as error:
+            self._warn(f"The system keyring did not take the login ({error}): it goes to a file instead.")
+            return False
+        return True
+
+    # ---- files
+
+    def _entries(self) -> dict[str, _Entry]:
+        self._mend_mode()
+        return self._read(self.credentials_file, dict[str, _Entry]) or {}
+
+    def _mend_mode(self) -> None:
+        with suppress(FileNotFoundError):
+            mode = stat.S_IMODE(self.credentials_file.stat().st_mode)
+            if mode & 0o077:
+                self._warn(f"{self.credentials_file} could be read by others (mode {mode:04o}); it is 0600 now.")
+                with _explained(self.credentials_file, "protected"):
+                    self.credentials_file.chmod(0o600)
+
+    def _write_entries(self, entries: dict[str, _Entry]) -> None:
+        self._write(self.credentials_file, msgspec.json.encode(entries))
+
+    def _read(self, path: Path, shape: type[T]) -> T | None:
+        with _explained(path, "read"):
+            try:
+                return msgspec.json.decode(path.read_bytes(), type=shape)
+            except FileNotFoundError:
+                return None
+            except (msgspec.DecodeError, msgspec.ValidationError):
+                raise Failure(
+                    f"{path} is not as tollgate wrote it. Remove it, then run: tollgate auth login"
+                ) from None
+
+    def _write(self, path: Path, content: bytes) -> None:
+        self._make_folder()
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        with _explained(path, "written"):
+            try:
+                handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                draft.replace(path)
+            except BaseException:
+                draft.unlink(missing_ok=True)
+                raise
+
+    def _make_folder(self) -> None:
+        with _explained(self.folder, "written"):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if stat.S_IMODE(self.folder.stat().st_mode) & 0o077:
+                self.folder.chmod(0o700)
+
+
+@contextmanager
+def _explained(path: Path, done: str) -> Iterator[None]:
+    """Say which file cannot be used, and how to do without."""
+    try:
+        yield
+    except OSError as error:
+        raise Failure(
+            f"{path} cannot be {done} ({error.strerror}). "
+            "Mend that, choose another folder with XDG_CONFIG_HOME, or use TOLLGATE_TOKEN."
+        ) from None

@@ -1,0 +1,248 @@
+"""What all services share: the store, the clock, who acts, the door of a team, the audit log, pages.
+
+No service's own rule lives here. Every change is noted in the same transaction that makes it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tollgate.control.problems import InvalidRequest, NoSuchTeam, PersonalTokenRefused, RoleNeeded
+from tollgate.core import cursors, secrets
+from tollgate.core.addresses import limit_key
+from tollgate.core.cursors import Position
+from tollgate.core.models import Team
+from tollgate.core.people import PERSONAL, Account, AuditEntry, Login, Member
+from tollgate.core.roles import Action, Role, allows, holders
+from tollgate.settings.model import Settings
+from tollgate.store.base import Office, Records
+
+MOST_ROWS = 1_000
+USUAL_ROWS = 100
+# What RFC 5321 calls a dot-string, in ASCII: a comma, a bracket or an encoded word (`=?`, RFC 2047) would let a
+# mail's header name someone else.
+_EMAIL = re.compile(r"(?!.*=\?)[a-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+")
+_LONGEST_EMAIL = 254
+# Neither control characters, nor what turns the direction of the text that follows, nor halves of characters.
+_PRINTABLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*")
+
+
+class Visit(Struct, frozen=True):
+    """Where a request came from."""
+
+    address: str = ""
+    agent: str = ""
+    request_id: str = ""
+
+
+NOWHERE = Visit()
+
+
+class Actor(Struct, frozen=True):
+    """Who acts: a person by one of their logins, or, without an account, the operator."""
+
+    account: Account | None
+    login: Login | None = None
+    visit: Visit = NOWHERE
+    other: str = "operator"
+    """Who acts without an account."""
+
+    @property
+    def id(self) -> str:
+        """The account's id; empty for the operator."""
+        return self.account.id if self.account else ""
+
+    @property
+    def label(self) -> str:
+        """How this actor is written down."""
+        return self.account.email if self.account else self.other
+
+    @property
+    def via(self) -> str:
+        """How this actor was let in."""
+        if self.login is None:
+            return self.other if self.account is None else "console"
+        return f"{self.login.kind}:{self.login.name}" if self.login.kind == PERSONAL else self.login.kind
+
+    def person(self, what: str) -> Account:
+        """The account of someone who is there in person, not a program with a personal token."""
+        if self.account is None or (self.login is not None and self.login.kind == PERSONAL):
+            raise PersonalTokenRefused(what)
+        return self.account
+
+
+OPERATOR = Actor(None)
+# Whom a team is told of that lost something to another: no more than that.
+ANOTHER_TEAM = Actor(None, other="another team")
+
+
+class Seat(Struct, frozen=True):
+    """A member at the table of a team."""
+
+    team: Team
+    member: Member
+
+    @property
+    def role(self) -> Role:
+        """The member's role."""
+        return Role(self.member.role)
+
+
+class Ordered(Protocol):
+    """What lists are made of."""
+
+    @property
+    def id(self) -> str:
+        """The row's id."""
+        ...
+
+    @property
+    def created_at(self) -> float:
+        """When it was made."""
+        ...
+
+
+Item = TypeVar("Item", bound=Ordered)
+
+
+class Page(Struct, Generic[Item], frozen=True):
+    """A part of a list, and the cursor of the next."""
+
+    items: list[Item]
+    next: str | None
+
+
+class Ask(Struct, frozen=True):
+    """Which part of a list is wanted."""
+
+    limit: int = USUAL_ROWS
+    after: str | None = None
+
+    def place(self, scope: str) -> Position | None:
+        """Where to begin in this list."""
+        if self.after is None:
+            return None
+        try:
+            return cursors.read(scope, self.after)
+        except cursors.BadCursor as error:
+            raise InvalidRequest(str(error), field="after") from error
+
+
+def page_of(scope: str, rows: list[Item], limit: int) -> Page[Item]:
+    """Make a page of one row more than it may hold."""
+    items = rows[:limit]
+    last = items[-1] if len(rows) > limit else None
+    return Page(items, cursors.write(scope, Position(last.created_at, last.id)) if last else None)
+
+
+class Desk:
+    """What all services share."""
+
+    def __init__(
+        self, office: Office, settings: Settings, pepper: bytes, base_url: str, now: Callable[[], float]
+    ) -> None:
+        self.office = office
+        self.settings = settings
+        self.base_url = base_url
+        self.now = now
+        self._pepper = pepper
+
+    def digest(self, secret: str) -> bytes:
+        """What the store knows of a secret."""
+        # Whatever was sent has a digest, also what is no text: it is merely nobody's.
+        return secrets.digest(secret.encode(errors="surrogatepass"), self._pepper)
+
+    def key(self, kind: str, text: str) -> str:
+        """A name for something that should not be kept in clear, such as a mistyped address."""
+        return f"{kind}:{self.digest(text).hex()[:40]}"
+
+    def key_from(self, kind: str, visit: Visit) -> str:
+        """A name for where a visit comes from; whoever has one IPv6 address has its whole /64."""
+        return self.key(kind, limit_key(visit.address))
+
+    async def seat(self, records: Records, actor: Actor, team: str, action: Action) -> Seat:
+        """Let a member in who may do this; everybody else learns nothing."""
+        found = await _team(records, team)
+        member = None
+        if found is not None and actor.account is not None:
+            member = await records.members.find(team_id=found.id, account_id=actor.account.id)
+        if found is None or member is None:
+            raise NoSuchTeam(team[:60], await _nearest(records, actor, team))
+        role = Role(member.role)
+        if not allows(role, action):
+            raise RoleNeeded(action.value, role.value, [each.value for each in holders(action)])
+        return Seat(found, member)
+
+    async def note(
+        self,
+        records: Records,
+        actor: Actor,
+        action: str,
+        *,
+        team_id: str | None = None,
+        target: str = "",
+        name: str = "",
+        **details: object,
+    ) -> None:
+        """Write down what is being done."""
+        await records.audit.add(
+            AuditEntry(
+                id=secrets.new_id("aud"),
+                created_at=self.now(),
+                action=action,
+                actor=actor.label,
+                actor_id=actor.id or None,
+                team_id=team_id,
+                target=target,
+                name=name[:254],
+                details=msgspec.json.encode(details).decode(),
+                address=actor.visit.address,
+                via=actor.via,
+                request_id=actor.visit.request_id,
+            )
+        )
+
+
+async def _team(records: Records, team: str) -> Team | None:
+    """A team by its id or its name; names have no underscore, so one is never taken for the other."""
+    return await (records.teams.get(team) if "_" in team else records.teams.find(name=team))
+
+
+async def _nearest(records: Records, actor: Actor, team: str) -> str | None:
+    names = [each.name for each in await teams_of(records, actor.id)]
+    close = difflib.get_close_matches(team[:60].lower(), names, n=1)
+    return close[0] if close else None
+
+
+async def teams_of(records: Records, account_id: str) -> Sequence[Team]:
+    """The teams that an account belongs to, by name."""
+    seats = await records.members.page(MOST_ROWS, account_id=account_id)
+    teams = await records.teams.page(MOST_ROWS, id=tuple(seat.team_id for seat in seats))
+    return sorted(teams, key=lambda team: team.name)
+
+
+def email_of(text: str) -> str:
+    """An address as it is kept, or refuse."""
+    email = text.strip()
+    # Lower-cased after that: some letters beyond ASCII have a small form within it, and are other addresses.
+    if email.isascii():
+        email = email.lower()
+    if len(email) > _LONGEST_EMAIL or not _EMAIL.fullmatch(email):
+        raise InvalidRequest(
+            f"{text[:60]!r} is not an email address: write one such as ada@example.com.", field="email"
+        )
+    return email
+
+
+def name_of(text: str, *, field: str = "name", longest: int = 100, least: int = 1) -> str:
+    """A name as it is kept, or refuse."""
+    name = text.strip()
+    if not least <= len(name) <= longest or not _PRINTABLE.fullmatch(name):
+        raise InvalidRequest(f"`{field}` has {least} to {longest} printable characters.", field=field)
+    return name

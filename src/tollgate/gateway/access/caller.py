@@ -1,0 +1,110 @@
+"""Caller: a grant made ready for the hot path. What can be worked out once is worked out here."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tollgate.core.limits import Limit
+from tollgate.core.methods import matches
+from tollgate.core.models import Grant, per_minute, per_second
+from tollgate.settings import model
+
+
+class Quota(Struct, frozen=True):
+    """A limit with the name that callers are told, and the key under which it is counted."""
+
+    name: str
+    key: str
+    limit: Limit
+    policy: bytes
+    """Its part of the `RateLimit-Policy` header."""
+    state: bytes
+    """Its part of the `RateLimit` header, to be filled with what remains and when it is reset."""
+
+
+def quota(name: str, key: str, limit: Limit) -> Quota:
+    """Make a quota."""
+    quoted = b'"%b"' % name.encode()
+    policy = b"%b;q=%d;w=%d" % (quoted, limit.count, limit.seconds)
+    return Quota(name, key, limit, policy, quoted + b";r=%d;t=%d")
+
+
+def limits_of(quotas: tuple[Quota, ...]) -> tuple[tuple[str, Limit], ...]:
+    """What the meters count for these quotas."""
+    return tuple((each.key, each.limit) for each in quotas)
+
+
+def told_of(quotas: tuple[Quota, ...], told: int) -> bytes:
+    """The header lines (draft-ietf-httpapi-ratelimit-headers) about these quotas.
+
+    To be filled with what the first `told` of them have left, and when they are whole again.
+    """
+    policies, states = [each.policy for each in quotas], [each.state for each in quotas[:told]]
+    return b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (b", ".join(policies), b", ".join(states))
+
+
+class Caller:
+    """Who calls."""
+
+    __slots__ = (
+        "allow_in_url",
+        "capped_until",
+        "expires_at",
+        "grant",
+        "limits",
+        "networks",
+        "per_address",
+        "quotas",
+        "restricted",
+        "shows",
+        "source_id",
+        "source_name",
+        "team_id",
+        "told",
+    )
+
+    def __init__(self, grant: Grant, limits: model.Limits) -> None:
+        self.grant = grant
+        self.team_id = grant.team.id
+        self.source_id, self.source_name = _source(grant)
+        self.capped_until = max(
+            grant.team.capped_until or 0.0, (grant.token.capped_until or 0.0) if grant.token else 0.0
+        )
+        self.expires_at = grant.token.expires_at if grant.token else None
+        self.allow_in_url = bool(grant.token and grant.token.allow_in_url)
+        self.networks = frozenset(grant.token.networks) if grant.token else frozenset()
+        self.quotas, self.per_address = _quotas(grant, limits)
+        self.restricted = bool(self.networks or (grant.token and grant.token.methods))
+        """Whether the token has lists of its own."""
+        self.shows = bool(grant.token and grant.token.show_upstream)
+        """Whether answers tell who gave them."""
+        self.limits, self.told = limits_of(self.quotas), told_of(self.quotas, len(self.quotas))
+
+    def allows(self, method: str) -> bool:
+        """Whether the token's own list lets this method through."""
+        if self.grant.token is None or not self.grant.token.methods:
+            return True
+        return matches(method, self.grant.token.methods)
+
+
+def _source(grant: Grant) -> tuple[str, str]:
+    """The id and the name of what lets a caller in."""
+    if grant.token is not None:
+        return grant.token.id, grant.token.name
+    assert grant.domain is not None  # noqa: S101 - a grant has one or the other
+    return grant.domain.id, grant.domain.domain
+
+
+def _quotas(grant: Grant, limits: model.Limits) -> tuple[tuple[Quota, ...], Limit | None]:
+    """The limits of a caller, and the one that is counted for each client address."""
+    quotas = []
+    per_address = None
+    if grant.token is not None and (limit := per_second(grant.token.requests_per_second)):
+        quotas.append(quota("token", grant.token.id, limit))
+    if grant.domain is not None:
+        entry = grant.domain
+        per_address = per_minute(entry.address_per_minute or limits.domain_address_per_minute)
+        quotas.append(quota("domain", entry.id, per_minute(entry.domain_per_minute or limits.domain_per_minute)))
+    if limit := per_second(grant.team.requests_per_second):
+        quotas.append(quota("team", grant.team.id, limit))
+    return tuple(quotas), per_address

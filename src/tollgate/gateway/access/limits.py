@@ -1,0 +1,83 @@
+"""Whether a known caller may go on: spending caps, rate limits, load.
+
+Limits are taken in two steps, one request before the body is parsed and the rest of a batch after it, so that
+a flood of nonsense is limited too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tollgate.core.addresses import limit_key
+from tollgate.core.limits import Limit, Taken
+from tollgate.errors import RateLimited, SpendingCap
+from tollgate.gateway.access.caller import Caller, Quota, limits_of, quota, told_of
+from tollgate.gateway.messages import Request
+from tollgate.store.base import Meters
+
+
+class Admission:
+    """Counts requests against the limits of their callers."""
+
+    def __init__(
+        self,
+        meters: Meters,
+        address: Callable[[Request], str],
+        *,
+        monotonic: Callable[[], float],
+        time: Callable[[], float],
+    ) -> None:
+        self._meters = meters
+        self._address = address
+        self._monotonic = monotonic
+        self._time = time
+
+    def admit(self, caller: Caller, request: Request) -> None:
+        """Let one request in, or refuse it."""
+        if caller.capped_until and caller.capped_until > self._time():
+            raise SpendingCap
+        if caller.quotas or caller.per_address:
+            self._take(caller, request, 1, 1)
+
+    def admit_rest(self, caller: Caller, request: Request, calls: int) -> None:
+        """Let in the calls of a batch beyond the first, or refuse all of it."""
+        if calls > 1 and (caller.quotas or caller.per_address):
+            self._take(caller, request, calls - 1, calls)
+
+    def _take(self, caller: Caller, request: Request, cost: int, calls: int) -> None:
+        quotas, limits, told = caller.quotas, caller.limits, caller.told
+        if caller.per_address is not None:
+            quotas = (self._address_quota(caller, caller.per_address, request), *quotas)
+            limits, told = limits_of(quotas), told_of(quotas, len(quotas))
+        now = self._monotonic()
+        found = self._meters.take(limits, now, cost)
+        if len(found) < len(quotas):
+            told = told_of(quotas, len(found))
+        left: list[float] = []
+        for taken in found:
+            left += (taken.remaining, taken.arrival - now + 1)
+        request.rates = told % tuple(left)
+        if not taken.allowed:
+            raise limited(quotas[len(found) - 1], taken, calls)
+
+    def _address_quota(self, caller: Caller, limit: Limit, request: Request) -> Quota:
+        assert caller.grant.domain is not None  # noqa: S101 - only domains have it
+        return quota("address", f"{caller.grant.domain.id}:{limit_key(self._address(request))}", limit)
+
+
+def limited(refusing: Quota, taken: Taken, calls: int) -> RateLimited:
+    """The refusal of `calls` calls by a limit."""
+    limit = refusing.limit
+    rate = f"{limit.count} requests in {limit.seconds:g} s for this {refusing.name}"
+    data: dict[str, object] = {"limit": refusing.name}
+    if calls > limit.count:
+        message = f"A batch of {calls} calls can never pass the limit of {rate}: send smaller batches."
+        return RateLimited(message, data=data)
+    wait = math.ceil(taken.retry_after) or 1
+    data["retry_after"] = wait
+    return RateLimited(
+        f"Over the limit of {rate}: try again in {wait} s.",
+        data=data,
+        headers=((b"retry-after", b"%d" % wait),),
+    )

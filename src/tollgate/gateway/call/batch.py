@@ -1,0 +1,216 @@
+"""The answers to a batch: split by the cache and by what its calls need, sent on as batches, told in its order.
+
+Each call is a `Question` that ends with something told. A call that an upstream could not answer within a batch is
+asked again elsewhere, alone. Knows no HTTP and writes nothing down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tollgate.chains.catalogue import Kind, Scope
+from tollgate.chains.faults import Verdict
+from tollgate.core import jsonrpc
+from tollgate.core.shapes import Call, Replies
+from tollgate.errors import Refusal
+from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Inquiries, Judge, Told
+from tollgate.gateway.messages import Trace
+from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.failover import OutOfStep
+from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.hedging import Outcome, Together
+
+_UNSET = Trace()
+_HIT = Trace()
+_HIT.cache = "hit"
+
+
+class Question(Struct, gc=False):
+    """One call of a batch on its way."""
+
+    call: Call
+    key: bytes | None
+    trace: Trace = _UNSET
+    """May be that of others, too: they went the same way."""
+    told: Told | None = None
+    scope: Scope = NOTHING_KNOWN
+    judge: Judge | None = None
+
+
+async def ask_many(inquiries: Inquiries, calls: Sequence[Call], deadline: float) -> list[Question]:
+    """Get the answers to a batch, in its order."""
+    questions = [Question(call, inquiries.key(call)) for call in calls]
+    together, alone = _sorted(inquiries, questions)
+    # One call is asked as one: not every upstream takes batches.
+    parts: list[Coroutine[Any, Any, None]] = [
+        _Chunk(inquiries, chunk, deadline).ask() if len(chunk) > 1 else _ask_alone(inquiries, chunk[0], deadline)
+        for chunk in _chunks(inquiries, together)
+    ]
+    # After the chunks, whose questions they may join.
+    parts += [_ask_alone(inquiries, question, deadline) for question in alone]
+    if len(parts) == 1:
+        await parts[0]
+    elif parts:
+        await Together(inquiries.loop, parts)
+    return questions
+
+
+def _sorted(inquiries: Inquiries, questions: list[Question]) -> tuple[list[Question], list[Question]]:
+    """Answer from memory what can be; what is left may be asked together, or must be asked alone."""
+    together: list[Question] = []
+    alone: list[Question] = []
+    asked: set[bytes] = set()
+    stamp = inquiries.stamp()
+    for each in questions:
+        key = each.key
+        if key is None:
+            (alone if each.call.method in APART else together).append(each)
+            continue
+        told = inquiries.recall(key)
+        if told is not None:
+            each.told, each.trace = told, _HIT
+        elif each.call.method in APART or key in asked or inquiries.waiting(key, stamp) is not None:
+            alone.append(each)
+        else:
+            together.append(each)
+            asked.add(key)
+    return together, alone
+
+
+def _chunks(inquiries: Inquiries, questions: list[Question]) -> list[list[Question]]:
+    """Batches for upstreams: of calls that the same ones may be asked, reads apart from what is none."""
+    size, repeatable = inquiries.batch_calls, inquiries.repeatable
+    likes = {
+        method: (method in repeatable, *inquiries.exchange.takers(method))
+        for method in {each.call.method for each in questions}
+    }
+    if len(set(likes.values())) == 1:
+        return [questions[start : start + size] for start in range(0, len(questions), size)]
+    groups: dict[tuple[bool, ...], list[Question]] = {}
+    for each in questions:
+        groups.setdefault(likes[each.call.method], []).append(each)
+    return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
+
+
+async def _ask_alone(inquiries: Inquiries, question: Question, deadline: float) -> None:
+    question.trace = Trace()
+    try:
+        question.told = await inquiries.ask(question.call, question.key, deadline, question.trace)
+    except Refusal as refusal:
+        question.told = refusal
+
+
+class _Chunk:
+    """Calls that are asked of one upstream at once."""
+
+    def __init__(self, inquiries: Inquiries, questions: list[Question], deadline: float) -> None:
+        self._inquiries = inquiries
+        self._deadline = deadline
+        self._questions = questions
+        self._trace, self._missed = Trace(), Trace()
+        """The way that all of them take, and that of those which the cache could have known."""
+        self._missed.cache = "miss"
+        self._plain = True
+        """Whether results need no look at all."""
+
+    async def ask(self) -> None:
+        """Ask, and let others share what is answered."""
+        inquiries = self._inquiries
+        shared = [(each, each.key) for each in self._questions if each.key is not None]
+        if not shared:
+            await self._ask()
+            return
+        stamp = inquiries.stamp()
+        led = [(each, key, inquiries.lead(key, stamp)) for each, key in shared]
+        try:
+            await self._ask()
+            for each, key in shared:
+                inquiries.keep(key, each.scope, each.told, stamp)
+        finally:
+            for each, key, mine in led:
+                inquiries.settle(key, mine, each.told)
+
+    async def _ask(self) -> None:
+        exchange, asked, trace = self._inquiries.exchange, self._questions, self._trace
+        need = self._need()
+        body = jsonrpc.encode_batch([each.call for each in asked])
+        try:
+            outcome = await exchange.ask_batch(body, len(asked), self._deadline, trace, need)
+        except Refusal as refusal:
+            for each in asked:
+                each.told = refusal
+            return
+        finally:
+            self._missed.upstream, self._missed.attempts = trace.upstream, trace.attempts
+            if not need.repeatable and any(each.judge.kind is Kind.WRITE for each in asked if each.judge):
+                exchange.row.nudge()
+        again = self._told(outcome, need)
+        if again:
+            await Together(
+                self._inquiries.loop, [self._ask_elsewhere(each, outcome.peer, verdict) for each, verdict in again]
+            )
+
+    def _need(self) -> Need:
+        """What the calls need of whoever answers them. Finds out who judges each, before they are asked."""
+        inquiries, trace = self._inquiries, self._trace
+        tip, oldest, number, repeatable = False, None, None, True
+        before, method = Question(self._questions[0].call, None), ""
+        for each in self._questions:
+            each.scope = scope = inquiries.scope(each.call)
+            if scope is before.scope and each.call.method == method and self._plain:
+                # Another call about the same: most batches are made of these.
+                each.judge, each.trace = before.judge, before.trace
+                continue
+            method = each.call.method
+            judge = inquiries.judge(method, scope)
+            each.judge, each.trace = judge, self._missed if inquiries.may_keep(method) else trace
+            before = each
+            self._plain = self._plain and judge.plain
+            tip = tip or scope.tip
+            if scope.state and scope.oldest is not None:
+                oldest = scope.oldest if oldest is None else min(oldest, scope.oldest)
+            if scope.number is not None:
+                number = scope.number if number is None else max(number, scope.number)
+            repeatable = repeatable and method in inquiries.repeatable
+        return Need(method, repeatable, tip, oldest, number=number)
+
+    def _told(self, outcome: Outcome[Replies], need: Need) -> list[tuple[Question, Verdict | None]]:
+        """Take over the answers; those that are to be asked again elsewhere, None: not fit to be told."""
+        assert outcome.answer is not None  # noqa: S101 - an outcome without a refusal has one
+        again: list[tuple[Question, Verdict | None]] = []
+        usual = self._plain and outcome.answer.all_results
+        for each, reply in zip(self._questions, outcome.answer.items, strict=True):
+            each.told = reply
+            if usual:
+                continue
+            assert each.judge is not None  # noqa: S101 - found out before it was asked
+            try:
+                verdict = each.judge(reply)
+            except OutOfStep:
+                again.append((each, None))
+                continue
+            each.judge.note(outcome.peer)
+            if verdict is not Verdict.FINAL and need.repeatable:
+                again.append((each, verdict))
+        return again
+
+    async def _ask_elsewhere(self, question: Question, peer: Peer, verdict: Verdict | None) -> None:
+        """Ask again for a call that an upstream could not answer; its words stand where nobody knows better."""
+        inquiries, before = self._inquiries, question.trace
+        # From here on it goes its own way.
+        question.trace = trace = Trace()
+        trace.upstream, trace.attempts, trace.cache = before.upstream, before.attempts, before.cache
+        if verdict is Verdict.QUOTA:
+            inquiries.exchange.spare(peer)
+        try:
+            question.told = await inquiries.inquire(
+                question.call, question.scope, self._deadline, trace, [peer] if verdict else []
+            )
+        except Refusal as refusal:
+            if verdict is None or verdict is Verdict.QUOTA:
+                question.told = refusal
+            else:
+                trace.upstream = peer.name

@@ -1,0 +1,174 @@
+"""Answers of upstreams that may be given again, and questions that are being asked already.
+
+An answer is kept for as long as `chains/` says that it holds: for ever, until the chain is reorganised below it,
+or until the next block. What the board says at the time of the *question* is what an answer is stamped with: one
+that was under way while a block came is never taken for an answer about that block. Nothing is swept: what no
+longer holds is found out when it is asked for, or makes room as the longest unused.
+
+Bounded in bytes. When there is little room left, only what was asked for before is taken in: who reads each block
+of a chain once does not push out what others ask for again and again. One for each network and worker; it shares
+no lock with anybody.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+from msgspec import Raw
+
+from tollgate.chains.catalogue import Catalogue, Holds, Scope
+from tollgate.chains.keeping import keep as kept_for
+from tollgate.core.shapes import ABSENT, Call, Reply
+from tollgate.shm.upstream_status import NOTHING, NetworkRow, Stamp
+
+# What an entry costs beside its answer and its key, roughly.
+_OVERHEAD = 250
+_NEVER, _TIP, _BLOCK, _FOREVER = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER
+# Marks of keys that were asked for, and how many may be set before all are taken away.
+_MARKS, _MOST_MARKS = 1 << 16, 1 << 15
+_json = msgspec.json.encode
+
+
+class _Kept(Reply, gc=False):
+    """An answer, and for how long it holds. That is found out when it is first asked for again: most never are."""
+
+    size: int = 0
+    stamp: Stamp = (0, 0, NOTHING, NOTHING)
+    scope: Scope | None = None
+    """What was asked; None once it is found out."""
+    version: int = -1
+    """The version that it holds for; -1: for longer."""
+    reorgs: int = 0
+    number: int = NOTHING
+    """The block that it tells of; a reorganisation below it ends it."""
+    final: bool = False
+    """Whether it holds while nobody watches for reorganisations."""
+
+
+class Cache:
+    """The answers of one network."""
+
+    def __init__(self, catalogue: Catalogue, row: NetworkRow, most_bytes: int, most_entry: int) -> None:
+        self._row = row
+        self._bound(most_bytes, most_entry)
+        self._asked = bytearray()
+        """A mark for each key that was asked for while there was little room; keys may share one."""
+        self._marks = 0
+        self.used = 0
+        """Bytes."""
+        # Not a dict: finding its first key takes longer the more were dropped before.
+        self._entries: OrderedDict[bytes, _Kept] = OrderedDict()
+        self.methods = catalogue.cached
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: bytes) -> Reply | None:
+        """The answer to a question, where one is kept that still holds."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry.scope is not None and not _find_out(entry, entry.scope):
+            self._end(key)
+            return None
+        row = self._row
+        if entry.version >= 0:
+            if entry.version == row.version and row.heard:
+                return entry
+        elif not entry.final and (not row.heard or row.floor > row.head):
+            # A block that the prober has not seen yet: nobody knows whether it is the child of the last.
+            return None
+        elif entry.reorgs == row.reorgs or self._stands(entry):
+            # Used last: it moves to the end of the line.
+            self._entries.move_to_end(key)
+            return entry
+        self._end(key)
+        return None
+
+    def put(self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp) -> None:
+        """Keep an answer that may hold for a while."""
+        # Where nobody has seen the head, nobody has seen whose chain it is.
+        if scope.holds is _NEVER or stamp[2] == NOTHING:
+            return
+        if self.used > self._brim and key not in self._entries and not self._was_asked(key):
+            return
+        # A copy: what msgspec gives is a view of all that the upstream sent.
+        result = bytes(reply.result)
+        size = len(key) + len(result) + _OVERHEAD
+        if size > self._most_entry:
+            return
+        entries = self._entries
+        if key in entries:
+            self._drop(key)
+        self.used += size
+        if self.used > self._most_bytes:
+            self._make_room()
+        entries[key] = _Kept(Raw(result), ABSENT, size, stamp, scope)
+
+    def resize(self, most_bytes: int, most_entry: int) -> None:
+        """Take over bounds; what is too much makes room."""
+        self._bound(most_bytes, most_entry)
+        self._make_room()
+
+    def _bound(self, most_bytes: int, most_entry: int) -> None:
+        self._most_bytes = most_bytes
+        self._most_entry = min(most_entry, most_bytes)
+        self._brim = most_bytes - most_bytes // 16
+
+    def _was_asked(self, key: bytes) -> bool:
+        """Whether somebody has asked for this before; from now on somebody has."""
+        if not self._asked or self._marks > _MOST_MARKS:
+            self._asked, self._marks = bytearray(_MARKS), 0
+        place = hash(key) % _MARKS
+        if self._asked[place]:
+            return True
+        self._asked[place] = 1
+        self._marks += 1
+        return False
+
+    def _end(self, key: bytes) -> None:
+        """Drop an answer that does not hold any more. It was asked for twice: the next one may have its place."""
+        self._drop(key)
+        if self._asked:
+            self._was_asked(key)
+
+    def _stands(self, entry: _Kept) -> bool:
+        """Whether an answer has outlived the reorganisations since it was given."""
+        if entry.number != NOTHING and self._row.ancestor(entry.reorgs) < entry.number:
+            return False
+        entry.reorgs = self._row.reorgs
+        return True
+
+    def _make_room(self) -> None:
+        entries = self._entries
+        while entries and self.used > self._most_bytes:
+            self.used -= entries.popitem(last=False)[1].size
+
+    def _drop(self, key: bytes) -> None:
+        self.used -= self._entries.pop(key).size
+
+
+def _find_out(entry: _Kept, scope: Scope) -> bool:
+    """Find out for how long an answer holds; whether it does at all."""
+    version, reorgs, head, finalized = entry.stamp
+    keep = kept_for(scope, bytes(entry.result), head, finalized)
+    holds = keep.holds
+    if holds is not _TIP and holds is not _BLOCK and holds is not _FOREVER:
+        return False
+    entry.scope = None
+    entry.version = version if holds is _TIP else -1
+    entry.reorgs, entry.number, entry.final = reorgs, keep.number, holds is _FOREVER
+    return True
+
+
+def key_of(call: Call) -> bytes:
+    """What makes two calls the same question: the method and its parameters, as they are written."""
+    params = call.params
+    if not params:
+        return call.method.encode()
+    if isinstance(params, dict):
+        # Names as JSON: what a caller writes into one must not end it.
+        parts = [part for name, value in params.items() for part in (_json(name), value)]
+        return call.method.encode() + b"{" + b"\0".join(parts)
+    return call.method.encode() + b"(" + b"\0".join(params)

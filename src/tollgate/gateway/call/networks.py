@@ -1,0 +1,178 @@
+"""The networks that a worker serves, with all that answers for them. Changed in place by a reload.
+
+What stays the same goes on: connections, what is known of an upstream, what is cached. An upstream that is taken
+away answers what it was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tollgate.chains.catalogue import Catalogue
+from tollgate.core.methods import Policy
+from tollgate.gateway.call.cache import Cache
+from tollgate.gateway.call.resolver import Inquiries
+from tollgate.gateway.memory_budget import Budget
+from tollgate.gateway.messages import Network
+from tollgate.gateway.upstream.exchange import Exchange
+from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.pool import Pool
+from tollgate.settings.model import Network as NetworkSettings
+from tollgate.settings.model import Settings, Upstream
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import Board, Places
+from tollgate.store.base import Meters
+
+
+class Networks:
+    """What a worker serves."""
+
+    def __init__(
+        self,
+        board: Board,
+        worker: int,
+        meters: Meters,
+        writer: metrics.Writer,
+        budget: Budget,
+        now: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._board = board
+        self._worker = worker
+        self._meters = meters
+        self._writer = writer
+        self._budget = budget
+        self._now = now
+        self._loop = loop
+        self.all: dict[str, Inquiries] = {}
+        """By path; the same dictionary for good."""
+        self._leaving: list[tuple[Pool, float]] = []
+        """Pools of upstreams that were taken away, until no call can know them any more."""
+        self._request_seconds = 0.0
+
+    @property
+    def served(self) -> list[Network]:
+        """The networks as they are now."""
+        return [each.exchange.network for each in self.all.values()]
+
+    def apply(self, settings: Settings, places: Places) -> None:
+        """Serve what the settings say."""
+        # Calls that are under way have the deadline of the settings before.
+        self._request_seconds = max(self._request_seconds, settings.limits.request_seconds)
+        networks = {network.path: network for network in build_networks(settings)}
+        for path in self.all.keys() - networks.keys():
+            for peer in self.all.pop(path).exchange.peers:
+                self._retire(peer.pool)
+        share = settings.cache.bytes // (len(networks) or 1)
+        for path, network in networks.items():
+            known = self.all.get(path)
+            peers = self._peers(network, known.exchange.peers if known else (), settings, places)
+            cache = self._cache(known, network, places, share, settings.cache.entry_bytes)
+            if known is None:
+                row = self._board.network(places.networks[path], self._worker)
+                exchange = Exchange(network, peers, row, self._meters, self._writer, self._now, self._loop)
+                self.all[path] = Inquiries(exchange, cache, self._now, self._loop)
+            else:
+                known.exchange.change(network, peers)
+                known.change(cache)
+
+    def sweep(self) -> None:
+        """Ten times a second: fail what has passed its deadline."""
+        for each in self.all.values():
+            each.exchange.sweep()
+        if self._leaving:
+            for pool, _ in self._leaving:
+                pool.sweep()
+            now = self._now()
+            self._leaving = [(pool, until) for pool, until in self._leaving if pool.size or now < until]
+
+    def tell(self) -> None:
+        """Once a second: gauges, and how our calls fared."""
+        writer = self._writer
+        for each in self.all.values():
+            network = each.exchange.network
+            names = (network.family, network.name)
+            each.exchange.tell()
+            writer.set(writer.cell(metrics.CACHE_BYTES, *names), each.cache.used if each.cache else 0)
+            for peer in each.exchange.peers:
+                writer.set(writer.cell(metrics.UPSTREAM_CONNECTIONS, *names, peer.name), peer.pool.size)
+
+    def close(self) -> None:
+        """Close all connections; calls under way fail."""
+        for each in self.all.values():
+            for peer in each.exchange.peers:
+                peer.pool.close()
+        for pool, _ in self._leaving:
+            pool.close()
+
+    def _peers(self, network: Network, before: tuple[Peer, ...], settings: Settings, places: Places) -> list[Peer]:
+        known = {peer.name: peer for peer in before}
+        peers = []
+        for upstream in network.upstreams:
+            peer = known.pop(upstream.name, None)
+            if peer is None:
+                slot = places.upstreams[f"{network.path}/{upstream.name}"]
+                row = self._board.upstream(slot, self._worker)
+                peer = Peer(upstream, self._pool(upstream, settings), row, slot, network.path)
+            elif _same_place(peer.upstream, upstream):
+                peer.pool.change(settings.limits.response_bytes)
+                peer.change(upstream, network.path)
+            else:
+                self._retire(peer.pool)
+                peer.pool = self._pool(upstream, settings)
+                peer.change(upstream, network.path)
+            peers.append(peer)
+        for peer in known.values():
+            self._retire(peer.pool)
+        return peers
+
+    def _pool(self, upstream: Upstream, settings: Settings) -> Pool:
+        return Pool(
+            upstream,
+            most_bytes=settings.limits.response_bytes,
+            budget=self._budget,
+            now=self._now,
+            loop=self._loop,
+        )
+
+    def _retire(self, pool: Pool) -> None:
+        pool.retire()
+        self._leaving.append((pool, self._now() + self._request_seconds))
+
+    def _cache(
+        self, known: Inquiries | None, network: Network, places: Places, share: int, most_entry: int
+    ) -> Cache | None:
+        if not network.cache or not share:
+            return None
+        if known is not None and known.cache is not None:
+            known.cache.resize(share, most_entry)
+            return known.cache
+        row = self._board.network(places.networks[network.path], self._worker)
+        return Cache(network.catalogue, row, share, most_entry)
+
+
+def build_networks(settings: Settings) -> list[Network]:
+    """The served networks, as the gateway sees them."""
+    return [
+        _network(family, name, each) for family, names in settings.families.items() for name, each in names.items()
+    ]
+
+
+def _network(family: str, name: str, settings: NetworkSettings) -> Network:
+    return Network(
+        family,
+        name,
+        Policy(settings.allow_methods, settings.deny_methods),
+        Catalogue(family),
+        settings.upstreams,
+        strict=settings.strict,
+        broadcast=settings.broadcast,
+        hedge=settings.hedge,
+        cache=settings.cache,
+    )
+
+
+def _same_place(before: Upstream, after: Upstream) -> bool:
+    """Whether connections to it can be kept."""
+    return (before.url, before.headers, before.connections) == (after.url, after.headers, after.connections)

@@ -1,0 +1,283 @@
+"""One request, top to bottom: credentials, caps and limits, parse, policy, upstream, answer.
+
+`Pipeline.answer` reads like section 7 of the contract: the first check that applies answers. Whatever needs
+no upstream and no store is answered at once, without a task; the rest is a coroutine that the edge runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from tollgate import log
+from tollgate.chains.catalogue import Kind
+from tollgate.core import jsonrpc
+from tollgate.core.entries import LONGEST_METHOD
+from tollgate.core.methods import refusal_of
+from tollgate.core.shapes import ABSENT, Call, Reply, WrittenCall
+from tollgate.errors import (
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NetworkNotAllowed,
+    Overloaded,
+    Refusal,
+    UnknownNetwork,
+)
+from tollgate.gateway.access.caller import Caller
+from tollgate.gateway.access.credentials import Credentials
+from tollgate.gateway.access.limits import Admission
+from tollgate.gateway.call.batch import Question, ask_many
+from tollgate.gateway.call.resolver import Inquiries
+from tollgate.gateway.http import cors, response
+from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
+from tollgate.gateway.recording.counters import NODE_ERROR, OK, Recorder
+from tollgate.gateway.recording.journal import Sink
+
+# Decisions about methods that are remembered; callers can invent names.
+_MOST_METHODS = 4_096
+_NO_CONTENT = Answer(204, b"")
+_NOTHING: frozenset[str] = frozenset()
+_log = log.get("gateway")
+
+
+class Pipeline:
+    """Answers requests of one worker."""
+
+    subscribes = False
+    """Whether calls about subscriptions are understood: a POST has nobody to notify."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        admission: Admission,
+        networks: Mapping[str, Inquiries],
+        recorder: Recorder,
+        *,
+        most_calls: int,
+        request_seconds: float,
+        now: Callable[[], float],
+        sink: Sink,
+    ) -> None:
+        self._credentials = credentials
+        self._admission = admission
+        self._networks = networks
+        self._recorder = recorder
+        self._now = now
+        self._sink = sink
+        """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
+        self._allowed: dict[str, set[str]] = {}
+        """Methods that a network lets through, as far as they have been asked for."""
+        self.change(most_calls, request_seconds)
+
+    def change(self, most_calls: int, request_seconds: float) -> None:
+        """Take over limits, and the rules of networks as they are now."""
+        self._most_calls = most_calls
+        self.request_seconds = request_seconds
+        self._allowed = {path: set() for path in self._networks}
+
+    def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
+        """Answer a request that was read whole: at once, or by a coroutine to run."""
+        if request.method == b"OPTIONS":
+            return cors.preflight(request)
+        try:
+            if request.refusal is not None:
+                raise request.refusal
+            caller = self._credentials.recall(request)
+            if caller is None:
+                return self._answer_stranger(request)
+            return self._answer_caller(request, caller)
+        except Refusal as refusal:
+            return self.refuse(request, refusal)
+
+    async def _answer_stranger(self, request: Request) -> Answer:
+        """Answer a caller that is not in memory."""
+        try:
+            caller = await self._credentials.look_up(request)
+            answer = self._answer_caller(request, caller)
+        except Refusal as refusal:
+            return self.refuse(request, refusal)
+        return answer if isinstance(answer, Answer) else await answer
+
+    def _answer_caller(self, request: Request, caller: Caller) -> Answer | Coroutine[Any, Any, Answer]:
+        assert request.network is not None  # noqa: S101 - the intake refuses what has none
+        request.caller = caller
+        if self._sink.is_full:
+            raise Overloaded("Calls cannot be recorded now: try again.")
+        inquiries = self._inquiries(request.network)
+        self._admission.admit(caller, request)
+        parsed = jsonrpc.parse(request.body, self._most_calls)
+        if isinstance(parsed, list):
+            self._admission.admit_rest(caller, request, len(parsed))
+            return self._answer_batch(request, request.network, inquiries, caller, parsed)
+        if not caller.restricted and parsed.method in self._allowed.get(request.network.path, ()):
+            return self._answer_call(request, request.network, inquiries, parsed)
+        refusal = self._policy(request.network, caller, parsed)
+        if refusal is not None:
+            self._recorder.called(request.network, parsed.method, refusal.reason)
+            return self.refuse(request, refusal, jsonrpc.caller_id(parsed), parsed.method)
+        return self._answer_call(request, request.network, inquiries, parsed)
+
+    # --- One call --------------------------------------------------------------------------------------
+
+    def _answer_call(
+        self, request: Request, network: Network, inquiries: Inquiries, call: Call
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        key = inquiries.key(call)
+        reply = inquiries.recall(key)
+        if reply is None:
+            return self._ask(request, network, inquiries, call, key)
+        request.cache = "hit"
+        return self._tell(request, network, call, reply)
+
+    async def _ask(
+        self, request: Request, network: Network, inquiries: Inquiries, call: Call, key: bytes | None
+    ) -> Answer:
+        try:
+            reply = await inquiries.ask(call, key, self._now() + self.request_seconds, request)
+        except Refusal as refusal:
+            self._recorder.called(network, call.method, refusal.reason)
+            if call.id is not None:
+                return self.refuse(request, refusal, call.id, call.method)
+            self._recorder.refused(refusal)
+            request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
+            return _NO_CONTENT
+        return self._tell(request, network, call, reply)
+
+    def _tell(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
+        assert request.caller is not None  # noqa: S101 - asked on behalf of one
+        answer = _NO_CONTENT
+        if call.id is not None:
+            headers = response.shown(request.upstream, request.cache) if request.caller.shows else b""
+            answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
+        outcome, code = _result(reply)
+        self._recorder.told(network, call.method, outcome, request.cache)
+        request.calls = ((call.method[:LONGEST_METHOD], outcome, code, len(answer.body)),)
+        return answer
+
+    def _inquiries(self, network: Network) -> Inquiries:
+        inquiries = self._networks.get(network.path)
+        if inquiries is None:
+            served = ", ".join(sorted(self._networks)) or "none"
+            raise UnknownNetwork(f"{network.path} is not served any more. Served here: {served}.")
+        return inquiries
+
+    # --- A batch ---------------------------------------------------------------------------------------
+
+    async def _answer_batch(
+        self, request: Request, network: Network, inquiries: Inquiries, caller: Caller, calls: Sequence[Call]
+    ) -> Answer:
+        deadline = self._now() + self.request_seconds
+        refusals: list[Refusal | None] = []
+        if caller.restricted or not self._allowed.get(network.path, _NOTHING).issuperset(
+            [call.method for call in calls]
+        ):
+            refusals = [self._refusal(network, caller, call) for call in calls]
+        if not any(refusals):
+            questions = await ask_many(inquiries, calls, deadline)
+        else:
+            allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
+            asked = await ask_many(inquiries, allowed, deadline)
+            answered = iter(asked)
+            questions = [
+                next(answered) if refusal is None else Question(call, None, Trace(), refusal)
+                for call, refusal in zip(calls, refusals, strict=True)
+            ]
+        return self._tell_batch(request, network, caller, questions)
+
+    def _tell_batch(
+        self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
+    ) -> Answer:
+        bodies: list[bytes] = []
+        notes: list[CallNote] = []
+        counts: dict[tuple[str, str, str], int] = {}
+        for question in questions:
+            call, told, trace = question.call, question.told, question.trace
+            assert told is not None  # noqa: S101 - each is told something
+            method, call_id, way = call.method, call.id, trace.cache
+            outcome, code = (OK, None) if isinstance(told, Reply) and told.error is ABSENT else _result(told)
+            body = b"" if call_id is None else _body(request, call_id, told)
+            bodies.append(body)
+            notes.append((method[:LONGEST_METHOD], outcome, code, len(body), trace.upstream, trace.attempts, way))
+            counted = (method, outcome, way)
+            counts[counted] = counts.get(counted, 0) + 1
+        for (method, outcome, way), count in counts.items():
+            self._recorder.called(network, method, outcome, count)
+            self._recorder.cached(network, way, count)
+        bodies = [body for body in bodies if body]
+        request.calls = notes
+        if not bodies:
+            return _NO_CONTENT
+        headers = b""
+        if caller.shows:
+            traces = [question.trace for question in questions]
+            headers = response.shown(
+                ", ".join(sorted({trace.upstream for trace in traces if trace.upstream})),
+                ", ".join(sorted({trace.cache for trace in traces})),
+            )
+        return Answer(200, b"[%b]" % b",".join(bodies), headers)
+
+    # --- Rules -----------------------------------------------------------------------------------------
+
+    def _refusal(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
+        if isinstance(call, WrittenCall) and call.problem:
+            return InvalidRequest(call.problem)
+        return self._policy(network, caller, call)
+
+    def _policy(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
+        """Why this caller may not make this call here, if so."""
+        if caller.networks and network.path not in caller.networks:
+            return NetworkNotAllowed(
+                f"This token may not call {network.path}, only: {', '.join(sorted(caller.networks))}."
+            )
+        why = self._network_policy(network, call.method)
+        if why is None and not caller.allows(call.method):
+            why = "It is not on the list of this token."
+        if why is None:
+            return None
+        return MethodNotAllowed(f"{call.method[:64]} may not be called on {network.path}. {why}")
+
+    def _network_policy(self, network: Network, method: str) -> str | None:
+        allowed = self._allowed.setdefault(network.path, set())
+        if method in allowed:
+            return None
+        why = refusal_of(method, network.policy)
+        if why is None and network.strict and network.catalogue.kind(method) is Kind.UNKNOWN:
+            why = "It is not in the catalogue of this family, and the network is strict."
+        if why is None and not self.subscribes and network.catalogue.kind(method) is Kind.SUBSCRIBE:
+            why = "Subscriptions need a WebSocket: connect to the same address by wss:// or ws://."
+        if why is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
+            if len(allowed) >= _MOST_METHODS:
+                allowed.clear()
+            allowed.add(method)
+        return why
+
+    def refuse(
+        self, request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL, method: str = ""
+    ) -> Answer:
+        """Answer a whole request with a refusal, and count it."""
+        self._recorder.refused(refusal)
+        answer = response.refuse(request, refusal, call_id)
+        if request.caller is not None:
+            request.calls = ((method[:LONGEST_METHOD], refusal.reason, refusal.code, len(answer.body)),)
+        return answer
+
+    def failed(self, request: Request, error: BaseException | None) -> Answer:
+        """Answer a request at which we failed ourselves."""
+        _log.error("a request failed", request_id=request.request_id.decode("latin-1"), exc_info=error)
+        return self.refuse(request, InternalError())
+
+
+def _result(told: Reply | Refusal) -> tuple[str, int | None]:
+    """What became of a call, and the code of its JSON-RPC error."""
+    if isinstance(told, Reply):
+        return (OK, None) if told.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(told))
+    return told.reason, told.code
+
+
+def _body(request: Request, call_id: Raw | int, outcome: Reply | Refusal) -> bytes:
+    if isinstance(outcome, Reply):
+        return jsonrpc.encode_answer(call_id, outcome)
+    return response.error_body(request, outcome, call_id)

@@ -1,0 +1,282 @@
+"""The answers of one network: from memory, from a question that is under way, from an upstream.
+
+`recall` never waits; `ask` gets the answer to one call. What a batch makes of it is `batches.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from tollgate.chains.catalogue import Holds, Kind, Look, Scope
+from tollgate.chains.faults import Verdict
+from tollgate.core import jsonrpc
+from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
+from tollgate.errors import Overloaded, Refusal
+from tollgate.gateway.call.cache import Cache, key_of
+from tollgate.gateway.messages import Trace
+from tollgate.gateway.upstream import sticky
+from tollgate.gateway.upstream.broadcast import SIGNED, Writes
+from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.completion import Pending
+from tollgate.gateway.upstream.exchange import Exchange
+from tollgate.gateway.upstream.failover import OutOfStep
+from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, answer
+from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.hedging import Outcome
+from tollgate.shm.upstream_status import NOTHING, Stamp
+
+APART = SIGNED | sticky.METHODS | {GET_LOGS}
+"""These go their own ways, also within a batch."""
+# A head so far above the highest one that is known is a mistake: no chain is that fast.
+MOST_AHEAD = 10_000
+NOTHING_KNOWN = Scope(Holds.NEVER)
+_TIP, _NOWHERE, _FINAL = Holds.TIP, Look.NOWHERE, Verdict.FINAL
+_STOPPING = "The service stops: try again."
+
+Told = Reply | Refusal
+UnderWay = tuple[Stamp, list[Pending[Told]]]
+"""A question under way: what it was stamped with, and who else waits for its answer."""
+
+
+class Inquiries:
+    """What answers for one network."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        cache: Cache | None,
+        now: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.exchange = exchange
+        self._row = exchange.row
+        self.loop = loop
+        self._writes = Writes(exchange, now, loop)
+        self._asking: dict[bytes, UnderWay] = {}
+        self.change(cache)
+
+    def change(self, cache: Cache | None) -> None:
+        """Take over the network's settings as they are now."""
+        self.cache = cache
+        network = self.exchange.network
+        self._catalogue = network.catalogue
+        self._judges: dict[str, Judge] = {}
+        self.repeatable = network.reads | sticky.MAKE_FILTER
+        """Methods that can be asked of several upstreams without harm."""
+        self._readers = network.catalogue.readers(self.repeatable)
+        self._kept = cache.methods if cache is not None else frozenset()
+        self._shared = {name: f"{name}(".encode() for name in network.reads} if cache is not None else {}
+        """Methods whose questions are shared, with what their keys begin with."""
+        upstreams = [peer.upstream for peer in self.exchange.peers]
+        self.batch_calls = min((each.batch_calls for each in upstreams), default=1)
+        """Most calls in a batch that any of the upstreams takes."""
+        self._logs_blocks = min((each.logs_blocks for each in upstreams if each.logs_blocks), default=0)
+
+    def key(self, call: Call) -> bytes | None:
+        """What makes a call the same question as another; None where each is asked on its own."""
+        name = self._shared.get(call.method)
+        if name is None:
+            return None
+        params = call.params
+        # As `key_of` makes it, only quicker: most have their parameters in a list.
+        return name + b"\0".join(params) if params and type(params) is list else key_of(call)
+
+    def recall(self, key: bytes | None) -> Reply | None:
+        """An answer that is kept and still holds."""
+        return None if key is None or self.cache is None else self.cache.get(key)
+
+    # --- Questions under way ---------------------------------------------------------------------------
+
+    async def ask(self, call: Call, key: bytes | None, deadline: float, trace: Trace) -> Reply:
+        """Get the answer to one call, under its key, that is not kept, or raise a refusal."""
+        if key is None:
+            return await self.inquire(call, self.scope(call), deadline, trace)
+        stamp, asking = self._row.stamp, self._asking
+        if key in asking:
+            waiting = self.waiting(key, stamp)
+            if waiting is not None:
+                return await self._join(waiting, trace)
+        if call.method in self._kept:
+            trace.cache = "miss"
+        mine: UnderWay = (stamp, [])
+        asking[key] = mine
+        try:
+            scope = self.scope(call)
+            told = await self.inquire(call, scope, deadline, trace)
+        except BaseException as error:
+            self.settle(key, mine, error if isinstance(error, Refusal) else None)
+            raise
+        if told.error is ABSENT and self.cache is not None:
+            self.cache.put(key, scope, told, stamp)
+        if mine[1] or asking.get(key) is not mine:
+            self.settle(key, mine, told)
+        else:
+            del asking[key]
+        return told
+
+    def stamp(self) -> Stamp:
+        """What the board says now: to be noted before a question is asked."""
+        return self._row.stamp
+
+    def waiting(self, key: bytes, stamp: Stamp) -> list[Pending[Told]] | None:
+        """Who waits for the answer to the same question. One from before the last block is not the same."""
+        under_way = self._asking.get(key)
+        return under_way[1] if under_way is not None and under_way[0] == stamp else None
+
+    def may_keep(self, method: str) -> bool:
+        """Whether answers to this method may ever be kept."""
+        return method in self._kept
+
+    def lead(self, key: bytes, stamp: Stamp) -> UnderWay:
+        """Let others wait for a question that is going to be asked."""
+        mine: UnderWay = (stamp, [])
+        self._asking[key] = mine
+        return mine
+
+    def settle(self, key: bytes, mine: UnderWay, told: Told | None) -> None:
+        """Tell those who waited."""
+        if self._asking.get(key) is mine:
+            del self._asking[key]
+        if mine[1]:
+            for pending in mine[1]:
+                pending.settle(told or Overloaded(_STOPPING))
+
+    def keep(self, key: bytes, scope: Scope, told: Told | None, stamp: Stamp) -> None:
+        """Keep an answer for the next who asks, if it may be."""
+        if self.cache is not None and isinstance(told, Reply) and told.error is ABSENT:
+            self.cache.put(key, scope, told, stamp)
+
+    async def _join(self, waiting: list[Pending[Told]], trace: Trace) -> Reply:
+        """Wait for the answer to a question that somebody else asks."""
+        trace.cache = "coalesced"
+        pending: Pending[Told] = Pending(self.loop)
+        waiting.append(pending)
+        told = await pending
+        if isinstance(told, Refusal):
+            raise told
+        return told
+
+    # --- Asking upstreams ------------------------------------------------------------------------------
+
+    def scope(self, call: Call) -> Scope:
+        """What a call asks about."""
+        read = self._readers.get(call.method)
+        return NOTHING_KNOWN if read is None else read(call.params)
+
+    async def inquire(
+        self, call: Call, scope: Scope, deadline: float, trace: Trace, tried: Sequence[Peer] = ()
+    ) -> Reply:
+        """Ask upstreams, but those that were tried, or raise a refusal."""
+        method = call.method
+        if method not in APART:
+            return answer(await self._one(call, scope, None, deadline, trace, tried))
+        if method in SIGNED:
+            return answer(await self._writes.send(call, deadline, trace))
+        if method == GET_LOGS:
+            return await self._logs(call, scope, deadline, trace)
+        params, slot = sticky.unpinned(method, call.params)
+        if slot is not None and not self.exchange.has(slot):
+            # Whoever made it is not here, or not any more: another one says so in a node's words.
+            params, slot = call.params, None
+        outcome = await self._one(_with(call, params), scope, slot, deadline, trace, tried)
+        reply = answer(outcome)
+        return (
+            reply if reply.error is not ABSENT else Reply(sticky.pinned(method, reply.result, outcome.peer.slot))
+        )
+
+    async def _logs(self, call: Call, scope: Scope, deadline: float, trace: Trace) -> Reply:
+        def ask(params: Params) -> Coroutine[Any, Any, Outcome[Reply]]:
+            return self._one(_with(call, params), scope, None, deadline, trace)
+
+        return await Logs(ask, self.loop).get(call.params, self.exchange.row.floor, self._logs_blocks)
+
+    async def _one(
+        self,
+        call: Call,
+        scope: Scope,
+        slot: int | None,
+        deadline: float,
+        trace: Trace,
+        tried: Sequence[Peer] = (),
+    ) -> Outcome[Reply]:
+        method = call.method
+        oldest = scope.oldest if scope.state else None
+        need = Need(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
+        judge = self.judge(method, scope)
+        try:
+            outcome = await self.exchange.ask(
+                jsonrpc.encode_call(call), jsonrpc.decode_reply, judge, deadline, trace, need, tried
+            )
+        finally:
+            if judge.kind is Kind.WRITE:
+                self.exchange.row.nudge()
+        judge.note(outcome.peer)
+        return outcome
+
+    def judge(self, method: str, scope: Scope) -> Judge:
+        """Whoever says what answers to a call mean. To be made before it is asked."""
+        if scope.holds is _TIP and scope.look is not _NOWHERE:
+            return Judge(self.exchange, method, scope)
+        # It has nothing to remember of a call, so one will do for all.
+        judge = self._judges.get(method)
+        if judge is None:
+            judge = Judge(self.exchange, method, NOTHING_KNOWN)
+            if self._catalogue.method(method) is not None:
+                self._judges[method] = judge
+        return judge
+
+
+class Judge:
+    """Says what answers to one call mean, and notes how far they show the chain to be."""
+
+    __slots__ = ("_exchange", "_head", "_method", "_number", "_reorgs", "_scope", "kind", "plain")
+
+    def __init__(self, exchange: Exchange, method: str, scope: Scope) -> None:
+        self._exchange = exchange
+        self._method = method
+        self._scope = scope
+        self.kind = exchange.network.catalogue.kind(method)
+        self._number: int | None = None
+        self._reorgs = -1
+        # Of the answers about the tip only some tell where it is.
+        self.plain = scope.holds is not _TIP or scope.look is _NOWHERE
+        """Whether a result needs no look at all."""
+        if not self.plain:
+            row = exchange.row
+            self._reorgs = row.reorgs
+            self._head = row.head if row.heard else NOTHING
+
+    def __call__(self, reply: Reply) -> Verdict:
+        """What an answer means. Raise `OutOfStep` where callers have seen more of the chain than it tells of."""
+        if reply.error is not ABSENT:
+            return self._exchange.judge(self.kind, reply)
+        if self._reorgs >= 0:
+            number = self._exchange.network.catalogue.revealed(self._method, self._scope, reply.result)
+            if number is not None:
+                self._check(number)
+            self._number = number
+        return _FINAL
+
+    def _check(self, number: int) -> None:
+        row = self._exchange.row
+        # The head when it was asked: what the prober has seen since is no measure. What callers have seen is.
+        head = self._head if row.reorgs == self._reorgs else NOTHING
+        least = max(head, row.shown)
+        if number < least:
+            raise OutOfStep(f"block {number}, where callers have seen {least}", sent=True)
+        if head != NOTHING and number > max(row.head, least) + MOST_AHEAD:
+            raise OutOfStep(f"block {number}, where nobody has seen more than {least}", sent=True)
+
+    def note(self, peer: Peer) -> None:
+        """Note how far the chain is, where the last answer showed it: nobody is told of less from now on."""
+        if self._number is not None and self._exchange.row.reorgs == self._reorgs:
+            peer.row.saw(self._number)
+            self._exchange.row.saw(self._number)
+
+
+def _with(call: Call, params: Params) -> Call:
+    return call if params is call.params else WrittenCall(call.method, params, Raw(b"1"))

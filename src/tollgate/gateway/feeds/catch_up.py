@@ -1,0 +1,104 @@
+"""A listener that begins in the past: it walks alone until it has come up to the others.
+
+Its own walk is like theirs, with its own reorganisations. It joins them where its newest block is theirs: so
+nothing is told twice or left out, however the chain moves meanwhile. It goes no faster than its client reads, and
+in turns with others: a thousand blocks for each of many must not be asked for at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tollgate.chains.subscriptions import Head
+from tollgate.chains.subscriptions_starknet import MOST_BLOCKS_BACK
+from tollgate.gateway.feeds.follower import TooDeep, Walker
+from tollgate.gateway.feeds.source import Source
+from tollgate.gateway.feeds.subscribers import Audience, Listener
+from tollgate.shm.upstream_status import NOTHING
+
+# Those who go on at once, on one network, and how many blocks they go until others have their turn.
+MOST_AT_ONCE, STRIDE = 8, 16
+# Twice as far as anybody may begin in the past.
+MOST_BEHIND = 2 * MOST_BLOCKS_BACK
+TOO_DEEP = "The chain was reorganised too deeply to follow: subscribe again."
+
+
+class Latecomer:
+    """One listener on its way from a block in the past."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        number: int,
+        source: Source,
+        together: Callable[[], Walker | None],
+        arrive: Callable[[Listener], None],
+        turns: asyncio.Semaphore,
+    ) -> None:
+        self._listener = listener
+        self._number = number
+        self._source = source
+        self._together = together
+        """The walk of the others."""
+        self._arrive = arrive
+        self._turns = turns
+        self._alone = Audience(listener.family)
+        self._alone.add(listener)
+        self._walker: Walker | None = None
+        self._opened = asyncio.Event()
+        others = together()
+        self._known = NOTHING if others is None else others.reached
+        """Blocks up to here may have been fetched for the others without what this one needs."""
+        listener.since = number - 1
+        listener.begin = self._opened.set
+
+    async def step(self) -> bool:
+        """Go on; return whether it has arrived."""
+        await self._opened.wait()
+        while True:
+            together = self._together()
+            # What is past can wait until the client has read what it was told.
+            if together is None or self._is_too_far_behind(together) or not self._listener.has_room:
+                return False
+            async with self._turns:
+                is_on_its_way = await self._go_on(together)
+            if not is_on_its_way:
+                return self._has_arrived(together)
+
+    def _is_too_far_behind(self, together: Walker) -> bool:
+        """Give it up where its client takes too long."""
+        last = self._number if self._walker is None else self._walker.trail.last.number
+        if together.trail.last.number - last <= MOST_BEHIND:
+            return False
+        self._listener.lose(f"More than {MOST_BEHIND} blocks wait to be read: read faster, and subscribe again.")
+        return True
+
+    async def _go_on(self, together: Walker) -> bool:
+        """Go a part of the way; return whether there is more of it."""
+        if self._walker is None:
+            first = await self._source.block(self._number)
+            self._walker = Walker(self._source, Head(self._number - 1, first.parent, ""), self._alone)
+        walker, newest = self._walker, together.trail.last.number
+        last = walker.trail.last.number
+        try:
+            if newest > last:
+                await walker.advance(min(newest, last + STRIDE))
+            elif newest >= walker.trail.first.number:
+                await walker.verify(newest)
+        except TooDeep:
+            # Everything that it was told of is replaced, and what was before that: it begins again.
+            self._alone.take_back(walker.trail.cut(walker.trail.first.number))
+            self._walker = None
+            return False
+        return walker.trail.last.number < newest
+
+    def _has_arrived(self, together: Walker) -> bool:
+        """Let it in with the others if its newest block is theirs."""
+        if self._walker is None or self._together() is not together:
+            return False
+        mine, theirs = self._walker.trail.last, together.trail.last
+        if mine.number < self._known or mine.hash != theirs.hash:
+            return False
+        self._arrive(self._listener)
+        return True

@@ -1,0 +1,92 @@
+"""Calls of our own to the upstreams of a network, for its feed: with all that a caller's read has, and no bill.
+
+A block that one upstream does not have yet another one may have: it is asked before anybody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from tollgate.chains.subscriptions import Call
+from tollgate.core.shapes import Params, Reply, WrittenCall
+from tollgate.errors import Refusal, UpstreamUnavailable
+from tollgate.gateway.call.resolver import Inquiries
+from tollgate.gateway.messages import Trace
+from tollgate.gateway.upstream.completion import Flight
+from tollgate.gateway.upstream.health import Peer
+
+T = TypeVar("T")
+
+FETCH_SECONDS = 10.0
+_NOTHING = b"null"
+_ID = Raw(b"1")
+_json = msgspec.json.Encoder().encode
+
+
+class Fetcher:
+    """Asks the upstreams of one network."""
+
+    def __init__(
+        self,
+        network: Callable[[], Inquiries | None],
+        now: Callable[[], float],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._network = network
+        """What answers for it now; None: it is not served any more."""
+        self._now = now
+        self._loop = loop
+
+    async def __call__(self, call: Call) -> Reply:
+        """Get the answer to a call, or raise a refusal."""
+        flown: asyncio.Future[Reply] = self._loop.create_future()
+
+        def land(_: Flight[Reply], reply: Reply | None, error: BaseException | None) -> None:
+            if flown.done():
+                return
+            if reply is not None:
+                flown.set_result(reply)
+            elif isinstance(error, Exception):
+                flown.set_exception(error)
+            else:
+                flown.cancel()
+
+        Flight(self._ask(call), land).step()
+        return await flown
+
+    async def _ask(self, call: Call) -> Reply:
+        inquiries = self._network()
+        if inquiries is None:
+            raise UpstreamUnavailable("This network is not served any more.")
+        written = WrittenCall(call.method, _params(call), _ID)
+        scope, deadline = inquiries.scope(written), self._now() + FETCH_SECONDS
+        tried: list[Peer] = []
+        found: Reply | None = None
+        while True:
+            trace = Trace()
+            try:
+                if tried:
+                    reply = await inquiries.inquire(written, scope, deadline, trace, tried)
+                else:
+                    # Never from memory, but together with whoever asks for the same just now.
+                    reply = await inquiries.ask(written, inquiries.key(written), deadline, trace)
+            except Refusal:
+                if found is None:
+                    raise
+                return found
+            peers = [peer for peer in inquiries.exchange.peers if peer.name == trace.upstream]
+            if bytes(reply.result) != _NOTHING or not peers or peers[0] in tried:
+                return reply
+            found = reply
+            tried.append(peers[0])
+
+
+def _params(call: Call) -> Params:
+    if isinstance(call.params, dict):
+        return {name: Raw(_json(value)) for name, value in call.params.items()}
+    return [Raw(_json(value)) for value in call.params]

@@ -1,0 +1,104 @@
+"""Follows a chain block by block: hands each on once, in order, and takes back what was replaced.
+
+Each block must be the child of the one before. Where it is not, the walk goes back to the newest block that is
+still in place, and on from there. Several blocks are fetched at once when many are missing; they are handed on
+one by one. Nothing is ever skipped: what cannot be had now is `NotNow`, and the next call goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from tollgate.chains.subscriptions import Head, Item, Topic
+from tollgate.gateway.feeds.history import Kept, Trail
+from tollgate.gateway.feeds.source import NotNow, Page, Source
+
+# Blocks that are fetched at once.
+AHEAD = 8
+
+
+class Hearers(Protocol):
+    """Those to whom blocks are handed on."""
+
+    def topics(self) -> Collection[Topic]:
+        """What they need of a block."""
+        ...
+
+    async def tell(self, page: Page) -> Sequence[Item]:
+        """Hand a block on; return what would have to be taken back."""
+        ...
+
+    def take_back(self, replaced: Sequence[Kept]) -> None:
+        """Tell that blocks were replaced."""
+        ...
+
+
+class TooDeep(Exception):
+    """A reorganisation below all blocks that are kept."""
+
+
+class Walker:
+    """The walk along one chain."""
+
+    def __init__(self, source: Source, first: Head, hearers: Hearers) -> None:
+        self._source = source
+        self._hearers = hearers
+        self.trail = Trail(first)
+        self.reached = first.number
+        """The newest block that was asked for, with what was needed of it then."""
+
+    async def advance(self, newest: int) -> None:
+        """Go on until this block was handed on."""
+        under_way: dict[int, asyncio.Task[Page]] = {}
+        try:
+            while self.trail.last.number < newest:
+                page = await self._next(newest, under_way)
+                if self.trail.is_next(page.head):
+                    kept = self.trail.push(page.head)
+                    self.trail.keep(kept, await self._hearers.tell(page))
+                    continue
+                await _drop(under_way)
+                if await self._go_back(self.trail.last.number) == page.head.number - 1:
+                    raise NotNow("a block whose parent nobody has")
+        finally:
+            await _drop(under_way)
+            self.reached = self.trail.last.number
+
+    async def verify(self, newest: int) -> None:
+        """Go back where the block of this number, or the newest, is not the one that was handed on any more."""
+        await self._go_back(newest)
+        self.reached = self.trail.last.number
+
+    async def _next(self, newest: int, under_way: dict[int, asyncio.Task[Page]]) -> Page:
+        number = self.trail.last.number + 1
+        topics = self._hearers.topics()
+        for ahead in range(number, min(newest, number + AHEAD - 1) + 1):
+            if ahead not in under_way:
+                under_way[ahead] = asyncio.create_task(self._source.page(ahead, topics))
+                self.reached = max(self.reached, ahead)
+        return await under_way.pop(number)
+
+    async def _go_back(self, newest: int) -> int:
+        """Return to the newest block that is still in place, and take back those above it."""
+        search = self.trail.ancestor(newest)
+        ancestor: int | None = None
+        try:
+            number = next(search)
+            while True:
+                number = search.send(await self._source.block(number))
+        except StopIteration as stop:
+            ancestor = stop.value
+        if ancestor is None:
+            raise TooDeep
+        if ancestor < min(newest, self.trail.last.number):
+            self._hearers.take_back(self.trail.cut(ancestor))
+        return ancestor
+
+
+async def _drop(under_way: dict[int, asyncio.Task[Page]]) -> None:
+    for task in under_way.values():
+        task.cancel()
+    await asyncio.gather(*under_way.values(), return_exceptions=True)
+    under_way.clear()

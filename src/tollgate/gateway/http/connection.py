@@ -1,0 +1,522 @@
+"""The fast lane: a uvicorn protocol that answers `/x/` itself and leaves every other path to the ASGI app.
+
+Owns a caller's connection: framing, order of answers, deadlines, graceful stop. Knows no JSON. Everything a
+uvicorn request normally costs (scope, receive, send, a task) is spared for `/x/`; a refusal does not even
+create a task. It leans on uvicorn's internals, so the version is pinned and tests/gateway/http/test_uvicorn.py
+states what it relies on.
+
+Requests of one connection are answered in their order, whichever lane they take: `_line` holds what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from tollgate.errors import InvalidRequest, Overloaded
+from tollgate.gateway.http import handshake, known_heads, response
+from tollgate.gateway.http.request import PREFIX
+from tollgate.gateway.http.worker_context import Lane
+from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.upstream.completion import Flight
+
+# Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
+MOST_HEAD_BYTES = 65_536
+# What is read past of a body that is refused, so that a browser sees the reason and not a reset.
+MOST_DRAINED_BYTES = 16 * 1_048_576
+# Requests that may wait in line before we stop reading from their connection.
+MOST_WAITING = 8
+# On stop, a kept connection gets this long to send a request that is already on its way.
+LINGER_SECONDS = 0.5
+# Heads that were kept in vain, one after the other, before no more are.
+MOST_IN_VAIN = 8
+
+
+class Edge(HttpToolsProtocol):
+    """One connection of a caller."""
+
+    # Slots, because a dictionary of all that a connection has is too large for Python's quick way to its values.
+    __slots__ = (
+        "_answering",
+        "_asgi",
+        "_between",
+        "_blocked",
+        "_chunks",
+        "_eof",
+        "_finished",
+        "_head_bytes",
+        "_held",
+        "_in_head",
+        "_in_vain",
+        "_leaving",
+        "_line",
+        "_opening",
+        "_owes_leave",
+        "_read",
+        "_reading_asgi",
+        "_request",
+        "_since",
+        "_size",
+        "lane",
+    )
+
+    def __init__(
+        self,
+        lane: Lane,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.lane = lane
+        self._request: Request | None = None
+        """The request of ours that is being read."""
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._held = 0
+        self._between = True
+        """Set while the parser has seen nothing of the next request."""
+        self._read: Request | None = None
+        """The request of ours that was read last, while its bytes are at hand."""
+        self._opening: known_heads.Opening | None = None
+        """Its head, which the next one is likely to have too."""
+        self._in_vain = 0
+        self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
+        self._answering: Request | None = None
+        self._leaving = 0
+        """Answers that wait for their records to be written."""
+        self._reading_asgi = False
+        """Set while a request of the other lane is read."""
+        self._asgi: RequestResponseCycle | None = None
+        """The request under way in the other lane."""
+        self._finished = False
+        """Set when nothing more is read: the connection closes after the answer under way."""
+        self._owes_leave = False
+        """Set when the caller waits for `100 Continue`."""
+        self._eof = False
+        """Set when the caller has said its last word but still listens."""
+        self._head_bytes = 0
+        self._in_head = True
+        self._since = 0.0
+        """When the present wait began: for a request, for its rest, or for the caller to take an answer."""
+        self._blocked = False
+
+    # --- The connection --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a caller in, unless there are too many already."""
+        super().connection_made(transport)
+        self._since = self.lane.clock
+        self.lane.connections.add(self)
+        if len(self.lane.connections) > self.lane.most_connections:
+            self._hang_up(Overloaded("Too many connections: try again."))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a caller. What it asked for goes on, nobody reads it."""
+        self.lane.connections.discard(self)
+        self._finished = True
+        self._forget_line()
+        self.lane.budget.free(self._held)
+        self._held = 0
+        if self._asgi is not None:
+            # uvicorn tells only the newest request, which may be one that waits behind this.
+            self._asgi.disconnected = True
+            self._asgi.message_event.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        if self._finished:
+            return
+        between, opening = self._between, self._opening
+        if opening is not None and between:
+            body = opening.body(data)
+            if body is not None and self._repeat(opening, body):
+                return
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        if self._in_head:
+            self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._hang_up(InvalidRequest("Not a well-formed HTTP request."))
+            return
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+            if not rest and self._become_websocket():
+                return
+            self._decline_upgrade(rest)
+        if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
+            self._hang_up(InvalidRequest("The request's head is too large."))
+        elif self._read is not None:
+            self._remember(data, whole=between and self._between)
+
+    def _repeat(self, opening: known_heads.Opening, body: bytes) -> bool:
+        """Answer a request whose head is known; whether it can be done."""
+        lane = self.lane
+        request = lane.intake.again(
+            opening.url, opening.headers, self.client[0] if self.client is not None else ""
+        )
+        if request is None or len(body) > lane.weighed_from:
+            return False
+        request.body = body
+        request.digest = opening.digest
+        self._in_vain = 0
+        if self._answering or self._asgi or self._line or self._blocked:
+            self._queue(request)
+        else:
+            self._since = lane.clock
+            self._answer(request)
+            opening.digest = request.digest
+        return True
+
+    def _remember(self, data: bytes, *, whole: bool) -> None:
+        """Keep the head of the request that was just read, where these bytes are all of it and nothing else."""
+        request, self._read = self._read, None
+        self._opening = None
+        self._in_vain += 1
+        if request is not None and whole and request.refusal is None and self._in_vain <= MOST_IN_VAIN:
+            self._opening = known_heads.opening(data, self.url, request.headers, len(request.body))
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection for the answers that a caller still waits for after its last word."""
+        self._eof = True
+        return bool(self._answering or self._leaving or self._line)
+
+    def _become_websocket(self) -> bool:
+        """Hand the connection over to the protocol of WebSockets, if this is a handshake that it can answer."""
+        if self._busy() or not self._should_upgrade():
+            return False
+        if not self.url.startswith(PREFIX) and not self._is_absolute():
+            return False
+        kept = handshake.needed(self.parser.get_method(), self.url, self.headers)
+        if kept is None:
+            return False
+        self.lane.connections.discard(self)
+        self._finished = True
+        self.scope = {"method": "GET", "headers": kept}  # type: ignore[typeddict-item]
+        self.handle_websocket_upgrade()
+        return True
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 with a request that offered another protocol, as some clients always do (h2c).
+
+        The parser stops at such a head, so it gets it again without the offer.
+        """
+        offer = (b"connection", b"upgrade", b"http2-settings")
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] not in offer]
+        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self.url, b"".join(lines))
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(head + rest)
+
+    def pause_writing(self) -> None:
+        """Stop answering while the caller does not read."""
+        super().pause_writing()
+        self._blocked = True
+        self._since = self.lane.clock
+
+    def resume_writing(self) -> None:
+        """Go on with what waits."""
+        super().resume_writing()
+        self._blocked = False
+        self._since = self.lane.clock
+        self._advance()
+
+    def check(self, now: float) -> None:
+        """Close a connection that has waited for its caller for too long."""
+        waited = now - self._since
+        if self._blocked:
+            if waited > self.lane.read_seconds:
+                self.transport.abort()
+        elif self._busy():
+            return
+        elif waited > (self.lane.read_seconds if self._reading() else self.lane.keep_alive_seconds):
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Begin to stop. A request on its way is still answered; an idle connection is closed in a moment."""
+        self.lane.draining = True
+        if self._asgi is not None:
+            super().shutdown()
+        self.loop.call_later(LINGER_SECONDS, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not (self._busy() or self._reading() or self.transport.is_closing()):
+            self.transport.close()
+
+    def _busy(self) -> bool:
+        return bool(self._answering or self._leaving or self._asgi or self._line)
+
+    def _reading(self) -> bool:
+        return self._request is not None or bool(self._in_head and self._head_bytes)
+
+    # --- The parser ------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Start a request; the ASGI scope is made only where it is needed."""
+        self.url = b""
+        self.headers = []
+        self._between = False
+        self._in_head = True
+        self._reading_asgi = False
+        if not self._blocked:
+            self._since = self.lane.clock
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Collect a header."""
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Choose the lane."""
+        self._in_head = False
+        self._head_bytes = 0
+        if self._finished:
+            # Behind the last request that is answered: read past it, in no lane.
+            return
+        headers = dict(self.headers)
+        if b"upgrade" in headers and self.parser.should_upgrade():
+            return
+        if not self.url.startswith(PREFIX) and not self._is_absolute():
+            self._leave_to_asgi()
+            return
+        if len(headers) != len(self.headers):
+            headers = _joined(self.headers)
+        peer = self.client[0] if self.client is not None else ""
+        self._request = request = self.lane.intake.open(self.parser.get_method(), self.url, headers, peer)
+        request.keep_alive = self.parser.should_keep_alive()
+        if b"connection" in headers and self.parser.get_http_version() == "1.0":
+            # Such a caller expects to be told that the connection is kept; it is not.
+            request.keep_alive = False
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
+            if request.refusal is not None:
+                # The caller waits for leave before it sends the body: it need not send it at all.
+                request.keep_alive = False
+                self._finished = True
+                self._whole(request)
+            else:
+                self._owes_leave = True
+                self._give_leave()
+
+    def _is_absolute(self) -> bool:
+        """Read a target in absolute form, which proxies may send (RFC 9112, 3.2.2); whether it is one of ours."""
+        if self.url.startswith(b"/"):
+            return False
+        try:
+            parts = httptools.parse_url(self.url)
+        except httptools.HttpParserInvalidURLError:
+            return False
+        self.url = (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")
+        return self.url.startswith(PREFIX)
+
+    def _give_leave(self) -> None:
+        """Tell a caller that waits for it to send its body, once all answers before are out."""
+        if self._owes_leave and not self._busy():
+            self._owes_leave = False
+            self.transport.write(response.CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        """Collect the body, or read past it."""
+        request = self._request
+        if request is None:
+            if self._reading_asgi:
+                super().on_body(body)
+            return
+        self._chunks.append(body)
+        self._size += len(body)
+        if self._size > self.lane.weighed_from or request.refusal is not None:
+            self._weigh(request, body)
+
+    def _weigh(self, request: Request, body: bytes) -> None:
+        """Bound a large body, or read past a refused one."""
+        if request.refusal is not None:
+            self._chunks.clear()
+            if self._size > MOST_DRAINED_BYTES:
+                request.keep_alive = False
+                self._finished = True
+                self._whole(request)
+            return
+        if self._size > self.lane.most_bytes:
+            request.refusal = self.lane.intake.too_large()
+        elif self.lane.budget.hold(len(body)):
+            self._held += len(body)
+        else:
+            request.refusal = Overloaded("Too many large requests at once: try again.")
+        if request.refusal is not None:
+            self._chunks.clear()
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        self._between = True
+        self._in_head = True
+        self._owes_leave = False
+        request = self._request
+        if request is None:
+            if self._reading_asgi:
+                super().on_message_complete()
+            return
+        if request.keep_alive and request.method == b"POST":
+            self._read = request
+        self._whole(request)
+
+    def _whole(self, request: Request) -> None:
+        """Answer a request, or let it wait for its turn."""
+        chunks = self._chunks
+        request.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if self._held:
+            request.held, self._held = self._held, 0
+        self._request = None
+        self._chunks = []
+        self._size = 0
+        if self._answering or self._asgi or self._line or self._blocked:
+            self._queue(request)
+        else:
+            self._answer(request)
+
+    # --- Answers, in order -----------------------------------------------------------------------------
+
+    def _answer(self, request: Request) -> None:
+        lane = self.lane
+        request.began = lane.now()
+        if len(lane.flights) >= lane.most_in_flight and request.refusal is None:
+            request.refusal = Overloaded()
+        try:
+            answer = lane.pipeline.answer(request)
+        except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
+            answer = lane.pipeline.failed(request, error)
+        if isinstance(answer, Answer):
+            self._send(request, answer)
+            return
+        self._answering = request
+        flight = Flight(answer, self._landed)
+        lane.flights.add(flight)
+        flight.step()
+
+    def _landed(self, flight: Flight[Answer], answer: Answer | None, error: BaseException | None) -> None:
+        lane = self.lane
+        lane.flights.discard(flight)
+        request, self._answering = self._answering, None
+        assert request is not None  # noqa: S101 - one flight at a time, and this is it
+        if isinstance(error, asyncio.CancelledError):
+            answer = lane.pipeline.refuse(request, Overloaded("The service stops: try again."))
+        elif answer is None:
+            answer = lane.pipeline.failed(request, error)
+        self._send(request, answer)
+        if self._line or self.flow.read_paused or self._owes_leave:
+            self._advance()
+
+    def _send(self, request: Request, answer: Answer) -> None:
+        lane = self.lane
+        if request.held:
+            lane.budget.free(request.held)
+        lane.recorder.answered(request, answer.status)
+        close = not request.keep_alive or ((lane.draining or self._eof) and not self._line)
+        data = response.render(request, answer, lane.date, close=close)
+        self._leaving += 1
+        if request.caller is not None:
+            lane.journal.note(request, answer.status)
+            lane.send(self, data, close=close)
+        elif self._leaving > 1:
+            lane.send(self, data, close=close)
+        else:
+            self.leave(data, close=close)
+        if close:
+            self._finished = True
+            self._forget_line()
+
+    def leave(self, data: bytes, *, close: bool) -> None:
+        """Send an answer whose record is written."""
+        self._leaving -= 1
+        self._since = self.lane.clock
+        if self.transport.is_closing():
+            return
+        self.transport.write(data)
+        if close:
+            self.transport.close()
+        elif self._owes_leave:
+            self._give_leave()
+
+    def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
+        self._line.append(waiting)
+        if len(self._line) >= MOST_WAITING:
+            self.flow.pause_reading()
+
+    def _advance(self) -> None:
+        """Answer what waits, as long as its turn has come."""
+        while self._line and not (self._answering or self._blocked or self._asgi):
+            waiting = self._line.popleft()
+            if isinstance(waiting, Request):
+                self._answer(waiting)
+            else:
+                self._start_asgi(*waiting)
+        if not self._line and not self.transport.is_closing():
+            self.flow.resume_reading()
+            self._give_leave()
+
+    def _forget_line(self) -> None:
+        for waiting in self._line:
+            if isinstance(waiting, Request):
+                self.lane.budget.free(waiting.held)
+        self._line.clear()
+
+    def _hang_up(self, refusal: InvalidRequest | Overloaded) -> None:
+        """Answer what was read before, tell why, and close: the connection cannot go on."""
+        self._finished = True
+        request = self._request or Request(b"", {}, "", self.lane.intake.new_id())
+        request.refusal = refusal
+        request.keep_alive = False
+        self._whole(request)
+
+    # --- The other lane --------------------------------------------------------------------------------
+
+    def _leave_to_asgi(self) -> None:
+        """Let uvicorn make an ASGI request of it, after ours that came before."""
+        self._reading_asgi = True
+        headers, url = self.headers, self.url
+        super().on_message_begin()
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
+        super().on_headers_complete()
+        if self.pipeline:
+            # uvicorn's own line knows nothing of ours.
+            self._queue(self.pipeline.pop())
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Start an ASGI request, or put it in line behind ours."""
+        if self._answering or self._line:
+            self._queue((cycle, app))
+        else:
+            self._start_asgi(cycle, app)
+
+    def _start_asgi(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._asgi = cycle
+        if self.lane.draining and not self._line:
+            cycle.keep_alive = False
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Go on after an ASGI answer."""
+        self._asgi = None
+        self._since = self.lane.clock
+        super().on_response_complete()
+        # Idle connections are our business (`check`): uvicorn's timer knows nothing of our answers.
+        self._unset_keepalive_if_required()
+        if not self.transport.is_closing():
+            self._advance()
+
+
+def _joined(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Join repeated headers as RFC 9110 says; a doubled Authorization or Origin thus matches nothing."""
+    joined: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        joined[name] = b"%b,%b" % (joined[name], value) if name in joined else value
+    return joined

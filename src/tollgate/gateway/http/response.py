@@ -1,0 +1,69 @@
+"""Replies and errors into bytes: status line, headers, body. The only place that writes HTTP to a caller."""
+
+from __future__ import annotations
+
+import http
+
+from msgspec import Raw
+
+from tollgate.core import jsonrpc
+from tollgate.errors import InvalidRequest, Refusal
+from tollgate.gateway.http import cors
+from tollgate.gateway.messages import Answer, Request
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_STATUS_LINES = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in http.HTTPStatus
+}
+_JSON = b"content-type: application/json\r\n"
+_USUAL = _STATUS_LINES[200] + _JSON + b"x-request-id: "
+
+
+def refuse(request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL) -> Answer:
+    """Answer a whole request with a refusal."""
+    if isinstance(refusal, InvalidRequest):
+        call_id = Raw(refusal.caller_id)
+    lines = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)
+    return Answer(refusal.status, error_body(request, refusal, call_id), lines)
+
+
+def error_body(request: Request, refusal: Refusal, call_id: Raw | int) -> bytes:
+    """The JSON-RPC error object of a refusal."""
+    data = {"reason": refusal.reason, "request_id": request.request_id.decode("latin-1"), **refusal.data}
+    return jsonrpc.encode_error(call_id, refusal.code, refusal.message, data)
+
+
+def shown(upstreams: str, cache: str) -> bytes:
+    """The header lines that tell where an answer came from."""
+    who = b"x-tollgate-upstream: %b\r\n" % upstreams.encode() if upstreams else b""
+    return b"x-tollgate-cache: %b\r\n%b" % (cache.encode(), who)
+
+
+def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> bytes:
+    """Write an answer as HTTP/1.1. `date` is a header line, or empty."""
+    if answer.status == 200 and request.origin is None and not close and not answer.headers:
+        return b"%b%b\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
+            _USUAL,
+            request.request_id,
+            date,
+            request.rates,
+            len(answer.body),
+            answer.body,
+        )
+    return b"%b%bx-request-id: %b\r\n%b%b%b%b%b\r\n%b" % (
+        _STATUS_LINES[answer.status],
+        _JSON if answer.body else b"",
+        request.request_id,
+        date,
+        answer.headers,
+        request.rates,
+        cors.headers(request.origin) if request.origin is not None else b"",
+        _framing(answer, close),
+        b"" if request.method == b"HEAD" else answer.body,
+    )
+
+
+def _framing(answer: Answer, close: bool) -> bytes:
+    # A 204 must not have a length (RFC 9110, 8.6).
+    length = b"" if answer.status == 204 else b"content-length: %d\r\n" % len(answer.body)
+    return length + b"connection: close\r\n" if close else length

@@ -1,0 +1,184 @@
+"""The chain of one network: whose blocks it follows, and what is told of its head, finality and reorganisations.
+
+`follow` compares the chains of all who count and goes with the one that `core/branches.py` chooses; `publish` says
+where that leads. Asks nobody and has no clock: what is missing is wished for (`Fetch`), `now` is given.
+
+The head never goes down without a reorganisation being published first. Where nobody shows the highest head any
+more, that is because all went back (a reorganisation, at once), or because those who had it are gone (it is
+given up after a while).
+
+The successor of a prober that died finds a number on the board, and cannot know whether the block behind it is
+still the same. So its first word is that everything above what is final may have been replaced. It says nothing
+before it has found as much of the chain as callers were shown, or has given that up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tollgate import log
+from tollgate.core import branches, health
+from tollgate.core.branches import DEEP, Claim
+from tollgate.gateway.prober.canonical_chain import Trunk
+from tollgate.gateway.prober.watched import Watched
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import NOTHING, NetworkRow, State
+
+# Blocks below the first head that are fetched at the start: a reorganisation is not deeper as a rule.
+BACKFILL = 8
+_log = log.get("prober")
+
+Fetch = Callable[[Watched, Sequence[int]], None]
+"""Wishes for blocks of an upstream, by number; they are in its chain when `follow` is called again."""
+
+
+class Following:
+    """The chain of one network."""
+
+    def __init__(self, path: str, row: NetworkRow, fetch: Fetch, count: Callable[[metrics.Spec], None]) -> None:
+        self._path = path
+        self._row = row
+        self._fetch = fetch
+        self._count = count
+        self._trunk = Trunk()
+        self._watched: Sequence[Watched] = ()
+        self._told = ""
+        """The hash of the head that was published last; empty before our first word."""
+        self._short_since: float | None = None
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether a head that nobody shows any more has been waited for long enough."""
+        return self._short_since is not None and now - self._short_since >= health.LOST_SECONDS
+
+    def know(self, each: Watched) -> None:
+        """Take over older blocks of an upstream, as far as they are the network's."""
+        self._trunk.know(each.chain)
+
+    # --- Following -------------------------------------------------------------------------------------
+
+    def follow(
+        self, watched: Sequence[Watched], counting: Sequence[Watched], probed: Watched | None
+    ) -> list[Claim]:
+        """Follow whom the network follows, and say where all stand who count. `probed`: who has just answered."""
+        self._watched = watched
+        if not self._trunk.tip and counting:
+            self._begin(max(counting, key=lambda each: each.sight.head))
+        if not self._trunk.tip:
+            return []
+        claims: list[Claim] = []
+        # Each turn brings everybody nearer; the bound is for what nobody has thought of.
+        for _ in range(2 * len(watched) + 2):
+            claims, unclear = self._claims(counting)
+            chosen = branches.choose(claims, self._trunk.head, unclear)
+            if chosen is None:
+                break
+            # Of a chain that nobody was told of none is left.
+            if self._told and branches.is_contested(chosen, self._trunk.head):
+                self._reorganise(chosen)
+            else:
+                self._trunk.follow(self._named(chosen.name).chain, chosen.ancestor)
+        self._note_disagreements(claims, probed)
+        return claims
+
+    def _begin(self, each: Watched) -> None:
+        """Take an upstream's chain for the network's, at the start."""
+        self._trunk.begin(each.chain)
+        lowest = self._trunk.lowest
+        if lowest > 1:
+            self._fetch(each, range(max(1, lowest - BACKFILL), lowest))
+
+    def _claims(self, counting: Iterable[Watched]) -> tuple[list[Claim], int]:
+        claims, unclear = [], 0
+        trunk = self._trunk
+        for each in counting:
+            missing = branches.missing(trunk.hash_of, trunk.head, each.chain)
+            if missing and each.comparable:
+                self._fetch(each, missing)
+                unclear += 1
+            else:
+                claims.append(branches.claim(each.name, trunk.hash_of, trunk.head, each.chain))
+            if not missing:
+                each.fetch_failures = 0
+        return claims, unclear
+
+    def _note_disagreements(self, claims: Iterable[Claim], probed: Watched | None) -> None:
+        for claim in claims:
+            each = self._named(claim.name)
+            if not branches.is_contested(claim, self._trunk.head):
+                each.disagrees(0)
+            elif each is probed:
+                each.disagrees(each.sight.disagreements + 1)
+
+    # --- The board -------------------------------------------------------------------------------------
+
+    def publish(self, claims: Sequence[Claim], now: float) -> None:
+        """Say where the network is, and give up a head that is gone. After `follow`, and after all were judged."""
+        row, trunk = self._row, self._trunk
+        agreed = [each for each in claims if not branches.is_contested(each, trunk.head)]
+        if not agreed:
+            self._short_since = None
+            return
+        best = max(agreed, key=lambda each: each.tip)
+        if best.tip >= max(row.head, row.seen):
+            self._short_since = None
+            self._take_over()
+        else:
+            self._short_since = now if self._short_since is None else self._short_since
+            went_back = all(self._named(each.name).retreats >= health.RETREATS for each in agreed)
+            if health.given_up(self._short_since, now, all_went_back=went_back):
+                self._lose(best, went_back=went_back)
+            elif not self._told:
+                return
+        if best.tip >= row.head:
+            reported = [each.sight.finalized for each in self._watched if each.verdict.state == State.UP]
+            finalized = health.finality(reported, trunk.head, row.finalized)
+            row.publish(trunk.head, finalized, changed=trunk.tip != self._told)
+            self._told = trunk.tip
+
+    def _take_over(self) -> None:
+        """Before the first word, where a predecessor has spoken: what it saw may have been replaced since."""
+        row = self._row
+        if not self._told and row.head != NOTHING:
+            words = "a predecessor's chain is taken over: what was kept of blocks that are not final is dropped"
+            _log.info(words, network=self._path, before=row.head, finalized=row.finalized)
+            # What callers were shown is forgotten with this; the head that is published next is not below it.
+            row.publish_reorg(row.finalized)
+
+    def _reorganise(self, claim: Claim) -> None:
+        """Leave the chain for another one."""
+        deep = claim.ancestor == DEEP
+        ancestor = max(NOTHING, min(self._row.finalized, self._trunk.lowest - 1)) if deep else claim.ancestor
+        self._go_back(ancestor, "the chain was reorganised", metrics.REORGS, to=claim.tip)
+        self._trunk.follow(self._named(claim.name).chain, ancestor)
+        self._row.publish(self._trunk.head, self._still_final(ancestor), changed=True)
+        self._told = self._trunk.tip
+
+    def _lose(self, best: Claim, *, went_back: bool) -> None:
+        """Go back to the highest block that is left."""
+        if went_back:
+            self._go_back(best.tip, "the chain went back", metrics.REORGS, to=best.tip)
+        else:
+            words = "the highest head is gone with its upstreams"
+            self._go_back(best.tip, words, metrics.HEADS_LOST, to=best.tip)
+        if not self._trunk.cut(best.tip):
+            self._begin(self._named(best.name))
+        self._row.publish(best.tip, self._still_final(best.tip), changed=True)
+        self._told = self._trunk.tip
+
+    def _go_back(self, ancestor: int, words: str, spec: metrics.Spec, *, to: int) -> None:
+        row = self._row
+        # Before our first word nothing that is not final is known to be the same.
+        same = ancestor if self._told else min(ancestor, row.finalized)
+        _log.warning(words, network=self._path, before=row.head, ancestor=same, head=to)
+        self._count(spec)
+        row.publish_reorg(same)
+        self._short_since = None
+        for each in self._watched:
+            each.network_went_back(ancestor)
+
+    def _still_final(self, ancestor: int) -> int:
+        """What is final after a reorganisation. One that went deeper shows that nothing was."""
+        return self._row.finalized if self._row.finalized <= ancestor else NOTHING
+
+    def _named(self, name: str) -> Watched:
+        return next(each for each in self._watched if each.name == name)

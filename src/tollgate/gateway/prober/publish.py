@@ -1,0 +1,144 @@
+"""What is known of upstreams, as it is shown: gauges for Prometheus, and a file for `tollgate upstreams`.
+
+Reads what `watch.py` knows and what workers wrote on the board; decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tollgate import log
+from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream, Tally
+from tollgate.gateway.prober.watch import Watch
+from tollgate.gateway.prober.watched import Watched
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import NOTHING, Fared, State
+
+_STATES = tuple(each.name.lower() for each in State)
+_log = log.get("prober")
+
+
+class Display:
+    """Shows, once a second."""
+
+    def __init__(
+        self,
+        writer: metrics.Writer,
+        data_dir: Path,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._writer = writer
+        self._file = data_dir / FILE
+        self._now = now
+        self._wall = wall
+        self._tallies: dict[tuple[str, str, str], Tally] = {}
+        self._networks: set[tuple[str, str]] = set()
+        self._failed = False
+
+    def keep(self, watches: Iterable[Watch]) -> None:
+        """Forget what is not watched any more."""
+        watches = list(watches)
+        known = {(watch.family, watch.name, each.name) for watch in watches for each in watch.watched}
+        for labels in self._tallies.keys() - known:
+            cells = [self._writer.cell(metrics.UPSTREAM_STATE, *labels, name) for name in _STATES]
+            for cell in (self._writer.cell(metrics.UPSTREAM_HEAD, *labels), *cells):
+                self._writer.set(cell, metrics.GONE)
+        self._tallies = {labels: self._tallies.get(labels) or Tally() for labels in known}
+        networks = {(watch.family, watch.name) for watch in watches}
+        for network in self._networks - networks:
+            for spec in (metrics.NETWORK_HEAD, metrics.NETWORK_FINALIZED):
+                self._writer.set(self._writer.cell(spec, *network), metrics.GONE)
+        self._networks = networks
+
+    def show(self, watches: Iterable[Watch]) -> None:
+        """Write everything down."""
+        networks = [self._network(watch) for watch in watches]
+        self._write(msgspec.json.encode(Shown(at=self._wall(), networks=tuple(networks))))
+
+    def close(self) -> None:
+        """Take the file away: nobody keeps it up any more."""
+        self._file.unlink(missing_ok=True)
+
+    def _network(self, watch: Watch) -> ShownNetwork:
+        row = watch.row
+        for spec, value in ((metrics.NETWORK_HEAD, row.head), (metrics.NETWORK_FINALIZED, row.finalized)):
+            self._set(spec, value, watch.family, watch.name)
+        return ShownNetwork(
+            network=f"{watch.family}/{watch.name}",
+            head=_known(row.head),
+            finalized=_known(row.finalized),
+            chain_id=watch.chain_id or None,
+            upstreams=tuple(self._upstream(watch, each) for each in watch.watched),
+        )
+
+    def _upstream(self, watch: Watch, each: Watched) -> ShownUpstream:
+        labels = (watch.family, watch.name, each.name)
+        self._gauges(labels, each.row.head, each.verdict.state)
+        now = self._now()
+        fared = each.row.fared()
+        tally = self._tallies[labels]
+        tally.note([(one.calls, one.failures) for one in fared], now)
+        asked = [one for one in fared if one.calls]
+        return ShownUpstream(
+            name=each.name,
+            state=each.verdict.state.name.lower(),
+            reason=each.verdict.reason,
+            since=self._wall() - (now - each.since),
+            head=_known(each.row.head),
+            behind=max(0, watch.row.head - each.row.head) if each.row.head != NOTHING else each.verdict.behind,
+            finalized=_known(each.sight.finalized),
+            chain_id=each.sight.chain_id or None,
+            probe_ms=_milliseconds(each.seconds * 1e6),
+            listening=each.listener is not None and each.listener.listening,
+            calls=tally.calls,
+            failures=tally.failures,
+            error_rate=tally.error_rate,
+            latency_ms=_milliseconds(max(one.ewma_micros for one in asked)) if asked else None,
+            p95_ms=_milliseconds(max(one.p95_micros for one in asked)) if asked else None,
+            breaker=_breaker(fared, now),
+            open_workers=sum(one.open_until > now for one in fared),
+            in_flight=sum(one.in_flight for one in fared),
+        )
+
+    def _gauges(self, labels: Sequence[str], head: int, state: State) -> None:
+        self._set(metrics.UPSTREAM_HEAD, head, *labels)
+        for name in _STATES:
+            self._set(metrics.UPSTREAM_STATE, name == state.name.lower(), *labels, name)
+
+    def _set(self, spec: metrics.Spec, value: int, *labels: str) -> None:
+        self._writer.set(self._writer.cell(spec, *labels), max(0, value))
+
+    def _write(self, content: bytes) -> None:
+        """Replace the file as a whole: whoever reads it never sees half of it."""
+        fresh = self._file.with_suffix(".new")
+        try:
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(content)
+            fresh.replace(self._file)
+            self._failed = False
+        except OSError as error:
+            # The board is what counts; the file is for people.
+            if not self._failed:
+                _log.error("the state of upstreams cannot be written down", error=error.strerror)
+            self._failed = True
+
+
+def _known(number: int) -> int | None:
+    return None if number == NOTHING else number
+
+
+def _milliseconds(micros: float) -> float:
+    return round(micros / 1000, 2)
+
+
+def _breaker(fared: Iterable[Fared], now: float) -> str:
+    """The worst of all workers: open until its time, then half open until a call has gone well."""
+    worst = max((one.open_until for one in fared), default=0.0)
+    if not worst:
+        return "closed"
+    return "open" if worst > now else "half_open"

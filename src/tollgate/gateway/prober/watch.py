@@ -1,0 +1,253 @@
+"""One network under watch: asks its upstreams in time, judges each, and has its chain followed.
+
+The steps of `_settle`, after each answer: follow the chain of those who count (`following.py`), judge each
+upstream by `core/health.py`, publish. Every upstream is asked on its own, so that one that hangs delays nobody.
+
+Upstreams that are new, at the start and after a reload, have a say when all of them have been asked or had their
+time. Until then they are what the board says, unless that they are on the wrong chain is known already; the
+others go on without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+
+from tollgate import log
+from tollgate.chains import heads
+from tollgate.chains.heads import Block
+from tollgate.core import health
+from tollgate.core.health import Verdict
+from tollgate.gateway.prober.head_follower import Following
+from tollgate.gateway.prober.prober import Asker, ProbeFailed, Wanted
+from tollgate.gateway.prober.watched import Watched
+from tollgate.gateway.upstream.listener import Listener
+from tollgate.settings.model import Health, Network, Upstream
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import NOTHING, NetworkRow, State, UpstreamRow
+
+# Those who are new wait for each other for so long.
+WARM_SECONDS = 1.0
+# Between two rounds that workers ask for, and before an upstream that went back is asked whether it is so.
+HASTE_SECONDS = 0.05
+# Blocks fetched from one upstream at once.
+AT_ONCE = 8
+_log = log.get("prober")
+
+MakeAsker = Callable[[str, Upstream], Asker]
+MakeListener = Callable[[str, Upstream, Callable[[Block], None]], Listener]
+
+
+class Watch:
+    """One network."""
+
+    def __init__(
+        self,
+        family: str,
+        name: str,
+        row: NetworkRow,
+        make_asker: MakeAsker,
+        make_listener: MakeListener,
+        writer: metrics.Writer,
+        now: Callable[[], float],
+    ) -> None:
+        self.family, self.name = family, name
+        self.row = row
+        self.watched: list[Watched] = []
+        """In order of priority."""
+        self.chain_id = ""
+        self._make_asker = make_asker
+        self._make_listener = make_listener
+        self._writer = writer
+        self._now = now
+        self._blind = family not in heads.FAMILIES
+        self._rules = health.Rules()
+        self._probe_seconds = 1.0
+        self._following = Following(f"{family}/{name}", row, self._fetch, self._count)
+        self._defect: BaseException | None = None
+        self._nudges = row.nudges
+        self._hasty_at = 0.0
+
+    @property
+    def warm(self) -> bool:
+        """Whether all upstreams have been asked, or had their time, and what follows from that has been told."""
+        return all(each.joined for each in self.watched)
+
+    def apply(
+        self, network: Network, settings: Health, rows: Mapping[str, UpstreamRow], *, at_start: bool = False
+    ) -> None:
+        """Take over settings. What is known of an upstream that stays the same node is kept.
+
+        What the board says of an upstream that is new here belongs to another one of its name, except at the
+        start.
+        """
+        now = self._now()
+        self._rules = health.Rules(heads.chain_id(network.chain_id), network.lag_blocks)
+        self._probe_seconds = settings.probe_seconds
+        before = {each.name: each for each in self.watched}
+        self.watched = []
+        for upstream in sorted(network.upstreams, key=lambda each: each.priority):
+            each = before.get(upstream.name)
+            if each is not None and each.is_same(upstream):
+                del before[upstream.name]
+            else:
+                if not at_start:
+                    rows[upstream.name].publish(State.UNKNOWN, NOTHING, NOTHING, 0)
+                each = Watched(upstream, self._make_asker(self.family, upstream), rows[upstream.name], now)
+            self._listen(each, upstream)
+            each.change(upstream)
+            each.asker.timeout_seconds = settings.timeout_seconds
+            each.next_at = min(each.next_at, now + self._probe_seconds)
+            self.watched.append(each)
+        for gone in before.values():
+            gone.close()
+        self._settle()
+
+    def _listen(self, each: Watched, upstream: Upstream) -> None:
+        """Listen where there is something to listen to, on the connection that is there where it is the same."""
+        if each.listener is not None and each.upstream.ws_url != upstream.ws_url:
+            each.listener.stop()
+            each.listener = None
+        if each.listener is None and upstream.ws_url:
+            each.listener = self._make_listener(self.family, upstream, lambda block: self._heard(each, block))
+
+    def close(self) -> None:
+        """End."""
+        for each in self.watched:
+            each.close()
+
+    # --- Asking ----------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Ask whom it is time to ask. Called some fifty times a second."""
+        if self._defect is not None:
+            raise self._defect
+        if self._blind:
+            return
+        now = self._now()
+        self._look_at_workers(now)
+        for each in self.watched:
+            if now >= each.next_at and (each.probing is None or each.probing.done()):
+                each.next_at = now + self._probe_seconds
+                each.probing = self._begun(self._probe(each, each.wanted(now), each.row.head))
+        if self._join(now) or self._following.is_overdue(now):
+            self._settle()
+
+    def sweep(self) -> None:
+        """End questions that have taken too long."""
+        for each in self.watched:
+            each.asker.sweep()
+
+    def _heard(self, each: Watched, block: Block) -> None:
+        try:
+            if each.heard(block, self._now()):
+                self._settle()
+        except Exception as defect:  # noqa: BLE001 - a listener goes on whatever happens; `tick` raises it
+            self._defect = defect
+
+    def _look_at_workers(self, now: float) -> None:
+        """Ask everybody at once where a worker has sent a transaction, or has seen a block that we have not."""
+        nudges = self.row.nudges
+        if nudges != self._nudges and now >= self._hasty_at:
+            self._hasty_at = now + HASTE_SECONDS
+            self._nudges = nudges
+            for each in self.watched:
+                each.next_at = now
+
+    async def _probe(self, each: Watched, wanted: Wanted, shown: int) -> None:
+        try:
+            report = await each.asker.probe(wanted)
+        except ProbeFailed as failure:
+            each.failed(failure)
+            self._count(metrics.UPSTREAM_PROBES, each.name, "failed")
+        else:
+            now = self._now()
+            each.reported(report, wanted, shown, now)
+            self._count(metrics.UPSTREAM_PROBES, each.name, "ok")
+            if 0 < each.retreats < health.RETREATS:
+                each.next_at = min(each.next_at, now + HASTE_SECONDS)
+        self._settle(each)
+
+    def _fetch(self, each: Watched, numbers: Sequence[int]) -> None:
+        """Fetch blocks of an upstream, unless that is under way already."""
+        if each.fetching is None or each.fetching.done():
+            each.fetching = self._begun(self._fetched(each, numbers))
+
+    async def _fetched(self, each: Watched, numbers: Sequence[int]) -> None:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(number: int) -> Block | None:
+            async with gate:
+                try:
+                    return await each.asker.block(number)
+                except ProbeFailed:
+                    return None
+
+        blocks = [block for block in await asyncio.gather(*map(one, numbers)) if block is not None]
+        whole = len(blocks) == len(numbers)
+        each.fetched(blocks, whole=whole)
+        each.fetching = None
+        # Otherwise the next answer of anybody is the time to try again.
+        if whole:
+            self._following.know(each)
+            self._settle()
+
+    def _begun(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._defect = task.exception() or self._defect
+
+    # --- What follows ----------------------------------------------------------------------------------
+
+    def _settle(self, probed: Watched | None = None) -> None:
+        """Draw the conclusions from what is known now. `probed`: who has just answered."""
+        now = self._now()
+        self._join(now)
+        joined = [each for each in self.watched if each.joined]
+        self.chain_id = health.expected_chain([each.sight for each in joined], self._rules)
+        counting = [each for each in joined if health.counts(each.sight, self.chain_id)]
+        claims = self._following.follow(self.watched, counting, probed)
+        self._judge(joined, now)
+        self._following.publish(claims, now)
+
+    def _join(self, now: float) -> bool:
+        """Let those who are new have their say, all at once; whether there were any.
+
+        The first to answer may be the one that is behind, or on the wrong chain.
+        """
+        new = [each for each in self.watched if not each.joined]
+        ready = self._blind or all(each.sight.tried or now >= each.came_at + WARM_SECONDS for each in new)
+        for each in new:
+            each.joined = ready
+        return bool(new) and ready
+
+    def _judge(self, joined: Sequence[Watched], now: float) -> None:
+        verdicts = health.judge([each.sight for each in joined], self._rules)
+        if self._blind:
+            verdicts = [Verdict(State.UNKNOWN, "its family cannot be probed") for _ in verdicts]
+        for each, verdict in [*zip(joined, verdicts, strict=True), *self._strangers()]:
+            if (each.sight.tried or self._blind) and each.judged(verdict, now):
+                tell = _log.info if verdict.state == State.UP else _log.warning
+                tell(
+                    "an upstream changed its state",
+                    network=f"{self.family}/{self.name}",
+                    upstream=each.name,
+                    state=verdict.state.name.lower(),
+                    reason=verdict.reason,
+                )
+
+    def _strangers(self) -> Iterator[tuple[Watched, Verdict]]:
+        """Those among the new who are not of this chain: that cannot wait until they have a say."""
+        rules = health.Rules(self.chain_id)
+        for each in self.watched:
+            if not each.joined:
+                (verdict,) = health.judge([each.sight], rules)
+                if verdict.state == State.WRONG_CHAIN:
+                    yield each, verdict
+
+    def _count(self, spec: metrics.Spec, *labels: str) -> None:
+        self._writer.add(self._writer.cell(spec, self.family, self.name, *labels))

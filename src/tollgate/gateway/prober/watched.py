@@ -1,0 +1,188 @@
+"""One upstream under watch: what is known of it, and how that changes with each answer.
+
+No I/O but the cells of the board. When it is asked, and what the network makes of it, is `watch.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from tollgate.chains.heads import Block
+from tollgate.core import health
+from tollgate.core.branches import Chain
+from tollgate.core.health import Sight, Verdict
+from tollgate.gateway.prober.prober import Asker, ProbeFailed, Report, Wanted
+from tollgate.gateway.upstream.listener import Listener
+from tollgate.settings.model import Upstream
+from tollgate.shm.upstream_status import NOTHING, State, UpstreamRow
+
+# Finality and syncing are asked in one of so many probes.
+SELDOM = 4
+CHAIN_ID_SECONDS = 60.0
+# After it did not say its chain id.
+AGAIN_SECONDS = 5.0
+# Blocks of it could not be had so often in a row: it is judged without them.
+FETCH_FAILURES = 3
+_SMOOTHING = 0.2
+
+
+class Watched:
+    """What is known of one upstream."""
+
+    def __init__(self, upstream: Upstream, asker: Asker, row: UpstreamRow, now: float) -> None:
+        self.upstream = upstream
+        self.asker = asker
+        self.row = row
+        self.sight = Sight(upstream.name, upstream.priority)
+        self.chain = Chain()
+        # Whatever the board says of it holds until it is asked: it may be a predecessor's word.
+        self.verdict = Verdict(State(row.state), "not asked yet")
+        self.since = now
+        """Since when it is in its state."""
+        self.came_at = now
+        self.joined = False
+        """Whether it is judged and has a say, or is too new for that."""
+        self.next_at = now
+        self.probing: asyncio.Task[None] | None = None
+        self.fetching: asyncio.Task[None] | None = None
+        self.listener: Listener | None = None
+        self.fetch_failures = 0
+        self.retreats = 0
+        """Answers in a row that showed a lower head than it had before."""
+        self.seconds = 0.0
+        """How long a probe takes, smoothed."""
+        self._peak = NOTHING
+        self._probes = 0
+        self._chain_id_at = now
+
+    @property
+    def name(self) -> str:
+        """Its name in the settings."""
+        return self.upstream.name
+
+    @property
+    def comparable(self) -> bool:
+        """Whether blocks of it that are needed can be hoped for."""
+        return self.fetch_failures < FETCH_FAILURES
+
+    def is_same(self, upstream: Upstream) -> bool:
+        """Whether other settings mean the same node."""
+        return (self.upstream.url, self.upstream.headers) == (upstream.url, upstream.headers)
+
+    def change(self, upstream: Upstream) -> None:
+        """Take over settings that leave it the same node."""
+        self.upstream = upstream
+        self.sight = replace(self.sight, priority=upstream.priority)
+
+    def wanted(self, now: float) -> Wanted:
+        """What to ask beside the head, this time. One that comes back may be another node by now."""
+        turn = self._probes % SELDOM
+        self._probes += 1
+        away = not self.sight.heads or self.sight.down
+        return Wanted(
+            chain_id=away or now >= self._chain_id_at,
+            syncing=away or self.sight.syncing or turn == SELDOM // 2,
+            finalized=turn == 0,
+        )
+
+    # --- Answers ---------------------------------------------------------------------------------------
+
+    def failed(self, failure: ProbeFailed) -> None:
+        """Take in that a probe failed."""
+        self.sight = replace(
+            self.sight,
+            tried=True,
+            failures=self.sight.failures + 1,
+            refused=failure.refused,
+            fault=failure.words,
+        )
+
+    def reported(self, report: Report, wanted: Wanted, shown: int, now: float) -> None:
+        """Take in an answer. `shown`: the head on the board when it was asked."""
+        self._saw(report.block, now)
+        sight = self.sight
+        self.sight = replace(
+            sight,
+            tried=True,
+            failures=0,
+            refused=False,
+            fault="",
+            asked_at=report.asked_at,
+            chain_id=report.chain_id or sight.chain_id,
+            syncing=sight.syncing if report.syncing is None else report.syncing,
+            finalized=sight.finalized if report.finalized is None else report.finalized,
+        )
+        if wanted.chain_id:
+            self._chain_id_at = now + (CHAIN_ID_SECONDS if report.chain_id else AGAIN_SECONDS)
+        self.seconds += (report.seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
+        # A worker may have seen more of it since it was asked.
+        self.tell(max(report.block.number, self.row.head) if self.row.head > shown else report.block.number)
+
+    def heard(self, block: Block, now: float) -> bool:
+        """Take in a head that it told by itself; whether that is news.
+
+        It may have been under way for a while, so it lowers nothing; and before the first probe, or while
+        probes fail, nobody knows who speaks.
+        """
+        sight = self.sight
+        if not sight.heads or sight.down or block.number < sight.head:
+            return False
+        if block.number == sight.head and self.chain.hashes.get(block.number) == block.hash:
+            return False
+        self._saw(block, now)
+        self.sight = replace(self.sight, asked_at=now)
+        self.tell(max(block.number, self.row.head))
+        return True
+
+    def fetched(self, blocks: Iterable[Block], *, whole: bool) -> None:
+        """Take in older blocks of it; `whole`: all that were asked for."""
+        self.fetch_failures = 0 if whole else self.fetch_failures + 1
+        for block in sorted(blocks, key=lambda each: each.number, reverse=True):
+            if not self.chain.fill(block.number, block.hash, block.parent):
+                break
+
+    def _saw(self, block: Block, now: float) -> None:
+        self.chain.add(block.number, block.hash, block.parent)
+        self.sight = replace(self.sight, heads=health.with_head(self.sight.heads, now, block.number))
+        if block.number < self._peak:
+            self.retreats += 1
+        else:
+            self.retreats, self._peak = 0, block.number
+
+    def network_went_back(self, ancestor: int) -> None:
+        """Take in that the network did: nothing of its head is missing any more, and finality is asked anew."""
+        self.retreats, self._peak = 0, self.sight.head
+        if self.sight.finalized > ancestor:
+            self.sight = replace(self.sight, finalized=NOTHING)
+
+    # --- The board -------------------------------------------------------------------------------------
+
+    def judged(self, verdict: Verdict, now: float) -> bool:
+        """Take over a verdict; whether that changes its state."""
+        changed = verdict.state != self.verdict.state
+        if changed:
+            self.since = now
+        self.verdict = verdict
+        self.tell(self.row.head)
+        return changed
+
+    def disagrees(self, count: int) -> None:
+        """Note how often in a row it has shown another block than the network's."""
+        if count != self.sight.disagreements:
+            self.sight = replace(self.sight, disagreements=count)
+
+    def tell(self, head: int) -> None:
+        """Write on the board how it is."""
+        self.row.publish(self.verdict.state, head, self.sight.finalized, int(self.seconds * 1e6))
+
+    def close(self) -> None:
+        """End. What the board says of it stays: calls that are under way go by it."""
+        if self.listener is not None:
+            self.listener.stop()
+        for task in (self.probing, self.fetching):
+            if task is not None:
+                task.cancel()
+        self.asker.close()

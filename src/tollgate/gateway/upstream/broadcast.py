@@ -1,0 +1,184 @@
+"""Transactions: sent to as many upstreams as is set, and never lost or answered twice.
+
+A signed transaction that is sent again is still one transaction. So where an upstream leaves us in doubt it goes
+to the next one, and "already known" from there means that our first attempt has arrived. A refusal from there may
+mean the same ("nonce too low"): then the chain is asked before its sender is told that it failed.
+
+What is not signed by the caller (`eth_sendTransaction`) is not repeated; `exchange.py` does with it what is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Raw
+
+from tollgate.chains.catalogue import Kind
+from tollgate.chains.faults import Verdict
+from tollgate.core import jsonrpc
+from tollgate.core.shapes import ABSENT, Call, Reply, SentCall
+from tollgate.errors import Refusal
+from tollgate.gateway.messages import Trace
+from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.exchange import Exchange
+from tollgate.gateway.upstream.failover import MOST_ATTEMPTS, Ask, Course
+from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.hedging import Outcome, Race
+
+SIGNED = frozenset(
+    {
+        "eth_sendRawTransaction",
+        "starknet_addInvokeTransaction",
+        "starknet_addDeclareTransaction",
+        "starknet_addDeployAccountTransaction",
+    }
+)
+_RAW = "eth_sendRawTransaction"
+_WITH_BLOBS = 3
+_text = msgspec.json.Decoder(str).decode
+_json = msgspec.json.encode
+
+
+class Writes:
+    """Sends the signed transactions of one network."""
+
+    def __init__(self, exchange: Exchange, now: Callable[[], float], loop: asyncio.AbstractEventLoop) -> None:
+        self._exchange = exchange
+        self._now = now
+        self._loop = loop
+
+    async def send(self, call: Call, deadline: float, trace: Trace) -> Outcome[Reply]:
+        """Send a transaction; what its sender is told."""
+        exchange = self._exchange
+        count = exchange.network.broadcast
+        course = exchange.course(Need(call.method), deadline, most=MOST_ATTEMPTS + count - 1)
+        sent = _Sent(call)
+        try:
+            while True:
+                outcome = await self._round(sent, course, trace, count)
+                if outcome is None:
+                    break
+                if _is_done(outcome):
+                    trace.upstream = outcome.peer.name
+                    return outcome
+                if sent.said(Verdict.FINAL) or sent.said(Verdict.KNOWN):
+                    break
+                # Whoever was asked at first did not get it, or we do not know: on to the next, one by one.
+                count = 1
+            return await self._settled(sent, course, deadline, trace)
+        finally:
+            if sent.attempts:
+                exchange.row.nudge()
+
+    async def _round(self, sent: _Sent, course: Course, trace: Trace, count: int) -> Outcome[Reply] | None:
+        """Send it to so many at once; the first success, or the last failure; None: nobody is left."""
+        step = course.next(self._now())
+        while step is not None and not isinstance(step, Ask):
+            await self._exchange.rest(step.seconds)
+            step = course.next(self._now())
+        if step is None:
+            return None
+        steps = [step]
+        while len(steps) < count and (other := course.spare(self._now())) is not None:
+            steps.append(other)
+        race: Race[Reply] = Race(self._loop, _is_done)
+        sent.attempts += len(steps)
+        race.start(*[self._attempt(each.peer, sent, each.until, trace) for each in steps])
+        outcome = await race
+        for bad in race.bad:
+            if bad.failure is not None:
+                course.failed(bad.peer, bad.failure)
+            else:
+                course.faulted(bad.peer, bad.verdict, self._now())
+                sent.answered.append(bad)
+        return outcome
+
+    async def _attempt(self, peer: Peer, sent: _Sent, until: float, trace: Trace) -> Outcome[Reply]:
+        exchange = self._exchange
+        # Not repeated by the connection itself: we must know how often it went out.
+        once = Need("", repeatable=False)
+        return await exchange.attempt(
+            peer,
+            sent.body,
+            jsonrpc.decode_reply,
+            lambda reply: exchange.judge(Kind.WRITE, reply),
+            until,
+            trace,
+            once,
+        )
+
+    async def _settled(self, sent: _Sent, course: Course, deadline: float, trace: Trace) -> Outcome[Reply]:
+        """What to tell the sender where no upstream has said yes."""
+        known, final = sent.said(Verdict.KNOWN), sent.said(Verdict.FINAL)
+        # Somebody knew it before we came: that is for its sender to know, unless it was we who came before.
+        ours = course.in_doubt or sent.said(Verdict.ELSEWHERE) is not None
+        tx_hash = transaction_hash(sent.call) if ours else ""
+        if tx_hash:
+            there = known or await self._found(tx_hash, deadline, trace)
+            if there is not None:
+                trace.upstream = there.peer.name
+                return Outcome(there.peer, Reply(Raw(_json(tx_hash))))
+        told = known or final
+        if told is None and not course.in_doubt:
+            told = sent.last_words
+        if told is None:
+            raise course.refusal(harmless=False)
+        trace.upstream = told.peer.name
+        return told
+
+    async def _found(self, tx_hash: str, deadline: float, trace: Trace) -> Outcome[Reply] | None:
+        """Who says that the chain, or its pool of transactions, has it."""
+        method = "eth_getTransactionByHash"
+        body = _json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))]))
+        try:
+            found = await self._exchange.ask_call(body, deadline, trace, Need(method, tip=True))
+        except Refusal:
+            return None
+        reply = found.answer
+        is_there = reply is not None and reply.error is ABSENT and bytes(reply.result) != b"null"
+        return found if is_there else None
+
+
+class _Sent:
+    """A transaction, and what became of it so far."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.body = jsonrpc.encode_call(call)
+        self.attempts = 0
+        self.answered: list[Outcome[Reply]] = []
+        """Errors of upstreams."""
+
+    def said(self, verdict: Verdict) -> Outcome[Reply] | None:
+        """The first error that means this."""
+        return next((each for each in self.answered if each.verdict is verdict), None)
+
+    @property
+    def last_words(self) -> Outcome[Reply] | None:
+        """The last error that says something to the sender; of a quota of ours it need not know."""
+        words = [each for each in self.answered if each.verdict is not Verdict.QUOTA]
+        return words[-1] if words else None
+
+
+def _is_done(outcome: Outcome[Reply]) -> bool:
+    return outcome.answer is not None and outcome.answer.error is ABSENT
+
+
+def transaction_hash(call: Call) -> str:
+    """The hash of a signed transaction; empty where it is not ours to tell."""
+    if call.method != _RAW or not isinstance(call.params, list) or not call.params:
+        return ""
+    # Needed only when something went wrong, and no worker need carry it before.
+    from Crypto.Hash import keccak  # noqa: PLC0415
+
+    try:
+        raw = _text(call.params[0])
+        signed = bytes.fromhex(raw[2:]) if raw[:2] in ("0x", "0X") else b""
+    except (msgspec.MsgspecError, ValueError):
+        return ""
+    # With blobs it carries more along than its hash covers.
+    if not signed or signed[0] == _WITH_BLOBS:
+        return ""
+    return f"0x{keccak.new(data=signed, digest_bits=256).hexdigest()}"

@@ -1,0 +1,208 @@
+"""The attempts at one call, decided one after the other: whom to ask, for how long, when to wait, when to give up.
+
+A state machine without I/O and without a clock: `next` says what to do, `failed` and `faulted` tell it what became
+of that. `exchange.py` drives it.
+
+- A read is asked elsewhere until somebody answers. When all have been asked once and time is left, those that
+  broke off are asked once more, and those that told of an older chain than callers know again and again.
+- What may change something goes to one upstream, and to another only while nothing of it has left. Transactions
+  that are signed go on: sent twice they are still one (`writes.py` knows how that is answered).
+- Each attempt at a read leaves time for the next one: half of what is left, as long as there is somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from tollgate.chains.faults import Verdict
+from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from tollgate.gateway.upstream.choice import Known, Need, choose, last_resort, somebody_else, somebody_is_behind
+from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
+from tollgate.gateway.upstream.health import Peer
+from tollgate.shm.upstream_status import NOTHING, NetworkRow, State
+
+MOST_ATTEMPTS = 6
+# Between two looks whether somebody has come along to the head.
+WAIT_SECONDS = 0.02
+# Before those that broke off are asked again; each time twice as long.
+AGAIN_SECONDS = 0.05
+_IN_DOUBT = " The call may have been carried out all the same: check before you send it again."
+
+
+_NO_MATTER = Known()
+# These end as they did, whoever is asked again.
+_NOT_AGAIN = (TimedOut, TooLarge, NoRoom)
+
+
+class OutOfStep(AttemptFailed):
+    """An answer that tells of another head of the chain than can be: callers have seen more, or nobody so much."""
+
+    outcome = "out_of_step"
+
+
+class Ask(Struct, frozen=True, gc=False):
+    """Ask this upstream, until then."""
+
+    peer: Peer
+    until: float
+
+
+class Wait(Struct, frozen=True, gc=False):
+    """Do nothing for so long."""
+
+    seconds: float
+
+
+class Course:
+    """The attempts at one call."""
+
+    # Defaults stand on the class: most calls end with their first attempt.
+    in_doubt = False
+    """Whether some attempt may have been carried out though we do not know."""
+    _broken: Sequence[Peer] = ()
+    _out_of_step: Sequence[Peer] = ()
+    _asked_again: Sequence[Peer] = ()
+    """Those that broke off and are asked once more, or were."""
+    _rounds = 0
+    _attempts = 0
+    _failure: AttemptFailed | None = None
+    _stopped = False
+    _limited = False
+
+    def __init__(
+        self,
+        peers: Sequence[Peer],
+        row: NetworkRow,
+        need: Need,
+        deadline: float,
+        random: Callable[[], float],
+        may_ask: Callable[[Peer], bool],
+        tried: Sequence[Peer] = (),
+        most: int = MOST_ATTEMPTS,
+    ) -> None:
+        self._peers = peers
+        self._most = most
+        self._row = row
+        self._need = need
+        self._deadline = deadline
+        self._random = random
+        self._may_ask = may_ask
+        """Whether an upstream's rate allows another call; takes it, if so."""
+        self.tried: list[Peer] = list(tried)
+
+    def next(self, now: float) -> Ask | Wait | None:
+        """What to do now; None: give up."""
+        if self._stopped or self._attempts >= self._most or now >= self._deadline:
+            return None
+        known = self._known()
+        peer = self._choose(known, now)
+        if peer is None:
+            if somebody_is_behind(self._peers, self._need, known, self.tried, now):
+                return self._again(now) or Wait(min(WAIT_SECONDS, self._deadline - now))
+            peer = self._last_resort(known)
+            if peer is None:
+                return self._again(now)
+        return self._ask(peer, now)
+
+    def spare(self, now: float) -> Ask | None:
+        """Somebody else to ask at the same time; None where there is nobody in rotation, and within its rate."""
+        if self._attempts >= self._most or now >= self._deadline:
+            return None
+        tried, limited = self.tried, self._limited
+        self.tried = list(tried)
+        peer = self._choose(self._known(), now)
+        # Who is at its rate now need not be so when the attempt that is under way has ended.
+        self.tried, self._limited = tried, limited
+        return None if peer is None else self._ask(peer, now)
+
+    def _ask(self, peer: Peer, now: float) -> Ask:
+        self._attempts += 1
+        self.tried.append(peer)
+        left = self._deadline - now
+        if self._need.repeatable and len(self._peers) > 1 and somebody_else(self._peers, self._need, self.tried):
+            left /= 2
+        return Ask(peer, now + min(peer.upstream.timeout_seconds, left))
+
+    def failed(self, peer: Peer, failure: AttemptFailed) -> None:
+        """Be told of an attempt that gave no answer."""
+        self._failure = failure
+        if failure.sent:
+            self.in_doubt = True
+            if not self._need.repeatable:
+                self._stopped = True
+        if isinstance(failure, OutOfStep):
+            self._out_of_step = [*self._out_of_step, peer]
+        elif not isinstance(failure, _NOT_AGAIN) and peer not in self._asked_again:
+            self._broken = [*self._broken, peer]
+
+    def faulted(self, peer: Peer, verdict: Verdict, now: float) -> None:
+        """Be told of an answer that is an error of the upstream rather than of the call."""
+        if verdict is Verdict.QUOTA:
+            peer.spare(now)
+
+    def refusal(self, *, harmless: bool | None = None) -> Refusal:
+        """Why there is no answer. What may have been carried out without one is told so, unless it is harmless."""
+        failure = self._failure
+        harmless = self._need.repeatable if harmless is None else harmless
+        doubt = _IN_DOUBT if self.in_doubt and not harmless else ""
+        if isinstance(failure, NoRoom):
+            return Overloaded("Too many large answers at once: try again." + doubt)
+        if isinstance(failure, TimedOut):
+            return UpstreamTimeout(UpstreamTimeout.hint + doubt)
+        if isinstance(failure, OutOfStep):
+            return UpstreamUnavailable("The upstreams are behind what callers have seen of the chain: try again.")
+        if failure is None and self._limited:
+            return UpstreamUnavailable("The upstreams of this network are at their limits: try again.")
+        if failure is None and self._peers and all(each.row.state == State.WRONG_CHAIN for each in self._peers):
+            return UpstreamUnavailable(
+                "All upstreams of this network report another chain: its operator must mend them or `chain_id`."
+            )
+        if failure is None or isinstance(failure, ConnectFailed | PoolFull):
+            return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)
+        return UpstreamError(UpstreamError.hint + doubt)
+
+    def _known(self) -> Known:
+        row, need = self._row, self._need
+        head = NOTHING if need.oldest is None else row.head
+        if not row.heard:
+            return Known(NOTHING, head, believed=False)
+        floor, number = NOTHING, need.number
+        if need.tip:
+            floor = row.floor
+        elif number is not None and (number <= row.head or number <= row.shown):
+            # A block that nobody has seen yet may be asked of anybody.
+            floor = number
+        return _NO_MATTER if floor == head == NOTHING else Known(floor, head)
+
+    def _choose(self, known: Known, now: float) -> Peer | None:
+        while True:
+            peer = choose(self._peers, self._need, known, self.tried, now, self._random)
+            if peer is None or not peer.limit or self._is_within_its_rate(peer):
+                return peer
+
+    def _last_resort(self, known: Known) -> Peer | None:
+        while True:
+            peer = last_resort(self._peers, self._need, known, self.tried)
+            if peer is None or self._is_within_its_rate(peer):
+                return peer
+
+    def _is_within_its_rate(self, peer: Peer) -> bool:
+        """Whether it may be asked now; otherwise it is passed over for good."""
+        if not peer.limit or self._may_ask(peer):
+            return True
+        self._limited = True
+        self.tried.append(peer)
+        return False
+
+    def _again(self, now: float) -> Wait | None:
+        """Begin another round with those that may do better, after a moment."""
+        again = [*self._out_of_step, *self._broken]
+        if not again or not self._need.repeatable:
+            return None
+        self.tried = [peer for peer in self.tried if peer not in again]
+        self._asked_again = [*self._asked_again, *self._broken]
+        self._out_of_step = self._broken = ()
+        self._rounds += 1
+        return Wait(min(AGAIN_SECONDS * 2 ** (self._rounds - 1), max(0.0, self._deadline - now)))

@@ -1,0 +1,106 @@
+"""Gets the logs of `eth_getLogs` where its blocks are more than an upstream searches at once.
+
+`ranges.py` says what the parts are; this asks for them, a few at a time, and puts their answers together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from tollgate.chains.faults import Verdict
+from tollgate.core.shapes import ABSENT, Params, Reply
+from tollgate.errors import UpstreamError
+from tollgate.gateway.upstream import log_ranges
+from tollgate.gateway.upstream.hedging import Outcome, Together
+
+GET_LOGS = "eth_getLogs"
+# Parts that are asked for at the same time: one call must not take all connections.
+_AT_ONCE = 8
+# All parts together may be as large as one answer is by default.
+MOST_BYTES = 67_108_864
+
+Ask = Callable[[Params], Awaitable[Outcome[Reply]]]
+"""Asks an upstream for logs."""
+
+
+class Logs:
+    """One `eth_getLogs`."""
+
+    def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+        self._ask = ask
+        self._loop = loop
+        self._count = 1
+        self._bytes = 0
+
+    async def get(self, params: Params, head: int, blocks: int) -> Reply:
+        """Get the logs, in parts of so many blocks where that is known, or else where an upstream says so."""
+        whole = log_ranges.read_range(params, head)
+        if whole is not None and blocks and 1 < whole.count(blocks) <= log_ranges.MOST_PARTS:
+            self._count = whole.count(blocks)
+            return await self._parts(whole.pieces(blocks))
+        outcome = await self._ask(params)
+        if whole is None or outcome.verdict is not Verdict.TOO_WIDE:
+            return answer(outcome)
+        return await self._narrowed(whole, answer(outcome))
+
+    async def _narrowed(self, whole: log_ranges.Range, refused: Reply) -> Reply:
+        """Find out with the oldest blocks how wide a part may be, then ask for the rest in such parts.
+
+        Where that would make too many parts, only a handful of questions were asked to find out.
+        """
+        blocks = whole.last - whole.first + 1
+        while blocks > 1:
+            blocks = -(-blocks // 2)
+            self._count = whole.count(blocks)
+            if self._count > log_ranges.MOST_PARTS:
+                break
+            oldest, *rest = whole.pieces(blocks)
+            outcome = await self._ask(oldest.params())
+            if outcome.verdict is not Verdict.TOO_WIDE:
+                return await self._parts(rest, [self._counted(answer(outcome))])
+        return refused
+
+    async def _halves(self, whole: log_ranges.Range, refused: Reply) -> Reply:
+        """Ask for both halves of what was too wide; the node's own words where that makes too many parts."""
+        self._count += 1
+        if whole.first == whole.last or self._count > log_ranges.MOST_PARTS:
+            return refused
+        return await self._parts(list(whole.halves()))
+
+    async def _parts(self, parts: list[log_ranges.Range], before: Sequence[Reply] = ()) -> Reply:
+        """Ask for parts, and join what is found with what was before them; or the first error of a node."""
+        found = list(before)
+        for start in range(0, len(parts), _AT_ONCE):
+            if _failed(found) is not None:
+                break
+            found += await Together(self._loop, [self._part(part) for part in parts[start : start + _AT_ONCE]])
+        failed = _failed(found)
+        if failed is not None:
+            return failed
+        logs = log_ranges.joined([reply.result for reply in found])
+        if logs is None:
+            raise UpstreamError
+        return Reply(logs)
+
+    async def _part(self, part: log_ranges.Range) -> Reply:
+        outcome = await self._ask(part.params())
+        if outcome.verdict is Verdict.TOO_WIDE:
+            return await self._halves(part, answer(outcome))
+        return self._counted(answer(outcome))
+
+    def _counted(self, reply: Reply) -> Reply:
+        self._bytes += len(memoryview(reply.result))
+        if self._bytes > MOST_BYTES:
+            raise UpstreamError("These are more logs than fit into one answer: ask for fewer blocks.")
+        return reply
+
+
+def _failed(replies: Sequence[Reply]) -> Reply | None:
+    return next((reply for reply in replies if reply.error is not ABSENT), None)
+
+
+def answer(outcome: Outcome[Reply]) -> Reply:
+    """What an upstream said."""
+    assert outcome.answer is not None  # noqa: S101 - failures are raised before
+    return outcome.answer

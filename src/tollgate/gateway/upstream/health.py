@@ -1,0 +1,185 @@
+"""An upstream as one worker sees it: how fast it is, how it fails, how much it may be asked.
+
+Plain bookkeeping with `now` as an argument; the choice among several is `routing.py`'s, asking is `exchange.py`'s.
+"""
+
+from __future__ import annotations
+
+from math import exp
+
+from tollgate.core.limits import Limit
+from tollgate.core.methods import Policy, refusal_of
+from tollgate.gateway.upstream.pool import Pool
+from tollgate.settings.model import Upstream
+from tollgate.shm.upstream_status import Fared, State, UpstreamRow
+
+# Peak EWMA: a slow answer counts at once, and is forgotten with this half-life or so.
+_FORGET_SECONDS = 10.0
+# The p95 moves up by a slower answer and down by a quicker one, 19 times as far up: it rests where 5 of 100 are
+# slower.
+_P95_UP, _P95_DOWN = 1 + 0.1 * 0.95, 1 - 0.1 * 0.05
+# Answers before an upstream's p95 is believed.
+_P95_AFTER = 20
+# The breaker opens after so many failures in a row, or when half of the last twenty or more have failed.
+_FAILURES_IN_A_ROW = 5
+_WINDOW_CALLS = 20
+_WINDOW_SECONDS = 10.0
+_OPEN_SECONDS, _MOST_OPEN_SECONDS = 1.0, 30.0
+# After so many in a row it is open for the longest time.
+_MOST_OPENINGS = 5
+# Spared for so long after it said that a quota is used up.
+QUOTA_SECONDS = 5.0
+_MOST_METHODS = 4_096
+
+
+class Peer:
+    """One upstream of one network."""
+
+    def __init__(self, upstream: Upstream, pool: Pool, row: UpstreamRow, slot: int, path: str) -> None:
+        self.pool = pool
+        self.row = row
+        self.slot = slot
+        """Its row on the board: the same in every worker, for as long as the service runs."""
+        self.calls = 0
+        self.failures = 0
+        self.in_flight = 0
+        self._ewma = 0.0
+        self._ewma_at = 0.0
+        self._p95 = 0.0
+        self._in_a_row = 0
+        self._window_began = 0.0
+        self._window_calls = 0
+        self._window_failures = 0
+        self._open_until = 0.0
+        self._openings = 0
+        self._trial = False
+        self._spared_until = 0.0
+        self.in_doubt = False
+        """Whether something may speak against asking it: `is_willing` knows."""
+        self.change(upstream, path)
+
+    def change(self, upstream: Upstream, path: str) -> None:
+        """Take over settings, new or as they were."""
+        self.upstream = upstream
+        self.name = upstream.name
+        self.priority = upstream.priority
+        self.policy = Policy(upstream.allow_methods, upstream.deny_methods)
+        self.picky = bool(upstream.allow_methods or upstream.deny_methods)
+        rate = upstream.requests_per_second
+        self.limit = ((f"up:{path}/{upstream.name}", Limit(rate, 1.0)),) if rate else ()
+        self._refused: dict[str, bool] = {}
+
+    # --- What it may be asked --------------------------------------------------------------------------
+
+    def takes(self, method: str) -> bool:
+        """Whether its lists let it be asked this."""
+        if not self.picky:
+            return True
+        refused = self._refused.get(method)
+        if refused is None:
+            refused = refusal_of(method, self.policy) is not None
+            if len(self._refused) < _MOST_METHODS:
+                self._refused[method] = refused
+        return not refused
+
+    def is_open(self, now: float) -> bool:
+        """Whether the circuit breaker keeps calls away from it. When its time is over, one call is let through."""
+        if not self._open_until:
+            return False
+        return now < self._open_until or self._trial
+
+    def is_willing(self, now: float) -> bool:
+        """Whether nothing that this worker has met with speaks against asking it."""
+        self.in_doubt = self._open_until > 0 or now < self._spared_until
+        return not self.in_doubt or (now >= self._spared_until and not self.is_open(now))
+
+    def in_rotation(self, now: float) -> bool:
+        """Whether it should be asked."""
+        return self.row.state <= State.UP and self.is_willing(now)
+
+    def spare(self, now: float) -> None:
+        """Leave it alone for a while: it said that a quota of ours is used up."""
+        self._spared_until = now + QUOTA_SECONDS
+        self.in_doubt = True
+
+    # --- How its answers come --------------------------------------------------------------------------
+
+    def cost(self, now: float) -> float:
+        """What one more call would cost: its peak EWMA for each call under way, by its weight."""
+        ewma = self._ewma
+        if ewma:
+            ewma *= exp((self._ewma_at - now) / _FORGET_SECONDS)
+        return (ewma + 1e-6) * (self.in_flight + 1) / self.upstream.weight
+
+    @property
+    def p95(self) -> float:
+        """The seconds within which 95 of 100 answers come; 0: not known yet."""
+        return self._p95 if self.calls - self.failures - self.in_flight >= _P95_AFTER else 0.0
+
+    def began(self) -> None:
+        """Note that a call goes out."""
+        self.in_flight += 1
+        self.calls += 1
+        if self._open_until:
+            self._trial = True
+
+    def answered(self, seconds: float, now: float) -> None:
+        """Note an answer, and how long it took."""
+        self.in_flight -= 1
+        weight = exp((self._ewma_at - now) / _FORGET_SECONDS)
+        held = self._ewma * weight
+        self._ewma = seconds if seconds > held else held + seconds * (1 - weight)
+        self._ewma_at = now
+        p95 = self._p95
+        self._p95 = (p95 * _P95_UP or seconds) if seconds > p95 else p95 * _P95_DOWN
+        self._in_a_row = 0
+        if self._open_until:
+            self._open_until = 0.0
+            self._openings = 0
+            self._trial = False
+            # What it is judged by from now on comes after this.
+            self._begin_window(now)
+
+    def failed(self, now: float) -> None:
+        """Note a failure that speaks of the upstream."""
+        self.in_flight -= 1
+        self.failures += 1
+        self._in_a_row += 1
+        if now < self._open_until:
+            # Asked before it opened, or for want of anybody else: this says nothing that is not known.
+            self._trial = False
+            return
+        if now - self._window_began > _WINDOW_SECONDS:
+            self._begin_window(now)
+            self._window_failures -= 1
+        calls, failures = self.calls - self._window_calls, self.failures - self._window_failures
+        if (
+            self._open_until
+            or self._in_a_row >= _FAILURES_IN_A_ROW
+            or (calls >= _WINDOW_CALLS and failures * 2 >= calls)
+        ):
+            self._open_until = now + min(_OPEN_SECONDS * 2**self._openings, _MOST_OPEN_SECONDS)
+            self._openings = min(self._openings + 1, _MOST_OPENINGS)
+            self._trial = False
+            self.in_doubt = True
+
+    def _begin_window(self, now: float) -> None:
+        self._window_began, self._window_calls, self._window_failures = now, self.calls, self.failures
+
+    def gave_up(self) -> None:
+        """Note a call whose end says nothing of the upstream."""
+        self.in_flight -= 1
+        self._trial = False
+
+    def tell(self, now: float) -> None:
+        """Write down for everybody how our calls fared; what was long ago counts for less."""
+        self.row.fare(
+            Fared(
+                self.calls,
+                self.failures,
+                int(self._ewma * exp((self._ewma_at - now) / _FORGET_SECONDS) * 1e6),
+                int(self._p95 * 1e6),
+                self._open_until,
+                self.in_flight,
+            )
+        )

@@ -1,0 +1,229 @@
+"""The pool of connections to one upstream. Beside `listener.py` and `pending.py`, which hear from upstreams by
+WebSocket, the only opener of sockets in the gateway.
+
+Keeps connections alive, newest first, so that idle ones at the bottom grow old and are closed; bounds their
+number and how many callers wait for one; closes what passes its deadline in a sweep, because a timer for each
+request costs more than the whole sweep.
+
+A kept connection may have been closed by the upstream just as we write to it. Such a request is repeated on a
+fresh connection only where that can do no harm: a write gets a connection that answered a moment ago, or a
+new one, and is never repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from tollgate import __version__
+from tollgate.gateway.memory_budget import Budget
+from tollgate.gateway.upstream.connection import (
+    AttemptFailed,
+    ConnectFailed,
+    Connection,
+    PoolFull,
+    Response,
+    TimedOut,
+)
+from tollgate.settings.model import Upstream
+
+CONNECT_SECONDS = 5.0
+# Shorter than the idle timeouts of common servers (nginx 75 s, geth 120 s, load balancers 60 s).
+IDLE_SECONDS = 50.0
+# A write takes a kept connection only when it was used a moment ago.
+FRESH_SECONDS = 1.0
+WAITERS_PER_CONNECTION = 16
+
+
+class Pool:
+    """Connections to one upstream."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        *,
+        most_bytes: int,
+        budget: Budget,
+        now: Callable[[], float],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._loop = loop or asyncio.get_running_loop()
+        self._now = now
+        self._clock = now()
+        """The time of the last sweep: exact enough for idle connections."""
+        self._budget = budget
+        self._most_bytes = most_bytes
+        self._most = upstream.connections
+        address = urlsplit(upstream.url)
+        self._host = address.hostname or ""
+        self._tls = ssl.create_default_context() if address.scheme == "https" else None
+        self._port = address.port or (443 if self._tls else 80)
+        self._head = _head(upstream)
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._opening = 0
+        self._waiters: deque[tuple[asyncio.Future[Connection | None], float]] = deque()
+        self._retired = False
+
+    @property
+    def size(self) -> int:
+        """Open connections."""
+        return len(self._all)
+
+    async def send(self, body: bytes, deadline: float, *, repeatable: bool) -> Response:
+        """Send a call and return the response, or raise AttemptFailed."""
+        request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
+        connection = self._kept(repeatable) or await self._another(deadline)
+        try:
+            return await connection.send(request, deadline)
+        except AttemptFailed as failure:
+            if not (failure.stale and repeatable):
+                raise
+        connection = await self._another(deadline)
+        return await connection.send(request, deadline)
+
+    def sweep(self) -> None:
+        """Fail what has passed its deadline, close what has been idle for long."""
+        self._clock = now = self._now()
+        for connection in list(self._all):
+            if connection.busy and now >= connection.deadline:
+                connection.fail(TimedOut("no answer in time", sent=True))
+        while self._idle and now - self._idle[0].idle_since > IDLE_SECONDS:
+            self._idle.pop(0).close()
+        for waiter, deadline in self._waiters:
+            if now >= deadline and not waiter.done():
+                waiter.set_exception(TimedOut("no free connection in time", sent=False))
+        if self._waiters:
+            self._waiters = deque(each for each in self._waiters if not each[0].done())
+
+    def close(self) -> None:
+        """Close everything; requests under way fail."""
+        for connection in list(self._all):
+            connection.fail(AttemptFailed("the service stops", sent=True))
+        self._idle.clear()
+
+    def change(self, most_bytes: int) -> None:
+        """Take over a bound, for connections that are opened from now on; idle ones make room for them."""
+        if most_bytes != self._most_bytes:
+            self._most_bytes = most_bytes
+            while self._idle:
+                self._idle.pop().close()
+
+    def retire(self) -> None:
+        """Keep no connection any more; what is under way is still answered."""
+        self._retired = True
+        while self._idle:
+            self._idle.pop().close()
+
+    # --- Owner of connections --------------------------------------------------------------------------
+
+    def freed(self, connection: Connection) -> None:
+        """Give a free connection to whoever waits longest, or keep it."""
+        connection.idle_since = self._clock
+        while self._waiters:
+            waiter, _ = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        if self._retired:
+            connection.close()
+            return
+        self._idle.append(connection)
+
+    def lost(self, connection: Connection) -> None:
+        """Forget a connection, and let a waiter open another."""
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        self._admit_waiter()
+
+    # --- Connections -----------------------------------------------------------------------------------
+
+    def _kept(self, repeatable: bool) -> Connection | None:
+        """Take a connection that is kept and good enough, if there is one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.usable:
+                continue
+            if not repeatable and self._clock - connection.idle_since > FRESH_SECONDS:
+                self._idle.append(connection)
+                return None
+            return connection
+        return None
+
+    async def _another(self, deadline: float) -> Connection:
+        """Open a connection, or wait for one where there are enough."""
+        if len(self._all) + self._opening >= self._most and self._idle:
+            # Kept, but not fresh enough for a write.
+            self._drop(self._idle.pop(0))
+        if len(self._all) + self._opening < self._most:
+            self._opening += 1
+        else:
+            if len(self._waiters) >= self._most * WAITERS_PER_CONNECTION:
+                raise PoolFull("all connections are busy", sent=False)
+            waiter: asyncio.Future[Connection | None] = self._loop.create_future()
+            self._waiters.append((waiter, deadline))
+            connection = await waiter
+            if connection is not None:
+                if connection.usable:
+                    return connection
+                # Lost between our being chosen and our turn; the place it had is ours.
+                self._opening += 1
+        # A task of its own, because a flight has none and a deadline needs one.
+        return await self._loop.create_task(self._open(deadline))
+
+    def _admit_waiter(self) -> None:
+        """Give a free place to whoever waits longest: it may open a connection."""
+        while self._waiters and len(self._all) + self._opening < self._most:
+            waiter, _ = self._waiters.popleft()
+            if not waiter.done():
+                self._opening += 1
+                waiter.set_result(None)
+                return
+
+    def _drop(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        connection.close()
+
+    async def _open(self, deadline: float) -> Connection:
+        """Open a connection in a place that was counted as opening."""
+        connection: Connection | None = None
+        try:
+            async with asyncio.timeout(min(CONNECT_SECONDS, max(0.0, deadline - self._now()))):
+                _, connection = await self._loop.create_connection(
+                    lambda: Connection(self, self._loop, self._most_bytes, self._budget),
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
+                )
+        except TimeoutError as error:
+            raise ConnectFailed("no connection in time", sent=False) from error
+        except (OSError, ssl.SSLError) as error:
+            raise ConnectFailed(f"no connection: {error}", sent=False) from error
+        finally:
+            self._opening -= 1
+            if connection is None:
+                self._admit_waiter()
+        self._all.add(connection)
+        return connection
+
+
+def _head(upstream: Upstream) -> bytes:
+    """Everything of a request but its length and body."""
+    address = urlsplit(upstream.url)
+    target = (address.path or "/") + (f"?{address.query}" if address.query else "")
+    headers = {
+        "host": address.netloc.rpartition("@")[2],
+        "content-type": "application/json",
+        "accept": "application/json",
+        "user-agent": f"tollgate/{__version__}",
+    }
+    # A node next door would only spend time on packing.
+    if address.scheme == "https":
+        headers["accept-encoding"] = "gzip"
+    headers.update({name.lower(): value for name, value in upstream.headers.items()})
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"POST {target} HTTP/1.1\r\n{lines}content-length: ".encode("latin-1")

@@ -1,0 +1,260 @@
+"""WebSockets under `/x/`, as an ASGI app: who may open one, how many, and for how long.
+
+The same address and the same credentials as a POST; a browser, which can set no header, offers its token as a
+sub-protocol. A refused client without an Origin sees the HTTP status; a browser cannot, so it is let in, told in
+one message, and shown out. What is granted is looked at again all the time: who loses it loses its connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tollgate.core import jsonrpc
+from tollgate.errors import Overloaded, RateLimited, Refusal
+from tollgate.gateway.access.caller import Caller
+from tollgate.gateway.access.credentials import Credentials
+from tollgate.gateway.feeds.feed import Feeds
+from tollgate.gateway.feeds.subscribers import FAMILIES
+from tollgate.gateway.http import response
+from tollgate.gateway.http.worker_context import Lane
+from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.websocket.connection import CLOSE_SECONDS
+from tollgate.gateway.websocket.grants import Grants, check_network
+from tollgate.gateway.websocket.outbox import Send
+from tollgate.gateway.websocket.session import TRY_LATER, Conversation, Receive
+from tollgate.gateway.websocket.subscriptions import SocketPipeline
+from tollgate.settings.model import WebSocket
+from tollgate.shm import metrics
+
+Scope = dict[str, Any]
+
+# How often grants are looked at again.
+CHECK_SECONDS = 0.4
+# What remains of the grace for goodbyes.
+_GOODBYE_SECONDS = 1.5
+
+PROTOCOL, TOKEN_PROTOCOL = "tollgate", "tollgate.token."
+# All that messages need of the handshake.
+_KEPT = frozenset({b"authorization", b"origin", b"user-agent", b"x-forwarded-for", b"x-request-id"})
+_CODES = {401: 4401, 403: 4403, 404: 4404, 429: 4429, 500: 1011}
+
+
+class Endpoint:
+    """All WebSockets of a worker."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        pipeline: SocketPipeline,
+        credentials: Credentials,
+        feeds: Feeds,
+        writer: metrics.Writer,
+        settings: WebSocket,
+        *,
+        grace_seconds: float,
+    ) -> None:
+        self._lane = lane
+        self._pipeline = pipeline
+        self._credentials = credentials
+        self._feeds = feeds
+        self._writer = writer
+        self._settings = settings
+        self._grace_seconds = grace_seconds
+        self._open: dict[Conversation, str] = {}
+        """Open connections, with the id of the token or domain that they came with."""
+        self._of_caller: Counter[str] = Counter()
+        self._refused = 0
+        """Browsers that were told why they are refused, and may not have left yet."""
+        self._grants = Grants(credentials, self._lost)
+        self._stopping = False
+        self._gauge = writer.cell(metrics.WS_CONNECTIONS)
+
+    def change(self, settings: WebSocket) -> None:
+        """Take over settings; connections stay."""
+        self._settings = settings
+
+    # --- The handshake ---------------------------------------------------------------------------------
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        await receive()
+        headers, url = _headers(scope), scope["raw_path"]
+        client = scope.get("client")
+        request = self._lane.intake.open(b"POST", url, headers, client[0] if client else "")
+        request.began = self._lane.now()
+        accept = {
+            "type": "websocket.accept",
+            "headers": [(b"x-request-id", request.request_id)],
+            "most_bytes": self._lane.most_bytes,
+        }
+        if PROTOCOL in scope["subprotocols"]:
+            accept["subprotocol"] = PROTOCOL
+        try:
+            caller = await self._admit(request)
+        except Refusal as refusal:
+            await self._refuse(request, refusal, accept, send)
+            return
+        conversation = self._conversation(request, url, caller)
+        try:
+            await send(accept)
+            await conversation.run(receive, send)
+        except OSError:
+            # Gone before it was let in.
+            return
+        finally:
+            self._forget(conversation)
+
+    async def _admit(self, request: Request) -> Caller:
+        """Let a client in, or refuse it."""
+        if request.refusal is not None:
+            raise request.refusal
+        caller = self._credentials.recall(request)
+        if caller is None:
+            caller = await self._credentials.look_up(request)
+        request.caller = caller
+        check_network(caller, request)
+        if self._stopping or self._lane.draining:
+            raise Overloaded("The service stops: try again.")
+        if len(self._open) >= self._settings.connections:
+            raise Overloaded("Too many WebSockets are open: try again later.")
+        if self._of_caller[caller.source_id] >= self._settings.connections_per_caller:
+            raise RateLimited(
+                f"{self._settings.connections_per_caller} WebSockets are open already: close some first.",
+                data={"limit": "connections"},
+            )
+        return caller
+
+    async def _refuse(self, request: Request, refusal: Refusal, accept: Scope, send: Send) -> None:
+        answer = self._pipeline.refuse(request, refusal)
+        self._lane.recorder.answered(request, answer.status)
+        if request.caller is not None:
+            self._lane.journal.note(request, answer.status)
+            await _written(self._lane)
+        if request.origin is None or self._refused >= self._settings.connections:
+            lines = [
+                *refusal.headers,
+                (b"content-type", b"application/json"),
+                (b"x-request-id", request.request_id),
+            ]
+            await send({"type": "websocket.http.response.start", "status": answer.status, "headers": lines})
+            await send({"type": "websocket.http.response.body", "body": answer.body})
+            return
+        self._refused += 1
+        asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._refused_is_gone)
+        await send(accept)
+        await send({"type": "websocket.send", "text": answer.body.decode()})
+        await send({"type": "websocket.close", "code": _code(refusal), "reason": refusal.reason})
+
+    def _refused_is_gone(self) -> None:
+        self._refused -= 1
+
+    def _conversation(self, request: Request, url: bytes, caller: Caller) -> Conversation:
+        network = request.network
+        assert network is not None  # noqa: S101 - refused otherwise
+        conversation = Conversation(
+            self._lane,
+            self._pipeline,
+            request,
+            url,
+            self._feeds.feed(network.path) if network.family in FAMILIES else None,
+            most_queued=self._settings.queue_bytes,
+            most_subscriptions=self._settings.subscriptions,
+            on_notified=self._counter(network),
+            on_cut=self._cut,
+        )
+        self._open[conversation] = caller.source_id
+        self._of_caller[caller.source_id] += 1
+        self._grants.add(conversation)
+        self._writer.set(self._gauge, len(self._open))
+        return conversation
+
+    def _forget(self, conversation: Conversation) -> None:
+        source_id = self._open.pop(conversation)
+        self._grants.discard(conversation)
+        self._of_caller[source_id] -= 1
+        if not self._of_caller[source_id]:
+            del self._of_caller[source_id]
+        self._writer.set(self._gauge, len(self._open))
+
+    # --- Metrics ---------------------------------------------------------------------------------------
+
+    def _counter(self, network: Network) -> Callable[[], None]:
+        cell, cells = self._writer.cell(metrics.WS_NOTIFICATIONS, network.family, network.name), self._writer.cells
+
+        def count() -> None:
+            cells[cell] += 1
+
+        return count
+
+    def _cut(self, why: str) -> None:
+        self._writer.add(self._writer.cell(metrics.WS_CUT, why))
+
+    # --- The end ---------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Close the connections of those whose grant has ended."""
+        await self._grants.check()
+
+    def _lost(self, conversation: Conversation, refusal: Refusal) -> None:
+        if conversation.ending:
+            return
+        self._cut("grant")
+        self._lane.recorder.refused(refusal)
+        words = response.error_body(conversation.opened, refusal, jsonrpc.NULL)
+        conversation.close(_code(refusal), refusal.reason, words, drop=True)
+
+    def stop(self) -> None:
+        """Begin to stop: calls under way are answered, then connections are closed."""
+        if self._stopping:
+            return
+        self._stopping = True
+        asyncio.get_running_loop().call_later(max(0.0, self._grace_seconds - _GOODBYE_SECONDS), self._stop_now)
+        for conversation in list(self._open):
+            if not conversation.ending:
+                self._cut("stop")
+            conversation.stop()
+
+    def _stop_now(self) -> None:
+        for conversation in list(self._open):
+            conversation.stop_now()
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    """What messages need of the handshake, as a POST would have it."""
+    kept: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in _KEPT:
+            # Joined as RFC 9110 says (5.3): a doubled Authorization or Origin thus matches nothing.
+            kept[name] = b"%b,%b" % (kept[name], value) if name in kept else value
+    if b"authorization" not in kept:
+        tokens = [each for each in scope["subprotocols"] if each.startswith(TOKEN_PROTOCOL)]
+        if tokens:
+            kept[b"authorization"] = b"Bearer " + tokens[0].removeprefix(TOKEN_PROTOCOL).encode("latin-1")
+    kept[b"content-type"] = b"application/json"
+    return kept
+
+
+def _code(refusal: Refusal) -> int:
+    """The code with which a connection is closed."""
+    return _CODES.get(refusal.status, TRY_LATER)
+
+
+class _Departure:
+    """Waits for the records of this turn to be written."""
+
+    def __init__(self) -> None:
+        self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - nothing is sent
+        """Be told that they are."""
+        if not self.written.done():
+            self.written.set_result(None)
+
+
+async def _written(lane: Lane) -> None:
+    departure = _Departure()
+    lane.send(departure, b"", close=False)
+    await departure.written

@@ -1,0 +1,267 @@
+"""One open WebSocket: what comes in is a call or a batch, what goes out are answers and notifications.
+
+Each message takes the way of a POST body: the same pipeline, the same record before its answer leaves. Answers
+come as they are ready, in any order. What waits for a client that does not read is bounded; beyond that it is cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from tollgate.errors import Overloaded
+from tollgate.gateway.http.worker_context import Lane
+from tollgate.gateway.memory_budget import SMALL
+from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.upstream.completion import Flight
+from tollgate.gateway.websocket.addressing import addressed
+from tollgate.gateway.websocket.outbox import Outbox, Send
+from tollgate.gateway.websocket.subscriptions import Desk, Said, SocketPipeline, Stream
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+# Calls under way on one connection before nothing more is read from it.
+MOST_IN_FLIGHT = 64
+# After so many messages others have their turn.
+_IN_A_ROW = 16
+# For what waits, and the reason, to leave before the connection is closed.
+LAST_WORDS_SECONDS = 1.0
+# What fits into a close frame (RFC 6455, 5.5).
+_LONGEST_REASON = 123
+
+GOING_AWAY, FAILED, TRY_LATER = 1001, 1011, 1013
+_STOPPING = "The service stops: try again."
+
+
+class Conversation:
+    """One open WebSocket."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        pipeline: SocketPipeline,
+        opened: Request,
+        url: bytes,
+        stream: Stream | None,
+        *,
+        most_queued: int,
+        most_subscriptions: int,
+        on_notified: Callable[[], None],
+        on_cut: Callable[[str], None],
+    ) -> None:
+        self._lane = lane
+        self._pipeline = pipeline
+        self.opened = opened
+        """The handshake: whose connection it is."""
+        self._url = url
+        # Each message gets an id of its own.
+        self._headers = {name: value for name, value in opened.headers.items() if name != b"x-request-id"}
+        self._on_notified = on_notified
+        self._on_cut = on_cut
+        assert opened.network is not None  # noqa: S101 - a handshake without one is refused
+        self._desk = Desk(opened.network.family, stream, self, most_subscriptions) if stream is not None else None
+        self._flights: dict[Flight[Answer], Said] = {}
+        self._leaving: deque[Said] = deque()
+        """Answers that wait for their records to be written."""
+        self._room = asyncio.Event()
+        self._outbox = Outbox(lane.budget, most_queued, self._room.set)
+        self._ending: tuple[int, str] | None = None
+        self._stopping = False
+        self._send: Send | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    # --- In --------------------------------------------------------------------------------------------
+
+    async def run(self, receive: Receive, send: Send) -> None:
+        """Talk until one side has had enough."""
+        self._send = send
+        self._writing = asyncio.create_task(self._outbox.write(send))
+        if self._ending:
+            self._closing = asyncio.create_task(self._close())
+        heard = 0
+        try:
+            while (message := await receive())["type"] == "websocket.receive":
+                text = message.get("text")
+                self._hear(text.encode() if text is not None else message["bytes"])
+                await self._wait_for_room()
+                heard += 1
+                if not heard % _IN_A_ROW:
+                    await asyncio.sleep(0)
+            if self._closing is not None:
+                await asyncio.wait({self._closing})
+        finally:
+            self._end()
+
+    async def _wait_for_room(self) -> None:
+        while not self._ending and (len(self._flights) >= MOST_IN_FLIGHT or self._outbox.is_full):
+            self._room.clear()
+            await self._room.wait()
+
+    def _hear(self, body: bytes) -> None:
+        """Answer a message, now or later."""
+        if self._ending:
+            return
+        lane = self._lane
+        said = self._said(body)
+        try:
+            answer = self._pipeline.answer(said)
+        except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
+            answer = self._pipeline.failed(said, error)
+        if isinstance(answer, Answer):
+            self._answered(said, answer)
+            return
+        flight = Flight(answer, self._landed)
+        self._flights[flight] = said
+        lane.flights.add(flight)
+        flight.step()
+
+    def request(self) -> Said:
+        """A request like the handshake. Made anew each time: a reload may have changed the network."""
+        opened = self._lane.intake.open(b"POST", self._url, self._headers, self.opened.peer)
+        said = Said(b"POST", self._headers, opened.peer, opened.request_id)
+        said.network, said.path_token, said.refusal = opened.network, opened.path_token, opened.refusal
+        return said
+
+    def _said(self, body: bytes) -> Said:
+        lane = self._lane
+        said = self.request()
+        said.desk = self._desk
+        said.body = body
+        said.began = lane.now()
+        if self._stopping:
+            said.refusal = Overloaded(_STOPPING)
+        elif len(lane.flights) >= lane.most_in_flight:
+            said.refusal = Overloaded()
+        elif len(body) > lane.most_bytes:
+            # A reload may have lowered the bound.
+            said.refusal = lane.intake.too_large()
+        elif len(body) > SMALL:
+            if lane.budget.hold(len(body)):
+                said.held = len(body)
+            else:
+                said.refusal = Overloaded("Too many large requests at once: try again.")
+        return said
+
+    def _landed(self, flight: Flight[Answer], answer: Answer | None, error: BaseException | None) -> None:
+        self._lane.flights.discard(flight)
+        said = self._flights.pop(flight)
+        if isinstance(error, asyncio.CancelledError):
+            answer = self._pipeline.refuse(said, Overloaded(_STOPPING))
+        elif answer is None:
+            answer = self._pipeline.failed(said, error)
+        self._answered(said, answer)
+        self._room.set()
+
+    # --- Out -------------------------------------------------------------------------------------------
+
+    def _answered(self, said: Said, answer: Answer) -> None:
+        """Let an answer leave when its record is written."""
+        lane = self._lane
+        if said.held:
+            lane.budget.free(said.held)
+        lane.recorder.answered(said, answer.status)
+        if said.caller is not None:
+            lane.journal.note(said, answer.status)
+        self._leaving.append(said)
+        lane.send(self, addressed(said.body, answer), close=False)
+
+    def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - HTTP closes with an answer, this does not
+        """Send an answer whose record is written."""
+        said = self._leaving.popleft()
+        if self._ending:
+            return
+        # It was asked for, so it may wait beyond the bound.
+        if data and not self._outbox.put_beyond(data):
+            self._cut_slow()
+        for listener in said.fresh:
+            listener.open()
+        if self._stopping:
+            self._close_when_idle()
+
+    def notify(self, data: bytes) -> None:
+        """Let a notification wait for its turn, or cut the connection where too much waits already."""
+        if self._ending:
+            return
+        if self._outbox.is_full:
+            self._cut_slow()
+            return
+        self._on_notified()
+        self._outbox.put(data)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the client keeps up with what it is told."""
+        return self._outbox.has_room
+
+    def _cut_slow(self) -> None:
+        self._on_cut("slow")
+        self.close(TRY_LATER, "You read too slowly, too many bytes wait: read faster, or ask for less.", drop=True)
+
+    # --- The end ---------------------------------------------------------------------------------------
+
+    @property
+    def ending(self) -> bool:
+        """Whether it is being closed already."""
+        return self._ending is not None
+
+    def lose(self, why: str) -> None:
+        """Close, because a subscription cannot go on."""
+        if not self._ending:
+            self._on_cut("behind")
+            self.close(FAILED, why)
+
+    def close(self, code: int, reason: str, words: bytes = b"", *, drop: bool = False) -> None:
+        """Say the last words and close; `drop`: without what still waits."""
+        if self._ending:
+            return
+        self._ending = (code, reason.encode()[:_LONGEST_REASON].decode("utf-8", "ignore"))
+        if self._desk is not None:
+            self._desk.close()
+        if drop:
+            self._outbox.drop()
+        if words:
+            self._outbox.put(words)
+        self._outbox.finish()
+        self._room.set()
+        if self._writing is not None:
+            self._closing = asyncio.create_task(self._close())
+
+    async def _close(self) -> None:
+        assert self._writing is not None  # noqa: S101
+        assert self._send is not None  # noqa: S101
+        assert self._ending is not None  # noqa: S101
+        await asyncio.wait({self._writing}, timeout=LAST_WORDS_SECONDS)
+        if not self._writing.done():
+            self._writing.cancel()
+            await asyncio.wait({self._writing})
+        code, reason = self._ending
+        with suppress(OSError):
+            await self._send({"type": "websocket.close", "code": code, "reason": reason})
+
+    def stop(self) -> None:
+        """Begin to stop: what is under way is still answered."""
+        self._stopping = True
+        self._close_when_idle()
+
+    def stop_now(self) -> None:
+        """Answer what is still under way with a refusal, and close."""
+        for flight in list(self._flights):
+            flight.cancel()
+
+    def _close_when_idle(self) -> None:
+        if not self._flights and not self._leaving:
+            self.close(GOING_AWAY, "The service stops: connect again.")
+
+    def _end(self) -> None:
+        """Forget everything: the connection is gone. Calls under way go on, nobody hears their answers."""
+        self._ending = self._ending or (GOING_AWAY, "")
+        if self._desk is not None:
+            self._desk.close()
+        self._outbox.drop()
+        for task in (self._writing, self._closing):
+            if task is not None:
+                task.cancel()

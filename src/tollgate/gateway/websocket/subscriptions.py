@@ -1,0 +1,225 @@
+"""The calls of a WebSocket about its subscriptions: answered here, admitted and written down as any other.
+
+`Desk` belongs to one connection: its subscriptions by id, and the bound on them. `SocketPipeline` is the pipeline
+with one thing more: calls that the connection's desk answers are asked of it and not of an upstream.
+
+What is wrong with such a call is told in the words of a node, without ours (`data`). But it is a refusal: no node
+has answered, so nobody pays for it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol, cast
+
+import msgspec
+from msgspec import Raw
+
+from tollgate.chains.subscriptions import End, Wrong
+from tollgate.core import jsonrpc
+from tollgate.core.shapes import Call, Reply
+from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
+from tollgate.gateway.access.caller import Caller
+from tollgate.gateway.call.batch import Question, ask_many
+from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.call.resolver import Inquiries
+from tollgate.gateway.feeds.subscribers import FAMILIES, Ear, Listener
+from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
+
+_json = msgspec.json.Encoder().encode
+_TRUE = Raw(b"true")
+_NO_CONTENT = Answer(204, b"")
+
+
+class Stream(Protocol):
+    """Where a subscription listens: the feed of a network."""
+
+    async def join(self, listener: Listener) -> None:
+        """Begin to listen. Raise `Wrong`, or a Refusal, where that cannot be."""
+        ...
+
+    def leave(self, listener: Listener) -> None:
+        """Listen no more."""
+        ...
+
+
+class Said(Request):
+    """A message of a WebSocket."""
+
+    desk: Desk | None = None
+
+    def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
+        super().__init__(method, headers, peer, request_id)
+        self.fresh: list[Listener] = []
+        """Subscriptions that it has made: they are told nothing before its answer has left."""
+
+
+class Declined(Refusal):
+    """A call about subscriptions that is wrong: an error of the family, in its own words."""
+
+    reason, status, code = InvalidRequest.reason, InvalidRequest.status, InvalidRequest.code
+    hint = when = ""
+
+    def __init__(self, wrong: Wrong) -> None:
+        super().__init__(wrong.message)
+        # Each family has codes of its own.
+        self.code = wrong.code  # type: ignore[misc]
+
+    def written(self, call_id: Raw | int) -> bytes:
+        """The answer to a call."""
+        return jsonrpc.encode_answer(
+            call_id, Reply(error=Raw(_json({"code": self.code, "message": self.message})))
+        )
+
+
+class Desk:
+    """The subscriptions of one connection."""
+
+    def __init__(self, family: str, stream: Stream, ear: Ear, most: int) -> None:
+        self._family = family
+        self._words = FAMILIES[family]
+        self.methods: frozenset[str] = self._words.METHODS
+        self._stream = stream
+        self._ear = ear
+        self._most = most
+        self._listeners: dict[str, Listener] = {}
+        self._closed = False
+
+    async def ask(self, call: Call, said: Said) -> Reply:
+        """Answer a call of `methods`, or refuse it."""
+        if call.id is None:
+            raise InvalidRequest(f"{call.method} needs an id: without an answer there is no subscription.")
+        try:
+            wanted = self._words.parse(call.method, call.params)
+            if isinstance(wanted, End):
+                return self._end(wanted)
+            listener = Listener(wanted, self._new_id(), self._family, self._ear)
+            self._check()
+            # Taken before the wait, so that many calls at once cannot go beyond the bound.
+            self._listeners[listener.id] = listener
+            await self._join(listener)
+        except Wrong as wrong:
+            raise Declined(wrong) from wrong
+        said.fresh.append(listener)
+        return Reply(Raw(_json(listener.id)))
+
+    async def _join(self, listener: Listener) -> None:
+        try:
+            await self._stream.join(listener)
+        except BaseException:
+            self._listeners.pop(listener.id, None)
+            raise
+        if self._closed:
+            self._stream.leave(listener)
+
+    def _end(self, wanted: End) -> Reply:
+        listener = self._listeners.pop(wanted.id, None)
+        if listener is None:
+            raise Wrong(self._words.UNKNOWN_ID, "There is no subscription with this id on this connection.")
+        self._stream.leave(listener)
+        return Reply(_TRUE)
+
+    def _check(self) -> None:
+        if len(self._listeners) >= self._most:
+            raise RateLimited(
+                f"A connection may have {self._most} subscriptions: end some, or open another one.",
+                data={"limit": "subscriptions"},
+            )
+
+    def _new_id(self) -> str:
+        while True:
+            made = "0x" + secrets.token_hex(16) if self._family == "eth" else str(secrets.randbits(63))
+            if made not in self._listeners:
+                return made
+
+    def close(self) -> None:
+        """End all subscriptions."""
+        self._closed = True
+        listeners, self._listeners = self._listeners, {}
+        for listener in listeners.values():
+            self._stream.leave(listener)
+
+
+class SocketPipeline(Pipeline):
+    """Answers the messages of WebSockets."""
+
+    subscribes = True
+
+    def _answer_call(
+        self, request: Request, network: Network, inquiries: Inquiries, call: Call
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        desk = _desk(request, call)
+        if desk is None:
+            return super()._answer_call(request, network, inquiries, call)
+        return self._ask_alone(cast("Said", request), network, desk, call)
+
+    async def _ask_alone(self, said: Said, network: Network, desk: Desk, call: Call) -> Answer:
+        told = await self._ask_desk(desk, call, said)
+        if isinstance(told, Reply):
+            return self._tell(said, network, call, told)
+        self._recorder.called(network, call.method, told.reason)
+        answer = self.refuse(said, told, jsonrpc.caller_id(call), call.method)
+        if call.id is None:
+            answer = _NO_CONTENT
+        elif isinstance(told, Declined):
+            answer = Answer(answer.status, told.written(call.id))
+        said.calls = [_sized(note, answer.body) for note in said.calls]
+        return answer
+
+    async def _answer_batch(
+        self, request: Request, network: Network, inquiries: Inquiries, caller: Caller, calls: Sequence[Call]
+    ) -> Answer:
+        if all(_desk(request, call) is None for call in calls):
+            return await super()._answer_batch(request, network, inquiries, caller, calls)
+        deadline = self._now() + self.request_seconds
+        questions = [Question(call, None, Trace(), self._refusal(network, caller, call)) for call in calls]
+        open_ones = [each for each in questions if each.told is None]
+        others = [each for each in open_ones if _desk(request, each.call) is None]
+        for asked, found in zip(
+            others, await ask_many(inquiries, [each.call for each in others], deadline), strict=True
+        ):
+            asked.told, asked.trace = found.told, found.trace
+        for each in open_ones:
+            desk = _desk(request, each.call)
+            if desk is not None:
+                is_late = self._now() >= deadline
+                each.told = (
+                    UpstreamTimeout() if is_late else await self._ask_desk(desk, each.call, cast("Said", request))
+                )
+        if any(isinstance(each.told, Declined) for each in questions):
+            return self._tell_one_by_one(request, network, caller, questions)
+        return self._tell_batch(request, network, caller, questions)
+
+    def _tell_one_by_one(
+        self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
+    ) -> Answer:
+        """Tell a batch of which the desk has declined something: that is told in its own words."""
+        bodies: list[bytes] = []
+        notes: list[CallNote] = []
+        for each in questions:
+            body = self._tell_batch(request, network, caller, [each]).body[1:-1]
+            (note,) = request.calls
+            if isinstance(each.told, Declined):
+                body = each.told.written(jsonrpc.caller_id(each.call))
+            bodies.append(body)
+            notes.append(_sized(note, body))
+        request.calls = notes
+        return Answer(200, b"[%b]" % b",".join(filter(None, bodies)))
+
+    async def _ask_desk(self, desk: Desk, call: Call, said: Said) -> Reply | Refusal:
+        try:
+            return await desk.ask(call, said)
+        except Refusal as refusal:
+            return refusal
+
+
+def _desk(request: Request, call: Call) -> Desk | None:
+    """Who answers a call itself, if it is about subscriptions."""
+    desk = request.desk if isinstance(request, Said) else None
+    return desk if desk is not None and call.method in desk.methods else None
+
+
+def _sized(note: CallNote, body: bytes) -> CallNote:
+    """What is written down of a call, with the size of the answer that it has got."""
+    return cast("CallNote", (*note[:3], len(body), *note[4:]))

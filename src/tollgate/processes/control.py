@@ -1,0 +1,94 @@
+"""The process of the control plane: one child, behind the workers, that holds the framework and hashes passwords.
+
+It listens on a loopback port that the parent chose; workers forward to it (docs/decisions/0010).
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from typing import cast
+
+from tollgate.core import addresses
+from tollgate.processes import listeners
+from tollgate.processes.bootstrap import Prepared
+from tollgate.processes.control_proxy import behind_workers, forwarding_app
+from tollgate.processes.reload import Follower, Shared
+from tollgate.processes.serving import Service, serve
+from tollgate.processes.status import App
+from tollgate.processes.supervisor import Lifeline
+from tollgate.store import sqlite
+
+# As in `control/app.py`, which cannot be imported here without its framework.
+MOST_BODY_BYTES = 262_144
+MOST_AT_ONCE = 64
+# Longer than the slowest honest answer: a domain's proof is looked for in seconds.
+ANSWER_SECONDS = 35.0
+FOLLOW_SECONDS = 0.2
+
+
+class ControlAddress:
+    """Where the control process listens, and what lets a worker in. Made by the parent, inherited by all."""
+
+    def __init__(self) -> None:
+        self.listener: socket.socket = listeners.bind("127.0.0.1", 0, 1, "the control plane")[0]
+        self._target: tuple[str, int] = self.listener.getsockname()
+        self.secret = secrets.token_hex(32)
+
+    def app(self, trusted: tuple[addresses.Network, ...]) -> App:
+        """What a worker answers with: whatever the control process says."""
+        return forwarding_app(
+            self._target,
+            self.secret,
+            trusted=trusted,
+            most_bytes=MOST_BODY_BYTES,
+            most_at_once=MOST_AT_ONCE,
+            seconds=ANSWER_SECONDS,
+        )
+
+
+def run(
+    lifeline: Lifeline,
+    prepared: Prepared,
+    shared: Shared,
+    address: ControlAddress,
+    base_url: str,
+    others: list[socket.socket],
+) -> None:
+    """Serve the control plane, in the child."""
+    for each in others:
+        each.close()
+
+    async def make() -> Service:
+        # Imported here: no other process needs the framework.
+        from tollgate.control.app import control_app  # noqa: PLC0415
+        from tollgate.control.plane import ControlPlane  # noqa: PLC0415
+        from tollgate.control.services import alerts, invoices, reports, sweep  # noqa: PLC0415
+
+        store = sqlite.open_store(prepared.store_url)
+        logbook = sqlite.open_logbook(prepared.ledger_url)
+        accountbook = sqlite.open_accountbook(prepared.ledger_url)
+        plane = ControlPlane(
+            store,
+            shared.current.settings,
+            prepared.pepper,
+            base_url,
+            time.time,
+            logbook=logbook,
+            accountbook=accountbook,
+        )
+        follower = Follower(shared, "control", lambda settings, _places: plane.change(settings))
+        return Service(
+            behind_workers(cast("App", control_app(plane)), address.secret),
+            background=(
+                (FOLLOW_SECONDS, follower.turn),
+                (sweep.EVERY_SECONDS, plane.sweep.run),
+                (alerts.EVERY_SECONDS, plane.alerts.run),
+                (invoices.EVERY_SECONDS, plane.invoices.close_due),
+                *([(reports.EVERY_SECONDS, plane.reports.run)] if plane.reports else []),
+            ),
+            close=plane.close,
+        )
+
+    serve(make, [address.listener], lifeline, grace_seconds=prepared.settings.server.grace_seconds)

@@ -1,0 +1,60 @@
+"""The page that Prometheus reads: all regions added up. Used by the metrics listener alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from tollgate.shm.metrics import ALL, BUCKETS_MICROSECONDS, GONE, Key, Kind, Regions, Spec
+
+__all__ = ["CONTENT_TYPE_LATEST", "render"]
+
+
+class _Totals(Collector):
+    def __init__(self, totals: dict[Key, int]) -> None:
+        self._totals = totals
+
+    def collect(self) -> Iterable[Metric]:
+        for spec in ALL:
+            rows = {key[1:]: value for key, value in self._totals.items() if key[0] == spec.name}
+            yield from _FAMILIES[spec.kind](spec, rows)
+
+
+def _counters(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
+    family = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
+    for labels, value in sorted(rows.items()):
+        family.add_metric(labels, value)
+    yield family
+
+
+def _gauges(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
+    family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
+    for labels, value in sorted(rows.items()):
+        if value != GONE:
+            family.add_metric(labels, value)
+    yield family
+
+
+def _histograms(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
+    family = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
+    for labels in sorted({key[:-1] for key in rows}):
+        count = 0
+        buckets = []
+        for bound in (*BUCKETS_MICROSECONDS, "+Inf"):
+            count += rows.get((*labels, str(bound)), 0)
+            buckets.append((str(bound / 1e6) if isinstance(bound, int) else bound, float(count)))
+        family.add_metric(labels, buckets, rows.get((*labels, "sum"), 0) / 1e6)
+    yield family
+
+
+_FAMILIES = {Kind.COUNTER: _counters, Kind.GAUGE: _gauges, Kind.HISTOGRAM: _histograms}
+
+
+def render(regions: Regions) -> bytes:
+    """Return the page that Prometheus reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Totals(regions.totals()))
+    return generate_latest(registry)

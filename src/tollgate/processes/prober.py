@@ -1,0 +1,134 @@
+"""The process of the prober: watches the upstreams of all networks, and tells what it sees.
+
+To the workers by the board, to Prometheus by its region, to `tollgate upstreams` by a file in the data folder.
+One a machine, a child of `serve` that is replaced when it dies: its successor goes on from the board.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import uvloop
+
+from tollgate.gateway.prober.prober import HttpAsker
+from tollgate.gateway.prober.publish import Display
+from tollgate.gateway.prober.watch import MakeAsker, MakeListener, Watch
+from tollgate.gateway.upstream.listener import Listener
+from tollgate.processes.reload import Follower, Shared
+from tollgate.processes.supervisor import Lifeline
+from tollgate.settings.model import Settings
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import Board, Places
+
+# Between two looks at what workers ask for.
+TICK_SECONDS = 0.02
+SWEEP_SECONDS = 0.1
+SHOW_SECONDS = 1.0
+
+
+class Prober:
+    """Watches all networks."""
+
+    def __init__(
+        self,
+        board: Board,
+        writer: metrics.Writer,
+        data_dir: Path,
+        *,
+        make_asker: MakeAsker | None = None,
+        make_listener: MakeListener = Listener,
+        now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._board = board
+        self._writer = writer
+        self._make_asker = make_asker or (lambda family, upstream: HttpAsker(family, upstream, now))
+        self._make_listener = make_listener
+        self._now = now
+        self._display = Display(writer, data_dir, now, wall)
+        self.watches: dict[str, Watch] = {}
+        """By the network's path."""
+        self._started = False
+        self._sweep_at = self._show_at = 0.0
+
+    @property
+    def warm(self) -> bool:
+        """Whether every upstream has been asked once, or had its time."""
+        return all(watch.warm for watch in self.watches.values())
+
+    def apply(self, settings: Settings, places: Places) -> None:
+        """Take over settings, at the start and later. What is known of upstreams that stay is kept."""
+        at_start, self._started = not self._started, True
+        before = dict(self.watches)
+        self.watches = {}
+        for family, networks in settings.families.items():
+            for name, network in networks.items():
+                path = f"{family}/{name}"
+                watch = before.pop(path, None) or self._watch(family, name, places.networks[path])
+                rows = {
+                    each.name: self._board.upstream(places.upstreams[f"{path}/{each.name}"])
+                    for each in network.upstreams
+                }
+                watch.apply(network, settings.health, rows, at_start=at_start)
+                self.watches[path] = watch
+        for gone in before.values():
+            gone.close()
+        self._display.keep(self.watches.values())
+
+    def tick(self) -> None:
+        """Do what it is time to do. Called some fifty times a second."""
+        now = self._now()
+        for watch in self.watches.values():
+            watch.tick()
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_SECONDS
+            for watch in self.watches.values():
+                watch.sweep()
+        if now >= self._show_at:
+            self._show_at = now + SHOW_SECONDS
+            self._display.show(self.watches.values())
+
+    def close(self) -> None:
+        """End. Nobody looks after upstreams then, and the file says so by not being there."""
+        for watch in self.watches.values():
+            watch.close()
+        self._display.close()
+
+    def _watch(self, family: str, name: str, row: int) -> Watch:
+        return Watch(
+            family, name, self._board.network(row), self._make_asker, self._make_listener, self._writer, self._now
+        )
+
+
+def run(lifeline: Lifeline, data_dir: Path, board: Board, shared: Shared, writer: metrics.Writer) -> None:
+    """Watch, in the child, until the parent says so or is gone."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(lifeline, data_dir, board, shared, writer))
+
+
+async def _run(lifeline: Lifeline, data_dir: Path, board: Board, shared: Shared, writer: metrics.Writer) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    # Readable when the parent is gone.
+    loop.add_reader(lifeline.parent_pipe, stopped.set)
+    prober = Prober(board, writer, data_dir)
+    follower = Follower(shared, "prober", prober.apply)
+    try:
+        prober.apply(shared.current.settings, shared.current.places)
+        follower.ready()
+        while not stopped.is_set():
+            follower.turn()
+            prober.tick()
+            # The first beat says that we are ready: not before everybody was asked, so that nobody is served by an
+            # upstream on the wrong chain.
+            if prober.warm:
+                lifeline.beat()
+            await asyncio.sleep(TICK_SECONDS)
+    finally:
+        loop.remove_reader(lifeline.parent_pipe)
+        prober.close()

@@ -1,0 +1,183 @@
+"""The parent's side of `tollgate reload`: reads the settings again, hands over what may change, tells how it went.
+
+A small state machine in the parent's loop: it never waits, because children may die meanwhile. What came of it
+stands in `reload.json` in the data folder, for the command to read; no secret may get there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tollgate import log
+from tollgate.processes.reload import Shared, TooLarge, row_names
+from tollgate.settings.changes import Changes, compare
+from tollgate.settings.file import Origin, SettingsError
+from tollgate.settings.model import Settings
+from tollgate.shm.upstream_status import place
+
+FILE = "reload.json"
+# For all children to have put new settings into effect.
+APPLY_SECONDS = 10.0
+# Outcomes that are kept for commands that have not read theirs yet.
+_EARLIER = 8
+_NO_FILE = (
+    "this service was started without a settings file, so there is nothing to read again: "
+    "stop it, and start it with other settings"
+)
+_log = log.get("reload")
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What came of a reload."""
+
+    asked: int
+    """Reloads are counted from the start of the service."""
+    generation: int
+    """Of the settings that children should go by."""
+    at: float
+    ok: bool
+    file: str
+    changed: tuple[str, ...] = ()
+    restart_needed: tuple[str, ...] = ()
+    """Keys of settings that differ in the file and are left as they were."""
+    error: str = ""
+
+
+class Record(Struct, frozen=True):
+    """The contents of the file."""
+
+    begun: int = 0
+    """The number of the reload that began last. It reads the settings after this is written."""
+    outcomes: tuple[Outcome, ...] = ()
+    """The newest first."""
+
+
+def read_record(data_dir: Path) -> Record:
+    """Read the file; an empty record where there is none."""
+    try:
+        return msgspec.json.decode((data_dir / FILE).read_bytes(), type=Record)
+    except FileNotFoundError:
+        return Record()
+
+
+class _Pending(Struct, frozen=True):
+    changes: Changes
+    deadline: float
+
+
+class Reloader:
+    """Reads settings again when asked to."""
+
+    def __init__(
+        self,
+        origin: Origin | None,
+        shared: Shared,
+        data_dir: Path,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._origin = origin
+        self._shared = shared
+        self._file = data_dir / FILE
+        self._now = now
+        self._wall = wall
+        self._asked = False
+        self._pending: _Pending | None = None
+        self._record = Record()
+
+    def forget(self) -> None:
+        """Take away what a service before us has left."""
+        self._file.unlink(missing_ok=True)
+
+    def ask(self) -> None:
+        """Reload, once what is under way has ended."""
+        self._asked = True
+
+    def turn(self) -> bool:
+        """Do what can be done now; whether something is still under way."""
+        try:
+            if self._pending is None and self._asked:
+                self._asked = False
+                self._begin()
+            if self._pending is not None:
+                self._look(self._pending)
+        except Exception:  # noqa: BLE001 - whatever it is, the service goes on
+            _log.exception("a reload failed")
+            self._end(error="it failed for a reason that stands in the service's log: report this")
+        return self._pending is not None or self._asked
+
+    def _begin(self) -> None:
+        self._record = replace(self._record, begun=self._record.begun + 1)
+        # Before the settings are read: whoever asks later than this must not take our outcome for theirs.
+        self._write()
+        try:
+            changes = compare(self._shared.current.settings, self._load())
+            if changes.changed or self._shared.waiting() or self._shared.failed():
+                self._publish(changes.settings)
+        except (SettingsError, TooLarge) as error:
+            self._end(error=str(error))
+        except ValueError as error:  # no row of the board is left
+            self._end(error=f"families: {error}")
+        else:
+            self._pending = _Pending(changes, self._now() + APPLY_SECONDS)
+
+    def _load(self) -> Settings:
+        if self._origin is None or self._origin.path is None:
+            raise SettingsError([_NO_FILE])
+        return self._origin.load()
+
+    def _publish(self, settings: Settings) -> None:
+        before = self._shared.current
+        self._shared.publish(settings, place(before.places, row_names(settings)))
+        if settings.logging != before.settings.logging:
+            log.configure(settings.logging.level, settings.logging.format)
+
+    def _look(self, pending: _Pending) -> None:
+        waiting, failed = self._shared.waiting(), self._shared.failed()
+        if waiting and self._now() < pending.deadline:
+            return
+        words = [f"{name} could not put it into effect: the reason stands in the service's log" for name in failed]
+        words += [f"{name} did not put it into effect within {APPLY_SECONDS:g} s" for name in waiting]
+        if words:
+            words.append("run `tollgate reload` again; if that does not help, restart the service")
+        self._end(pending.changes, error="\n".join(words))
+
+    def _end(self, changes: Changes | None = None, *, error: str = "") -> None:
+        self._pending = None
+        outcome = Outcome(
+            asked=self._record.begun,
+            generation=self._shared.current.generation,
+            at=self._wall(),
+            ok=not error,
+            file=str(self._origin.path or "") if self._origin else "",
+            changed=changes.changed if changes else (),
+            restart_needed=changes.restart_needed if changes else (),
+            error=error,
+        )
+        if error:
+            _log.error("settings were not reloaded", error=error)
+        else:
+            _log.info("settings reloaded", changed=outcome.changed, restart_needed=outcome.restart_needed)
+        self._record = replace(self._record, outcomes=(outcome, *self._record.outcomes)[:_EARLIER])
+        self._write()
+
+    def _write(self) -> None:
+        beside = self._file.with_suffix(".new")
+        try:
+            beside.unlink(missing_ok=True)
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(self._record))
+            beside.replace(self._file)
+        except OSError as error:
+            # The settings count all the same.
+            _log.error(
+                "the outcome of a reload cannot be written down", file=str(self._file), error=error.strerror
+            )

@@ -1,0 +1,152 @@
+"""One uvicorn server inside a forked child: its loop, its signals, its end.
+
+uvicorn's own worker parent is not used: it starts workers by spawn (slow, nothing shared), reacts to SIGHUP by
+restarting all of them, and gives them no number of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from tollgate import log
+from tollgate.processes.supervisor import Lifeline
+
+GC_THRESHOLD = 20_000
+# A WebSocket's client is asked for a sign of life this often, and has this long to give it.
+PING_SECONDS, PONG_SECONDS = 20.0, 20.0
+_log = log.get("serving")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, stopped by SIGTERM alone; it must not raise the signal again when it is done."""
+
+    def __init__(self, config: uvicorn.Config, lifeline: Lifeline) -> None:
+        super().__init__(config)
+        self._lifeline = lifeline
+
+    async def on_tick(self, counter: int) -> bool:
+        """Beat, ten times a second; the first time right after the start."""
+        self._lifeline.beat()
+        return await super().on_tick(counter)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+
+class Service:
+    """What a child serves, made inside its loop."""
+
+    def __init__(
+        self,
+        app: Callable[..., Awaitable[None]],
+        *,
+        http: Any = "httptools",
+        ws: Any = "none",
+        ws_most_bytes: int = 1_048_576,
+        background: Sequence[tuple[float, Callable[[], Any]]] = (),
+        close: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.app = app
+        self.http = http
+        self.ws = ws
+        """The protocol of WebSockets. Before it has let a client in, messages are at most `ws_most_bytes` long."""
+        self.ws_most_bytes = ws_most_bytes
+        self.background = background
+        """Functions, plain or async, with the seconds between their runs."""
+        self.close = close
+
+
+def serve(
+    make: Callable[[], Awaitable[Service]],
+    sockets: list[socket.socket],
+    lifeline: Lifeline,
+    *,
+    grace_seconds: float,
+    tls: tuple[str, str] | None = None,
+) -> None:
+    """Serve until the parent says so or is gone."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(make, sockets, lifeline, grace_seconds, tls))
+
+
+async def _serve(
+    make: Callable[[], Awaitable[Service]],
+    sockets: list[socket.socket],
+    lifeline: Lifeline,
+    grace_seconds: float,
+    tls: tuple[str, str] | None,
+) -> None:
+    service = await make()
+    # What stands now stands for good: the collector need not walk through it again and again. Requests leave
+    # hardly any cycles behind, so it may also look less often.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    server = _Server(
+        uvicorn.Config(
+            service.app,
+            http=service.http,
+            ws=service.ws,
+            ws_max_size=service.ws_most_bytes,
+            ws_ping_interval=PING_SECONDS,
+            ws_ping_timeout=PONG_SECONDS,
+            # Memory and time for each connection, and what is sent is short.
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=2048,
+            timeout_graceful_shutdown=max(1, int(grace_seconds)),
+            ssl_certfile=tls[0] if tls else None,
+            ssl_keyfile=tls[1] if tls else None,
+        ),
+        lifeline,
+    )
+    loop = asyncio.get_running_loop()
+    loop.add_reader(lifeline.parent_pipe, _parent_gone, loop, server, lifeline)
+    tasks = [loop.create_task(_repeat(seconds, run)) for seconds, run in service.background]
+    try:
+        await server.serve(sockets)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if service.close is not None:
+            await service.close()
+
+
+def _parent_gone(loop: asyncio.AbstractEventLoop, server: _Server, lifeline: Lifeline) -> None:
+    loop.remove_reader(lifeline.parent_pipe)
+    server.stop()
+
+
+async def _repeat(seconds: float, run: Callable[[], Any]) -> None:
+    """Run something for ever; a failure is logged and does not end it."""
+    while True:
+        try:
+            result = run()
+            if asyncio.iscoroutine(result):
+                await result
+        except Exception:  # noqa: BLE001 - the border of a background job
+            _log.exception("a background job failed", job=getattr(run, "__qualname__", "?"))
+        await asyncio.sleep(seconds)

@@ -1,0 +1,333 @@
+"""Metrics: what is counted, and how counts of many processes become one page.
+
+Each process of the service has a region of shared memory in which it alone writes; the metrics listener adds
+the regions up. A process that dies leaves its region to its successor, so counters never fall. A cell is an
+integer: adding to it costs a look-up and a store, which is why the cells are ours and only the page
+(`processes/metrics_page.py`) is made by prometheus-client: its own multi-process mode takes a lock for each sample.
+
+The reference page `docs/reference/metrics.md` is generated from the table below.
+"""
+
+from __future__ import annotations
+
+import mmap
+from bisect import bisect_left
+from collections.abc import Iterator
+from enum import Enum
+
+import msgspec
+from msgspec import Struct
+
+
+class Kind(Enum):
+    """How a metric behaves."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Spec(Struct, frozen=True):
+    """One metric. Histograms are in microseconds inside and in seconds on the page."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+GONE = -1
+"""What a gauge stands at whose subject is gone: it is not shown. For gauges that one process alone sets."""
+
+BUCKETS_MICROSECONDS = (
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    10_000_000,
+)
+
+REQUESTS = Spec(
+    "tollgate_requests",
+    Kind.COUNTER,
+    "HTTP requests under /x/ that were answered, by status.",
+    ("family", "network", "status"),
+)
+CALLS = Spec(
+    "tollgate_calls",
+    Kind.COUNTER,
+    "JSON-RPC calls of known callers, by method (`other` outside the catalogue) and outcome "
+    "(`ok`, `node_error`, or the reason of the refusal).",
+    ("family", "network", "method", "outcome"),
+)
+REFUSALS = Spec(
+    "tollgate_refusals",
+    Kind.COUNTER,
+    "Requests that were refused as a whole, by reason.",
+    ("reason",),
+)
+UPSTREAM_ATTEMPTS = Spec(
+    "tollgate_upstream_attempts",
+    Kind.COUNTER,
+    "Attempts at an upstream, by outcome (`ok`, `connect`, `broken`, `status`, `nonsense`, `timeout`, `full`, "
+    "`too_large`, `no_room`).",
+    ("family", "network", "upstream", "outcome"),
+)
+UPSTREAM_SECONDS = Spec(
+    "tollgate_upstream_seconds",
+    Kind.HISTOGRAM,
+    "Time an upstream took to answer.",
+    ("family", "network", "upstream"),
+)
+UPSTREAM_HEDGES = Spec(
+    "tollgate_upstream_hedges",
+    Kind.COUNTER,
+    "Second attempts at reads that took longer than usual.",
+    ("family", "network"),
+)
+CACHE = Spec(
+    "tollgate_cache",
+    Kind.COUNTER,
+    "Calls by how the cache answered (`hit`, `miss`, `coalesced`, `bypass`).",
+    ("family", "network", "how"),
+)
+CACHE_BYTES = Spec("tollgate_cache_bytes", Kind.GAUGE, "Memory that answers are kept in.", ("family", "network"))
+WS_CONNECTIONS = Spec("tollgate_ws_connections", Kind.GAUGE, "Open WebSockets.")
+WS_NOTIFICATIONS = Spec(
+    "tollgate_ws_notifications", Kind.COUNTER, "Notifications sent to subscribers.", ("family", "network")
+)
+WS_CUT = Spec(
+    "tollgate_ws_cut",
+    Kind.COUNTER,
+    "WebSockets that were closed by the service (`slow`: the client did not read; `behind`: its subscription "
+    "could not go on; `grant`: its token or domain is not valid any more; `stop`).",
+    ("reason",),
+)
+CONNECTIONS = Spec("tollgate_connections", Kind.GAUGE, "Open connections of callers.")
+IN_FLIGHT = Spec("tollgate_in_flight", Kind.GAUGE, "Requests under way.")
+UPSTREAM_CONNECTIONS = Spec(
+    "tollgate_upstream_connections",
+    Kind.GAUGE,
+    "Open connections to an upstream.",
+    ("family", "network", "upstream"),
+)
+UPSTREAM_STATE = Spec(
+    "tollgate_upstream_state",
+    Kind.GAUGE,
+    "1 for the state in which the prober finds an upstream (`unknown`, `up`, `down`, `lagging`, `syncing`, "
+    "`forked`, `wrong_chain`), 0 for the others. In rotation are `up` and `unknown`.",
+    ("family", "network", "upstream", "state"),
+)
+UPSTREAM_HEAD = Spec(
+    "tollgate_upstream_head",
+    Kind.GAUGE,
+    "Number of an upstream's newest block; 0 while it is not known.",
+    ("family", "network", "upstream"),
+)
+UPSTREAM_PROBES = Spec(
+    "tollgate_upstream_probes",
+    Kind.COUNTER,
+    "Questions of the prober to an upstream, by outcome (`ok`, `failed`).",
+    ("family", "network", "upstream", "outcome"),
+)
+NETWORK_HEAD = Spec(
+    "tollgate_network_head",
+    Kind.GAUGE,
+    "Number of the newest block that an upstream in rotation has.",
+    ("family", "network"),
+)
+NETWORK_FINALIZED = Spec(
+    "tollgate_network_finalized",
+    Kind.GAUGE,
+    "Number of the newest block that will not change any more; 0 while it is not known.",
+    ("family", "network"),
+)
+REORGS = Spec(
+    "tollgate_reorgs",
+    Kind.COUNTER,
+    "Reorganisations: blocks of a network that were replaced or taken back.",
+    ("family", "network"),
+)
+HEADS_LOST = Spec(
+    "tollgate_heads_lost",
+    Kind.COUNTER,
+    "Heads that were given up because the upstreams that had them are gone.",
+    ("family", "network"),
+)
+DIRECTORY_ENTRIES = Spec("tollgate_directory_entries", Kind.GAUGE, "Grants held in memory.")
+DIRECTORY_LOOKUPS = Spec(
+    "tollgate_directory_lookups",
+    Kind.COUNTER,
+    "Look-ups of tokens and domains in the store, by outcome (`found`, `unknown`, `failed`).",
+    ("outcome",),
+)
+DIRECTORY_STALE_SECONDS = Spec(
+    "tollgate_directory_stale_seconds",
+    Kind.GAUGE,
+    "Seconds since the store was last heard of; beyond directory.stale_seconds calls are refused.",
+)
+BUFFERED_BYTES = Spec(
+    "tollgate_buffered_bytes", Kind.GAUGE, "Bytes of large bodies held for callers and upstreams."
+)
+WORKER_STARTS = Spec(
+    "tollgate_process_starts", Kind.COUNTER, "Starts of child processes, restarts included.", ("process",)
+)
+SPOOL_HELD = Spec(
+    "tollgate_spool_held_bytes",
+    Kind.GAUGE,
+    "Records that the disk refused and that are held in memory. Above 0 is an alarm.",
+)
+LEDGER_ROWS = Spec("tollgate_ledger_rows", Kind.COUNTER, "Log rows that the collector committed.")
+LEDGER_LAG = Spec("tollgate_ledger_lag_bytes", Kind.GAUGE, "Bytes in the spool that are not committed yet.")
+LEDGER_DAMAGED = Spec(
+    "tollgate_ledger_damaged_segments",
+    Kind.GAUGE,
+    "Spool files that were put aside because they are damaged, and still lie there.",
+)
+LEDGER_TORN = Spec(
+    "tollgate_ledger_torn_bytes", Kind.GAUGE, "Bytes that were cut from the ends of dead workers' spool files."
+)
+DROPPED_LABELS = Spec(
+    "tollgate_metrics_dropped", Kind.COUNTER, "Samples that found no free cell: a sign of a defect."
+)
+
+ALL: tuple[Spec, ...] = (
+    REQUESTS,
+    CALLS,
+    REFUSALS,
+    UPSTREAM_ATTEMPTS,
+    UPSTREAM_SECONDS,
+    UPSTREAM_HEDGES,
+    CACHE,
+    CACHE_BYTES,
+    WS_CONNECTIONS,
+    WS_NOTIFICATIONS,
+    WS_CUT,
+    CONNECTIONS,
+    IN_FLIGHT,
+    UPSTREAM_CONNECTIONS,
+    UPSTREAM_STATE,
+    UPSTREAM_HEAD,
+    UPSTREAM_PROBES,
+    NETWORK_HEAD,
+    NETWORK_FINALIZED,
+    REORGS,
+    HEADS_LOST,
+    DIRECTORY_ENTRIES,
+    DIRECTORY_LOOKUPS,
+    DIRECTORY_STALE_SECONDS,
+    BUFFERED_BYTES,
+    WORKER_STARTS,
+    SPOOL_HELD,
+    LEDGER_ROWS,
+    LEDGER_LAG,
+    LEDGER_DAMAGED,
+    LEDGER_TORN,
+    DROPPED_LABELS,
+)
+_BY_NAME = {spec.name: spec for spec in ALL}
+
+Key = tuple[str, ...]
+
+# A cell: 8 bytes of value, then its key as JSON. Memory is touched only where cells are used.
+_CELL_BYTES = 512
+_KEY_BYTES = _CELL_BYTES - 16
+_CELLS = 8_192
+# A place that nobody reads, in the head of the region: for gauges that found no cell.
+_SCRATCH = 1
+_key_of = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class Regions:
+    """The shared memory: a region for each process. Made before the processes are forked."""
+
+    def __init__(self, count: int) -> None:
+        self._memory = [mmap.mmap(-1, _CELL_BYTES * (_CELLS + 1)) for _ in range(count)]
+
+    def writer(self, region: int) -> Writer:
+        """Take over a region; its counters go on from where they stood."""
+        return Writer(self._memory[region])
+
+    def totals(self) -> dict[Key, int]:
+        """Add up all regions."""
+        totals: dict[Key, int] = {}
+        for memory in self._memory:
+            for key, value in _read(memory):
+                totals[key] = totals.get(key, 0) + value
+        return totals
+
+
+def _read(memory: mmap.mmap) -> Iterator[tuple[Key, int]]:
+    used = int.from_bytes(memory[:8], "little")
+    for start in range(_CELL_BYTES, (used + 1) * _CELL_BYTES, _CELL_BYTES):
+        length = int.from_bytes(memory[start + 8 : start + 16], "little")
+        value = int.from_bytes(memory[start : start + 8], "little", signed=True)
+        yield _key_of(memory[start + 16 : start + 16 + length]), value
+
+
+class Writer:
+    """One process's way to count."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self.cells = memoryview(memory).cast("q")
+        """What the hot path adds to by itself, to save a call."""
+        self._index: dict[Key, int] = {}
+        for position, (key, _) in enumerate(_read(memory), 1):
+            self._index[key] = position * (_CELL_BYTES // 8)
+            if _BY_NAME[key[0]].kind is Kind.GAUGE:
+                self.cells[self._index[key]] = 0
+
+    def cell(self, spec: Spec, *labels: str) -> int:
+        """Return the cell of a metric, for `add` and `set`. Worth keeping."""
+        return self._cell((spec.name, *labels))
+
+    def histogram(self, spec: Spec, *labels: str) -> list[int]:
+        """Return the cells of a histogram, for `observe`: its buckets, the last without bound, and its sum."""
+        return [self._cell((spec.name, *labels, str(bound))) for bound in (*BUCKETS_MICROSECONDS, "+Inf", "sum")]
+
+    def add(self, cell: int, amount: int = 1) -> None:
+        """Count."""
+        self.cells[cell] += amount
+
+    def set(self, cell: int, value: int) -> None:
+        """Set a gauge."""
+        self.cells[cell] = value
+
+    def observe(self, histogram: list[int], seconds: float) -> None:
+        """Put a duration into its bucket."""
+        microseconds = int(seconds * 1_000_000)
+        cells = self.cells
+        cells[histogram[bisect_left(BUCKETS_MICROSECONDS, microseconds)]] += 1
+        cells[histogram[-1]] += microseconds
+
+    def _cell(self, key: Key) -> int:
+        return self._index.get(key) or self._claim(key)
+
+    def _claim(self, key: Key) -> int:
+        encoded = msgspec.json.encode(key)
+        used = self.cells[0]
+        if used < _CELLS - 1 and len(encoded) <= _KEY_BYTES:
+            return self._write(key, encoded, used)
+        if _BY_NAME[key[0]].kind is Kind.GAUGE:
+            return _SCRATCH
+        dropped = (DROPPED_LABELS.name,)
+        # One cell is always left for this.
+        return self._index.get(dropped) or self._write(dropped, msgspec.json.encode(dropped), used)
+
+    def _write(self, key: Key, encoded: bytes, used: int) -> int:
+        start = (used + 1) * _CELL_BYTES
+        self._memory[start + 8 : start + 16] = len(encoded).to_bytes(8, "little")
+        self._memory[start + 16 : start + 16 + len(encoded)] = encoded
+        self.cells[0] = used + 1  # last, so that a reader never sees half a key
+        self._index[key] = start // 8
+        return start // 8

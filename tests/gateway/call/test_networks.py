@@ -1,0 +1,196 @@
+"""What a worker serves, changed in place: nothing that stays the same is lost, nothing under way is dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.gateway.calls import call, say
+from tests.gateway.fakes import turns
+from tests.gateway.scene import Scene, said, with_scene
+
+from tollgate.errors import UpstreamUnavailable
+from tollgate.settings import model
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import place
+
+READ = "eth_chainId"
+
+
+def upstream(index: int, **more: Any) -> model.Upstream:
+    return model.Upstream(**{"name": f"up{index}", "url": f"http://up{index}:8545", "priority": index, **more})
+
+
+def reload(scene: Scene, *upstreams: model.Upstream, bytes_: int = 0, **network: Any) -> None:
+    """Take over other settings; without upstreams the network is gone."""
+    worker = scene.worker
+    named = {"mainnet": model.Network(upstreams=upstreams, **network)} if upstreams else {}
+    settings = replace(worker.settings, families={"eth": named}, cache=model.Cache(bytes=bytes_))
+    worker.places = place(worker.places, {"eth/mainnet": [each.name for each in upstreams]})
+    worker.networks.apply(settings, worker.places)
+
+
+def test_upstream_that_stays_keeps_its_connections_and_what_is_known_of_it() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.told(READ)
+        peer = scene.peer(0)
+        reload(scene, upstream(0, priority=7, weight=3), upstream(2, priority=1))
+        assert scene.peer(0) is peer
+        assert (peer.priority, peer.upstream.weight, peer.calls, peer.pool.size) == (7, 3, 1, 1)
+        assert [each.name for each in scene.exchange.peers] == ["up2", "up0"]
+        assert scene.inquiries is scene.worker.networks.all["eth/mainnet"]
+
+    with_scene(test)
+
+
+def test_upstream_keeps_its_row_and_a_new_one_gets_another() -> None:
+    async def test(scene: Scene) -> None:
+        reload(scene, upstream(1), upstream(2))
+        assert {peer.name: peer.slot for peer in scene.exchange.peers} == {"up1": 1, "up2": 2}
+
+    with_scene(test)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_call_under_way_is_answered_by_an_upstream_that_is_taken_away_or_moved(gone: bool) -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].holds = True
+        asked = scene.ask(READ)
+        await turns()
+        pool = scene.peer(0).pool
+        reload(scene, *([] if gone else [upstream(0, url="http://elsewhere:1")]), upstream(1))
+        scene.worker.networks.sweep()
+        scene.nodes[0].let()
+        assert said(await asked) == "up0"
+        await turns()
+        assert pool.size == 0, "and its connection is not kept"
+
+    with_scene(test)
+
+
+def test_call_under_way_at_an_upstream_that_was_taken_away_still_has_its_deadline() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].holds = True
+        asked = scene.ask(READ, seconds=5.0)
+        await turns(1)
+        reload(scene, upstream(1))
+        for _ in range(3):
+            scene.worker.networks.sweep()
+        await scene.later(2.3)
+        assert not asked.done()
+        await scene.later(0.4)
+        assert said(await asked) == "up1"
+        assert scene.attempts(0, "timeout") == 1
+
+    with_scene(test)
+
+
+def test_retired_pools_are_forgotten_when_nobody_can_know_them() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.told(READ)
+        reload(scene, upstream(1))
+        await turns()
+        await scene.later(29.0)
+        assert len(scene.worker.networks._leaving) == 1
+        await scene.later(2.0)
+        assert scene.worker.networks._leaving == []
+
+    with_scene(test)
+
+
+def test_network_that_is_taken_away_answers_what_it_was_asked() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].holds = True
+        asked = scene.ask(READ)
+        await turns()
+        reload(scene)
+        assert scene.worker.networks.all == {}
+        scene.worker.networks.sweep()
+        scene.nodes[0].let()
+        assert said(await asked) == "up0"
+
+    with_scene(test)
+
+
+def test_cache_stays_where_its_size_changes_and_goes_where_it_is_turned_off() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        await scene.told(READ)
+        reload(scene, upstream(0), bytes_=500_000)
+        await scene.told(READ)
+        assert scene.trace.cache == "hit"
+        reload(scene, upstream(0), bytes_=500_000, cache=False)
+        await scene.told(READ)
+        assert scene.trace.cache == "bypass"
+        assert scene.counts() == [2]
+
+    with_scene(test, {}, cache_bytes=1_000_000)
+
+
+def test_memory_is_shared_out_among_networks() -> None:
+    async def test(scene: Scene) -> None:
+        networks = {name: model.Network(upstreams=(upstream(0),)) for name in ("a", "b", "c", "mainnet")}
+        settings = replace(scene.worker.settings, families={"eth": networks}, cache=model.Cache(bytes=4_000))
+        places = place(scene.worker.places, {f"eth/{name}": ["up0"] for name in networks})
+        scene.worker.networks.apply(settings, places)
+        caches = [each.cache for each in scene.worker.networks.all.values()]
+        assert [cache._most_bytes for cache in caches if cache is not None] == [1_000] * 4
+        assert len({each.exchange.peers[0].slot for each in scene.worker.networks.all.values()}) == 4
+
+    with_scene(test, {})
+
+
+def test_size_of_batches_and_lists_follow_the_settings() -> None:
+    async def test(scene: Scene) -> None:
+        reload(scene, upstream(0, batch_calls=2, deny_methods=(READ,)), upstream(1, batch_calls=9))
+        assert scene.inquiries.batch_calls == 2
+        assert await scene.told(READ) == "up1"
+        reload(scene, upstream(0, deny_methods=(READ,)))
+        with pytest.raises(UpstreamUnavailable):
+            await scene.ask(READ)
+
+    with_scene(test)
+
+
+def test_rules_of_a_network_are_taken_over_by_the_pipeline() -> None:
+    async def test(scene: Scene) -> None:
+        await scene.worker.directory.refresh()
+        pipeline = scene.worker.pipeline
+        assert (await say(scene.worker, call(1)))[0] == 200
+        reload(scene, upstream(0), deny_methods=(READ,))
+        pipeline.change(1, 30.0)
+        (scene.worker.network,) = scene.worker.networks.served
+        assert (await say(scene.worker, call(1)))[0] == 403
+        assert (await say(scene.worker, [call(1), call(2)]))[0] == 413
+        reload(scene)
+        assert (await say(scene.worker, call(1)))[0] == 404
+
+    with_scene(test)
+
+
+def test_gauges_and_how_calls_fared_are_told() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        await scene.told(READ)
+        scene.worker.networks.tell()
+        assert scene.worker.counted(metrics.UPSTREAM_CONNECTIONS, "eth", "mainnet", "up0") == 1
+        assert scene.worker.counted(metrics.CACHE_BYTES, "eth", "mainnet") > 0
+        assert scene.worker.rows[0].fared()[0].calls == 1
+
+    with_scene(test, {}, cache_bytes=1_000_000)
+
+
+def test_end_closes_everything() -> None:
+    async def test(scene: Scene) -> None:
+        for node in scene.nodes:
+            node.holds = True
+        asked = scene.ask("foo_bar")
+        await turns()
+        reload(scene, upstream(1))
+        scene.worker.networks.close()
+        await turns()
+        with pytest.raises(Exception, match="carried out"):
+            await asked
+
+    with_scene(test)

@@ -1,0 +1,277 @@
+"""One call: from memory, from a question under way, from an upstream that is far enough."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.gateway.fakes import fly, turns
+from tests.gateway.scene import BROKEN, DROP, REVERTED, Scene, raw, said, with_scene
+
+from tollgate.core.shapes import PlainCall, Reply
+from tollgate.errors import Overloaded, UpstreamError
+from tollgate.gateway.call.cache import key_of
+from tollgate.gateway.messages import Trace
+from tollgate.gateway.upstream.completion import Flight
+
+KEPT = {"cache_bytes": 1_000_000}
+BALANCE = "eth_getBalance"
+
+
+def ways(scene: Scene) -> list[str]:
+    """How the cache answered each call."""
+    return [trace.cache for trace in scene.traces]
+
+
+# --- Memory --------------------------------------------------------------------------------------------------
+
+
+def test_answer_is_kept_and_given_again_without_an_upstream() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        for _ in range(3):
+            assert await scene.told("eth_chainId") == "up0"
+        assert (scene.counts(), ways(scene)) == ([1], ["miss", "hit", "hit"])
+
+    with_scene(test, {}, **KEPT)
+
+
+def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        call = PlainCall("2.0", "eth_chainId", 1)
+        assert scene.inquiries.recall(scene.inquiries.key(call)) is None
+        await scene.told("eth_chainId")
+        assert isinstance(scene.inquiries.recall(scene.inquiries.key(call)), Reply)
+        assert scene.inquiries.key(PlainCall("2.0", "eth_sendRawTransaction", 1)) is None
+
+    with_scene(test, {}, **KEPT)
+
+
+def test_tip_is_asked_anew_after_a_block_and_after_a_transaction() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        for change in ("", "block", "transaction"):
+            if change == "block":
+                scene.up(101)
+            elif change:
+                scene.row.nudge()
+            await scene.told(BALANCE, "0xa", "latest")
+            await scene.told(BALANCE, "0xa", "latest")
+        assert ways(scene) == ["miss", "hit"] * 3
+
+    with_scene(test, {}, **KEPT)
+
+
+def test_answer_about_the_block_before_is_given_to_who_asked_and_not_kept() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        scene.nodes[0].holds = True
+        asked = scene.ask(BALANCE, "0xa", "latest")
+        await turns()
+        scene.up(101)
+        scene.nodes[0].let()
+        assert said(await asked) == "up0"
+        scene.nodes[0].holds = False
+        await scene.told(BALANCE, "0xa", "latest")
+        assert ways(scene) == ["miss", "miss"]
+
+    with_scene(test, {}, **KEPT)
+
+
+@pytest.mark.parametrize("bad", [REVERTED, BROKEN, None])
+def test_errors_and_null_are_not_kept(bad: Any) -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        scene.nodes[0].in_turn(bad, "good")
+        assert await scene.told(BALANCE, "0xa", "0x1") == bad
+        assert await scene.told(BALANCE, "0xa", "0x1") == "good"
+
+    with_scene(test, {}, **KEPT)
+
+
+def test_nothing_is_kept_or_shared_where_the_cache_is_off() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        asked = [scene.ask("eth_chainId") for _ in range(3)]
+        assert [said(await each) for each in asked] == ["up0"] * 3
+        assert (scene.counts(), ways(scene)) == ([3], ["bypass"] * 3)
+
+    with_scene(test, {}, network={"cache": False}, **KEPT)
+
+
+@pytest.mark.parametrize("method", ["foo_bar", "eth_sendRawTransaction", "net_peerCount", "eth_newFilter"])
+def test_what_may_never_be_kept_goes_past_the_cache(method: str) -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        for _ in range(2):
+            await scene.told(method, "0x1")
+        assert (scene.counts(), ways(scene)) == ([2], ["bypass"] * 2)
+
+    with_scene(test, {}, **KEPT)
+
+
+# --- The same question at the same time ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["eth_chainId", BALANCE, "net_peerCount", "eth_getLogs"])
+def test_identical_reads_at_the_same_time_are_one_call(method: str) -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        scene.nodes[0].holds = True
+        params = [{"fromBlock": "0x1", "toBlock": "0x2"}] if method == "eth_getLogs" else ["0xa", "0x1"]
+        asked = [scene.ask(method, *params) for _ in range(50)]
+        await turns()
+        assert scene.counts() == [1]
+        scene.nodes[0].let()
+        assert [said(await each) for each in asked] == ["up0"] * 50
+        assert ways(scene)[1:] == ["coalesced"] * 49
+        assert [trace.attempts for trace in scene.traces] == [1, *[0] * 49]
+
+    with_scene(test, {}, **KEPT)
+
+
+def test_different_questions_are_not_one_call() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].says = lambda _, params: params
+        asked = [scene.ask(BALANCE, address, "0x1") for address in ("0xa", "0xb")]
+        assert [said(await each) for each in asked] == [["0xa", "0x1"], ["0xb", "0x1"]]
+
+    with_scene(test, {}, **KEPT)
+
+
+@pytest.mark.parametrize("method", ["eth_sendRawTransaction", "foo_bar", "eth_newFilter"])
+def test_what_is_no_read_is_never_shared(method: str) -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        asked = [scene.ask(method, "0x1") for _ in range(3)]
+        for each in asked:
+            await each
+        assert scene.counts() == [3]
+
+    with_scene(test, {}, **KEPT)
+
+
+def test_refusal_is_told_to_all_who_wait() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        scene.nodes[0].always(DROP)
+        asked = [scene.ask("eth_chainId") for _ in range(5)]
+        await scene.later(1.0)
+        for each in asked:
+            with pytest.raises(UpstreamError):
+                await each
+        assert scene.counts() == [2]
+        scene.nodes[0].always("well again")
+        assert await scene.told("eth_chainId") == "well again", "nobody waits for ever"
+
+    with_scene(test, {}, **KEPT)
+
+
+def test_error_of_a_node_is_told_to_all_who_wait() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        scene.nodes[0].always(REVERTED)
+        asked = [scene.ask("eth_call", {}, "0x1") for _ in range(5)]
+        assert [said(await each) for each in asked] == [REVERTED] * 5
+        assert scene.counts() == [1]
+
+    with_scene(test, {}, **KEPT)
+
+
+@pytest.mark.parametrize("change", ["block", "transaction", "seen", "reorganisation"])
+def test_question_from_before_is_not_the_same_question(change: str) -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        scene.nodes[0].holds = True
+        scene.nodes[0].in_turn("before", "after")
+        first = scene.ask(BALANCE, "0xa", "latest")
+        await turns()
+        if change == "block":
+            scene.up(101)
+        elif change == "transaction":
+            scene.row.nudge()
+        elif change == "seen":
+            scene.row.saw(101)
+            scene.worker.rows[0].saw(101)
+        else:
+            scene.row.publish_reorg(99)
+        second, third = (scene.ask(BALANCE, "0xa", "latest") for _ in range(2))
+        await turns()
+        assert scene.counts() == [2]
+        for _ in range(2):
+            scene.nodes[0].let()
+        assert [said(await each) for each in (first, second, third)] == ["before", "after", "after"]
+        assert ways(scene) == ["miss", "miss", "coalesced"]
+        assert not scene.inquiries._asking
+
+    with_scene(test, {}, **KEPT)
+
+
+def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        scene.nodes[0].holds = True
+        ended: list[BaseException | None] = []
+        call = PlainCall("2.0", "eth_chainId", 1)
+        leader = Flight(
+            scene.inquiries.ask(call, scene.inquiries.key(call), scene.clock() + 30, Trace()),
+            lambda _, __, error: ended.append(error),
+        )
+        leader.step()
+        await turns()
+        waiting = scene.ask("eth_chainId")
+        await turns()
+        leader.cancel()
+        assert isinstance(ended[0], asyncio.CancelledError)
+        with pytest.raises(Overloaded, match="stops"):
+            await waiting
+        assert not scene.inquiries._asking
+        assert scene.peer(0).in_flight == 0
+
+    with_scene(test, {}, **KEPT)
+
+
+# --- Old state ---------------------------------------------------------------------------------------------------
+
+
+def test_old_state_is_asked_of_an_archive_and_a_block_is_not_state() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(1_000, 1_000)
+        assert await scene.told(BALANCE, "0xa", "0x5") == "up1"
+        assert await scene.told(BALANCE, "0xa", hex(999)) == "up0"
+        assert await scene.told("eth_getBlockByNumber", "0x5", False) == "up0"
+
+    with_scene(test, {"archive": False}, {})
+
+
+# --- Settings ----------------------------------------------------------------------------------------------------
+
+
+def test_smallest_batch_of_all_upstreams_is_the_size() -> None:
+    async def test(scene: Scene) -> None:
+        assert scene.inquiries.batch_calls == 7
+
+    with_scene(test, {"batch_calls": 50}, {"batch_calls": 7})
+
+
+def test_params_by_name_are_a_question_too() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(100)
+        call = PlainCall("2.0", "starknet_getNonce", 1, raw({"block_id": {"block_number": 5}, "address": "0x1"}))
+        for _ in range(2):
+            if scene.inquiries.recall(scene.inquiries.key(call)) is None:
+                await fly(scene.inquiries.ask(call, scene.inquiries.key(call), scene.clock() + 30, Trace()))
+        assert scene.counts() == [1]
+
+    with_scene(test, {}, family="starknet", **KEPT)
+
+
+@pytest.mark.parametrize("params", [None, [], ["0xa"], ["0xa", "latest"], {"a": 1, "b": [2]}])
+def test_key_of_a_shared_question_is_the_caches(params: object) -> None:
+    async def test(scene: Scene) -> None:
+        asked = PlainCall("2.0", "eth_getBalance", 1, None if params is None else raw(params))
+        assert scene.inquiries.key(asked) == key_of(asked)
+
+    with_scene(test, cache_bytes=10_000)

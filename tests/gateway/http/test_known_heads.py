@@ -1,0 +1,271 @@
+"""Requests whose head is that of the one before: found as the parser finds them, and answered alike."""
+
+import httptools
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.fakes import turns
+from tests.gateway.speech import GET, Answers, byte_by_byte, edge, hello, post, speak, told, whole
+from tests.gateway.worker import TOKEN, Worker, digest, with_worker
+
+from tollgate.gateway.http.connection import MOST_IN_VAIN
+from tollgate.gateway.http.known_heads import Opening, opening
+from tollgate.settings import model
+from tollgate.store.base import Changes
+
+URL = b"/x/eth/mainnet"
+
+
+class Parsed:
+    """What the parser makes of bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.bodies: list[bytes] = []
+        self.headers: dict[bytes, bytes] = {}
+        self._body = b""
+        self.good = True
+        self._between = True
+        parser = httptools.HttpRequestParser(self)
+        try:
+            parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.good = False
+
+    def on_message_begin(self) -> None:
+        self._between = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.lower()] = value
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        self.bodies.append(self._body)
+        self._body, self._between = b"", True
+
+    @property
+    def single(self) -> bytes | None:
+        """The body, where it is one whole request and nothing else."""
+        return self.bodies[0] if self.good and len(self.bodies) == 1 and self._between else None
+
+
+def sent(body: bytes, *lines: bytes, length: bytes | None = None) -> bytes:
+    length = b"%d" % len(body) if length is None else length
+    head = b"".join(b"%b\r\n" % line for line in (b"POST %b HTTP/1.1" % URL, b"host: gate", *lines))
+    return head + b"Content-Length: %b\r\n\r\n%b" % (length, body)
+
+
+def kept(data: bytes) -> Opening | None:
+    parsed = Parsed(data)
+    assert parsed.single is not None
+    return opening(data, URL, parsed.headers, len(parsed.single))
+
+
+# --- The bytes -------------------------------------------------------------------------------------------------
+
+bodies = st.binary(max_size=40)
+lines = st.sampled_from([b"accept: */*", b"content-type: application/json", b"x-length: 7", b"user-agent: a\tb"])
+
+
+@given(st.lists(lines, unique=True), bodies, bodies)
+def test_same_head_with_another_body_is_found(more: list[bytes], first: bytes, second: bytes) -> None:
+    known = kept(sent(first, *more))
+    assert known is not None
+    assert known.body(sent(second, *more)) == second
+    assert known.url == URL
+
+
+@given(st.lists(lines, unique=True), bodies, bodies, st.data())
+def test_whatever_is_found_is_what_the_parser_finds(
+    more: list[bytes], first: bytes, second: bytes, data: st.DataObject
+) -> None:
+    known = kept(sent(first, *more))
+    assert known is not None
+    other = bytearray(sent(second, *more))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(other) - 1))
+        other[place : place + data.draw(st.integers(0, 1))] = data.draw(
+            st.sampled_from([b"", b"\r\n", b"0", b"9", b"-", b" ", b"a", b"\n"])
+        )
+    found = known.body(bytes(other))
+    if found is not None:
+        assert found == Parsed(bytes(other)).single
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        sent(b"{}", length=b"3"),
+        sent(b"{}", length=b"1"),
+        sent(b"{}", length=b""),
+        sent(b"{}", length=b"-2"),
+        sent(b"{}", length=b"+2"),
+        sent(b"{}", length=b"2 "),
+        sent(b"{}", length=b"2, 2"),
+        sent(b"{}", length=b"\xb2"),
+        sent(b"{}", length=b"0000000000002"),
+        sent(b"{}", b"accept: */*"),
+        sent(b"{}")[:-1],
+        sent(b"{}") + b"P",
+        sent(b"{}") * 2,
+        sent(b"{}").replace(b"POST", b"PUT "),
+        sent(b"{}").replace(b"mainnet", b"sepolia"),
+        b"",
+    ],
+)
+def test_another_head_or_another_length_is_left_to_the_parser(other: bytes) -> None:
+    known = kept(sent(b"[]"))
+    assert known is not None
+    assert known.body(other) is None
+
+
+@pytest.mark.parametrize(
+    "line", [b"expect: 100-continue", b"x-request-id: mine", b"X-Request-ID: mine", b"upgrade: h2c"]
+)
+def test_head_that_says_more_is_not_kept(line: bytes) -> None:
+    assert kept(sent(b"{}", line)) is None
+
+
+def test_chunked_request_is_not_kept() -> None:
+    data = b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" % URL
+    assert kept(data) is None
+
+
+# --- The connection --------------------------------------------------------------------------------------------
+
+
+def repeats(transport: object) -> bool:
+    """Whether the head of the last request is known."""
+    return edge(transport)._opening is not None  # type: ignore[arg-type]
+
+
+def test_requests_with_a_known_head_are_answered_like_the_first() -> None:
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(hello)
+        answers = []
+        for number in (1, 2, 300, 4_000_000):
+            transport.say(post(number))
+            await turns(30)
+            ((status, headers, body),) = Answers(transport.take()).read
+            assert status == 200
+            assert b'"id":%d' % number in body
+            answers.append(headers)
+            assert repeats(transport)
+        assert [set(each) for each in answers] == [set(answers[0])] * 4
+        assert len({each[b"x-request-id"] for each in answers}) == 4, "each has an id of its own"
+        assert len(worker.sink.written) == 4
+
+    with_worker(test)
+
+
+def test_what_arrives_in_pieces_or_together_after_a_known_head_is_read_as_ever() -> None:
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(hello)
+        assert await speak(transport, whole(post(1))) == ["200 1"]
+        assert await speak(transport, byte_by_byte(post(2))) == ["200 2"]
+        assert await speak(transport, whole(post(3))) == ["200 3"]
+        assert await speak(transport, whole(post(4) + post(5))) == ["200 4", "200 5"]
+        assert await speak(transport, whole(post(6) + post(7)[:20])) == ["200 6"]
+        assert await speak(transport, whole(post(7)[20:])) == ["200 7"]
+        assert await speak(transport, whole(GET)) == ["200 /healthz"]
+        assert await speak(transport, whole(post(8))) == ["200 8"]
+
+    with_worker(test)
+
+
+def test_request_with_a_known_head_waits_for_its_turn() -> None:
+    async def test(worker: Worker) -> None:
+        worker.loop.node = None
+        transport = worker.connect(hello)
+        transport.say(post(1))
+        assert repeats(transport)
+        transport.say(post(2))
+        transport.say(post(3))
+        await turns(30)
+        assert told(transport) == []
+        for _ in range(3):
+            (upstream,) = worker.loop.transports
+            called = upstream.take().partition(b"\r\n\r\n")[2]
+            number = called.partition(b'"id":')[2][:1]
+            answer = b'{"jsonrpc":"2.0","id":%b,"result":1}' % number
+            upstream.say(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
+            await turns(30)
+        assert told(transport) == ["200 1", "200 2", "200 3"]
+
+    with_worker(test)
+
+
+def test_token_that_is_deleted_is_refused_though_its_head_is_known() -> None:
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(hello)
+        assert await speak(transport, whole(post(1))) == ["200 1"]
+        assert await speak(transport, whole(post(2))) == ["200 2"]
+        del worker.store.tokens[digest(TOKEN)]
+        worker.store.news.append(Changes(2, tokens=(digest(TOKEN),)))
+        await worker.directory.refresh()
+        assert await speak(transport, whole(post(3))) == ["401 token_invalid"]
+        assert await speak(transport, whole(post(4))) == ["401 token_invalid"]
+
+    with_worker(test)
+
+
+def test_network_that_is_gone_and_a_smaller_limit_hold_for_known_heads() -> None:
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(hello)
+        assert await speak(transport, whole(post(1))) == ["200 1"]
+        worker.lane.change(worker.networks.served, model.Limits(body_bytes=20))
+        assert await speak(transport, whole(post(2))) == ["413 body_too_large"]
+        worker.lane.change(worker.networks.served, model.Limits())
+        assert await speak(transport, whole(post(3))) == ["200 3"]
+        worker.lane.change([], model.Limits())
+        assert await speak(transport, whole(post(4))) == ["404 unknown_network"]
+
+    with_worker(test)
+
+
+def test_another_token_on_the_same_connection_is_another_caller() -> None:
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(hello)
+        assert await speak(transport, whole(post(1))) == ["200 1"]
+        assert await speak(transport, whole(post(2).replace(TOKEN.encode(), b"x" * len(TOKEN)))) == [
+            "401 token_invalid"
+        ]
+        assert await speak(transport, whole(post(3))) == ["200 3"]
+
+    with_worker(test)
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "PUT", "GET"])
+def test_only_posts_are_known(method: str) -> None:
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(hello)
+        asked = post(1).replace(b"POST", method.encode())
+        first = await speak(transport, whole(asked))
+        assert not repeats(transport)
+        assert await speak(transport, whole(asked)) == first
+
+    with_worker(test)
+
+
+def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever() -> None:
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(hello)
+        for number in range(MOST_IN_VAIN + 1):
+            assert repeats(transport) is (number > 0)
+            assert await speak(transport, whole(post(number, f"traceparent: {number}"))) == [f"200 {number}"]
+        assert not repeats(transport)
+        assert await speak(transport, whole(post(1))) == ["200 1"]
+
+    with_worker(test)
+
+
+def test_stop_holds_for_known_heads() -> None:
+    async def test(worker: Worker) -> None:
+        transport = worker.connect(hello)
+        assert await speak(transport, whole(post(1))) == ["200 1"]
+        edge(transport).shutdown()
+        assert await speak(transport, whole(post(2))) == ["200 2 close"]
+        assert await speak(transport, whole(post(3))) == []
+
+    with_worker(test)

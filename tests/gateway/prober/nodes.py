@@ -1,0 +1,179 @@
+"""Scripted nodes for the prober: a chain is a word, a letter for each block; a block's hash is all up to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tests.gateway.fakes import Clock, turns
+
+from tollgate.chains.heads import Block
+from tollgate.gateway.prober.prober import ProbeFailed, Report, Wanted
+from tollgate.gateway.prober.watch import Watch
+from tollgate.gateway.prober.watched import Watched
+from tollgate.gateway.upstream.listener import Listener
+from tollgate.settings import model
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import Board, NetworkRow, Places, State, UpstreamRow, place
+
+BASE = "g" * 100
+"""Blocks 0 to 99."""
+PROBE = 0.5
+REFUSED = ProbeFailed("refuses connections", refused=True)
+BROKEN = ProbeFailed("breaks off")
+
+
+def block(word: str, number: int | None = None) -> Block:
+    """A block of a chain; its newest."""
+    end = len(word) if number is None else number + 1
+    return Block(end - 1, word[:end], word[: end - 1])
+
+
+class Node:
+    """An upstream that says what the test wants."""
+
+    def __init__(self, word: str, clock: Clock, **says: Any) -> None:
+        self.word = word
+        self.clock = clock
+        self.chain_id: str | None = says.get("chain_id", "0x1")
+        self.syncing: bool | None = False
+        self.finalized: int | None = says.get("finalized")
+        self.fault: ProbeFailed | None = None
+        self.hides: range | None = None
+        """Blocks that it does not give out."""
+        self.gate: asyncio.Event | None = None
+        """Where set, it answers only when it is."""
+        self.probes: list[Wanted] = []
+        self.fetched: list[int] = []
+        self.timeout_seconds = 0.0
+        self.swept = 0
+        self.closed = False
+
+    async def probe(self, wanted: Wanted) -> Report:
+        self.probes.append(wanted)
+        asked_at, newest = self.clock(), block(self.word)
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.fault is not None:
+            raise self.fault
+        return Report(
+            newest,
+            asked_at,
+            0.01,
+            self.chain_id if wanted.chain_id else None,
+            self.syncing if wanted.syncing else None,
+            self.finalized if wanted.finalized else None,
+        )
+
+    async def block(self, number: int) -> Block:
+        self.fetched.append(number)
+        word = self.word
+        if self.fault is not None or number >= len(word) or (self.hides is not None and number in self.hides):
+            raise self.fault or ProbeFailed("answers with something else than was asked")
+        await asyncio.sleep(0)
+        return block(word, number)
+
+    def sweep(self) -> None:
+        self.swept += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Ear(Listener):
+    """A listener that hears what the test says."""
+
+    def __init__(self, family: str, upstream: model.Upstream, on_head: Callable[[Block], None]) -> None:
+        self.upstream = upstream
+        self.hear = on_head
+        self.listening = True
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Scene:
+    """One network whose upstreams are scripted, watched with a manual clock."""
+
+    def __init__(self, *words: str, family: str = "eth", predecessor: Scene | None = None, **network: Any) -> None:
+        self.clock: Clock = predecessor.clock if predecessor else Clock()
+        self.board: Board = predecessor.board if predecessor else Board(2, now=self.clock)
+        self.probe_seconds = PROBE
+        self.nodes = {name: Node(word, self.clock) for name, word in zip("abcdef", words, strict=False)}
+        self.network = network
+        self.made: list[str] = []
+        self.ears: list[Ear] = []
+        self.regions = metrics.Regions(1)
+        self.places = place(Places(), {f"{family}/main": list("abcdef")})
+        self.row: NetworkRow = self.board.network(self.places.networks[f"{family}/main"], 0)
+        self.family = family
+        self.watch = Watch(
+            family, "main", self.row, self._asker, self._listener, self.regions.writer(0), self.clock
+        )
+
+    def _asker(self, family: str, upstream: model.Upstream) -> Node:
+        self.made.append(upstream.name)
+        return self.nodes[upstream.name]
+
+    def _listener(self, family: str, upstream: model.Upstream, on_head: Callable[[Block], None]) -> Ear:
+        self.ears.append(Ear(family, upstream, on_head))
+        return self.ears[-1]
+
+    def upstream(self, name: str, **more: Any) -> model.Upstream:
+        fields = {"url": f"http://{name}", "priority": ord(name) - ord("a"), **more}
+        return model.Upstream(name=name, **fields)
+
+    def apply(self, *upstreams: model.Upstream, at_start: bool = False, **network: Any) -> None:
+        self.watch.apply(
+            model.Network(upstreams=upstreams, **{**self.network, **network}),
+            model.Health(probe_seconds=self.probe_seconds, timeout_seconds=3.0),
+            {each.name: self.upstream_row(each.name) for each in upstreams},
+            at_start=at_start,
+        )
+
+    async def start(self) -> Scene:
+        """All nodes are upstreams, and have been asked once."""
+        self.apply(*(self.upstream(name) for name in self.nodes), at_start=True)
+        await self.tick()
+        return self
+
+    async def tick(self, seconds: float = 0.0) -> None:
+        """Let time pass, and everything happen that follows."""
+        self.clock.advance(seconds)
+        self.watch.tick()
+        await turns(60)
+        self.watch.tick()
+
+    async def rounds(self, count: int = 1) -> None:
+        """Ask everybody again, so often."""
+        for _ in range(count):
+            await self.tick(PROBE)
+
+    def successor(self, *words: str, **network: Any) -> Scene:
+        """Die, and leave the board to another prober, whose upstreams have these chains."""
+        self.watch.close()
+        return Scene(*words, family=self.family, predecessor=self, **network)
+
+    # --- What can be seen ------------------------------------------------------------------------------
+
+    def upstream_row(self, name: str) -> UpstreamRow:
+        return self.board.upstream(self.places.upstreams[f"{self.family}/main/{name}"], 0)
+
+    def __getitem__(self, name: str) -> Watched:
+        return next(each for each in self.watch.watched if each.name == name)
+
+    @property
+    def states(self) -> str:
+        """The states on the board."""
+        return " ".join(State(self.upstream_row(each.name).state).name.lower() for each in self.watch.watched)
+
+    @property
+    def reorgs(self) -> tuple[int, int | None]:
+        """How many reorganisations there were, and the ancestor of the last."""
+        count = self.row.reorgs
+        return count, self.row.ancestor(count - 1) if count else None
+
+    def counted(self, spec: metrics.Spec, *labels: str) -> int:
+        return self.regions.totals().get((spec.name, self.family, "main", *labels), 0)

@@ -1,0 +1,207 @@
+"""Asking one upstream by HTTP, on a loop without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.gateway.fakes import Clock, run, scripted_loop, turns
+from tests.gateway.worker import http
+
+from tollgate.chains.heads import Block
+from tollgate.gateway.prober.prober import HttpAsker, ProbeFailed, Report, Wanted
+from tollgate.settings import model
+
+KEY = "s3cr3t"
+ETH = {
+    "latest": {"number": "0x64", "hash": "0xAa", "parentHash": "0xa9"},
+    "finalized": {"number": "0x24", "hash": "0xf1", "parentHash": "0xf0"},
+    "0x7": {"number": "0x7", "hash": "0x77", "parentHash": "0x76"},
+}
+STARKNET = {
+    "latest": {"block_number": 100, "block_hash": "0x0aa", "parent_hash": "0xa9", "transactions": ["0x1"]},
+    "l1_accepted": {"block_number": 36, "block_hash": "0xf1", "parent_hash": "0xf0"},
+}
+
+
+def answer(method: str, params: list[Any]) -> Any:
+    """What a healthy node says."""
+    if method == "eth_getBlockByNumber":
+        return ETH.get(params[0])
+    if method == "starknet_getBlockWithTxHashes":
+        return STARKNET.get(params[0]) if isinstance(params[0], str) else {**STARKNET["latest"], **params[0]}
+    return {"eth_chainId": "0x01", "starknet_chainId": "0x534e", "eth_syncing": False, "starknet_syncing": False}[
+        method
+    ]
+
+
+class Scene:
+    """An asker, and what its node is asked and says."""
+
+    def __init__(self, family: str = "eth", **upstream: Any) -> None:
+        self.clock = Clock()
+        self.calls: list[dict[str, Any]] = []
+        self.reply: Callable[[dict[str, Any]], bytes | None] = self.healthy
+        scripted_loop().node = self._say
+        given = model.Upstream(name="a", url=f"http://node:8545/{KEY}", **upstream)
+        self.asker = HttpAsker(family, given, self.clock)
+
+    def _say(self, body: bytes) -> bytes | None:
+        self.calls.append(json.loads(body))
+        return self.reply(self.calls[-1])
+
+    def healthy(self, call: dict[str, Any]) -> bytes | None:
+        return result(answer(call["method"], call["params"]))
+
+    async def fails(self) -> ProbeFailed:
+        with pytest.raises(ProbeFailed) as failed:
+            await self.asker.probe(Wanted())
+        assert KEY not in str(failed.value)
+        return failed.value
+
+    @property
+    def methods(self) -> list[str]:
+        return [call["method"] for call in self.calls]
+
+
+def result(value: Any) -> bytes:
+    return http(json.dumps({"jsonrpc": "2.0", "id": 1, "result": value}).encode())
+
+
+def error(code: int) -> bytes:
+    said = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": f"about {KEY}"}}
+    return http(json.dumps(said).encode())
+
+
+def test_a_plain_probe_is_one_call() -> None:
+    async def it() -> None:
+        scene = Scene()
+        assert await scene.asker.probe(Wanted()) == Report(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
+        assert [(call["method"], call["params"]) for call in scene.calls] == [
+            ("eth_getBlockByNumber", ["latest", False])
+        ]
+
+    run(it)
+
+
+@pytest.mark.parametrize(
+    ("family", "chain_id", "methods"),
+    [
+        ("eth", "0x1", ["eth_getBlockByNumber", "eth_chainId", "eth_syncing", "eth_getBlockByNumber"]),
+        (
+            "starknet",
+            "0x534e",
+            [
+                "starknet_getBlockWithTxHashes",
+                "starknet_chainId",
+                "starknet_syncing",
+                "starknet_getBlockWithTxHashes",
+            ],
+        ),
+    ],
+)
+def test_everything_can_be_asked_at_once(family: str, chain_id: str, methods: list[str]) -> None:
+    async def it() -> None:
+        scene = Scene(family)
+        report = await scene.asker.probe(Wanted(chain_id=True, syncing=True, finalized=True))
+        assert (report.block.number, report.block.hash) == (100, "0xaa")
+        assert (report.chain_id, report.syncing, report.finalized) == (chain_id, False, 36)
+        assert scene.methods == methods
+
+    run(it)
+
+
+def test_what_a_node_does_not_know_beside_its_head_is_no_failure() -> None:
+    async def it() -> None:
+        scene = Scene()
+        scene.reply = lambda call: scene.healthy(call) if call["params"][:1] == ["latest"] else error(-32601)
+        report = await scene.asker.probe(Wanted(chain_id=True, syncing=True, finalized=True))
+        assert (report.block.number, report.chain_id, report.syncing, report.finalized) == (100, None, None, None)
+
+    run(it)
+
+
+def test_a_block_by_its_number() -> None:
+    async def it() -> None:
+        scene = Scene()
+        assert await scene.asker.block(7) == Block(7, "0x77", "0x76")
+        with pytest.raises(ProbeFailed):
+            await scene.asker.block(8)
+        starknet = Scene("starknet")
+        assert (await starknet.asker.block(9)).number == 9
+        assert starknet.calls[0]["params"] == [{"block_number": 9}]
+
+    run(it)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (http(b"", status=b"429 Too Many Requests"), "answers with HTTP 429"),
+        (http(b"<html>", status=b"200 OK"), "answers with something that is no JSON-RPC"),
+        (http(b'{"error":"oops"}'), "answers with something that is no JSON-RPC"),
+        (error(-32005), "answers eth_getBlockByNumber with error -32005"),
+        (result(None), "answers with something else than was asked"),
+        (result({"number": "0x1"}), "answers with something else than was asked"),
+        (result({**ETH["latest"], "number": "soon"}), "answers with something else than was asked"),
+        (http(b"{}"), "answers with something else than was asked"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "breaks off"),
+    ],
+)
+def test_what_is_no_answer_is_told_in_words_of_our_own(said: bytes, words: str) -> None:
+    async def it() -> None:
+        scene = Scene()
+        scene.reply = lambda _: said
+        failure = await scene.fails()
+        assert (failure.words, failure.refused) == (words, False)
+
+    run(it)
+
+
+def test_a_refused_connection_is_told_apart() -> None:
+    async def it() -> None:
+        scene = Scene()
+        scripted_loop().refusing = True
+        failure = await scene.fails()
+        assert (failure.words, failure.refused) == ("refuses connections", True)
+
+    run(it)
+
+
+def test_silence_ends_with_the_deadline() -> None:
+    async def it() -> None:
+        scene = Scene()
+        scene.asker.timeout_seconds = 2.0
+        scene.reply = lambda _: None
+        asking = asyncio.ensure_future(scene.asker.probe(Wanted()))
+        await turns()
+        scene.clock.advance(1.9)
+        scene.asker.sweep()
+        await turns()
+        assert not asking.done()
+        scene.clock.advance(0.1)
+        scene.asker.sweep()
+        with pytest.raises(ProbeFailed) as failed:
+            await asking
+        assert failed.value.words == "does not answer in time"
+
+    run(it)
+
+
+def test_closing_ends_what_is_under_way_also_when_nobody_waits_any_more() -> None:
+    async def it() -> None:
+        scene = Scene()
+        scene.reply = lambda _: None
+        asking = asyncio.ensure_future(scene.asker.probe(Wanted()))
+        await turns()
+        asking.cancel()
+        await turns()
+        scene.asker.close()
+        await turns()
+        assert asking.cancelled()
+        assert all(transport.closed for transport in scripted_loop().transports)
+
+    run(it)

@@ -1,0 +1,291 @@
+"""Which upstream is asked next, as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.company import Company, chances
+
+from tollgate.gateway.upstream.choice import (
+    RECENT_BLOCKS,
+    Known,
+    Need,
+    choose,
+    last_resort,
+    somebody_else,
+    somebody_is_behind,
+    wants_archive,
+)
+from tollgate.gateway.upstream.health import Peer
+from tollgate.shm.upstream_status import NOTHING, State
+
+HEAD = 1_000
+READ = Need("eth_call")
+TIP = Need("eth_call", tip=True)
+OLD = Need("eth_call", oldest=5)
+KNOWN = Known(HEAD, HEAD)
+SILENT = Known(NOTHING, HEAD, believed=False)
+Settings = dict[str, Any]
+
+
+def company(*settings: Settings) -> Company:
+    made = Company(*settings)
+    for peer in made.peers:
+        made.put(peer.name, head=HEAD)
+    return made
+
+
+def chosen(made: Company, need: Need, tried: str = "", known: Known = KNOWN, chance: float = 0.0) -> str:
+    """The name of the upstream that is chosen; empty: nobody."""
+    found = choose(made.peers, need, known, [made[name] for name in tried], made.clock(), chances(chance))
+    return found.name if found else ""
+
+
+def order(made: Company, need: Need, known: Known = KNOWN) -> str:
+    """In which order upstreams are asked, those out of rotation at last."""
+    tried: list[Peer] = []
+    while True:
+        found = choose(made.peers, need, known, tried, made.clock(), chances(0.0)) or last_resort(
+            made.peers, need, known, tried
+        )
+        if found is None:
+            return "".join(peer.name for peer in tried)
+        tried.append(found)
+
+
+# --- Priority, weight, chance ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("priorities", "asked"), [((0, 1, 2), "abc"), ((2, 1, 0), "cba"), ((5, 0, 5), "bac"), ((7,), "a")]
+)
+def test_lower_priorities_are_asked_first(priorities: tuple[int, ...], asked: str) -> None:
+    assert order(company(*({"priority": each} for each in priorities)), READ) == asked
+
+
+def test_others_step_in_only_when_those_before_are_out_of_rotation() -> None:
+    made = company({}, {"priority": 1}, {"priority": 1})
+    made.answer("a", 5.0)
+    assert chosen(made, READ) == "a", "however slow it is"
+    made.put("a", State.DOWN)
+    assert chosen(made, READ) == "b"
+    assert chosen(made, READ, "b") == "c"
+    assert chosen(made, READ, "bc") == ""
+
+
+def test_of_two_the_cheaper_is_asked() -> None:
+    made = company({}, {})
+    made.answer("a", 0.2)
+    made.answer("b", 0.1)
+    assert chosen(made, READ) == "b"
+    made["b"].began()
+    made["b"].began()
+    assert chosen(made, READ) == "a"
+
+
+def test_weight_is_a_share_of_the_calls() -> None:
+    made = company({"weight": 1}, {"weight": 3})
+    asked: Counter[str] = Counter()
+    for name in "ab":
+        made.answer(name, 0.1)
+    for _ in range(400):
+        name = chosen(made, READ)
+        made[name].began()
+        asked[name] += 1
+    assert 90 <= asked["a"] <= 110
+
+
+@given(st.integers(0, 2**32), st.integers(3, 9))
+def test_of_many_two_different_ones_are_compared(seed: int, count: int) -> None:
+    made = company(*[{}] * count)
+    for index, peer in enumerate(made.peers):
+        made.answer(peer.name, 1.0 + index)
+    random = Random(seed).random
+    names = {
+        found.name
+        for _ in range(200)
+        if (found := choose(made.peers, READ, KNOWN, [], made.clock(), random)) is not None
+    }
+    assert made.peers[-1].name not in names, "the slowest loses to whomever it is compared with"
+    assert made.peers[0].name in names
+
+
+# --- Rotation ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "read", "tip"),
+    [
+        (State.UP, "ab", "ab"),
+        (State.UNKNOWN, "ba", "ba"),
+        (State.DOWN, "ba", "ba"),
+        (State.LAGGING, "ba", "b"),
+        (State.SYNCING, "ba", "b"),
+        (State.FORKED, "ba", "b"),
+        (State.WRONG_CHAIN, "b", "b"),
+    ],
+)
+def test_who_is_out_of_rotation_is_asked_last_and_a_wrong_chain_never(state: State, read: str, tip: str) -> None:
+    made = company({}, {"priority": 1})
+    made.put("a", state, HEAD)
+    assert (order(made, READ), order(made, TIP)) == (read, tip)
+
+
+def test_one_that_was_never_probed_waits_behind_those_that_are_known() -> None:
+    made = company({}, {"priority": 1}, {"priority": 2})
+    made.put("a", State.UNKNOWN, NOTHING)
+    made.put("c", State.DOWN, HEAD)
+    assert order(made, TIP) == "bac"
+
+
+@pytest.mark.parametrize("state", set(State) - {State.WRONG_CHAIN})
+def test_while_the_prober_is_silent_its_word_does_not_count(state: State) -> None:
+    made = company({}, {"priority": 1}, {"priority": 2})
+    made.put("a", state, 3)
+    made.put("b", State.WRONG_CHAIN, HEAD)
+    for need in (READ, TIP):
+        assert chosen(made, need, known=SILENT) == "a"
+        assert order(made, need, SILENT) == "ac"
+        assert not somebody_is_behind(made.peers, need, SILENT, [], made.clock())
+
+
+def test_breaker_and_quota_keep_calls_away_until_nobody_else_is_left() -> None:
+    made = company({}, {"priority": 1}, {"priority": 2})
+    made.fail("a", 5)
+    made["b"].spare(made.clock())
+    for known in (KNOWN, SILENT):
+        assert chosen(made, READ, known=known) == "c"
+        assert order(made, READ, known) == "cab"
+
+
+@given(st.lists(st.sampled_from(State), min_size=1, max_size=6), st.booleans(), st.booleans())
+def test_wrong_chain_is_never_asked(states: list[State], tip: bool, believed: bool) -> None:
+    made = company(*[{}] * len(states))
+    for peer, state in zip(made.peers, states, strict=True):
+        made.put(peer.name, state, HEAD)
+    for slot in (None, *range(len(states))):
+        asked = order(made, Need("eth_call", tip=tip, slot=slot), KNOWN if believed else SILENT)
+        assert not any(made[name].row.state == State.WRONG_CHAIN for name in asked)
+
+
+# --- The tip -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "asked"), [(HEAD - 1, False), (HEAD, True), (HEAD + 1, True), (NOTHING, True), (0, False)]
+)
+def test_tip_is_asked_only_of_those_at_the_floor_or_not_known(head: int, asked: bool) -> None:
+    made = company({}, {"priority": 1})
+    made.put("a", State.UP, head)
+    made.put("b", State.WRONG_CHAIN)
+    assert (chosen(made, TIP) == "a") is asked
+    assert chosen(made, READ) == "a"
+    assert (order(made, TIP) == "a") is asked, "not even as the last resort"
+
+
+def test_one_that_is_down_may_tell_the_tip_as_the_last_resort_unless_it_was_behind() -> None:
+    made = company({}, {})
+    made.put("a", State.DOWN, HEAD - 1)
+    made.put("b", State.DOWN, HEAD)
+    assert order(made, TIP) == "b"
+
+
+@pytest.mark.parametrize(
+    ("need", "state", "head", "tried", "behind"),
+    [
+        (TIP, State.UP, HEAD - 1, "", True),
+        (TIP, State.UNKNOWN, HEAD - 1, "", True),
+        (TIP, State.UP, HEAD - 1, "a", False),
+        (TIP, State.DOWN, HEAD - 1, "", False),
+        (TIP, State.LAGGING, HEAD - 9, "", False),
+        (TIP, State.UP, HEAD, "", False),
+        (TIP, State.UP, NOTHING, "", False),
+        (READ, State.UP, HEAD - 1, "", False),
+        (Need("trace_x", tip=True), State.UP, HEAD - 1, "", False),
+        (Need("eth_call", tip=True, slot=1), State.UP, HEAD - 1, "", False),
+    ],
+)
+def test_it_is_worth_waiting_for_one_in_rotation_that_is_behind(
+    need: Need, state: State, head: int, tried: str, behind: bool
+) -> None:
+    made = company({"deny_methods": ("trace_*",)}, {})
+    made.put("a", state, head)
+    made.put("b", State.DOWN, HEAD)
+    tried_peers = [made[name] for name in tried]
+    assert somebody_is_behind(made.peers, need, KNOWN, tried_peers, made.clock()) is behind
+
+
+# --- Old state ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("oldest", "head", "wants"),
+    [
+        (HEAD, HEAD, False),
+        (HEAD - RECENT_BLOCKS, HEAD, False),
+        (HEAD - RECENT_BLOCKS - 1, HEAD, True),
+        (0, HEAD, True),
+        (0, NOTHING, False),
+        (HEAD + 5, HEAD, False),
+    ],
+)
+def test_state_is_old_when_pruned_nodes_may_have_dropped_it(oldest: int, head: int, wants: bool) -> None:
+    assert wants_archive(oldest, head) is wants
+
+
+def test_old_state_is_asked_of_archives_first_and_then_of_the_others() -> None:
+    made = company({"archive": False}, {"archive": False}, {"priority": 5}, {"priority": 6})
+    assert order(made, READ) == "abcd"
+    assert order(made, OLD) == "cdab"
+    assert order(made, Need("trace_filter", tip=True, oldest=5)) == "cdab"
+    assert order(made, Need("eth_call", oldest=HEAD - 3)) == "abcd"
+
+
+def test_where_nobody_holds_an_archive_old_state_is_asked_of_the_cheaper_one_in_rotation() -> None:
+    made = company({"archive": False}, {"archive": False}, {"archive": False})
+    made.answer("a", 0.1)
+    made.answer("b", 0.05)
+    made.put("c", State.DOWN)
+    assert order(made, OLD) == "bac"
+
+
+# --- Lists and pins ----------------------------------------------------------------------------------------
+
+
+def test_lists_of_an_upstream_bind_also_the_last_resort() -> None:
+    made = company({"deny_methods": ("eth_call",)}, {"priority": 1, "allow_methods": ("eth_call",)})
+    assert order(made, READ) == "b"
+    assert order(made, Need("eth_chainId")) == "a"
+    made.put("a", State.DOWN)
+    made.put("b", State.DOWN)
+    assert order(made, READ) == "b"
+
+
+@pytest.mark.parametrize("state", [State.UP, State.DOWN, State.LAGGING])
+def test_what_only_one_knows_is_asked_of_that_one_alone(state: State) -> None:
+    made = company({}, {}, {"priority": 3})
+    made.put("c", state, 5)
+    assert order(made, Need("eth_getFilterChanges", slot=2)) == "c"
+    assert order(made, Need("eth_getFilterChanges", slot=9)) == ""
+
+
+@pytest.mark.parametrize(
+    ("need", "tried", "more"),
+    [
+        (READ, "", True),
+        (READ, "a", True),
+        (READ, "ab", False),
+        (Need("trace_x"), "a", False),
+        (Need("eth_call", slot=0), "a", False),
+    ],
+)
+def test_there_is_somebody_else_who_might_be_asked(need: Need, tried: str, more: bool) -> None:
+    made = company({}, {"deny_methods": ("trace_*",)}, {})
+    made.put("b", State.DOWN)
+    made.put("c", State.WRONG_CHAIN)
+    assert somebody_else(made.peers, need, [made[name] for name in tried]) is more

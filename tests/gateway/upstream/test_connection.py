@@ -1,0 +1,93 @@
+"""One connection to an upstream. Each response is fed whole, byte by byte, and with something behind it."""
+
+import gzip
+
+import pytest
+from tests.gateway.fakes import run, turns
+from tests.gateway.line import BODY, Feed, Line, chunked, feeds, whole
+from tests.gateway.worker import http
+
+from tollgate.gateway.upstream.connection import Response
+
+KEPT = {
+    "length": http(BODY),
+    "chunked": chunked(BODY),
+    "chunked with a trailer": chunked(BODY)[:-2] + b"x-sum: 1\r\n\r\n",
+    "gzip": http(gzip.compress(BODY), b"content-encoding: gzip"),
+    "gzip, chunked": chunked(gzip.compress(BODY)),
+    "gzip that is not announced": http(gzip.compress(BODY)),
+    "after 100": b"HTTP/1.1 100 Continue\r\n\r\n" + http(BODY),
+    "after 103": b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n" + http(BODY),
+    "many headers": http(BODY, *(b"x-%d: %d" % (number, number) for number in range(50))),
+}
+
+
+@feeds
+@pytest.mark.parametrize("response", KEPT.values(), ids=KEPT.keys())
+def test_response_is_read_and_the_connection_kept(feed: Feed, response: bytes) -> None:
+    async def test() -> None:
+        line = Line()
+        for _ in range(2):
+            assert await line.answered(feed(response)) == Response(200, BODY)
+        assert line.owner.free == [line.connection] * 2
+        assert line.connection.usable
+        assert not line.connection.busy
+        assert not line.transport.closed
+
+    run(test)
+
+
+@feeds
+@pytest.mark.parametrize(
+    "response",
+    [
+        http(BODY, b"connection: close"),
+        http(BODY).replace(b"HTTP/1.1", b"HTTP/1.0"),
+        chunked(BODY).replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n", 1),
+    ],
+    ids=["close", "HTTP/1.0", "chunked, close"],
+)
+def test_connection_that_the_upstream_closes_is_not_kept(feed: Feed, response: bytes) -> None:
+    async def test() -> None:
+        line = Line()
+        assert await line.answered(feed(response)) == Response(200, BODY)
+        assert line.owner.free == []
+        assert not line.connection.usable
+        assert line.transport.closed
+        await turns()
+        assert line.owner.gone == [line.connection]
+
+    run(test)
+
+
+@feeds
+@pytest.mark.parametrize("body", [BODY, gzip.compress(BODY)], ids=["plain", "gzip"])
+def test_response_without_a_length_ends_with_the_connection(feed: Feed, body: bytes) -> None:
+    async def test() -> None:
+        line = Line()
+        pending = line.ask()
+        for piece in feed(b"HTTP/1.1 200 OK\r\n\r\n" + body):
+            line.transport.say(piece)
+        assert not pending.done
+        line.transport.drop()
+        assert await pending == Response(200, BODY)
+        assert line.owner.gone == [line.connection]
+
+    run(test)
+
+
+@feeds
+@pytest.mark.parametrize("status", [b"404 Not Found", b"503 Service Unavailable", b"429 Too Many Requests"])
+def test_status_is_handed_on(feed: Feed, status: bytes) -> None:
+    async def test() -> None:
+        assert await Line().answered(feed(http(b"no", status=status))) == Response(int(status[:3]), b"no")
+
+    run(test)
+
+
+def test_response_with_an_empty_body_is_a_response() -> None:
+    async def test() -> None:
+        assert await Line().answered(whole(http(b""))) == Response(200, b"")
+        assert await Line().answered(whole(b"HTTP/1.1 204 No Content\r\n\r\n")) == Response(204, b"")
+
+    run(test)

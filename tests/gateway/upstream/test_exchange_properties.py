@@ -1,0 +1,208 @@
+"""The exchange as a whole: any upstreams, any answers, any word of the prober, any calls at once; a manual clock.
+
+`test_failover.py` drives the course alone. Here calls are asked as the pipeline asks them, nodes answer over
+scripted connections, and a model beside them knows what may be told.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.gateway.fakes import turns
+from tests.gateway.play import (
+    AT_ONCE,
+    BALANCE,
+    BLOCK,
+    CHAIN,
+    FARING,
+    NUMBER,
+    QUICK,
+    RECEIPT,
+    SILENT,
+    TELLING,
+    UNKNOWN,
+    Play,
+    Slow,
+)
+from tests.gateway.scene import (
+    DROP,
+    Scene,
+    said,
+    with_scene,
+)
+
+from tollgate.shm.upstream_status import State
+
+which = st.integers(0, 3)
+nothing = st.none()
+passing = st.tuples(st.just("later"), st.sampled_from([0.03, 0.1, 0.3, 0.6, 1.0, 2.2, 7.0]), nothing)
+again = st.tuples(st.just("again"), st.integers(1, 2), nothing)
+grow = st.tuples(st.just("grow"), which, st.integers(1, 3))
+probe = st.tuples(st.just("probe"), which, st.integers(0, 2))
+find = st.tuples(st.just("find"), which, st.sampled_from([State.UP, State.UP, *State]))
+reorganise = st.tuples(st.just("reorganise"), st.integers(0, 8), nothing)
+hush = st.tuples(st.just("hush"), st.booleans(), nothing)
+transact = st.tuples(st.just("transact"), nothing, nothing)
+hang_up = st.tuples(st.just("hang_up"), which, nothing)
+refuse = st.tuples(st.just("refuse"), st.sampled_from([False, False, True]), nothing)
+
+TIPS = [(NUMBER, ()), (BLOCK, ("latest", False)), (BALANCE, ("0xa", "latest"))]
+BLOCKS = [
+    (BLOCK, (0, False)),
+    (BLOCK, (-2, False)),
+    (BALANCE, ("0xa", 0)),
+    (BALANCE, ("0xa", 1)),
+    (RECEIPT, ("0xb",)),
+]
+OTHERS = [(BALANCE, ("0xa", -500)), (CHAIN, ()), (CHAIN, ()), (UNKNOWN, ()), (UNKNOWN, ())]
+"""Methods and their params; an integer stands for the block so far from the head."""
+
+Event = tuple[str, Any, Any]
+
+
+def scripts(hows: list[Any], calls: list[Any], *happenings: Any) -> Any:
+    """Something is asked, and something happens before it is answered, and after; a few times."""
+    turn = st.tuples(st.just("turn"), which, st.sampled_from(hows))
+    ask = st.tuples(st.just("ask"), st.sampled_from(calls), st.sampled_from([1, 1, 1, 1, 2, 3, 3, 21]))
+    happening = st.one_of(turn, ask, passing, again, *happenings)
+    act = st.tuples(
+        turn,
+        ask,
+        st.lists(happening, max_size=2),
+        passing,
+        st.sampled_from([[], [("again", 1, None)]]),
+        st.lists(happening, max_size=1),
+    ).map(lambda act: [act[0], act[1], *act[2], act[3], *act[4], *act[5]])
+    return st.lists(act, min_size=2, max_size=8)
+
+
+def casts(hows: list[Any], **settings: Any) -> Any:
+    """Upstreams with these settings, and how they begin."""
+    each = st.tuples(st.fixed_dictionaries({"priority": st.integers(0, 2), **settings}), st.sampled_from(hows))
+    return st.integers(1, 4).flatmap(lambda count: st.lists(each, min_size=count, max_size=count))
+
+
+def perform(
+    made: list[tuple[dict[str, Any], Any]], script: list[list[Event]], saved: float, **options: Any
+) -> None:
+    """Let a script happen to upstreams, and look after each event."""
+
+    async def test(scene: Scene) -> None:
+        play = Play(scene, [how for _, how in made], saved)
+        for what, first, second in chain.from_iterable(script):
+            done = getattr(play, what)(first, second)
+            if done is not None:
+                await done
+            await turns()
+            play.check()
+            play.check_books()
+        await play.close()
+
+    with_scene(test, *[each for each, _ in made], **options)
+
+
+@given(
+    casts(
+        FARING,
+        timeout_seconds=st.sampled_from([1.0, 2.0, 15.0]),
+        requests_per_second=st.sampled_from([0, 0, 0, 0, 0, 2]),
+        archive=st.sampled_from([True, True, False]),
+        connections=st.sampled_from([256, 256, 256, 2]),
+    ),
+    scripts(FARING, [*TIPS, *OTHERS], probe, find, hang_up, hang_up, refuse),
+    st.sampled_from([0.0, 0.9, 1.0, 5.0, 5.0]),
+    st.sampled_from([0, 1_000_000]),
+    st.sampled_from([True, True, True, False]),
+)
+@settings(max_examples=200, deadline=None)
+def test_every_call_ends_once_in_time_and_with_the_best_that_could_be_had(
+    made: list[tuple[dict[str, Any], Any]],
+    script: list[list[Event]],
+    saved: float,
+    cache_bytes: int,
+    hedge: bool,
+) -> None:
+    perform(made, script, saved, cache_bytes=cache_bytes, network={"hedge": hedge})
+
+
+@given(
+    casts(TELLING),
+    scripts(TELLING, [*TIPS, *TIPS, *BLOCKS], again, grow, probe, probe, probe, find, reorganise, hush, transact),
+    st.sampled_from([0.0, 5.0]),
+    st.sampled_from([0, 1_000_000, 1_000_000]),
+)
+@settings(max_examples=200, deadline=None)
+def test_nobody_is_told_what_a_block_or_a_reorganisation_has_ended(
+    made: list[tuple[dict[str, Any], Any]], script: list[list[Event]], saved: float, cache_bytes: int
+) -> None:
+    perform(made, script, saved, cache_bytes=cache_bytes)
+
+
+# --- Hedges that did harm ------------------------------------------------------------------------------------
+
+
+def test_hedge_that_begins_late_has_time_of_its_own() -> None:
+    """What could be paid for only just before the first upstream gave up is no shorter for that."""
+
+    async def test(scene: Scene) -> None:
+        play = Play(scene, [SILENT, QUICK], 0.9)
+        play.ask((CHAIN, ()), 1)
+        await play.later(0.9)
+        play.ask((UNKNOWN, ()), 1)
+        await play.close()
+        assert said(play.asked[0].told) == {"serial": 1}
+
+    with_scene(test, {"timeout_seconds": 1.0}, {})
+
+
+def test_hedge_takes_no_longer_than_the_upstream_that_it_asks_may() -> None:
+    async def test(scene: Scene) -> None:
+        play = Play(scene, [SILENT, SILENT], 1.0)
+        play.ask((CHAIN, ()), 1)
+        await play.later(0.6)
+        assert scene.peer(1).in_flight == 1
+        await play.later(1.2)
+        assert [scene.peer(index).in_flight for index in range(2)] == [1, 0]
+        await play.close()
+
+    with_scene(test, {}, {"timeout_seconds": 1.0})
+
+
+def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
+    """Those that broke off are left alone for a moment, and nobody is asked beside an attempt that is over."""
+
+    async def test(scene: Scene) -> None:
+        play = Play(scene, [Slow(0.02), Slow(0.02)], 0.0)
+        play.ask((UNKNOWN, ()), 50)
+        await play.later(0.1)
+        assert [scene.peer(index).p95 for index in range(2)] == [pytest.approx(0.02, rel=0.1)] * 2
+        play.hows = [DROP, DROP]
+        scene.exchange._hedges._saved = 5.0
+        play.ask((CHAIN, ()), 1)
+        await turns()
+        assert play.asked[-1].trace.attempts == 2
+        await scene.loop.later(0.045)
+        assert play.asked[-1].trace.attempts == 2
+        play.saved = 5.0
+        await play.close()
+
+    with_scene(test, {"priority": 0}, {"priority": 0})
+
+
+def test_upstream_at_its_rate_when_a_hedge_looked_is_asked_when_the_first_has_given_up() -> None:
+    async def test(scene: Scene) -> None:
+        play = Play(scene, [DROP, AT_ONCE], 1.0)
+        play.ask((CHAIN, ()), 1)
+        await turns()
+        assert play.asked[0].trace.upstream == "up1"
+        play.hows[0] = SILENT
+        await play.later(0.3)
+        play.ask((CHAIN, ()), 1)
+        await play.close()
+        assert said(play.asked[1].told) == {"serial": 2}
+
+    with_scene(test, {"timeout_seconds": 2.0}, {"requests_per_second": 1})

@@ -1,0 +1,281 @@
+"""Failover as a state machine: any upstreams, any failures, any moment, a manual clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+from tests.gateway.company import DOUBT, FAILURES, HEAD, METHOD, Company, Failure, chances
+
+from tollgate.chains.faults import Verdict
+from tollgate.errors import Refusal
+from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
+from tollgate.gateway.upstream.exchange import BadStatus, Nonsense
+from tollgate.gateway.upstream.failover import MOST_ATTEMPTS, Ask, Course, OutOfStep, Wait
+from tollgate.gateway.upstream.health import Peer
+from tollgate.shm.upstream_status import NOTHING, State
+
+FAULTS = [Verdict.ELSEWHERE, Verdict.LAGGING, Verdict.PRUNED, Verdict.QUOTA, Verdict.UNSUPPORTED]
+ASKED_AGAIN = (ConnectFailed, PoolFull, BadStatus, Nonsense, OutOfStep)
+
+upstreams = st.fixed_dictionaries(
+    {
+        "priority": st.integers(0, 2),
+        "timeout_seconds": st.sampled_from([1.0, 5.0, 15.0]),
+        "archive": st.booleans(),
+        "deny_methods": st.sampled_from([(), (), ("eth_*",)]),
+        "requests_per_second": st.sampled_from([0, 0, 5]),
+    }
+)
+needs = st.builds(
+    Need,
+    st.just(METHOD),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, None, 3, HEAD - 2]),
+    st.sampled_from([None, None, None, 0, 9]),
+)
+heads = st.sampled_from([NOTHING, HEAD - 2, HEAD - 1, HEAD, HEAD, HEAD, HEAD + 1])
+states = st.sampled_from([State.UP, State.UP, State.UP, *State])
+
+
+class Meanwhile(Struct, frozen=True):
+    """What happens in the world between two steps."""
+
+    peer: int
+    state: State
+    head: int
+    seconds: float
+    block: bool
+    """There is a new head."""
+    full: bool
+    """The rate of an upstream is used up."""
+
+
+worlds = st.none() | st.builds(
+    Meanwhile,
+    st.integers(0, 7),
+    states,
+    heads,
+    st.sampled_from([0.0, 0.001, 0.01, 0.05, 0.3, 3.0]),
+    st.booleans(),
+    st.booleans(),
+)
+ends = st.sampled_from([*FAILURES, *FAULTS])
+
+
+class Step(Struct, frozen=True):
+    """One step of the course, and how what it asks for ends."""
+
+    before: Meanwhile | None
+    during: Meanwhile | None
+    hedged: bool
+    how: Failure | Verdict
+    hedge: Failure | Verdict
+    late: bool
+    hedge_first: bool
+
+
+steps = st.builds(Step, worlds, worlds, st.booleans(), ends, ends, st.booleans(), st.booleans())
+
+
+class Failover:
+    """A course, driven as `exchange.py` does, in a world that changes between its steps."""
+
+    def __init__(self, made: list[dict[str, Any]], need: Need, seconds: float) -> None:
+        self.company = Company(*made)
+        self.clock, self.row = self.company.clock, self.company.row
+        self.need = need
+        self.deadline = self.clock() + seconds
+        self.full: set[str] = set()
+        """Whose rate is used up."""
+        self.course = Course(
+            self.company.peers, self.row, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_ask
+        )
+        self.attempts = 0
+        self.under_way: list[Ask] = []
+        self.ends: dict[str, list[object]] = {}
+        """How each attempt at an upstream ended: a failure, or a verdict."""
+        self.passed_over: set[str] = set()
+        self.over = False
+
+    def may_ask(self, peer: Peer) -> bool:
+        if peer.name in self.full:
+            self.passed_over.add(peer.name)
+            return False
+        return True
+
+    def happen(self, meanwhile: Meanwhile | None) -> None:
+        if meanwhile is None:
+            return
+        peer = self.company.peers[meanwhile.peer % len(self.company.peers)]
+        self.company.put(peer.name, meanwhile.state, meanwhile.head)
+        self.clock.advance(meanwhile.seconds)
+        if meanwhile.block:
+            self.row.publish(self.row.head + 1, NOTHING, changed=True)
+        if peer.limit:
+            (self.full.add if meanwhile.full else self.full.discard)(peer.name)
+
+    # --- The course ------------------------------------------------------------------------------------
+
+    def take(self, script: Step) -> None:
+        """Take a step."""
+        self.happen(script.before)
+        now = self.clock()
+        in_reach = {peer.name for peer in self.company.peers if self.would_do(peer)}
+        step = self.course.next(now)
+        if step is None:
+            self.over = True
+            self.check_end(in_reach, now)
+        elif isinstance(step, Wait):
+            assert 0 <= step.seconds <= self.deadline - now + 1e-9
+            self.clock.advance(step.seconds)
+        else:
+            self.check_asked(step.peer, now)
+            self.check_time(step, now)
+            self.under_way = [step]
+            step.peer.began()
+            self.happen(script.during)
+            if script.hedged and self.need.repeatable:
+                self.hedge()
+            # In either order.
+            hows = [script.how, script.hedge][: len(self.under_way)]
+            both = list(zip(self.under_way, hows, strict=True))
+            for ask, how in both[::-1] if script.hedge_first else both:
+                self.end(ask, how, script.late)
+            self.under_way = []
+
+    def hedge(self) -> None:
+        now = self.clock()
+        step = self.course.spare(now)
+        if step is not None:
+            self.check_asked(step.peer, now)
+            assert step.peer.is_willing(now)
+            assert now < step.until <= now + step.peer.upstream.timeout_seconds
+            self.under_way.append(step)
+            step.peer.began()
+
+    def end(self, ask: Ask, how: Failure | Verdict, late: bool) -> None:
+        peer = ask.peer
+        if isinstance(how, Verdict):
+            peer.answered(0.01, self.clock())
+            self.ends[peer.name].append(how)
+            self.course.faulted(peer, how, self.clock())
+            if how is Verdict.QUOTA:
+                assert not peer.is_willing(self.clock())
+            elif not self.need.repeatable:
+                # Then it is the answer, and nobody is asked any more.
+                self.over = True
+            return
+        # Only reads tell of the tip.
+        kind, sent, _ = how if self.need.repeatable or how[0] is not OutOfStep else FAILURES[0]
+        if kind is TimedOut or late:
+            self.clock.now = max(self.clock.now, ask.until)
+        if kind in (PoolFull, NoRoom, TooLarge):
+            peer.gave_up()
+        else:
+            peer.failed(self.clock())
+        failure = kind("scripted", sent=sent)
+        self.ends[peer.name].append(failure)
+        self.course.failed(peer, failure)
+
+    # --- What must hold --------------------------------------------------------------------------------
+
+    def would_do(self, peer: Peer) -> bool:
+        """Whether an upstream could be asked now, as far as anybody can know."""
+        need, heard = self.need, self.row.heard
+        state = peer.row.state
+        return (
+            (state in (State.UP, State.UNKNOWN) if heard else state != State.WRONG_CHAIN)
+            and peer.is_willing(self.clock())
+            and peer.takes(need.method)
+            and peer.name not in self.full
+            and need.slot in (None, peer.slot)
+            and self.tells_the_tip(peer)
+        )
+
+    def tells_the_tip(self, peer: Peer) -> bool:
+        if not self.need.tip or self.need.slot is not None or not self.row.heard:
+            return True
+        return peer.row.head == NOTHING or peer.row.head >= self.row.floor
+
+    def check_asked(self, peer: Peer, now: float) -> None:
+        need = self.need
+        self.attempts += 1
+        assert now < self.deadline
+        assert peer.row.state != State.WRONG_CHAIN
+        assert peer.takes(need.method)
+        assert need.slot in (None, peer.slot)
+        assert self.tells_the_tip(peer)
+        assert peer.name not in self.full
+        assert all(ask.peer is not peer for ask in self.under_way)
+        ends = self.ends.setdefault(peer.name, [])
+        everything = [end for each in self.ends.values() for end in each]
+        if not need.repeatable:
+            assert not any(isinstance(end, AttemptFailed) and end.sent for end in everything)
+        if ends:
+            # Once more, in another round: it broke off, or was behind.
+            assert need.repeatable
+            assert type(ends[-1]) in (*ASKED_AGAIN, AttemptFailed)
+            assert len([end for end in ends if not isinstance(end, OutOfStep)]) < 2
+
+    def check_time(self, step: Ask, now: float) -> None:
+        left = self.deadline - now
+        assert now < step.until <= self.deadline
+        assert step.until - now <= step.peer.upstream.timeout_seconds + 1e-9
+        asked = {ask.peer.name for ask in self.under_way} | {step.peer.name}
+        others = [
+            peer
+            for peer in self.company.peers
+            if peer.row.state != State.WRONG_CHAIN
+            and peer.takes(METHOD)
+            and not self.ends.get(peer.name)
+            and peer.name not in asked | self.passed_over
+        ]
+        if others and self.need.repeatable and self.need.slot is None:
+            assert step.until - now <= left / 2 + 1e-9, "time is left for the others"
+
+    def check_end(self, in_reach: set[str], now: float) -> None:
+        failed = [end for each in self.ends.values() for end in each if isinstance(end, AttemptFailed)]
+        stopped = not self.need.repeatable and any(end.sent for end in failed)
+        if self.attempts < MOST_ATTEMPTS and now < self.deadline and not stopped:
+            assert in_reach <= self.ends.keys() | self.passed_over, "somebody could have answered"
+        refusal = self.course.refusal()
+        assert isinstance(refusal, Refusal)
+        in_doubt = any(end.sent for end in failed)
+        assert (DOUBT in refusal.message) is (in_doubt and not self.need.repeatable)
+
+    def finish(self) -> None:
+        """However it goes on, there is an end, and it is not after the deadline."""
+        for _ in range(5_000):
+            step = self.course.next(self.clock())
+            if step is None:
+                return
+            assert self.clock() < self.deadline
+            if isinstance(step, Wait):
+                self.clock.advance(step.seconds)
+            else:
+                self.course.failed(step.peer, OutOfStep("scripted", sent=True))
+        raise AssertionError("no end")
+
+
+@given(
+    st.lists(upstreams, min_size=1, max_size=8),
+    needs,
+    st.floats(0.1, 30),
+    st.lists(steps, min_size=1, max_size=20),
+)
+@settings(max_examples=400, deadline=None)
+def test_failover_keeps_its_rules(
+    made: list[dict[str, Any]], need: Need, seconds: float, script: list[Step]
+) -> None:
+    failover = Failover(made, need, seconds)
+    for step in script:
+        if failover.over:
+            break
+        failover.take(step)
+        assert failover.attempts <= MOST_ATTEMPTS
+    failover.finish()

@@ -1,0 +1,181 @@
+"""The attempts at one call, driven to their end: who is asked, for how long, what is told."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.company import DOUBT, FAILURES, METHOD, Company, Failure, chances
+
+from tollgate.errors import Refusal, UpstreamUnavailable
+from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, TimedOut, TooLarge
+from tollgate.gateway.upstream.failover import AGAIN_SECONDS, MOST_ATTEMPTS, WAIT_SECONDS, Ask, Course, Wait
+from tollgate.shm.upstream_status import NOTHING, State
+
+# --- Driven to the end -------------------------------------------------------------------------------------
+
+
+def course(company: Company, need: Need, seconds: float = 30.0) -> Course:
+    return Course(company.peers, company.row, need, company.clock() + seconds, chances(0.0), lambda _: True)
+
+
+def asked(made: Course, company: Company) -> str:
+    """Who is asked next."""
+    step = made.next(company.clock())
+    assert isinstance(step, Ask)
+    return step.peer.name
+
+
+def conversation(
+    company: Company,
+    failures: list[Failure],
+    need: Need,
+) -> tuple[str, Refusal]:
+    """Fail every attempt as scripted; who was asked, `.` for a pause, and the refusal."""
+    made, names, left = course(company, need), "", list(failures)
+    while (step := made.next(company.clock())) is not None:
+        if isinstance(step, Wait):
+            names += "."
+            company.clock.advance(step.seconds)
+            continue
+        names += step.peer.name
+        kind, sent, _ = left.pop(0)
+        made.failed(step.peer, kind("scripted", sent=sent))
+    return names, made.refusal()
+
+
+def ranked(count: int) -> Company:
+    return Company(*({"priority": number} for number in range(count)))
+
+
+scripts = st.lists(st.sampled_from(FAILURES[:-1]), min_size=6, max_size=6)
+
+
+@given(scripts, st.integers(1, 5))
+def test_read_asks_everybody_in_order_then_those_that_broke_off_and_the_last_failure_speaks(
+    failures: list[Failure], count: int
+) -> None:
+    found, refusal = conversation(ranked(count), failures, Need(METHOD))
+    names = "abcde"[:count]
+    again = "".join(
+        name
+        for name, (kind, _, _) in zip(names, failures, strict=False)
+        if kind not in (TimedOut, TooLarge, NoRoom)
+    )
+    expected = names + ("." + again if again else "")
+    attempts = expected.replace(".", "")[:MOST_ATTEMPTS]
+    assert found.replace(".", "") == attempts
+    assert found.startswith(names)
+    assert type(refusal) is failures[len(attempts) - 1][2]
+    assert DOUBT not in refusal.message
+
+
+@given(scripts, st.integers(1, 5))
+def test_write_stops_at_the_first_failure_after_sending(failures: list[Failure], count: int) -> None:
+    names, refusal = conversation(ranked(count), failures, Need(METHOD, repeatable=False))
+    unsent = next((number for number, (_, sent, _) in enumerate(failures) if sent), count)
+    assert names == "abcde"[: min(unsent + 1, count)]
+    kind = failures[len(names) - 1]
+    assert type(refusal) is kind[2]
+    assert (DOUBT in refusal.message) is kind[1]
+
+
+def test_one_that_is_behind_is_asked_again_and_again_after_longer_pauses() -> None:
+    company = ranked(1)
+    began = company.clock()
+    names, refusal = conversation(company, [FAILURES[-1]] * 6, Need(METHOD, tip=True))
+    assert names == "a.a.a.a.a.a"
+    assert company.clock() - began == pytest.approx(AGAIN_SECONDS * (1 + 2 + 4 + 8 + 16))
+    assert "behind what callers have seen" in refusal.message
+
+
+def test_no_upstream_at_all_is_unavailable() -> None:
+    names, refusal = conversation(Company(), [], Need(METHOD))
+    assert (names, type(refusal)) == ("", UpstreamUnavailable)
+
+
+def test_where_all_are_on_another_chain_that_is_what_is_told() -> None:
+    company = Company({}, {})
+    for name in "ab":
+        company.put(name, State.WRONG_CHAIN)
+    made = course(company, Need(METHOD))
+    assert made.next(company.clock()) is None
+    refusal = made.refusal()
+    assert isinstance(refusal, UpstreamUnavailable)
+    assert "another chain" in str(refusal)
+
+
+def test_tip_waits_for_one_that_comes_along() -> None:
+    company = ranked(2)
+    company.row.publish(101, NOTHING, changed=True)
+    made = course(company, Need(METHOD, tip=True))
+    for _ in range(5):
+        step = made.next(company.clock())
+        assert step == Wait(WAIT_SECONDS)
+        company.clock.advance(WAIT_SECONDS)
+    company.put("b", head=101)
+    assert asked(made, company) == "b"
+
+
+def test_tip_waits_no_longer_than_the_deadline() -> None:
+    company = ranked(1)
+    company.row.publish(101, NOTHING, changed=True)
+    made = course(company, Need(METHOD, tip=True), seconds=0.05)
+    rested = 0.0
+    while isinstance(step := made.next(company.clock()), Wait):
+        rested += step.seconds
+        company.clock.advance(step.seconds)
+    assert step is None
+    assert rested == pytest.approx(0.05)
+
+
+def test_one_at_the_tip_that_broke_off_is_asked_again_while_another_is_behind() -> None:
+    company = ranked(2)
+    company.put("b", head=99)
+    made = course(company, Need(METHOD, tip=True))
+    assert asked(made, company) == "a"
+    made.failed(company["a"], AttemptFailed("scripted", sent=True))
+    assert made.next(company.clock()) == Wait(AGAIN_SECONDS)
+    assert asked(made, company) == "a"
+
+
+def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_it() -> None:
+    company = ranked(3)
+    made = course(company, Need(METHOD), seconds=8.0)
+    given_ = []
+    for _ in range(3):
+        step = made.next(company.clock())
+        assert isinstance(step, Ask)
+        given_.append(step.until - company.clock())
+        company.clock.now = step.until
+        made.failed(step.peer, TimedOut("scripted", sent=True))
+    assert given_ == [4.0, 2.0, 2.0]
+    assert made.next(company.clock()) is None
+
+
+@pytest.mark.parametrize("need", [Need(METHOD, repeatable=False), Need(METHOD, slot=0)])
+def test_what_nobody_else_will_be_asked_gets_all_the_time_there_is(need: Need) -> None:
+    company = ranked(3)
+    step = course(company, need, seconds=8.0).next(company.clock())
+    assert isinstance(step, Ask)
+    assert step.until == company.clock() + 8.0
+
+
+def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_told_where_there_is_no_elsewhere() -> None:
+    company = Company({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
+    full = {"a"}
+    may_ask = lambda peer: peer.name not in full  # noqa: E731
+    made = Course(company.peers, company.row, Need(METHOD), 2_000.0, chances(0.0), may_ask)
+    assert asked(made, company) == "b"
+    full.add("b")
+    made = Course(company.peers, company.row, Need(METHOD), 2_000.0, chances(0.0), may_ask)
+    assert made.next(company.clock()) is None
+    assert "at their limits" in made.refusal().message
+
+
+def test_those_that_were_tried_before_are_not_asked() -> None:
+    company = ranked(2)
+    made = Course(company.peers, company.row, Need(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]])
+    assert asked(made, company) == "b"
+    assert made.next(company.clock()) is None

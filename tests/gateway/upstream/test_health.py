@@ -1,0 +1,328 @@
+"""An upstream as one worker sees it: its breaker, its speed, its lists."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.company import Company
+
+from tollgate.gateway.upstream.health import QUOTA_SECONDS, Peer
+from tollgate.settings import model
+from tollgate.shm.upstream_status import Fared, State
+
+
+def one(**settings: object) -> tuple[Company, Peer]:
+    company = Company(settings)
+    return company, company["a"]
+
+
+def openings(company: Company, times: int) -> list[float]:
+    """Fail each call that the breaker lets through; for how long it was open each time."""
+    peer, found = company["a"], []
+    company.fail("a", 5)
+    for _ in range(times):
+        began = company.clock()
+        while peer.is_open(company.clock()):
+            company.clock.advance(0.25)
+        found.append(company.clock() - began)
+        company.fail("a")
+    return found
+
+
+# --- The breaker -------------------------------------------------------------------------------------------
+
+
+def test_breaker_opens_after_five_failures_in_a_row() -> None:
+    company, peer = one()
+    company.fail("a", 4)
+    assert peer.in_rotation(company.clock())
+    company.fail("a")
+    assert not peer.in_rotation(company.clock())
+
+
+def test_answer_in_between_begins_the_row_anew() -> None:
+    company, peer = one()
+    for _ in range(4):
+        company.fail("a", 4)
+        company.clock.advance(20)
+        company.answer("a")
+    assert peer.in_rotation(company.clock())
+
+
+def test_breaker_opens_when_half_of_twenty_calls_have_failed() -> None:
+    company, peer = one()
+    company.fail("a")
+    for number in range(30):
+        assert peer.in_rotation(company.clock()), number
+        company.answer("a")
+        company.fail("a")
+        if number >= 9:
+            break
+    assert not peer.in_rotation(company.clock())
+
+
+def test_fewer_failures_than_half_leave_it_in_rotation() -> None:
+    company, peer = one()
+    for _ in range(50):
+        company.fail("a")
+        company.answer("a", times=2)
+    assert peer.in_rotation(company.clock())
+
+
+def test_failures_of_long_ago_are_forgotten() -> None:
+    company, peer = one()
+    for _ in range(40):
+        company.fail("a")
+        company.answer("a")
+        company.clock.advance(1.0)
+    assert peer.in_rotation(company.clock())
+
+
+def test_one_call_is_let_through_when_the_time_is_over() -> None:
+    company, peer = one()
+    company.fail("a", 5)
+    company.clock.advance(0.99)
+    assert peer.is_open(company.clock())
+    company.clock.advance(0.02)
+    assert not peer.is_open(company.clock())
+    peer.began()
+    assert peer.is_open(company.clock()), "one is under way"
+
+
+def test_trial_that_is_answered_closes_the_breaker() -> None:
+    company, peer = one()
+    company.fail("a", 5)
+    company.clock.advance(1.01)
+    company.answer("a")
+    assert not peer.is_open(company.clock())
+    company.fail("a", 4)
+    assert not peer.is_open(company.clock()), "it takes five again"
+
+
+def test_what_failed_before_the_breaker_opened_does_not_count_after_it_closed() -> None:
+    company, peer = one()
+    for _ in range(10):
+        company.fail("a")
+        company.answer("a")
+    company.fail("a", 5)
+    company.clock.advance(1.01)
+    company.answer("a")
+    company.fail("a")
+    assert not peer.is_open(company.clock()), "though half of the last twenty have failed"
+
+
+def test_trial_that_says_nothing_of_the_upstream_is_tried_again() -> None:
+    company, peer = one()
+    company.fail("a", 5)
+    company.clock.advance(1.01)
+    peer.began()
+    peer.gave_up()
+    assert not peer.is_open(company.clock())
+
+
+def test_back_off_grows_to_half_a_minute_and_stays_there() -> None:
+    company, _ = one()
+    assert openings(company, 8) == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_back_off_can_go_on_for_ever() -> None:
+    company, _ = one()
+    assert openings(company, 1_200)[-1] == 30
+
+
+def test_back_off_begins_anew_after_an_answer() -> None:
+    company, _ = one()
+    openings(company, 4)
+    company.clock.advance(60)
+    company.answer("a")
+    assert openings(company, 2) == [1, 2]
+
+
+def test_calls_that_were_under_way_when_it_opened_do_not_make_it_longer() -> None:
+    company, peer = one()
+    for _ in range(50):
+        peer.began()
+    for _ in range(50):
+        peer.failed(company.clock())
+    company.clock.advance(1.01)
+    assert not peer.is_open(company.clock())
+    assert peer.in_flight == 0
+
+
+def test_late_failure_during_a_trial_does_not_lock_the_breaker() -> None:
+    company, peer = one()
+    peer.began()
+    company.fail("a", 5)
+    company.clock.advance(1.01)
+    peer.began()
+    peer.failed(company.clock())
+    company.clock.advance(2.01)
+    peer.failed(company.clock())
+    company.clock.advance(4.01)
+    assert not peer.is_open(company.clock())
+
+
+def test_last_resort_that_answers_closes_the_breaker_early() -> None:
+    company, peer = one()
+    company.fail("a", 5)
+    company.answer("a")
+    assert peer.in_rotation(company.clock())
+
+
+# --- Quotas and states -------------------------------------------------------------------------------------
+
+
+def test_upstream_whose_quota_is_used_up_is_spared_for_a_while() -> None:
+    company, peer = one()
+    peer.spare(company.clock())
+    company.clock.advance(QUOTA_SECONDS - 0.01)
+    assert not peer.in_rotation(company.clock())
+    company.clock.advance(0.02)
+    assert peer.in_rotation(company.clock())
+
+
+@pytest.mark.parametrize("state", State)
+def test_only_those_that_are_up_or_not_known_are_in_rotation(state: State) -> None:
+    company, peer = one()
+    company.put("a", state)
+    assert peer.in_rotation(company.clock()) is (state in {State.UP, State.UNKNOWN})
+    assert peer.is_willing(company.clock())
+
+
+# --- Speed -------------------------------------------------------------------------------------------------
+
+
+def test_p95_is_not_believed_before_twenty_answers() -> None:
+    company, peer = one()
+    for _ in range(40):
+        peer.began()
+    assert peer.p95 == 0
+    for _ in range(19):
+        peer.answered(0.1, company.clock())
+    assert peer.p95 == 0
+    peer.answered(0.1, company.clock())
+    assert peer.p95 == pytest.approx(0.1, rel=0.1)
+
+
+@pytest.mark.parametrize("start", [0.001, 0.05, 5.0])
+@given(st.integers(0, 2**32), st.floats(0.2, 1.2), st.floats(0.001, 1.0))
+def test_p95_converges_from_wherever_it_starts(start: float, seed: int, spread: float, median: float) -> None:
+    company, peer = one()
+    random = Random(seed)
+    company.answer("a", start)
+    for _ in range(3_000):
+        company.answer("a", median * math.exp(random.gauss(0, spread)))
+    true = median * math.exp(1.645 * spread)
+    # Looked at for a while: it never quite rests.
+    seen = []
+    for _ in range(300):
+        company.answer("a", median * math.exp(random.gauss(0, spread)))
+        seen.append(peer.p95)
+    mean = math.exp(sum(map(math.log, seen)) / len(seen))
+    assert true / 2 < mean < true * 2
+
+
+def test_one_very_slow_answer_hardly_moves_the_p95() -> None:
+    company, peer = one()
+    company.answer("a", 0.01, 200)
+    before = peer.p95
+    company.answer("a", 15.0)
+    assert before < peer.p95 < before * 1.1
+
+
+def test_slow_answer_counts_at_once_and_is_forgotten() -> None:
+    company, peer = one()
+    company.answer("a", 0.01, 100)
+    usual = peer.cost(company.clock())
+    company.answer("a", 1.0)
+    assert peer.cost(company.clock()) == pytest.approx(1.0, rel=0.01)
+    company.clock.advance(10)
+    company.answer("a", 0.01)
+    assert 0.3 < peer.cost(company.clock()) < 0.4
+    for _ in range(10):
+        company.clock.advance(10)
+        company.answer("a", 0.01)
+    assert peer.cost(company.clock()) == pytest.approx(usual, rel=0.1)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 5)), min_size=1, max_size=30))
+def test_cost_is_never_above_the_slowest_answer(answers: list[tuple[float, float]]) -> None:
+    company, peer = one()
+    for seconds, pause in answers:
+        company.clock.advance(pause)
+        company.answer("a", seconds)
+        assert peer.cost(company.clock()) >= seconds
+    assert peer.cost(company.clock()) <= max(seconds for seconds, _ in answers) + 1e-5
+
+
+def test_each_call_under_way_adds_to_the_cost_and_weight_divides_it() -> None:
+    company = Company({"weight": 1}, {"weight": 4})
+    for name in "ab":
+        company.answer(name, 0.1)
+        company[name].began()
+    now = company.clock()
+    assert company["a"].cost(now) == pytest.approx(0.2, rel=0.01)
+    assert company["b"].cost(now) == pytest.approx(0.05, rel=0.01)
+
+
+# --- Lists and settings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lists", "takes"),
+    [
+        ({}, "eth_call trace_block"),
+        ({"allow_methods": ("eth_*",)}, "eth_call"),
+        ({"deny_methods": ("eth_*",)}, "trace_block"),
+        ({"allow_methods": ("eth_*", "trace_*"), "deny_methods": ("eth_call",)}, "trace_block"),
+    ],
+)
+def test_lists_say_what_it_is_asked(lists: dict[str, tuple[str, ...]], takes: str) -> None:
+    _, peer = one(**lists)
+    for _ in range(2):
+        assert " ".join(method for method in ("eth_call", "trace_block") if peer.takes(method)) == takes
+
+
+def test_methods_that_callers_invent_do_not_fill_the_memory() -> None:
+    _, peer = one(deny_methods=("eth_x*",))
+    assert not any(peer.takes(f"eth_x{number}") for number in range(10_000))
+    assert len(peer._refused) < 5_000
+
+
+def test_other_settings_are_taken_over_and_what_is_known_stays() -> None:
+    company, peer = one(deny_methods=("eth_call",), requests_per_second=5)
+    company.answer("a", 0.1, 25)
+    assert not peer.takes("eth_call")
+    assert [limit.count for _, limit in peer.limit] == [5]
+    p95 = peer.p95
+    peer.change(model.Upstream(name="a", url="http://node", priority=7), "eth/mainnet")
+    assert peer.takes("eth_call")
+    assert (peer.priority, len(peer.limit), peer.p95) == (7, 0, p95)
+
+
+def test_how_calls_fared_is_told_to_everybody() -> None:
+    company, peer = one()
+    company.answer("a", 0.5, 3)
+    company.fail("a", 5)
+    peer.began()
+    peer.tell(company.clock())
+    (fared,) = company.board.upstream(0).fared()
+    assert fared == Fared(9, 5, 500_000, fared.p95_micros, company.clock() + 1.0, 1)
+    assert fared.p95_micros > 400_000
+
+
+def test_latency_that_is_told_is_forgotten_while_nobody_asks() -> None:
+    company, peer = one()
+    company.answer("a", 0.5)
+    told = []
+    for seconds in (0, 10, 60):
+        company.clock.advance(seconds)
+        peer.tell(company.clock())
+        told += [fared.ewma_micros for fared in company.board.upstream(0).fared()]
+    assert told[0] == 500_000
+    assert 100_000 < told[1] < 300_000
+    assert told[2] < 1_000

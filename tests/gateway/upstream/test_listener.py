@@ -1,0 +1,193 @@
+"""Listening to new heads: a scripted WebSocket, and rests that take no time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.gateway.fakes import turns
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosedOK, InvalidURI
+
+from tollgate.chains.heads import Block
+from tollgate.gateway.upstream import listener
+from tollgate.gateway.upstream.listener import Listener, Socket
+from tollgate.settings import model
+
+SUBSCRIBED = {"jsonrpc": "2.0", "id": 1, "result": "0x1"}
+NO_METHOD = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "no"}}
+
+
+def eth_head(number: int) -> dict[str, Any]:
+    head = {"number": hex(number), "hash": f"0x{number}b", "parentHash": f"0x{number - 1}b", "miner": "0x0"}
+    return {"jsonrpc": "2.0", "method": "eth_subscription", "params": {"subscription": "0x1", "result": head}}
+
+
+STARKNET_HEAD = {
+    "jsonrpc": "2.0",
+    "method": "starknet_subscriptionNewHeads",
+    "params": {
+        "subscription_id": "1",
+        "result": {"block_number": 7, "block_hash": "0x07", "parent_hash": "0x6", "timestamp": 1},
+    },
+}
+
+
+class Line:
+    """What one connection says, and how it ends. Without an end it stays silent."""
+
+    def __init__(self, *messages: dict[str, Any] | str, end: BaseException | None = None) -> None:
+        self.messages = list(messages)
+        self.end = end
+        self.sent: list[dict[str, Any]] = []
+
+    async def send(self, message: str) -> None:
+        self.sent.append(json.loads(message))
+
+    async def recv(self) -> str | bytes:
+        if self.messages:
+            said = self.messages.pop(0)
+            return said if isinstance(said, str) else json.dumps(said)
+        if self.end is None:
+            await asyncio.Event().wait()
+        assert self.end is not None
+        raise self.end
+
+
+class Scene:
+    """A listener whose connections are scripted, one after the other; then it waits for ever."""
+
+    def __init__(self, *lines: Line | BaseException, family: str = "eth") -> None:
+        self.lines = list(lines)
+        self.opened = 0
+        self.heads: list[Block] = []
+        self.rests: list[float] = []
+        upstream = model.Upstream(name="a", url="http://a", ws_url="ws://a")
+        self.listener = Listener(family, upstream, self.heads.append, open_socket=self.open, rest=self.rest)
+
+    def open(self, upstream: model.Upstream) -> AbstractAsyncContextManager[Socket]:
+        return self._open()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Socket]:
+        self.opened += 1
+        line = self.lines.pop(0) if self.lines else Line()
+        if isinstance(line, BaseException):
+            raise line
+        yield line
+
+    async def rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        await asyncio.sleep(0)
+
+
+def play(*lines: Line | BaseException, family: str = "eth") -> Scene:
+    async def it() -> Scene:
+        scene = Scene(*lines, family=family)
+        await turns(200)
+        return scene
+
+    return asyncio.run(it())
+
+
+def test_heads_are_heard() -> None:
+    line = Line(SUBSCRIBED, eth_head(7), eth_head(8))
+    scene = play(line)
+    assert [call["method"] for call in line.sent] == ["eth_subscribe"]
+    assert scene.heads == [Block(7, "0x7b", "0x6b"), Block(8, "0x8b", "0x7b")]
+    assert scene.listener.listening
+
+
+def test_heads_of_starknet_are_heard() -> None:
+    line = Line({"id": 1, "result": "1"}, STARKNET_HEAD)
+    assert play(line, family="starknet").heads == [Block(7, "0x7", "0x6")]
+    assert line.sent[0]["method"] == "starknet_subscribeNewHeads"
+
+
+def test_a_head_may_come_before_the_answer_to_the_subscription() -> None:
+    assert [head.number for head in play(Line(eth_head(7), SUBSCRIBED)).heads] == [7]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        OSError("no route"),
+        ConnectionRefusedError(),
+        TimeoutError(),
+        InvalidURI("ws://a", "bad"),
+        Line(end=ConnectionClosedOK(None, None)),
+        Line(NO_METHOD),
+        Line("{nonsense"),
+        Line("[]"),
+        Line(SUBSCRIBED, {"method": "eth_subscription", "params": {"result": {"number": "x"}}}),
+        Line(SUBSCRIBED, {"method": "eth_subscription", "params": {}}),
+    ],
+)
+def test_whatever_ends_it_is_tried_again(end: Line | BaseException) -> None:
+    scene = play(end, Line(SUBSCRIBED, eth_head(9)))
+    assert [head.number for head in scene.heads] == [9]
+    assert len(scene.rests) == 1
+
+
+def test_rests_grow_while_nothing_is_heard_and_are_short_again_after_a_head() -> None:
+    failures = [OSError() for _ in range(9)]
+    scene = play(*failures, Line(SUBSCRIBED, eth_head(9), end=OSError()), OSError())
+    most = [min(60.0, 0.5 * 2**step) for step in range(9)]
+    assert all(limit / 2 <= rest <= limit * 1.5 for rest, limit in zip(scene.rests, most, strict=False))
+    assert scene.rests[9] <= 0.75
+
+
+def test_a_subscription_that_is_made_and_lost_again_and_again_is_made_ever_more_slowly() -> None:
+    scene = play(*(Line(SUBSCRIBED, end=OSError()) for _ in range(5)))
+    assert scene.rests[4] >= 4.0
+
+
+def test_stop_ends_it() -> None:
+    async def it() -> None:
+        scene = Scene(Line(SUBSCRIBED))
+        await turns()
+        scene.listener.stop()
+        await turns()
+        assert scene.opened == 1
+        assert scene.rests == []
+
+    asyncio.run(it())
+
+
+def test_a_family_without_subscriptions_is_not_listened_to() -> None:
+    assert play(family="other").opened == 0
+
+
+def test_a_real_connection_carries_headers_and_heads() -> None:
+    async def it() -> None:
+        heads: asyncio.Queue[Block] = asyncio.Queue()
+        seen: list[str | None] = []
+
+        async def node(connection: ServerConnection) -> None:
+            assert connection.request is not None
+            seen.append(connection.request.headers.get("Authorization"))
+            await connection.recv()
+            await connection.send(json.dumps(SUBSCRIBED))
+            await connection.send(json.dumps(eth_head(7)).encode())
+            await connection.wait_closed()
+
+        async with serve(node, "127.0.0.1", 0) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            upstream = model.Upstream(
+                name="a", url="http://a", ws_url=f"ws://127.0.0.1:{port}", headers={"Authorization": "Bearer x"}
+            )
+            ear = Listener("eth", upstream, heads.put_nowait)
+            async with asyncio.timeout(10):
+                assert await heads.get() == Block(7, "0x7b", "0x6b")
+            ear.stop()
+        assert seen == ["Bearer x"]
+
+    asyncio.run(it())
+
+
+def test_the_library_does_not_write_addresses_to_the_log() -> None:
+    assert listener._silent.disabled

@@ -1,0 +1,313 @@
+"""`eth_getLogs` in parts: which they are, and how they are asked for and joined."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+from tests.gateway.company import Company
+from tests.gateway.fakes import fly, run, turns
+from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, raw, said, with_scene
+
+from tollgate.chains.faults import Verdict
+from tollgate.core.shapes import Params, Reply
+from tollgate.errors import UpstreamError
+from tollgate.gateway.upstream.completion import Pending
+from tollgate.gateway.upstream.get_logs import MOST_BYTES, Logs
+from tollgate.gateway.upstream.hedging import Outcome
+from tollgate.gateway.upstream.log_ranges import MOST_PARTS, Range, joined, read_range
+
+HEAD = 1_000
+GET = "eth_getLogs"
+(PEER,) = Company({}).peers
+
+
+# --- What the parts are --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("filter_", "found"),
+    [
+        ({"fromBlock": "0x0", "toBlock": "0xa"}, (0, 10)),
+        ({"fromBlock": "0xA", "toBlock": "0X0f"}, (10, 15)),
+        ({"fromBlock": "earliest", "toBlock": "latest"}, (0, HEAD)),
+        ({"fromBlock": "0x1"}, (1, HEAD)),
+        ({"fromBlock": "0x1", "toBlock": None}, (1, HEAD)),
+        ({}, None),
+        ({"fromBlock": "0x5", "toBlock": "0x5"}, None),
+        ({"fromBlock": "0x6", "toBlock": "0x5"}, None),
+        ({"fromBlock": "0x1", "toBlock": "pending"}, None),
+        ({"fromBlock": "0x1", "toBlock": "finalized"}, None),
+        ({"fromBlock": "safe", "toBlock": "latest"}, None),
+        ({"fromBlock": 1, "toBlock": 5}, None),
+        ({"fromBlock": "1", "toBlock": "5"}, None),
+        ({"fromBlock": "0x1_0", "toBlock": "0xff"}, None),
+        ({"fromBlock": "0x", "toBlock": "0xff"}, None),
+        ({"fromBlock": "0x-1", "toBlock": "0xff"}, None),
+        ({"fromBlock": "0x0", "toBlock": "0x" + "f" * 17}, None),
+        ({"blockHash": "0xab"}, None),
+        ({"blockHash": "0xab", "fromBlock": "0x1", "toBlock": "0x9"}, None),
+    ],
+)
+def test_range_is_read_where_both_ends_are_numbers_that_stay(filter_: Any, found: Any) -> None:
+    got = read_range(raw([filter_]), HEAD)
+    assert (None if got is None else (got.first, got.last)) == found
+
+
+@pytest.mark.parametrize("params", [None, [], {"fromBlock": "0x1"}, ["x"], [1], [{}, {}], [[]]])
+def test_what_is_no_filter_has_no_range(params: Any) -> None:
+    assert read_range(None if params is None else raw(params), HEAD) is None
+
+
+def test_latest_cannot_be_split_while_the_head_is_not_known() -> None:
+    assert read_range(raw([{"fromBlock": "0x1", "toBlock": "latest"}]), -1) is None
+
+
+def test_rest_of_a_filter_goes_along_with_each_part() -> None:
+    whole = read_range(raw([{"address": "0xa", "fromBlock": "0x0", "toBlock": "0x9", "topics": [None]}]), HEAD)
+    assert whole is not None
+    assert [json.loads(bytes(part.params()[0])) for part in whole.halves()] == [  # type: ignore[index]
+        {"address": "0xa", "topics": [None], "fromBlock": "0x0", "toBlock": "0x4"},
+        {"address": "0xa", "topics": [None], "fromBlock": "0x5", "toBlock": "0x9"},
+    ]
+
+
+ends = st.integers(0, 5_000)
+
+
+@given(ends, ends, st.integers(1, 700))
+def test_pieces_cover_the_range_without_a_gap_or_a_double(one: int, other: int, blocks: int) -> None:
+    whole = Range(min(one, other), max(one, other), {})
+    pieces = whole.pieces(blocks)
+    assert len(pieces) == whole.count(blocks)
+    numbers = [number for piece in pieces for number in range(piece.first, piece.last + 1)]
+    assert numbers == list(range(whole.first, whole.last + 1))
+    assert all(piece.last - piece.first < blocks for piece in pieces)
+
+
+@given(ends, st.integers(1, 5_000))
+def test_halves_cover_the_range_without_a_gap_or_a_double(first: int, more: int) -> None:
+    older, newer = Range(first, first + more, {}).halves()
+    assert (older.first, older.last + 1, newer.last) == (first, newer.first, first + more)
+    assert older.first <= older.last
+    assert newer.first <= newer.last
+
+
+def test_number_of_pieces_of_any_range_is_found_without_making_them() -> None:
+    assert Range(0, 2**62, {}).count(1) == 2**62 + 1
+
+
+@given(st.lists(st.lists(st.dictionaries(st.text(max_size=3), st.integers()), max_size=3), max_size=5))
+def test_logs_are_joined_in_order(parts: list[list[dict[str, int]]]) -> None:
+    written = [Raw(json.dumps(part, indent=1).encode()) for part in parts]
+    whole = joined(written)
+    assert whole is not None
+    assert json.loads(bytes(whole)) == [log for part in parts for log in part]
+
+
+def test_null_is_no_log_and_what_is_no_array_cannot_be_joined() -> None:
+    assert bytes(joined([Raw(b"null"), Raw(b"[1]"), Raw(b" [] ")]) or b"") == b"[1]"
+    assert joined([Raw(b"[1]"), Raw(b'{"logs":[]}')]) is None
+
+
+# --- How they are asked for ------------------------------------------------------------------------------------
+
+
+class Searcher:
+    """Finds one log in each block, in at most so many blocks at once."""
+
+    def __init__(self, widest: int = 1 << 62, log: Callable[[int], Any] = lambda number: number) -> None:
+        self.too_much: Callable[[int, int], bool] = lambda first, last: last - first >= widest
+        self.log = log
+        self.asked: list[tuple[int, int]] = []
+        self.at_once = self.most_at_once = 0
+
+    async def ask(self, params: Params) -> Outcome[Reply]:
+        found = read_range(params, HEAD)
+        assert isinstance(params, list)
+        filter_ = json.loads(bytes(params[0]))
+        first, last = (found.first, found.last) if found else (int(filter_["fromBlock"], 16),) * 2
+        self.asked.append((first, last))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        pending: Pending[None] = Pending(asyncio.get_running_loop())
+        asyncio.get_running_loop().call_soon(pending.settle, None)
+        await pending
+        self.at_once -= 1
+        if self.too_much(first, last):
+            return Outcome(PEER, Reply(error=Raw(b'{"code":-32005,"message":"too wide"}')), Verdict.TOO_WIDE)
+        logs = [self.log(number) for number in range(first, last + 1)]
+        return Outcome(PEER, Reply(Raw(json.dumps(logs).encode())))
+
+    def get(self, first: int, last: int, blocks: int = 0) -> Any:
+        filter_ = {"fromBlock": hex(first), "toBlock": hex(last)}
+
+        async def inside() -> Any:
+            flown = fly(Logs(self.ask, asyncio.get_running_loop()).get(raw([filter_]), HEAD, blocks))
+            await turns(400)
+            return said(await flown)
+
+        return run(inside)
+
+
+def test_range_that_is_not_too_wide_is_asked_whole() -> None:
+    searcher = Searcher()
+    assert searcher.get(5, 104, 100) == list(range(5, 105))
+    assert searcher.asked == [(5, 104)]
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 33, 50, 99])
+def test_range_wider_than_an_upstream_searches_is_split_and_joined_in_order(blocks: int) -> None:
+    searcher = Searcher(widest=blocks)
+    last = min(5 + 63 * blocks, 300)
+    assert searcher.get(5, last, blocks) == list(range(5, last + 1))
+    assert len(searcher.asked) == -(-(last - 4) // blocks) <= MOST_PARTS
+    assert searcher.most_at_once <= 8
+
+
+def test_range_that_a_node_calls_too_wide_is_halved_until_it_is_not() -> None:
+    searcher = Searcher(widest=30)
+    assert searcher.get(0, 99) == list(range(100))
+    assert searcher.asked == [(0, 99), (0, 49), (0, 24), (25, 49), (50, 74), (75, 99)]
+
+
+def test_part_that_holds_more_than_the_oldest_is_halved_again() -> None:
+    searcher = Searcher()
+    searcher.too_much = lambda first, last: last - first >= (30 if first < 40 else 5)
+    assert searcher.get(0, 99) == list(range(100))
+    assert len(searcher.asked) < MOST_PARTS
+
+
+@pytest.mark.parametrize(("last", "blocks"), [(999, 0), (2**60, 0), (99_999, 100), (2**60, 100)])
+def test_more_parts_than_are_allowed_are_the_nodes_own_words_after_a_handful_of_questions(
+    last: int, blocks: int
+) -> None:
+    searcher = Searcher(widest=10 if last == 999 else 100)
+    assert searcher.get(0, last, blocks).code == -32005
+    assert len(searcher.asked) <= 7
+
+
+def test_where_newer_blocks_hold_too_much_it_ends_with_the_nodes_own_words() -> None:
+    searcher = Searcher()
+    searcher.too_much = lambda first, last: last - first >= (30 if first < 40 else 1)
+    assert searcher.get(0, 199).code == -32005
+    assert len(searcher.asked) <= 2 * MOST_PARTS + 7
+
+
+def test_single_block_that_is_too_much_is_the_nodes_own_words() -> None:
+    searcher = Searcher(widest=0)
+    assert searcher.get(0, 3).code == -32005
+
+
+@given(st.integers(0, 200), st.integers(1, 200), st.integers(4, 60), st.integers(0, 60))
+def test_no_log_is_lost_or_doubled_whatever_is_too_wide(first: int, more: int, widest: int, blocks: int) -> None:
+    searcher = Searcher(widest)
+    found = searcher.get(first, first + more, blocks)
+    if isinstance(found, Error):
+        assert -(-(more + 1) // 64) >= widest // 2, "in 64 parts, each would be too wide"
+    else:
+        assert found == list(range(first, first + more + 1))
+
+
+def test_more_logs_than_fit_into_one_answer_are_refused() -> None:
+    big = "x" * (MOST_BYTES // 10)
+    searcher = Searcher(log=lambda _: big)
+    with pytest.raises(UpstreamError, match="fewer blocks"):
+        searcher.get(0, 40, 1)
+    assert len(searcher.asked) < 20
+
+
+# --- Over upstreams --------------------------------------------------------------------------------------------
+
+
+def searching(scene: Scene, widest: int = 1 << 62) -> None:
+    """Let all upstreams find one log in each block."""
+
+    def says(_: str, params: Any) -> Any:
+        first, last = (int(params[0].get(end, hex(HEAD)), 16) for end in ("fromBlock", "toBlock"))
+        return TOO_WIDE if last - first >= widest else list(range(first, last + 1))
+
+    for node in scene.nodes:
+        node.says = says
+
+
+def test_narrowest_upstream_decides_how_wide_the_parts_are() -> None:
+    async def test(scene: Scene) -> None:
+        searching(scene)
+        assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+        assert [params[0]["toBlock"] for _, params in scene.nodes[0].calls] == ["0x31", "0x63"]
+        assert scene.trace.attempts == 2
+
+    with_scene(test, {"logs_blocks": 80}, {"logs_blocks": 50}, {})
+
+
+def test_somebody_else_may_search_more_than_the_first() -> None:
+    async def test(scene: Scene) -> None:
+        searching(scene)
+        scene.nodes[0].always(TOO_WIDE)
+        assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+        assert scene.counts() == [1, 1]
+
+    with_scene(test)
+
+
+def test_latest_is_the_highest_block_that_callers_have_seen() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(HEAD, HEAD)
+        scene.row.saw(HEAD + 1)
+        scene.worker.rows[1].saw(HEAD + 1)
+        searching(scene)
+        filter_ = {"fromBlock": hex(HEAD - 3), "toBlock": "latest"}
+        assert await scene.told(GET, filter_) == list(range(HEAD - 3, HEAD + 2))
+        assert scene.counts() == [0, 3], "of those that are not behind"
+
+    with_scene(test, {"logs_blocks": 2}, {})
+
+
+def test_error_of_one_part_is_the_answer_and_the_rest_is_not_asked() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(REVERTED)
+        assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x1f"}) == REVERTED
+        assert scene.counts() == [8]
+
+    with_scene(test, {"logs_blocks": 1})
+
+
+def test_nonsense_of_one_part_is_an_upstream_error() -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always({"logs": []})
+        with pytest.raises(UpstreamError):
+            await scene.ask(GET, {"fromBlock": "0x0", "toBlock": "0x3"})
+
+    with_scene(test, {"logs_blocks": 2})
+
+
+def test_failure_of_one_part_is_a_refusal_of_the_whole() -> None:
+    async def test(scene: Scene) -> None:
+        searching(scene)
+        scene.nodes[0].holds = True
+        asked = scene.ask(GET, {"fromBlock": "0x0", "toBlock": "0x3"}, seconds=1.0)
+        await turns()
+        scene.nodes[0].let()
+        await scene.later(1.3)
+        with pytest.raises(Exception, match="in time"):
+            await asked
+
+    with_scene(test, {"logs_blocks": 2})
+
+
+def test_joined_logs_are_kept_as_one_answer() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(HEAD, finalized=900)
+        searching(scene)
+        for _ in range(2):
+            assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+        assert (scene.counts(), scene.trace.cache) == ([2], "hit")
+
+    with_scene(test, {"logs_blocks": 50}, cache_bytes=1_000_000)

@@ -1,0 +1,203 @@
+"""Filters and pages of events: found again at the upstream that made them, by every worker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+from tests.gateway.fakes import turns
+from tests.gateway.scene import DROP, Error, Scene, raw, with_scene
+
+from tollgate.errors import UpstreamUnavailable
+from tollgate.gateway.upstream.sticky import pinned, unpinned
+from tollgate.shm.upstream_status import State
+
+NEW, CHANGES, UNINSTALL = "eth_newFilter", "eth_getFilterChanges", "eth_uninstallFilter"
+EVENTS = "starknet_getEvents"
+NO_FILTER = Error(-32000, "filter not found")
+
+
+def written(value: Any) -> Raw:
+    return Raw(json.dumps(value).encode())
+
+
+def read(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: json.loads(bytes(each)) for name, each in value.items()}
+    return [json.loads(bytes(each)) for each in value]
+
+
+slots = st.integers(0, 255)
+
+
+@given(st.integers(0, 2**128), slots)
+def test_filter_comes_back_to_where_it_was_made(number: int, slot: int) -> None:
+    given_out = pinned(NEW, written(hex(number)), slot)
+    assert unpinned(CHANGES, [given_out]) == ([written(hex(number))], slot)
+
+
+@given(st.text(), slots, st.booleans())
+def test_continuation_token_comes_back_to_where_it_was_given(token: str, slot: int, by_name: bool) -> None:
+    result = {"events": [{"data": ["0x1"]}], "continuation_token": token}
+    given_out = json.loads(bytes(pinned(EVENTS, written(result), slot)))
+    assert given_out["events"] == result["events"]
+    assert given_out["continuation_token"] != token
+    filter_ = {"chunk_size": 5, "continuation_token": given_out["continuation_token"]}
+    params = {"filter": written(filter_)} if by_name else [written(filter_)]
+    back, found = unpinned(EVENTS, params)
+    before = {"chunk_size": 5, "continuation_token": token}
+    assert read(back) == ({"filter": before} if by_name else [before])
+    assert found == slot
+
+
+@pytest.mark.parametrize(
+    ("method", "result"),
+    [
+        (NEW, None),
+        (NEW, "filter"),
+        (NEW, 17),
+        (CHANGES, "0x1234"),
+        ("eth_call", "0x1234"),
+        (EVENTS, {"events": []}),
+        (EVENTS, {"events": [], "continuation_token": None}),
+        (EVENTS, {"events": [{"data": "continuation_token"}]}),
+        (EVENTS, []),
+    ],
+)
+def test_other_results_are_left_as_they_are(method: str, result: Any) -> None:
+    assert pinned(method, written(result), 3) == written(result)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        (CHANGES, []),
+        (CHANGES, ["0x1"]),
+        (CHANGES, ["0x"]),
+        (CHANGES, ["filter"]),
+        (CHANGES, [5]),
+        (CHANGES, {"id": "0x12345"}),
+        ("eth_call", ["0x12345"]),
+        (NEW, [{"fromBlock": "0x12345"}]),
+        (EVENTS, []),
+        (EVENTS, [{}]),
+        (EVENTS, [{"continuation_token": "0-5"}]),
+        (EVENTS, [{"continuation_token": "tg.5"}]),
+        (EVENTS, [{"continuation_token": "tg1234.5"}]),
+        (EVENTS, [{"continuation_token": 5}]),
+        (EVENTS, [{"keys": ["continuation_token"]}]),
+        (EVENTS, ["continuation_token"]),
+        (EVENTS, {"other": {"continuation_token": "tg1.5"}}),
+    ],
+)
+def test_what_we_did_not_give_out_goes_to_anybody_as_it_is(method: str, params: Any) -> None:
+    given_ = raw(params)
+    assert unpinned(method, given_) == (given_, None)
+
+
+# --- Over upstreams ------------------------------------------------------------------------------------------
+
+
+def filters(scene: Scene) -> None:
+    """Each upstream knows its own filters, under the same ids."""
+    for node in scene.nodes:
+        node.plays(lambda name, method, params: "0x1" if method == NEW else [name, params], node.name)
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: bool) -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(9, 9, 9)
+        other = Scene({}, {}, {})
+        other.up(9, 9, 9)
+        for each in (scene, other):
+            filters(each)
+        scene.state(0, State.DOWN)
+        made = await scene.told(NEW, {})
+        scene.state(0, State.UP)
+        assert made == "0x101"
+        for each in (scene, other):
+            if batch:
+                (question,) = await each.ask_many((CHANGES, [made]))
+                assert json.loads(bytes(question.told.result)) == ["up1", ["0x1"]]  # type: ignore[union-attr]
+            else:
+                assert await each.told(CHANGES, made) == ["up1", ["0x1"]]
+                assert await each.told(UNINSTALL, made) == ["up1", ["0x1"]]
+
+    with_scene(test, {}, {}, {})
+
+
+@pytest.mark.parametrize("made_up", ["0x107", "0xdead", "0xff"])
+def test_filter_whose_upstream_is_gone_or_never_was_is_told_in_a_nodes_words(made_up: str) -> None:
+    async def test(scene: Scene) -> None:
+        scene.nodes[0].always(NO_FILTER)
+        assert await scene.told(CHANGES, made_up) == NO_FILTER
+        assert scene.nodes[0].calls == [(CHANGES, [made_up])]
+
+    with_scene(test)
+
+
+def test_page_of_an_upstream_that_is_gone_is_asked_for_by_a_token_that_no_node_knows() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(9, 9)
+        scene.nodes[0].always(Error(33, "The supplied continuation token is invalid or unknown"))
+        asked = {"chunk_size": 1, "continuation_token": "tg99.5-1"}
+        assert (await scene.told(EVENTS, asked)).code == 33
+        assert scene.nodes[0].calls == [(EVENTS, [asked])], "never as the token of another upstream"
+
+    with_scene(test, family="starknet")
+
+
+def test_filter_whose_upstream_is_down_is_refused() -> None:
+    async def test(scene: Scene) -> None:
+        filters(scene)
+        scene.loop.refusing = True
+        asked = scene.ask(CHANGES, "0x101")
+        await scene.later(1.0)
+        with pytest.raises(UpstreamUnavailable):
+            await asked
+
+    with_scene(test)
+
+
+def test_filter_is_made_elsewhere_after_a_failure_but_its_changes_are_read_once() -> None:
+    async def test(scene: Scene) -> None:
+        filters(scene)
+        scene.nodes[0].always(DROP)
+        made = await scene.told(NEW, {})
+        assert made == "0x101"
+        scene.nodes[1].always(DROP)
+        asked = scene.ask(CHANGES, made)
+        await scene.later(1.0)
+        with pytest.raises(Exception, match="carried out"):
+            await asked
+        assert scene.counts() == [1, 2]
+
+    with_scene(test)
+
+
+def test_pages_of_events_come_from_one_upstream_and_may_be_read_again() -> None:
+    def says(name: str, _: str, params: Any) -> Any:
+        page = params[0].get("continuation_token")
+        return {"events": [name, page], **({} if page else {"continuation_token": "0-5"})}
+
+    async def test(scene: Scene) -> None:
+        for node in scene.nodes:
+            node.plays(says, node.name)
+        scene.up(9, 9)
+        scene.state(0, State.DOWN)
+        first = await scene.told(EVENTS, {"chunk_size": 1})
+        assert first == {"events": ["up1", None], "continuation_token": "tg1.0-5"}
+        scene.state(0, State.UP, 9)
+        scene.nodes[1].in_turn(DROP, {"events": ["up1", "0-5"]})
+        asked = scene.ask(EVENTS, {"chunk_size": 1, "continuation_token": "tg1.0-5"})
+        await scene.later(1.0)
+        await turns()
+        assert json.loads(bytes((await asked).result)) == {"events": ["up1", "0-5"]}
+        assert scene.counts()[0] == 0
+
+    with_scene(test, family="starknet")

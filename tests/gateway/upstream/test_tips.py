@@ -1,0 +1,155 @@
+"""`latest` never goes backwards: any heads of upstreams, any order of questions, answers and probes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.gateway.fakes import turns
+from tests.gateway.scene import Scene, said, with_scene
+
+from tollgate.core.shapes import ABSENT, Reply
+from tollgate.errors import UpstreamUnavailable
+from tollgate.shm.upstream_status import State
+
+START = 100
+NUMBER, BLOCK, BALANCE = "eth_blockNumber", "eth_getBlockByNumber", "eth_getBalance"
+
+
+class Chain:
+    """Two upstreams at heads of their own, a prober that looks now and then, callers that ask at any time."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.heads = [START, START]
+        self.slips = [0, 0]
+        """Blocks by which the next answer of an upstream is behind: one service may be several nodes."""
+        self.asked: list[tuple[asyncio.Future[Any], int]] = []
+        """Questions, and the highest block that had been shown when each was asked."""
+        self.shown = 0
+        scene.up(START, START)
+        for index, node in enumerate(scene.nodes):
+            node.holds = True
+            node.plays(self.says, index)
+
+    def says(self, index: int, method: str, _: Any) -> Any:
+        if method == "eth_chainId":
+            return "0x1"
+        number = hex(self.heads[index] - self.slips[index])
+        self.slips[index] = 0
+        return {"number": number} if method == BLOCK else number
+
+    def grow(self, index: int, blocks: int) -> None:
+        self.heads[index] += blocks
+
+    def slip(self, index: int, blocks: int) -> None:
+        self.slips[index] = blocks
+
+    def probe(self, index: int, _: int) -> None:
+        self.scene.worker.rows[index].publish(State.UP, self.heads[index], 0, 0)
+        if self.heads[index] > self.scene.row.head:
+            self.scene.row.publish(self.heads[index], 0, changed=True)
+        self.scene.row.pulse()
+
+    def ask(self, which: int, _: int) -> None:
+        asked = [self.scene.ask(NUMBER), self.scene.ask(BLOCK, "latest", False)][which]
+        self.note(asked)
+        self.asked = [each for each in self.asked if not each[0].done()]
+
+    def batch(self, which: int, _: int) -> None:
+        calls = [(NUMBER, []), (BLOCK, ["latest", False])]
+        self.note(self.scene.ask_many(*calls[which:], ("eth_chainId", [])))
+
+    def note(self, asked: asyncio.Future[Any]) -> None:
+        floor = self.shown
+        self.asked.append((asked, floor))
+        # Called as soon as a caller is told.
+        asked.add_done_callback(lambda done: self.tell(done, floor))
+
+    def let(self, index: int, which: int) -> None:
+        held = self.scene.nodes[index].held
+        if held:
+            self.scene.nodes[index].let(which % len(held))
+
+    def tell(self, asked: asyncio.Future[Any], floor: int) -> None:
+        """What a caller is told is at least what any caller had been told when it asked."""
+        if asked.exception() is not None:
+            assert isinstance(asked.exception(), UpstreamUnavailable)
+            return
+        replies = asked.result() if isinstance(asked.result(), list) else [asked.result()]
+        for reply in replies:
+            reply = getattr(reply, "told", reply)
+            if isinstance(reply, Reply) and reply.error is ABSENT:
+                answer = said(reply)
+                number = int(answer["number"] if isinstance(answer, dict) else answer, 16)
+                if number == 1:
+                    continue
+                assert number >= floor
+                self.shown = max(self.shown, number)
+
+
+steps = st.tuples(
+    st.sampled_from(["grow", "slip", "probe", "ask", "ask", "batch", "let", "let", "let"]),
+    st.integers(0, 1),
+    st.integers(1, 3),
+)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1_000_000])
+@given(st.lists(steps, min_size=5, max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
+    cache_bytes: int, script: list[tuple[str, int, int]]
+) -> None:
+    async def test(scene: Scene) -> None:
+        chain = Chain(scene)
+        for what, index, count in script:
+            getattr(chain, what)(index, count)
+            await turns(4)
+            await scene.loop.later(0.03)
+        # Everybody comes to the same head in the end, and everything is answered.
+        chain.heads = [max(*chain.heads, scene.row.floor)] * 2
+        chain.slips = [0, 0]
+        left = [asked for asked, _ in chain.asked]
+        for _ in range(100):
+            for index in (0, 1):
+                chain.probe(index, 0)
+                while scene.nodes[index].held:
+                    chain.let(index, 0)
+            await scene.loop.later(0.1)
+        assert all(asked.done() for asked in left)
+        assert not scene.inquiries._asking
+
+    with_scene(test, cache_bytes=cache_bytes)
+
+
+def test_balance_that_is_kept_is_not_told_after_a_newer_block_was_shown() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(START, START)
+        scene.nodes[0].says = lambda method, _: hex(START + 1) if method == NUMBER else "new"
+        scene.nodes[1].says = lambda method, _: "old"
+        scene.state(0, State.DOWN, START)
+        assert await scene.told(BALANCE, "0xa", "latest") == "old"
+        assert await scene.told(BALANCE, "0xa", "latest") == "old"
+        scene.state(0, State.UP, START)
+        assert await scene.told(NUMBER) == hex(START + 1)
+        assert await scene.told(BALANCE, "0xa", "latest") == "new"
+
+    with_scene(test, cache_bytes=1_000_000)
+
+
+def test_two_workers_share_what_callers_have_seen() -> None:
+    async def test(scene: Scene) -> None:
+        scene.up(START, START)
+        other = scene.worker.board.network(0, 0)
+        other.saw(START + 5)
+        scene.nodes[0].always(hex(START))
+        scene.nodes[1].always(hex(START + 5))
+        scene.state(1, State.UP, START + 5)
+        assert await scene.told(NUMBER) == hex(START + 5)
+        assert scene.counts() == [0, 1]
+
+    with_scene(test)

@@ -1,0 +1,189 @@
+"""Clients of a worker's WebSockets, speaking ASGI as uvicorn does, and a feed that tells what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from tests.gateway.fakes import turns
+from tests.gateway.worker import TOKEN, Worker, with_worker
+
+from tollgate.chains.subscriptions import Wrong
+from tollgate.gateway.feeds.feed import Feeds
+from tollgate.gateway.feeds.subscribers import Listener
+from tollgate.gateway.websocket.endpoint import Endpoint
+from tollgate.gateway.websocket.subscriptions import SocketPipeline
+from tollgate.settings import model
+
+PATH = "/x/eth/mainnet"
+
+
+class Stream:
+    """A feed that tells what the test says."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+        self.wrong: Wrong | None = None
+        self.gate: asyncio.Event | None = None
+        """Where set, nobody joins before it is."""
+
+    async def join(self, listener: Listener) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.wrong is not None:
+            raise self.wrong
+        self.listeners.append(listener)
+
+    def leave(self, listener: Listener) -> None:
+        listener.gone = True
+        if listener in self.listeners:
+            self.listeners.remove(listener)
+
+    def tell(self, result: object) -> None:
+        for listener in list(self.listeners):
+            listener.tell(json.dumps(result).encode())
+
+
+class Place:
+    """A worker with an endpoint for WebSockets."""
+
+    def __init__(self, worker: Worker, **settings: Any) -> None:
+        self.worker = worker
+        self.stream = Stream()
+        self.pipeline = SocketPipeline(
+            worker.credentials,
+            worker.admission,
+            worker.networks.all,
+            worker.recorder,
+            most_calls=100,
+            request_seconds=30.0,
+            now=worker.clock,
+            sink=worker.sink,
+        )
+        self.endpoint = Endpoint(
+            worker.lane,
+            self.pipeline,
+            worker.credentials,
+            cast("Feeds", _Feeds(self.stream)),
+            worker.regions.writer(0),
+            model.WebSocket(**settings),
+            grace_seconds=10.0,
+        )
+
+    async def open(self, path: str = PATH, *, token: str | None = TOKEN, **headers: str) -> Client:
+        """A client connects; `_` in a header's name stands for `-`."""
+        client = Client(self, path, token, headers)
+        await turns()
+        return client
+
+
+class _Feeds:
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def feed(self, path: str) -> Stream:
+        return self._stream
+
+
+class Client:
+    """One client: what it was sent, and how it was closed."""
+
+    def __init__(self, place: Place, path: str, token: str | None, headers: dict[str, str]) -> None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            named["authorization"] = f"Bearer {token}"
+        offered = [each.strip() for each in named.get("sec-websocket-protocol", "").split(",") if each.strip()]
+        self.scope: dict[str, Any] = {
+            "type": "websocket",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+            "subprotocols": offered,
+            "client": ("192.0.2.1", 50_000),
+        }
+        self.place = place
+        self.sent: list[dict[str, Any]] = []
+        self.reads = True
+        """Whether it takes what it is sent."""
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._inbox.put_nowait({"type": "websocket.connect"})
+        self._drained = asyncio.Event()
+        self.task = asyncio.ensure_future(place.endpoint(self.scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        return await self._inbox.get()
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        while not self.reads and message["type"] == "websocket.send":
+            await self._drained.wait()
+        self.sent.append(message)
+        if message["type"] == "websocket.close":
+            self._inbox.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
+
+    async def say(self, message: object) -> None:
+        """Send a message, and wait for what comes of it."""
+        self.post(message)
+        await turns(40)
+
+    def post(self, message: object) -> None:
+        """Send a message."""
+        text = message if isinstance(message, str | bytes) else json.dumps(message)
+        kind = "bytes" if isinstance(text, bytes) else "text"
+        self._inbox.put_nowait({"type": "websocket.receive", kind: text})
+
+    async def leave(self) -> None:
+        """Hang up."""
+        self._inbox.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await turns(40)
+
+    def read_on(self) -> None:
+        """Take what waits."""
+        self.reads = True
+        self._drained.set()
+
+    def heard(self) -> list[Any]:
+        """What it was sent since the last look."""
+        heard = [json.loads(each["text"]) for each in self.sent if each["type"] == "websocket.send"]
+        self.sent = [each for each in self.sent if each["type"] != "websocket.send"]
+        return heard
+
+    @property
+    def accepted(self) -> dict[str, Any] | None:
+        return next((each for each in self.sent if each["type"] == "websocket.accept"), None)
+
+    @property
+    def closed(self) -> tuple[int, str] | None:
+        return next(
+            ((each["code"], each["reason"]) for each in self.sent if each["type"] == "websocket.close"), None
+        )
+
+    @property
+    def refused(self) -> tuple[int, Any, dict[bytes, bytes]] | None:
+        """The HTTP answer to its handshake: status, body, headers."""
+        start = [each for each in self.sent if each["type"] == "websocket.http.response.start"]
+        body = [each for each in self.sent if each["type"] == "websocket.http.response.body"]
+        return (start[0]["status"], json.loads(body[0]["body"]), dict(start[0]["headers"])) if start else None
+
+
+def with_place(
+    test: Callable[[Place], Coroutine[Any, Any, None]], settings: dict[str, Any] | None = None, **options: Any
+) -> None:
+    """Run an async test on a worker with an endpoint; every connection is gone in the end."""
+
+    async def inside(worker: Worker) -> None:
+        place = Place(worker, **(settings or {}))
+        await test(place)
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    with_worker(inside, **options)
+
+
+def call(call_id: object, method: str = "eth_chainId", *params: object) -> dict[str, object]:
+    """A call, to be written as JSON."""
+    return {"jsonrpc": "2.0", "id": call_id, "method": method, "params": list(params)}

@@ -1,0 +1,313 @@
+"""Forwarding to the control process: what of a request crosses, what stays behind, and how much at once."""
+
+import asyncio
+
+import pytest
+from tests.inner import (
+    CHUNKED,
+    LOOPBACK,
+    MINE,
+    MOST_BYTES,
+    OK,
+    SECONDS,
+    SECRET,
+    Client,
+    Inner,
+    advance,
+    asked_with,
+    problem,
+    scope,
+    with_inner,
+)
+
+from tollgate.processes.control_proxy import REST_SECONDS, AnswerCut, behind_workers, forwarding_app
+from tollgate.processes.status import Receive, Scope, Send, public_app
+
+# --- What crosses --------------------------------------------------------------------------------------
+
+
+def test_request_is_rebuilt() -> None:
+    async def test(inner: Inner) -> None:
+        asked = scope(
+            "PUT",
+            (b"content-length", b"4"),
+            (b"accept", b"*/*"),
+            MINE,
+            (b"cookie", b"a=1"),
+            raw_path=b"/api/v1/t%2Fa",
+            query_string=b"q=%20&r",
+            scheme="https",
+        )
+        line, headers, body = await asked_with(inner, inner.app(), asked, b"bo", b"d", b"y")
+        assert line == b"PUT /api/v1/t%2Fa?q=%20&r HTTP/1.1"
+        assert headers == [
+            (b"host", b"rpc.example"),
+            (b"accept", b"*/*"),
+            (b"cookie", b"a=1"),
+            (b"connection", b"close"),
+            (b"content-length", b"4"),
+            MINE,
+            (b"x-tollgate-inner", SECRET.encode()),
+            (b"x-tollgate-client", b"192.0.2.7"),
+            (b"x-tollgate-scheme", b"https"),
+        ]
+        assert body == b"body"
+
+    with_inner(test)
+
+
+def test_headers_of_the_connection_stay_behind() -> None:
+    async def test(inner: Inner) -> None:
+        stay = (
+            (b"connection", b"keep-alive, X-Hop, host"),
+            (b"x-hop", b"1"),
+            (b"keep-alive", b"timeout=5"),
+            (b"te", b"trailers"),
+            (b"trailer", b"x-sum"),
+            (b"transfer-encoding", b"chunked"),
+            (b"upgrade", b"h2c"),
+            (b"proxy-authorization", b"Basic eDp5"),
+            (b"proxy-connection", b"keep-alive"),
+            (b"expect", b"100-continue"),
+        )
+        plain = await asked_with(inner, inner.app(), scope("POST", MINE), b"body")
+        assert await asked_with(inner, inner.app(), scope("POST", *stay, MINE), b"body") == plain
+
+    with_inner(test)
+
+
+def test_nobody_outside_speaks_for_a_worker() -> None:
+    async def test(inner: Inner) -> None:
+        spoofed = (
+            (b"x-tollgate-inner", b"guess"),
+            (b"x-tollgate-client", b"127.0.0.1"),
+            (b"x-tollgate-scheme", b"https"),
+            (b"x-tollgate-anything", b"1"),
+            (b"x-forwarded-for", b"127.0.0.1"),
+            (b"x-forwarded-proto", b"https"),
+            (b"x-forwarded-host", b"evil.example"),
+        )
+        plain = await asked_with(inner, inner.app(), scope("GET", MINE))
+        assert await asked_with(inner, inner.app(), scope("GET", *spoofed, MINE)) == plain
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "trusted", "expected"),
+    [
+        ("192.0.2.7", [b"203.0.113.9"], (), b"192.0.2.7"),
+        ("192.0.2.7", [b"203.0.113.9"], ("10.0.0.0/8",), b"192.0.2.7"),
+        ("10.0.0.1", [b"203.0.113.9"], ("10.0.0.0/8",), b"203.0.113.9"),
+        ("10.0.0.1", [b"1.2.3.4, 203.0.113.9, 10.0.0.2"], ("10.0.0.0/8",), b"203.0.113.9"),
+        ("10.0.0.1", [b"203.0.113.9", b"10.0.0.2"], ("10.0.0.0/8",), b"203.0.113.9"),
+        ("10.0.0.1", [b"[2001:db8::1]:443"], ("10.0.0.0/8",), b"2001:db8::1"),
+        ("10.0.0.1", [], ("10.0.0.0/8",), b"10.0.0.1"),
+        (None, [], (), b""),
+    ],
+)
+def test_client_address_is_as_the_gateway_sees_it(
+    peer: str | None, forwarded: list[bytes], trusted: tuple[str, ...], expected: bytes
+) -> None:
+    async def test(inner: Inner) -> None:
+        headers = [(b"x-forwarded-for", value) for value in forwarded]
+        asked = scope("GET", *headers, client=None if peer is None else (peer, 1))
+        _, got, _ = await asked_with(inner, inner.app(*trusted), asked)
+        assert dict(got)[b"x-tollgate-client"] == expected
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize("given", [b"", b"a b", b"x" * 129])
+def test_request_id_is_made_where_none_is_given(given: bytes) -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app(), scope("GET", (b"x-request-id", given)))
+        call = await inner.asked()
+        (made,) = [value for name, value in call.headers if name == b"x-request-id"]
+        assert len(made) == 24
+        call.say(OK)
+        assert (b"x-request-id", made) in (await client.answer())[1]
+
+    with_inner(test)
+
+
+# --- The request's body --------------------------------------------------------------------------------
+
+
+def test_body_of_the_largest_size_passes() -> None:
+    async def test(inner: Inner) -> None:
+        body = b"x" * MOST_BYTES
+        asked = scope("POST", (b"content-length", b"%d" % MOST_BYTES))
+        assert (await asked_with(inner, inner.app(), asked, body[:1], body[1:]))[2] == body
+
+    with_inner(test)
+
+
+def test_larger_body_is_refused_when_it_turns_out_so() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app(), scope("POST", MINE), body=None)
+        client.send(b"x" * MOST_BYTES)
+        client.send(b"x")
+        headers, said = await problem(client, 413)
+        assert headers[b"x-request-id"] == b"mine-1"
+        assert str(MOST_BYTES) in said["detail"]
+        assert b"connection" not in headers
+        assert inner.calls.empty()
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize("waits_for_leave", [False, True])
+def test_body_that_is_announced_as_too_large_is_not_read(waits_for_leave: bool) -> None:
+    async def test(inner: Inner) -> None:
+        expect = [(b"expect", b"100-continue")] if waits_for_leave else []
+        asked = scope("POST", (b"content-length", b"%d" % (MOST_BYTES + 1)), *expect)
+        headers, _ = await problem(Client(inner.app(), asked, body=None), 413)
+        assert headers.get(b"connection") == (b"close" if waits_for_leave else None)
+
+    with_inner(test)
+
+
+def test_body_that_takes_too_long_is_refused() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app(), scope("POST"), body=None)
+        client.send(b"x")
+        await advance(SECONDS - 0.1)
+        client.send(b"x")
+        await advance(0.0)
+        assert not client.task.done()
+        await advance(0.1)
+        headers, _ = await problem(client, 408)
+        assert headers[b"connection"] == b"close"
+        assert inner.calls.empty()
+
+    with_inner(test)
+
+
+def test_client_that_leaves_within_its_body_is_forgotten() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app(), scope("POST"), body=None)
+        client.send(b"x")
+        client.leave()
+        await client.task
+        assert client.rest() == []
+        assert inner.calls.empty()
+
+    with_inner(test)
+
+
+# --- How much at once ----------------------------------------------------------------------------------
+
+
+def test_only_so_many_are_under_way() -> None:
+    async def test(inner: Inner) -> None:
+        app = inner.app(most_at_once=2)
+        under_way = [(Client(app), await inner.asked()) for _ in range(2)]
+        headers, _ = await problem(Client(app), 503)
+        assert headers[b"retry-after"] == b"1"
+        under_way[0][1].say(OK)
+        assert (await under_way[0][0].answer())[0] == 200
+        assert await asked_with(inner, app, scope())
+
+    with_inner(test)
+
+
+def test_place_is_free_again_however_a_request_ends() -> None:
+    async def test(inner: Inner) -> None:
+        app = inner.app(most_at_once=1)
+        client = Client(app)
+        (await inner.asked()).hang_up()
+        await problem(client, 502)
+        client = Client(app)
+        call = await inner.asked()
+        client.leave()
+        await client.task
+        client = Client(app)
+        call = await inner.asked()
+        call.say(CHUNKED)
+        call.hang_up()
+        with pytest.raises(AnswerCut):
+            await client.task
+        assert await asked_with(inner, app, scope())
+
+    with_inner(test)
+
+
+def test_clients_that_send_nothing_keep_nobody_out() -> None:
+    async def test(inner: Inner) -> None:
+        app = inner.app(most_at_once=1)
+        idle = [Client(app, scope("POST"), body=None) for _ in range(5)]
+        assert await asked_with(inner, app, scope("POST"), b"x" * MOST_BYTES)
+        for client in idle:
+            client.leave()
+            await client.task
+
+    with_inner(test)
+
+
+def test_bodies_that_wait_are_bounded_together() -> None:
+    async def test(inner: Inner) -> None:
+        app = inner.app(most_at_once=2)
+        slow = [Client(app, scope("POST"), body=None) for _ in range(2)]
+        for client in slow:
+            client.send(b"x" * MOST_BYTES)
+        await advance(0.0)
+        headers, _ = await problem(Client(app, scope("POST"), body=(b"x",)), 503)
+        assert headers[b"retry-after"] == b"1"
+        assert await asked_with(inner, app, scope())
+        slow[0].leave()
+        await slow[0].task
+        assert await asked_with(inner, app, scope("POST"), b"x" * MOST_BYTES)
+        slow[1].leave()
+        await slow[1].task
+
+    with_inner(test)
+
+
+def test_secret_must_not_be_empty() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        forwarding_app((LOOPBACK, 1), "", trusted=(), most_bytes=1, most_at_once=1, seconds=1)
+
+
+# --- The receiving side; whole rounds are in test_forward_round.py -------------------------------------
+
+
+def test_app_may_answer_without_the_rest_of_a_body_that_never_comes() -> None:
+    async def hasty(_asked: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    async def test(_inner: Inner) -> None:
+        asked = scope("POST", (b"x-tollgate-inner", SECRET.encode()))
+        client = Client(behind_workers(hasty, SECRET), asked, body=None)
+        client.send(b"x")
+        await advance(REST_SECONDS - 0.1)
+        assert not client.task.done()
+        await advance(0.1)
+        assert await client.answer() == (401, [], b"no")
+
+    with_inner(test)
+
+
+# --- Beside it -----------------------------------------------------------------------------------------
+
+
+def test_public_app_hands_on_all_but_health_and_readiness() -> None:
+    async def rest(asked: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 299, "headers": []})
+        await send({"type": "http.response.body", "body": asked["path"].encode() + (await receive())["body"]})
+
+    async def test() -> None:
+        app = public_app(lambda: None, rest)
+        for path, status in (
+            ("/healthz", 200),
+            ("/readyz", 200),
+            ("/", 299),
+            ("/api/v1/x", 299),
+            ("/healthz/", 299),
+        ):
+            got, _, body = await Client(app, scope(path=path), body=(b"!",)).answer()
+            assert got == status
+            assert status == 200 or body == path.encode() + b"!"
+
+    asyncio.run(test())

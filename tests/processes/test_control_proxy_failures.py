@@ -1,0 +1,249 @@
+"""Answers of the control process: passed on while they arrive; what becomes of those that fail."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import pytest
+from tests.inner import (
+    CHUNKED,
+    LOOPBACK,
+    MINE,
+    OK,
+    SECONDS,
+    Call,
+    Client,
+    Inner,
+    advance,
+    problem,
+    scope,
+    with_inner,
+)
+
+from tollgate.processes.control_proxy import SILENCE_SECONDS, AnswerCut
+
+# --- Answers ----------------------------------------------------------------------------------------
+
+
+def test_answer_is_passed_on() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        call.say(
+            b"HTTP/1.1 418 Whatever\r\nDate: now\r\nConnection: close\r\nX-Request-Id: inner\r\n"
+            b"Set-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 3\r\n\r\ntea"
+        )
+        assert await client.answer() == (
+            418,
+            [
+                (b"x-request-id", b"inner"),
+                (b"set-cookie", b"a=1"),
+                (b"set-cookie", b"b=2"),
+                (b"content-length", b"3"),
+            ],
+            b"tea",
+        )
+        await call.dropped()
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize(
+    ("method", "status"), [("HEAD", 200), ("HEAD", 204), ("HEAD", 304), ("GET", 204), ("GET", 304)]
+)
+def test_answer_without_a_body_waits_for_none(method: str, status: int) -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app(), scope(method, MINE))
+        (await inner.asked()).say(b"HTTP/1.1 %d \r\ncontent-length: 5\r\netag: 1\r\n\r\n" % status)
+        length = [(b"content-length", b"5")] if status == 200 else []
+        assert await client.answer() == (status, [*length, (b"etag", b"1"), MINE], b"")
+
+    with_inner(test)
+
+
+def test_answer_arrives_while_it_is_made() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        call.say(CHUNKED)
+        assert (await client.next())["type"] == "http.response.start"
+        for said in (b"one", b"two"):
+            call.say(b"3\r\n%b\r\n" % said)
+            assert await client.next() == {"type": "http.response.body", "body": said, "more_body": True}
+            # Longer in all than any deadline.
+            await advance(SILENCE_SECONDS - 1)
+        call.say(b"0\r\n\r\n")
+        assert await client.next() == {"type": "http.response.body", "body": b"", "more_body": False}
+        await client.task
+        await call.dropped()
+
+    with_inner(test)
+
+
+def test_answer_may_come_before_the_request_is_taken() -> None:
+    async def test(inner: Inner) -> None:
+        most = 32 * 1_048_576
+        client = Client(inner.app(most_bytes=most), scope("POST"), body=(bytes(most),))
+        (await inner.accepted()).say(OK)
+        assert (await client.answer())[0] == 200
+
+    with_inner(test)
+
+
+# --- What fails ----------------------------------------------------------------------------------------
+
+
+def test_control_process_that_is_not_there_is_told() -> None:
+    async def test(inner: Inner) -> None:
+        await inner.close()
+        headers, said = await problem(Client(inner.app(), scope("GET", MINE)), 503)
+        assert headers[b"retry-after"] == b"1"
+        assert headers[b"x-request-id"] == b"mine-1"
+        assert said["detail"] == "The control plane is starting or being replaced: try again."
+        assert said["title"] == "Service Unavailable"
+
+    with_inner(test)
+
+
+def test_connection_that_is_never_accepted_is_given_up() -> None:
+    async def test(inner: Inner) -> None:
+        with socket.socket() as listener, socket.socket() as first:
+            listener.bind((LOOPBACK, 0))
+            # Room for one in the queue, which is taken.
+            listener.listen(0)
+            first.connect(listener.getsockname())
+            inner.port = listener.getsockname()[1]
+            client = Client(inner.app())
+            await advance(SECONDS)
+            headers, _ = await problem(client, 503)
+            assert headers[b"retry-after"] == b"1"
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_head_that_takes_too_long_is_given_up(said: bytes) -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        call.say(said)
+        await advance(SECONDS - 0.1)
+        assert not client.task.done()
+        await advance(0.1)
+        _, problem_said = await problem(client, 504)
+        assert "5 s" in problem_said["detail"]
+        await call.dropped()
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\ncontent-le", b"HTTP/1.1 100 Continue\r\n\r\n"])
+@pytest.mark.parametrize("reset", [False, True])
+def test_connection_that_ends_before_the_head_is_told(said: bytes, reset: bool) -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        call.say(said)
+        call.reset() if reset else call.hang_up()
+        await problem(client, 502)
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize(
+    "said", [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n\r\nno end", b"HTTP/1.1 200 OK\r\n: \r\n\r\n"]
+)
+def test_nonsense_is_told(said: bytes) -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        call.say(said)
+        await problem(client, 502)
+        await call.dropped()
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize(
+    ("said", "end"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhell", Call.hang_up),
+        (CHUNKED + b"4\r\nhell\r\n", Call.hang_up),
+        (CHUNKED + b"5\r\nhell", Call.hang_up),
+        (CHUNKED + b"4\r\nhell\r\n", Call.reset),
+        (CHUNKED + b"4\r\nhell\r\n", lambda call: call.say(b"nonsense\r\n")),
+    ],
+)
+def test_answer_that_is_cut_is_never_completed(said: bytes, end: Callable[[Call], None]) -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        call.say(said)
+        assert (await client.next())["status"] == 200
+        body = b""
+        while body != b"hell":
+            part = await client.next()
+            assert part["more_body"]
+            body += part["body"]
+        end(call)
+        with pytest.raises(AnswerCut):
+            await client.task
+        assert client.rest() == []
+
+    with_inner(test)
+
+
+def test_nonsense_that_comes_with_the_head_cuts_the_answer_too() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        (await inner.asked()).say(CHUNKED + b"4\r\nhell\r\nnonsense\r\n")
+        with pytest.raises(AnswerCut):
+            await client.task
+        start, part = client.rest()
+        assert start["status"] == 200
+        assert part == {"type": "http.response.body", "body": b"hell", "more_body": True}
+
+    with_inner(test)
+
+
+def test_answer_that_falls_silent_is_cut() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        call.say(CHUNKED + b"1\r\nx\r\n")
+        assert (await client.next())["status"] == 200
+        assert (await client.next())["body"] == b"x"
+        await advance(SILENCE_SECONDS)
+        with pytest.raises(AnswerCut, match="silent for 60 s"):
+            await client.task
+        await call.dropped()
+        assert client.rest() == []
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize("said", [b"", CHUNKED, CHUNKED + b"1\r\nx\r\n"])
+def test_client_that_leaves_takes_the_inner_connection_along(said: bytes) -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        call.say(said)
+        if said:
+            await client.next()
+        client.leave()
+        await call.dropped()
+        await client.task
+
+    with_inner(test)
+
+
+def test_worker_that_stops_takes_the_inner_connection_along() -> None:
+    async def test(inner: Inner) -> None:
+        client = Client(inner.app())
+        call = await inner.asked()
+        client.task.cancel()
+        await call.dropped()
+        with pytest.raises(asyncio.CancelledError):
+            await client.task
+
+    with_inner(test)

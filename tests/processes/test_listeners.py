@@ -1,0 +1,98 @@
+"""Listening sockets: shared among our workers, never with a stranger."""
+
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tollgate.errors import StartError
+from tollgate.processes import listeners
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def open_sockets() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def bind(stack: ExitStack, host: str, port: int, count: int) -> list[socket.socket]:
+    return [stack.enter_context(each) for each in listeners.bind(host, port, count, "server.listen")]
+
+
+def test_port_nought_gives_all_workers_one_free_port(open_sockets: ExitStack) -> None:
+    bound = bind(open_sockets, HOST, 0, 3)
+    ports = {each.getsockname()[1] for each in bound}
+    assert len(bound) == 3
+    assert len(ports) == 1
+    assert ports != {0}
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this system has no SO_REUSEPORT")
+def test_workers_share_the_connections_of_one_port(open_sockets: ExitStack) -> None:
+    bound = bind(open_sockets, HOST, 0, 2)
+    assert len({each.fileno() for each in bound}) == 2
+    accepted = {each.fileno(): 0 for each in bound}
+    for _ in range(100):
+        client = open_sockets.enter_context(socket.create_connection(bound[0].getsockname(), timeout=5))
+        (ready, *_), _, _ = select.select(bound, [], [], 5)
+        server, peer = ready.accept()
+        open_sockets.enter_context(server)
+        assert peer == client.getsockname()
+        accepted[ready.fileno()] += 1
+    # The kernel spreads by a hash of the addresses: each has its part, if not the same.
+    assert all(accepted.values())
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_port_in_use_is_refused_with_the_setting_to_change(shares: bool, open_sockets: ExitStack) -> None:
+    stranger = open_sockets.enter_context(socket.socket())
+    if shares:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    stranger.bind((HOST, 0))
+    stranger.listen()
+    port = stranger.getsockname()[1]
+    with pytest.raises(StartError, match=rf"Port {port} .*in use.*server\.listen"):
+        listeners.bind(HOST, port, 2, "server.listen")
+
+
+def test_second_service_on_the_same_port_is_told(open_sockets: ExitStack) -> None:
+    port = bind(open_sockets, HOST, 0, 2)[0].getsockname()[1]
+    with pytest.raises(StartError, match="in use"):
+        listeners.bind(HOST, port, 2, "server.listen")
+
+
+def test_port_is_free_again_once_the_service_has_stopped() -> None:
+    first = listeners.bind(HOST, 0, 2, "server.listen")
+    port = first[0].getsockname()[1]
+    client = socket.create_connection((HOST, port), timeout=5)
+    for each in {*first}:
+        each.close()
+    client.close()
+    for each in {*listeners.bind(HOST, port, 2, "server.listen")}:
+        each.close()
+
+
+@pytest.mark.parametrize("host", ["not-a-host.invalid", "192.0.2.1"])
+def test_address_of_another_machine_is_refused_with_the_setting_to_change(host: str) -> None:
+    with pytest.raises(StartError, match=r"server\.listen"):
+        listeners.bind(host, 0, 1, "server.listen")
+
+
+def test_url_is_one_that_a_local_client_can_use(open_sockets: ExitStack) -> None:
+    (local,) = bind(open_sockets, HOST, 0, 1)
+    assert listeners.url("http", local) == f"http://127.0.0.1:{local.getsockname()[1]}"
+    (anywhere,) = bind(open_sockets, "0.0.0.0", 0, 1)
+    assert listeners.url("https", anywhere) == f"https://127.0.0.1:{anywhere.getsockname()[1]}"
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_url_of_an_ipv6_address_has_brackets(open_sockets: ExitStack) -> None:
+    try:
+        (bound,) = bind(open_sockets, "::1", 0, 1)
+    except StartError:
+        pytest.skip("this machine has no IPv6 loopback")
+    assert listeners.url("http", bound) == f"http://[::1]:{bound.getsockname()[1]}"

@@ -1,0 +1,226 @@
+"""The prober as a whole: settings in, board, metrics and file out. Scripted nodes, manual clocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.fakes import Clock, run, turns
+from tests.gateway.prober.nodes import REFUSED, Ear, Node
+
+from tollgate.chains.heads import Block
+from tollgate.core.upstreams import FILE
+from tollgate.processes.prober import Prober
+from tollgate.settings import model
+from tollgate.settings.model import Health, Network, Settings
+from tollgate.shm import metrics
+from tollgate.shm.upstream_status import NOTHING, Board, Fared, Places, State, place
+
+BASE = "g" * 100
+
+
+class Scene:
+    """A prober whose upstreams are scripted; the word of a chain is in their address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = Clock()
+        self.board = Board(2, now=self.clock)
+        self.places = Places()
+        self.regions = metrics.Regions(1)
+        self.nodes: dict[str, Node] = {}
+        self.ears: list[Ear] = []
+        self.file = folder / FILE
+        self.prober = Prober(
+            self.board,
+            self.regions.writer(0),
+            folder,
+            make_asker=self._asker,
+            make_listener=self._listener,
+            now=self.clock,
+            wall=lambda: self.clock() + 1_000_000.0,
+        )
+
+    def _asker(self, family: str, upstream: model.Upstream) -> Node:
+        self.nodes[upstream.name] = Node(upstream.url.removeprefix("http://"), self.clock)
+        return self.nodes[upstream.name]
+
+    def _listener(self, family: str, upstream: model.Upstream, on_head: Callable[[Block], None]) -> Ear:
+        self.ears.append(Ear(family, upstream, on_head))
+        return self.ears[-1]
+
+    def apply(self, **networks: dict[str, str]) -> None:
+        """Networks of `eth`: upstreams and their chains."""
+        made = {
+            name: Network(
+                upstreams=tuple(model.Upstream(name=each, url=f"http://{word}") for each, word in members.items())
+            )
+            for name, members in networks.items()
+        }
+        self.places = place(self.places, {f"eth/{name}": list(members) for name, members in networks.items()})
+        self.prober.apply(Settings(families={"eth": made}, health=Health(probe_seconds=0.5)), self.places)
+
+    async def tick(self, seconds: float = 0.0) -> None:
+        self.clock.advance(seconds)
+        self.prober.tick()
+        await turns(60)
+
+    async def second(self) -> None:
+        for _ in range(4):
+            await self.tick(0.25)
+        await self.tick(0.02)
+
+    @property
+    def left(self) -> list[str]:
+        """What lies in the data folder."""
+        return [each.name for each in self.file.parent.iterdir()]
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {each["network"]: each for each in json.loads(self.file.read_bytes())["networks"]}
+
+    def gauge(self, spec: metrics.Spec, *labels: str) -> int:
+        return self.regions.totals().get((spec.name, "eth", *labels), -1)
+
+
+def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> None:
+    async def it() -> None:
+        scene = Scene(tmp_path)
+        scene.apply(main={"a": BASE + "abcdefgh", "b": BASE}, test={"c": BASE})
+        scene.nodes["a"].finalized = 64
+        await scene.tick()
+        scene.nodes["c"].fault = REFUSED
+        await scene.second()
+        await scene.second()
+        shown = scene.shown["eth/main"]
+        assert (shown["head"], shown["finalized"], shown["chain_id"]) == (107, 64, "0x1")
+        a, b = shown["upstreams"]
+        assert (a["name"], a["state"], a["reason"], a["head"], a["behind"]) == ("a", "up", "", 107, 0)
+        assert (b["name"], b["state"], b["reason"], b["head"]) == ("b", "lagging", "8 blocks behind", 99)
+        assert b["behind"] == 8
+        assert (a["calls"], a["error_rate"], a["latency_ms"], a["breaker"]) == (0, None, None, "closed")
+        assert (a["probe_ms"], a["listening"]) == (10.0, False)
+        (c,) = scene.shown["eth/test"]["upstreams"]
+        assert (c["state"], c["reason"], c["since"] > 1_001_000) == ("down", "refuses connections", True)
+        assert json.loads(scene.file.read_bytes())["at"] > 1_001_000.0
+        assert scene.file.stat().st_mode & 0o777 == 0o600
+        assert scene.left == [FILE]
+        assert "http" not in scene.file.read_text()
+        scene.prober.close()
+        assert not scene.file.exists()
+
+    run(it)
+
+
+def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
+    async def it() -> None:
+        scene = Scene(tmp_path)
+        scene.apply(main={"a": BASE})
+        rows = [scene.board.upstream(0, worker) for worker in range(2)]
+        await scene.second()
+        rows[0].fare(Fared(10, 1, 5_000, 9_000, 0.0, 2))
+        rows[1].fare(Fared(30, 3, 7_000, 20_000, scene.clock() + 10.0, 1))
+        await scene.second()
+        (a,) = scene.shown["eth/main"]["upstreams"]
+        assert (a["calls"], a["failures"], a["error_rate"]) == (40, 4, 0.1)
+        assert (a["latency_ms"], a["p95_ms"], a["in_flight"]) == (7.0, 20.0, 3)
+        assert (a["breaker"], a["open_workers"]) == ("open", 1)
+        scene.clock.advance(10.0)
+        await scene.second()
+        (a,) = scene.shown["eth/main"]["upstreams"]
+        assert (a["breaker"], a["open_workers"]) == ("half_open", 0)
+
+    run(it)
+
+
+def test_gauges_follow(tmp_path: Path) -> None:
+    async def it() -> None:
+        scene = Scene(tmp_path)
+        scene.apply(main={"a": BASE, "b": BASE + "a"})
+        scene.nodes["a"].finalized = 64
+        await scene.second()
+        await scene.second()
+        assert scene.gauge(metrics.NETWORK_HEAD, "main") == 100
+        assert scene.gauge(metrics.NETWORK_FINALIZED, "main") == 64
+        assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == 99
+        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 1
+        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 0
+        scene.nodes["a"].fault = REFUSED
+        await scene.second()
+        await scene.second()
+        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 0
+        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 1
+        scene.apply(main={"b": BASE + "a"})
+        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == metrics.GONE
+        assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == metrics.GONE
+        scene.apply(main={"a": BASE, "b": BASE + "a"})
+        await scene.second()
+        states = [scene.gauge(metrics.UPSTREAM_STATE, "main", "a", each.name.lower()) for each in State]
+        assert sorted(states) == [0] * (len(State) - 1) + [1], "shown again"
+
+    run(it)
+
+
+def test_networks_come_and_go_and_those_that_stay_notice_nothing(tmp_path: Path) -> None:
+    async def it() -> None:
+        scene = Scene(tmp_path)
+        scene.apply(main={"a": BASE}, test={"c": BASE})
+        warm = [scene.prober.warm]
+        await scene.second()
+        await scene.second()
+        assert [*warm, scene.prober.warm] == [False, True]
+        assert scene.gauge(metrics.NETWORK_HEAD, "test") == 99
+        row = scene.board.network(scene.places.networks["eth/main"])
+        version, stays = row.version, scene.prober.watches["eth/main"]
+        scene.apply(main={"a": BASE}, other={"d": BASE})
+        assert list(scene.prober.watches) == ["eth/main", "eth/other"]
+        assert scene.prober.watches["eth/main"] is stays
+        assert scene.nodes["c"].closed
+        await scene.second()
+        assert (row.version, row.head) == (version, 99)
+        assert list(scene.shown) == ["eth/main", "eth/other"]
+        assert scene.gauge(metrics.NETWORK_HEAD, "test") == metrics.GONE
+
+    run(it)
+
+
+def test_a_network_that_comes_back_is_taken_over_from_the_board(tmp_path: Path) -> None:
+    async def it() -> None:
+        scene = Scene(tmp_path)
+        scene.apply(main={"a": BASE}, test={"c": BASE})
+        await scene.second()
+        scene.apply(main={"a": BASE})
+        await scene.second()
+        scene.apply(main={"a": BASE}, test={"c": BASE[:-1] + "x"})
+        await scene.second()
+        gone, stayed = (scene.board.network(scene.places.networks[f"eth/{name}"]) for name in ("test", "main"))
+        assert (gone.head, gone.reorgs, gone.ancestor(0)) == (99, 1, NOTHING)
+        assert stayed.reorgs == 0
+
+    run(it)
+
+
+def test_deadlines_are_looked_after_ten_times_a_second(tmp_path: Path) -> None:
+    async def it() -> None:
+        scene = Scene(tmp_path)
+        scene.apply(main={"a": BASE})
+        for _ in range(50):
+            await scene.tick(0.02)
+        assert 8 <= scene.nodes["a"].swept <= 11
+
+    run(it)
+
+
+def test_a_disk_that_refuses_the_file_is_no_reason_to_stop(tmp_path: Path) -> None:
+    async def it() -> None:
+        folder = tmp_path / "gone"
+        scene = Scene(folder)
+        scene.apply(main={"a": BASE})
+        await scene.second()
+        assert scene.board.network(0).head == 99
+        folder.mkdir()
+        await scene.second()
+        assert scene.file.exists()
+
+    run(it)

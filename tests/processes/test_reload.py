@@ -1,0 +1,271 @@
+"""Settings on their way from the parent to its children: whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import structlog
+from msgspec.structs import replace
+
+from parts.processes import eventually
+from tollgate import log
+from tollgate.processes.reload import MOST_BYTES, Follower, Fresh, Shared, TooLarge, row_names
+from tollgate.settings.model import Limits, Logging, Network, Settings, Upstream
+from tollgate.shm.upstream_status import Places, place
+
+SECRET = "https://node.example/very-secret-key"
+BEFORE = Settings(
+    families={"eth": {"mainnet": Network(upstreams=(Upstream(name="a", url=SECRET, headers={"X-Key": "1"}),))}}
+)
+ROWS = place(Places(), row_names(BEFORE))
+WORKER, PROBER = "worker-0", "prober"
+
+
+def with_batch(calls: int) -> Settings:
+    return replace(BEFORE, limits=Limits(batch_calls=calls))
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    handlers = logging.root.handlers[:]
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Child:
+    """What a forked process has: the same memory, and its own idea of what is current."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = object.__new__(Shared)
+        self.shared.__dict__.update(shared.__dict__)
+
+    def follower(self, name: str, apply: Callable[[Settings, Places], None], **more: Any) -> Follower:
+        return Follower(self.shared, name, apply, **more)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def parent(clock: Clock) -> Shared:
+    return Shared(BEFORE, ROWS, [WORKER, PROBER], clock)
+
+
+def test_rows_are_named_by_network_and_upstream() -> None:
+    assert row_names(BEFORE) == {"eth/mainnet": ["a"]}
+    assert Places({"eth/mainnet": 0}, {"eth/mainnet/a": 0}) == ROWS
+
+
+def test_at_the_start_there_is_nothing_new_and_nobody_is_waited_for(parent: Shared) -> None:
+    child = Child(parent)
+    assert child.shared.current == Fresh(BEFORE, ROWS, 0)
+    assert child.shared.poll() is None
+    assert (parent.waiting(), parent.failed()) == ([], [])
+
+
+def test_published_settings_arrive_once_and_whole(parent: Shared) -> None:
+    child = Child(parent)
+    after, rows = with_batch(7), place(ROWS, {"eth/mainnet": ["a", "b"]})
+    parent.publish(after, rows)
+    assert child.shared.poll() == Fresh(after, rows, 1)
+    assert child.shared.current == parent.current == Fresh(after, rows, 1)
+    assert child.shared.poll() is None
+
+
+def test_only_the_newest_arrives(parent: Shared) -> None:
+    child = Child(parent)
+    for calls in (7, 8, 9):
+        parent.publish(with_batch(calls), ROWS)
+    assert child.shared.poll() == Fresh(with_batch(9), ROWS, 3)
+
+
+def test_process_that_is_forked_later_begins_with_the_newest(parent: Shared) -> None:
+    parent.publish(with_batch(7), ROWS)
+    child = Child(parent)
+    assert child.shared.current.settings == with_batch(7)
+    assert child.shared.poll() is None
+
+
+def test_followers_are_waited_for_until_they_have_said_how_it_went(parent: Shared) -> None:
+    parent.publish(with_batch(7), ROWS)
+    assert parent.waiting() == [WORKER, PROBER]
+    parent.applied(PROBER, 1)
+    assert parent.waiting() == [WORKER]
+    parent.refused(WORKER, 1)
+    assert (parent.waiting(), parent.failed()) == ([], [WORKER])
+    parent.publish(with_batch(8), ROWS)
+    assert (parent.waiting(), parent.failed()) == ([WORKER, PROBER], [])
+
+
+def test_late_word_of_an_older_change_does_not_count(parent: Shared) -> None:
+    parent.publish(with_batch(7), ROWS)
+    parent.publish(with_batch(8), ROWS)
+    parent.applied(WORKER, 1)
+    assert parent.waiting() == [WORKER, PROBER]
+
+
+def test_who_is_no_follower_is_not_waited_for(parent: Shared) -> None:
+    parent.publish(with_batch(7), ROWS)
+    Child(parent).follower("control", lambda _settings, _places: None).turn()
+    parent.refused("control", 1)
+    assert (parent.waiting(), parent.failed()) == ([WORKER, PROBER], [])
+
+
+def test_settings_wait_until_they_are_old_enough(parent: Shared, clock: Clock) -> None:
+    child = Child(parent)
+    parent.publish(with_batch(7), ROWS)
+    clock.now += 0.1
+    assert child.shared.poll(delay=0.2) is None
+    clock.now += 0.11
+    assert child.shared.poll(delay=0.2) is not None
+
+
+def test_what_is_being_written_is_not_read(parent: Shared) -> None:
+    child = Child(parent)
+    parent.publish(with_batch(7), ROWS)
+    parent._cells[0] -= 1
+    assert child.shared.poll() is None
+    parent._cells[0] += 1
+    assert child.shared.poll() is not None
+
+
+@pytest.mark.parametrize("offset", [0, 10, 100])
+def test_torn_settings_are_not_read(parent: Shared, offset: int) -> None:
+    child = Child(parent)
+    parent.publish(with_batch(7), ROWS)
+    parent._memory[parent._start + offset] ^= 1
+    assert child.shared.poll() is None
+    parent._memory[parent._start + offset] ^= 1
+    assert child.shared.poll() == Fresh(with_batch(7), ROWS, 1)
+
+
+def test_settings_that_are_too_large_change_nothing(parent: Shared) -> None:
+    child = Child(parent)
+    large = Network(upstreams=(Upstream(name="a", url=SECRET + "a" * MOST_BYTES),))
+    with pytest.raises(TooLarge, match="restart the service") as caught:
+        parent.publish(replace(BEFORE, families={"eth": {"mainnet": large}}), ROWS)
+    assert "secret" not in str(caught.value)
+    assert parent.current == Fresh(BEFORE, ROWS, 0)
+    assert child.shared.poll() is None
+
+
+def test_largest_settings_arrive(parent: Shared) -> None:
+    child = Child(parent)
+    upstream = Upstream(name="a", url=SECRET + "a" * (MOST_BYTES - 10_000))
+    parent.publish(replace(BEFORE, families={"eth": {"mainnet": Network(upstreams=(upstream,))}}), ROWS)
+    fresh = child.shared.poll()
+    assert fresh is not None
+    assert fresh.settings.families["eth"]["mainnet"].upstreams == (upstream,)
+
+
+def test_no_secret_is_in_a_repr(parent: Shared) -> None:
+    parent.publish(with_batch(7), ROWS)
+    assert "secret-key" not in repr(parent.current)
+    assert "secret-key" not in repr(parent)
+
+
+# ---- a child's side
+
+
+def test_follower_puts_into_effect_and_says_so(parent: Shared) -> None:
+    seen: list[tuple[Settings, Places]] = []
+    follower = Child(parent).follower(WORKER, lambda settings, places: seen.append((settings, places)))
+    follower.turn()
+    assert seen == []
+    parent.publish(with_batch(7), ROWS)
+    follower.turn()
+    follower.turn()
+    assert seen == [(with_batch(7), ROWS)]
+    assert parent.waiting() == [PROBER]
+
+
+def test_follower_that_cannot_says_so_once_and_lives_on(
+    parent: Shared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(settings: Settings, _places: Places) -> None:
+        if settings.limits.batch_calls == 7:
+            raise LookupError("no luck")
+
+    follower = Child(parent).follower(WORKER, refuse)
+    parent.publish(with_batch(7), ROWS)
+    follower.turn()
+    assert parent.failed() == [WORKER]
+    assert "could not be put into effect" in capsys.readouterr().out
+    follower.turn()
+    assert capsys.readouterr().out == ""
+    parent.publish(with_batch(8), ROWS)
+    follower.turn()
+    assert (parent.waiting(), parent.failed()) == ([PROBER], [])
+
+
+def test_follower_that_was_forked_after_a_change_says_that_it_is_ready(parent: Shared) -> None:
+    parent.publish(with_batch(7), ROWS)
+    follower = Child(parent).follower(WORKER, lambda _settings, _places: None)
+    follower.turn()
+    assert parent.waiting() == [WORKER, PROBER]
+    follower.ready()
+    assert parent.waiting() == [PROBER]
+
+
+def test_follower_changes_the_level_of_its_log(parent: Shared, capsys: pytest.CaptureFixture[str]) -> None:
+    follower = Child(parent).follower("metrics", lambda _settings, _places: None)
+    for level in ("error", "debug"):
+        parent.publish(replace(BEFORE, logging=Logging(level=level, format="json")), ROWS)
+        follower.turn()
+        log.get("test").debug(f"at {level}")
+    said = capsys.readouterr().err
+    assert "at debug" in said
+    assert "at error" not in said
+
+
+# ---- across a real fork
+
+
+def test_process_that_reads_all_the_time_never_sees_a_mixture(parent: Shared) -> None:
+    """Each version has its number in three places, far apart."""
+
+    def version(number: int) -> Settings:
+        padding = tuple(f"eth_m{number}" for _ in range(number % 50))
+        network = Network(
+            upstreams=(Upstream(name="a", url=f"http://{number}.example"),), deny_methods=padding, cache=True
+        )
+        return replace(with_batch(number), families={"eth": {"mainnet": network}})
+
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            seen = 0
+            while seen < 2_000:
+                fresh = parent.poll()
+                if fresh is not None:
+                    seen = fresh.settings.limits.batch_calls
+                    assert fresh.settings == version(seen)
+                    assert fresh.generation == seen
+            parent.applied(WORKER, 2_000)
+            code = 0
+        finally:
+            os._exit(code)
+    try:
+        for number in range(1, 2_001):
+            parent.publish(version(number), ROWS)
+        eventually(lambda: parent.waiting() == [PROBER], what="the child's word")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        assert os.waitpid(pid, 0)[0] == pid

@@ -1,0 +1,362 @@
+"""The parent of processes, with real forks: it runs in a child of the test, and its children report in files."""
+
+import os
+import pty
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from parts.processes import alive, eventually
+from tollgate.processes import supervisor
+from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
+
+Run = Callable[[Lifeline], None]
+# What a shell does before it becomes the program that was started.
+Shell = Callable[[], object]
+
+
+def until_stopped(lifeline: Lifeline) -> None:
+    """A good child: beats until the parent says so or is gone."""
+    while not select.select([lifeline.parent_pipe], [], [], 0.02)[0]:
+        lifeline.beat()
+
+
+class House:
+    """A supervisor in a process of its own, and what its children write down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pid = 0
+        self.terminal = -1
+
+    def noted(self, run: Run) -> Run:
+        """A child that writes down its process id when it starts."""
+
+        def run_noted(lifeline: Lifeline) -> None:
+            (self.folder / f"child.{time.monotonic_ns()}").write_text(str(os.getpid()))
+            run(lifeline)
+
+        return run_noted
+
+    @property
+    def started(self) -> list[int]:
+        """The children that were started so far, in their order."""
+        files = sorted(self.folder.glob("child.*"), key=lambda path: int(path.suffix[1:]))
+        return [int(text) for path in files if (text := path.read_text())]
+
+    @property
+    def moments(self) -> list[float]:
+        return sorted(int(path.suffix[1:]) / 1e9 for path in self.folder.glob("child.*"))
+
+    @property
+    def hangups(self) -> int:
+        return len(list(self.folder.glob("hangup.*")))
+
+    def turn(self) -> bool:
+        self.note("turn")
+        return self.happened("busy")
+
+    def see_turns(self, count: int) -> None:
+        """Wait until there were so many turns from now on; the first may have begun before."""
+        for _ in range(count + 1):
+            (self.folder / "turn").unlink(missing_ok=True)
+            eventually(lambda: self.happened("turn"))
+
+    def hang_up(self) -> None:
+        """Let its terminal go away."""
+        os.close(self.terminal)
+        self.terminal = -1
+
+    def happened(self, what: str) -> bool:
+        return (self.folder / what).exists()
+
+    def note(self, what: str) -> None:
+        (self.folder / what).touch()
+
+    def fork(
+        self, children: Sequence[Run], grace: float, constants: dict[str, float], shell: Shell | None
+    ) -> None:
+        # `forkpty` gives the child a terminal, of which we hold the other end.
+        self.pid, self.terminal = pty.fork() if shell else (os.fork(), -1)
+        if self.pid:
+            return
+        code = 1
+        try:
+            if shell:
+                shell()
+            # In this process only; there is no other way to make a minute short.
+            for name, value in constants.items():
+                setattr(supervisor, name, value)
+            sys.stderr = (self.folder / "output").open("w")
+            Supervisor(
+                [Child(f"c{number}", self.noted(run)) for number, run in enumerate(children)],
+                grace_seconds=grace,
+                on_ready=lambda: self.note("ready"),
+                on_stop=lambda: self.note("stopping"),
+                on_start=lambda child: None,
+                on_hangup=lambda: self.note(f"hangup.{time.monotonic_ns()}"),
+                on_turn=self.turn,
+            ).run()
+            code = 0
+        except StartFailed as failed:
+            (self.folder / "failed").write_text(str(failed))
+        finally:
+            os._exit(code)
+
+
+@contextmanager
+def supervised(
+    folder: Path,
+    *children: Run,
+    grace: float = 0.2,
+    ready: bool = True,
+    shell: Shell | None = None,
+    **constants: float,
+) -> Iterator[House]:
+    house = House(folder)
+    house.fork(children, grace, constants, shell)
+    try:
+        if ready:
+            eventually(lambda: house.happened("ready"), what="being ready")
+        yield house
+    finally:
+        for pid in (house.pid, *house.started):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(house.pid, 0)
+        if house.terminal >= 0:
+            os.close(house.terminal)
+
+
+def ended(house: House) -> int:
+    """The exit code of the supervisor, once it has one."""
+    found: list[int] = []
+
+    def look() -> bool:
+        pid, status = os.waitpid(house.pid, os.WNOHANG)
+        if pid:
+            found.append(os.waitstatus_to_exitcode(status))
+        return bool(pid)
+
+    eventually(look, within=10.0, what="the end of the supervisor")
+    return found[0]
+
+
+def gone(pids: Sequence[int]) -> bool:
+    return not any(alive(pid) for pid in pids)
+
+
+def test_it_is_ready_when_every_child_has_beaten(tmp_path: Path) -> None:
+    def late(lifeline: Lifeline) -> None:
+        eventually((tmp_path / "go").exists)
+        until_stopped(lifeline)
+
+    with supervised(tmp_path, until_stopped, late, ready=False) as house:
+        eventually(lambda: len(house.started) == 2)
+        assert not house.happened("ready")
+        house.note("go")
+        eventually(lambda: house.happened("ready"))
+
+
+def test_child_that_is_killed_is_replaced_and_the_others_live_on(tmp_path: Path) -> None:
+    with supervised(tmp_path, until_stopped, until_stopped) as house:
+        first, second = house.started
+        os.kill(first, signal.SIGKILL)
+        eventually(lambda: len(house.started) == 3, within=2.0)
+        assert not alive(first)
+        assert alive(second)
+        assert alive(house.started[2])
+
+
+def test_child_that_dies_at_birth_is_started_ever_more_slowly(tmp_path: Path) -> None:
+    def dies_after_the_first_time(lifeline: Lifeline) -> None:
+        if len(list(tmp_path.glob("child.*"))) == 1:
+            lifeline.beat()
+            eventually((tmp_path / "ready").exists)
+        os._exit(3)
+
+    with supervised(tmp_path, dies_after_the_first_time) as house:
+        eventually(lambda: len(house.started) >= 4, within=10.0)
+        waits = [after - before for before, after in zip(house.moments, house.moments[1:], strict=False)]
+        assert waits[1] >= 0.4
+        assert waits[2] >= 0.8
+
+
+def test_child_that_dies_before_it_is_ready_fails_the_start(tmp_path: Path) -> None:
+    def dies(_: Lifeline) -> None:
+        raise ValueError("no luck")
+
+    with supervised(tmp_path, until_stopped, dies, ready=False) as house:
+        assert ended(house) == 1
+        assert (tmp_path / "failed").read_text().startswith("c1 ended at its start")
+        assert "no luck" in (tmp_path / "output").read_text()
+        assert not house.happened("ready")
+        eventually(lambda: gone(house.started))
+
+
+def test_child_that_never_becomes_ready_fails_the_start(tmp_path: Path) -> None:
+    def never(lifeline: Lifeline) -> None:
+        select.select([lifeline.parent_pipe], [], [])
+
+    with supervised(tmp_path, until_stopped, never, ready=False, START_SECONDS=0.3) as house:
+        assert ended(house) == 1
+        assert "Not ready" in (tmp_path / "failed").read_text()
+        assert gone(house.started)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_ends_every_child(tmp_path: Path, number: signal.Signals) -> None:
+    with supervised(tmp_path, until_stopped, until_stopped) as house:
+        os.kill(house.pid, number)
+        assert ended(house) == 0
+        assert gone(house.started)
+        assert house.happened("stopping")
+        assert len(house.started) == 2
+
+
+def test_children_are_given_time_to_stop_by_themselves(tmp_path: Path) -> None:
+    def tidy(lifeline: Lifeline) -> None:
+        stopping: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
+        while not stopping:
+            lifeline.beat()
+            select.select([], [], [], 0.02)
+        (tmp_path / "tidied").touch()
+
+    with supervised(tmp_path, tidy, grace=5.0) as house:
+        os.kill(house.pid, signal.SIGTERM)
+        assert ended(house) == 0
+        assert house.happened("tidied")
+
+
+def test_child_that_does_not_stop_is_killed_after_the_grace(tmp_path: Path) -> None:
+    def deaf(lifeline: Lifeline) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        lifeline.beat()
+        while True:
+            signal.pause()
+
+    with supervised(tmp_path, deaf, until_stopped, grace=0.2, KILL_AFTER_SECONDS=0.2) as house:
+        began = time.monotonic()
+        os.kill(house.pid, signal.SIGTERM)
+        assert ended(house) == 0
+        assert time.monotonic() - began >= 0.4
+        assert gone(house.started)
+
+
+def test_children_see_that_their_parent_was_killed(tmp_path: Path) -> None:
+    with supervised(tmp_path, until_stopped, until_stopped) as house:
+        os.kill(house.pid, signal.SIGKILL)
+        assert ended(house) == -signal.SIGKILL
+        eventually(lambda: gone(house.started), within=3.0)
+
+
+def test_replaced_child_also_sees_that_its_parent_was_killed(tmp_path: Path) -> None:
+    with supervised(tmp_path, until_stopped, until_stopped) as house:
+        os.kill(house.started[0], signal.SIGKILL)
+        eventually(lambda: len(house.started) == 3)
+        os.kill(house.pid, signal.SIGKILL)
+        assert ended(house) == -signal.SIGKILL
+        eventually(lambda: gone(house.started), within=3.0)
+
+
+def test_child_that_no_longer_beats_is_killed_and_replaced(tmp_path: Path) -> None:
+    def hangs_the_first_time(lifeline: Lifeline) -> None:
+        if len(list(tmp_path.glob("child.*"))) > 1:
+            until_stopped(lifeline)
+        lifeline.beat()
+        while True:
+            signal.pause()
+
+    with supervised(tmp_path, hangs_the_first_time, HUNG_SECONDS=0.4) as house:
+        (hung,) = house.started
+        eventually(lambda: len(house.started) == 2, within=5.0)
+        assert not alive(hung)
+        assert alive(house.started[1])
+
+
+def test_hangup_is_told_and_nobody_ends_of_it(tmp_path: Path) -> None:
+    with supervised(tmp_path, until_stopped, until_stopped) as house:
+        for pid in (*house.started, house.pid):
+            os.kill(pid, signal.SIGHUP)
+        eventually(lambda: house.hangups == 1)
+        os.kill(house.pid, signal.SIGHUP)
+        eventually(lambda: house.hangups == 2)
+        assert all(map(alive, house.started))
+        assert len(house.started) == 2
+
+
+def test_hangup_before_everybody_is_ready_is_told_later(tmp_path: Path) -> None:
+    def late(lifeline: Lifeline) -> None:
+        eventually((tmp_path / "go").exists)
+        until_stopped(lifeline)
+
+    with supervised(tmp_path, late, ready=False) as house:
+        eventually(lambda: house.started)
+        os.kill(house.pid, signal.SIGHUP)
+        house.note("go")
+        eventually(lambda: house.hangups == 1)
+
+
+def test_turns_come_soon_while_something_is_under_way(tmp_path: Path) -> None:
+    with supervised(tmp_path, until_stopped, TURN_SECONDS=60.0) as house:
+        house.note("busy")
+        os.kill(house.pid, signal.SIGHUP)  # wakes it
+        house.see_turns(3)
+
+
+def test_terminal_that_goes_away_ends_what_was_started_on_it(tmp_path: Path) -> None:
+    def plain() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    with supervised(tmp_path, until_stopped, shell=plain) as house:
+        os.kill(house.pid, signal.SIGHUP)
+        eventually(lambda: house.hangups == 1, what="a reload, while the terminal is there")
+        house.hang_up()
+        assert ended(house) == 0
+        assert house.hangups == 1
+        assert gone(house.started)
+
+
+def test_nohup_outlives_its_terminal(tmp_path: Path) -> None:
+    def nohup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with supervised(tmp_path, until_stopped, shell=nohup) as house:
+        house.hang_up()
+        eventually(lambda: house.hangups == 1)
+        os.kill(house.pid, signal.SIGHUP)
+        eventually(lambda: house.hangups == 2)
+        assert alive(house.pid)
+
+
+def test_what_a_terminal_left_running_is_reloaded_and_not_ended(tmp_path: Path) -> None:
+    def in_background() -> None:
+        # A job that the shell has let go: only the shell hears of the terminal's end.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if os.fork():
+            while True:
+                signal.pause()
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        (tmp_path / "pid").write_text(str(os.getpid()))
+
+    with supervised(tmp_path, until_stopped, shell=in_background, TURN_SECONDS=0.02) as house:
+        pid = int((tmp_path / "pid").read_text())
+        try:
+            house.hang_up()
+            house.see_turns(2)
+            assert house.hangups == 0
+            os.kill(pid, signal.SIGHUP)
+            eventually(lambda: house.hangups == 1)
+            house.see_turns(2)
+            assert alive(pid)
+        finally:
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,253 @@
+"""What processes tell each other of upstreams: rows, heads, what callers have seen, reorganisations."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.fakes import Clock
+
+from tollgate.shm.upstream_status import (
+    MOST_NETWORKS,
+    MOST_UPSTREAMS,
+    NOTHING,
+    SILENCE_SECONDS,
+    Board,
+    Fared,
+    NetworkRow,
+    Places,
+    State,
+    place,
+)
+
+FARED = Fared(10, 2, 1_500, 4_000, 12.5, 3)
+
+
+def rows(workers: int = 2) -> tuple[NetworkRow, ...]:
+    """A network's row as the prober and each worker see it."""
+    board = Board(workers, Clock())
+    return (board.network(0), *(board.network(0, worker) for worker in range(workers)))
+
+
+# --- Places ------------------------------------------------------------------------------------------------
+
+
+def test_everybody_gets_a_row_of_its_own() -> None:
+    places = place(Places(), {"eth/mainnet": ["a", "b"], "starknet/mainnet": ["a"]})
+    assert places.networks == {"eth/mainnet": 0, "starknet/mainnet": 1}
+    assert places.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1, "starknet/mainnet/a": 2}
+
+
+def test_who_has_a_row_keeps_it_and_nobody_gets_it_after_them() -> None:
+    before = place(Places(), {"eth/a": ["x", "y"], "eth/b": ["z"]})
+    after = place(before, {"eth/b": ["new", "z"], "eth/c": ["x"]})
+    assert after.networks == {"eth/a": 0, "eth/b": 1, "eth/c": 2}
+    assert after.upstreams == {"eth/a/x": 0, "eth/a/y": 1, "eth/b/z": 2, "eth/b/new": 3, "eth/c/x": 4}
+    assert before.upstreams.keys() == {"eth/a/x", "eth/a/y", "eth/b/z"}, "what was handed out is not touched"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {f"eth/{number}": ["a"] for number in range(MOST_NETWORKS + 1)},
+        {"eth/a": [str(number) for number in range(MOST_UPSTREAMS + 1)]},
+    ],
+)
+def test_more_than_there_are_rows_is_told_with_what_to_do(names: dict[str, list[str]]) -> None:
+    with pytest.raises(ValueError, match="restart the service"):
+        place(Places(), names)
+
+
+def test_all_rows_can_be_had() -> None:
+    names = {f"eth/{number}": ["a", "b", "c", "d"] for number in range(MOST_NETWORKS)}
+    places = place(Places(), names)
+    board = Board(3)
+    for row in places.networks.values():
+        board.network(row, 2).saw(row)
+    for row in places.upstreams.values():
+        board.upstream(row, 2).fare(FARED)
+        board.upstream(row).publish(State.UP, row, NOTHING, 0)
+    assert [board.network(row).shown for row in places.networks.values()] == list(range(MOST_NETWORKS))
+    assert [board.upstream(row).head for row in places.upstreams.values()] == list(range(MOST_UPSTREAMS))
+
+
+# --- Networks ----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_known_at_first() -> None:
+    row, _, _ = rows()
+    assert (row.head, row.finalized, row.floor, row.shown, row.seen) == (NOTHING,) * 5
+    assert (row.version, row.reorgs, row.nudges, row.heard) == (0, 0, 0, False)
+
+
+def test_what_the_prober_publishes_is_seen_by_all() -> None:
+    prober, one, other = rows()
+    prober.publish(100, 90, changed=True)
+    for row in (one, other):
+        assert (row.head, row.finalized, row.floor, row.version) == (100, 90, 100, 1)
+    prober.publish(100, 95, changed=False)
+    assert (one.finalized, one.version) == (95, 1)
+    prober.publish(0, NOTHING, changed=True)
+    assert (one.head, one.finalized, one.version) == (0, NOTHING, 2)
+
+
+def test_memory_is_shared_with_processes_that_are_forked_later() -> None:
+    board = Board(1)
+    child = multiprocessing.get_context("fork").Process(
+        target=lambda: board.network(3).publish(7, 5, changed=True)
+    )
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert (board.network(3).head, board.network(2).head) == (7, NOTHING)
+
+
+def test_floor_is_the_highest_that_any_worker_has_shown() -> None:
+    prober, one, other = rows()
+    prober.publish(100, NOTHING, changed=True)
+    one.saw(103)
+    other.saw(101)
+    one.saw(102)
+    for row in (prober, one, other):
+        assert (row.floor, row.shown, row.seen, row.head) == (103, 103, 103, 100)
+    prober.publish(110, NOTHING, changed=True)
+    assert (other.floor, other.shown, prober.seen) == (110, 103, NOTHING)
+
+
+def test_block_that_is_new_to_everybody_changes_the_version_once() -> None:
+    prober, one, other = rows()
+    prober.publish(100, NOTHING, changed=True)
+    for saw, version in [(one, 2), (one, 2), (other, 2)]:
+        saw.saw(101)
+        assert (one.version, prober.nudges) == (version, version - 1)
+    other.saw(100)
+    one.saw(99)
+    assert one.version == 2
+    other.saw(102)
+    assert one.version == 3
+
+
+def test_what_was_seen_before_a_reorganisation_does_not_count_after_it() -> None:
+    prober, one, other = rows()
+    prober.publish(100, NOTHING, changed=True)
+    one.saw(105)
+    prober.publish_reorg(98)
+    prober.publish(99, NOTHING, changed=True)
+    assert (one.floor, other.floor, prober.seen) == (99, 99, NOTHING)
+    other.saw(100)
+    assert (one.floor, one.shown) == (100, 100)
+    one.saw(99)
+    assert one.shown == 100, "its 105 is gone"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50)), max_size=40))
+def test_floor_never_goes_down_between_reorganisations(steps: list[tuple[int, int]]) -> None:
+    prober, *workers = rows(3)
+    floor, version = NOTHING, 0
+    for who, number in steps:
+        if who == 3:
+            prober.publish(max(number, prober.head), NOTHING, changed=number > prober.head)
+        else:
+            workers[who].saw(number)
+        assert prober.floor == max(floor, number)
+        assert (prober.version > version) is (number > floor) or who == 3
+        floor, version = prober.floor, prober.version
+
+
+def test_nudge_of_any_worker_is_another_version() -> None:
+    prober, one, other = rows()
+    versions = [one.version]
+    for row in (one, other, one):
+        row.nudge()
+        versions.append(other.version)
+    assert versions == [0, 1, 2, 3]
+    assert prober.nudges == 3
+
+
+def test_network_is_heard_until_the_prober_is_silent() -> None:
+    clock = Clock(5.0)
+    board = Board(1, clock)
+    row = board.network(0)
+    row.publish(1, NOTHING, changed=True)
+    heard = []
+    for pause in (SILENCE_SECONDS - 0.01, 0.02):
+        clock.advance(pause)
+        heard.append(row.heard)
+    row.pulse()
+    assert [*heard, row.heard] == [True, False, True]
+
+
+def test_network_is_heard_even_at_the_first_moment_of_the_clock() -> None:
+    row = Board(1, Clock(0.0)).network(0)
+    heard = [row.heard]
+    row.pulse()
+    assert [*heard, row.heard] == [False, True]
+
+
+# --- Reorganisations ---------------------------------------------------------------------------------------
+
+
+def test_ancestor_is_the_lowest_of_the_reorganisations_since() -> None:
+    prober, worker, _ = rows()
+    for ancestor in (90, 95, 80, 99):
+        prober.publish_reorg(ancestor)
+    assert [worker.ancestor(since) for since in range(4)] == [80, 80, 80, 99]
+    assert worker.ancestor(4) > 1 << 60, "none since: everything stands"
+    assert worker.version == 4
+
+
+@pytest.mark.parametrize("missed", [1, 15, 16, 17, 40])
+def test_ancestor_is_not_known_where_too_many_were_missed(missed: int) -> None:
+    prober, worker, _ = rows()
+    for number in range(missed):
+        prober.publish_reorg(500 + number)
+    assert worker.ancestor(0) == (500 if missed < 16 else NOTHING)
+
+
+@given(st.lists(st.integers(0, 1_000), max_size=60), st.integers(0, 60))
+def test_ancestor_is_right_or_not_known(ancestors: list[int], since: int) -> None:
+    prober, worker, _ = rows()
+    for ancestor in ancestors:
+        prober.publish_reorg(ancestor)
+    since = min(since, len(ancestors))
+    missed = ancestors[since:]
+    found = worker.ancestor(since)
+    if not missed:
+        assert found > 1_000
+    elif len(missed) < 16:
+        assert found == min(missed)
+    else:
+        assert found == NOTHING
+
+
+# --- Upstreams ---------------------------------------------------------------------------------------------
+
+
+def test_upstream_is_unknown_at_first_and_then_what_the_prober_says() -> None:
+    board = Board(2)
+    prober, worker = board.upstream(5), board.upstream(5, 1)
+    assert (worker.state, worker.head) == (State.UNKNOWN, NOTHING)
+    prober.publish(State.LAGGING, 90, 80, 1_000)
+    assert (worker.state, worker.head) == (State.LAGGING, 90)
+    assert board.upstream(4).state == board.upstream(6).state == State.UNKNOWN
+
+
+def test_worker_may_have_seen_a_higher_head_until_the_next_probe() -> None:
+    board = Board(2)
+    prober, worker = board.upstream(0), board.upstream(0, 1)
+    prober.publish(State.UP, 90, NOTHING, 0)
+    worker.saw(92)
+    worker.saw(91)
+    assert prober.head == 92
+    prober.publish(State.UP, 91, NOTHING, 0)
+    assert worker.head == 91
+
+
+def test_how_calls_fared_is_told_by_each_worker_in_its_own_column() -> None:
+    board = Board(2)
+    board.upstream(1, 1).fare(FARED)
+    nothing = Fared(0, 0, 0, 0, 0.0, 0)
+    assert board.upstream(1).fared() == [nothing, FARED]
+    assert board.upstream(0).fared() == board.upstream(2).fared() == [nothing] * 2
