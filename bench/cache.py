@@ -34,7 +34,7 @@ _BYTES = re.compile(r'^tollgate_cache_bytes\{family="eth",network="cached"\} (\S
 # tells it once a second or a little later; an answer more or less makes no difference.
 FILL_SECONDS = 60
 LOOKS = 3
-MOST_APART = 1_000
+MAX_APART = 1_000
 # The share of calls that may go another way than is measured.
 ODD = 0.001
 
@@ -86,7 +86,7 @@ def _fill(halved: Halved, tell: Tell) -> tuple[str, ...]:
 def is_full(used: Sequence[int]) -> bool:
     """Say whether a cache that was so large, look after look, does not grow any more."""
     last = used[-LOOKS:]
-    return len(last) == LOOKS and min(last) > 0 and max(last) - min(last) <= MOST_APART
+    return len(last) == LOOKS and min(last) > 0 and max(last) - min(last) <= MAX_APART
 
 
 def _missed(halved: Halved, case: Case, seconds: int, tell: Tell) -> Compared:

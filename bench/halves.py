@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from bench.slices import FILE
 from tollgate.cli.main import main
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.http.worker_context import Lane, Leaving
+from tollgate.gateway.http.worker_context import Leaving, WorkerContext
 from tollgate.gateway.recording.journal import Journal
 
 if TYPE_CHECKING:
-    from tollgate.gateway.call.resolver import Inquiries
+    from tollgate.gateway.call.resolver import Resolver
     from tollgate.gateway.messages import Network, Request
 
 SLICE_SECONDS = 0.1
@@ -44,20 +44,20 @@ class Halves:
 
     def install(self) -> None:
         """Stand where every request comes by."""
-        note_before, tick_before = Journal.note, Lane.tick
+        note_before, tick_before = Journal.note, WorkerContext.tick
 
         def note(journal: Journal, request: Request, status: int) -> None:
             self._requests += 1
             note_before(journal, request, status)
 
-        def tick(lane: Lane) -> None:
+        def tick(context: WorkerContext) -> None:
             # The first thing that runs in a worker's loop.
             if not self._begun:
                 self._begun = True
                 asyncio.get_running_loop().call_later(SLICE_SECONDS, self._switch)
-            tick_before(lane)
+            tick_before(context)
 
-        for owner, name, instead in ((Journal, "note", note), (Lane, "tick", tick)):
+        for owner, name, instead in ((Journal, "note", note), (WorkerContext, "tick", tick)):
             setattr(owner, name, instead)
 
     def _switch(self) -> None:
@@ -73,19 +73,19 @@ class Halves:
 
 def _record(halves: Halves) -> None:
     """Record in every other slice; in the others answers leave at once and nothing is written down."""
-    note_before, send_before = Journal.note, Lane.send
+    note_before, send_before = Journal.note, WorkerContext.send
 
     def note(journal: Journal, request: Request, status: int) -> None:
         if halves.on:
             note_before(journal, request, status)
 
-    def send(lane: Lane, connection: Leaving, data: bytes, *, close: bool) -> None:
+    def send(context: WorkerContext, connection: Leaving, data: bytes, *, close: bool) -> None:
         if halves.on:
-            send_before(lane, connection, data, close=close)
+            send_before(context, connection, data, close=close)
         else:
             connection.leave(data, close=close)
 
-    for owner, name, instead in ((Journal, "note", note), (Lane, "send", send)):
+    for owner, name, instead in ((Journal, "note", note), (WorkerContext, "send", send)):
         setattr(owner, name, instead)
 
 
@@ -95,10 +95,10 @@ def _keep(halves: Halves) -> None:
     What is under way when a slice ends goes on where it began.
     """
 
-    def inquiries(pipeline: Pipeline, _network: Network) -> Inquiries:
+    def resolver(pipeline: Pipeline, _network: Network) -> Resolver:
         return pipeline._networks[CACHED if halves.on else UNCACHED]
 
-    setattr(Pipeline, "_inquiries", inquiries)  # noqa: B010 - a method is not to be assigned to
+    setattr(Pipeline, "_inquiries", resolver)  # noqa: B010 - a method is not to be assigned to
 
 
 HALVES = {"recording": _record, "caching": _keep}

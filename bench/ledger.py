@@ -25,7 +25,7 @@ from bench.report import RESULTS
 from bench.rounds import WARM_UP_SECONDS
 from tollgate.core.entries import encode
 from tollgate.ledger.spool import Spool
-from tollgate.processes.bootstrap import Prepared, prepare
+from tollgate.processes.bootstrap import Bootstrap, prepare
 from tollgate.processes.collector import CollectorLoop
 from tollgate.settings.model import Settings
 
@@ -57,10 +57,10 @@ class CatchUp:
 def catch_up(records: int) -> CatchUp:
     """Fill a spool as two workers would, and collect it."""
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-ledger-") as folder:
-        prepared = prepare(Settings(data_dir=folder))
+        bootstrap = prepare(Settings(data_dir=folder))
         for worker in range(2):
-            _fill(prepared, records // 2, worker)
-        loop = CollectorLoop(prepared)
+            _fill(bootstrap, records // 2, worker)
+        loop = CollectorLoop(bootstrap)
         began, cpu = time.perf_counter(), time.process_time()
         while loop.turn():
             pass
@@ -69,10 +69,10 @@ def catch_up(records: int) -> CatchUp:
     return found
 
 
-def _fill(prepared: Prepared, records: int, worker: int) -> None:
+def _fill(bootstrap: Bootstrap, records: int, worker: int) -> None:
     chance = random.Random(worker)
     spool = Spool(
-        prepared.spool_dir, segment_bytes=16 << 20, segment_seconds=3600, most_held_bytes=1 << 30, now=time.time
+        bootstrap.spool_dir, segment_bytes=16 << 20, segment_seconds=3600, max_held_bytes=1 << 30, now=time.time
     )
     now = time.time() - 60
     for number in range(records):

@@ -34,13 +34,13 @@ from tollgate.core import secrets
 from tollgate.core.logs import LogFilter
 from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, Login, Member
-from tollgate.processes.bootstrap import Prepared, prepare
+from tollgate.processes.bootstrap import Bootstrap, prepare
 from tollgate.settings.model import Settings
 from tollgate.store import ledger_tables as tables
 from tollgate.store import sqlite
 
 if TYPE_CHECKING:
-    from tollgate.store.base import Records
+    from tollgate.store.base import Repositories
 
 BAR_MS = 20.0
 LIMIT = 100
@@ -102,9 +102,9 @@ class Row:
 # --- Seeding ------------------------------------------------------------------------------------------------
 
 
-def seed(prepared: Prepared, count: int, now: float, tell: Tell) -> None:
+def seed(bootstrap: Bootstrap, count: int, now: float, tell: Tell) -> None:
     """Fill the ledger with rows of the last days, as evenly as they come."""
-    with closing(sqlite3.connect(str(prepared.ledger_url.database), isolation_level=None)) as connection:
+    with closing(sqlite3.connect(str(bootstrap.ledger_url.database), isolation_level=None)) as connection:
         # A crash loses a file that nobody needs.
         for pragma in ("synchronous=OFF", "journal_mode=WAL", "cache_size=-262144"):
             connection.execute(f"PRAGMA {pragma}")
@@ -120,11 +120,11 @@ def seed(prepared: Prepared, count: int, now: float, tell: Tell) -> None:
 def _day(connection: sqlite3.Connection, first: int, end: int, start: float, pace: float) -> None:
     day = datetime.fromtimestamp(start, UTC).strftime("%Y%m%d")
     table = tables.log_table(day)
-    columns, places = ", ".join(tables.LOG_COLUMNS), ", ".join("?" * len(tables.LOG_COLUMNS))
+    columns, slots = ", ".join(tables.LOG_COLUMNS), ", ".join("?" * len(tables.LOG_COLUMNS))
     connection.execute("BEGIN")
     connection.execute(str(CreateTable(table)))
     connection.execute("INSERT INTO days (day, first_seq) VALUES (?, ?)", (day, first))
-    connection.executemany(f"INSERT INTO log_{day} ({columns}) VALUES ({places})", _rows(first, end, start, pace))
+    connection.executemany(f"INSERT INTO log_{day} ({columns}) VALUES ({slots})", _rows(first, end, start, pace))
     for index in table.indexes:
         connection.execute(str(CreateIndex(index)))
     connection.executemany(
@@ -153,7 +153,7 @@ def _rows(first: int, end: int, start: float, pace: float) -> Iterator[tuple[Any
         )  # fmt: skip
 
 
-async def _people(records: Records, digest: bytes, now: float) -> None:
+async def _people(records: Repositories, digest: bytes, now: float) -> None:
     await records.teams.add(Team(TEAM, "bench", created_at=now))
     account = Account(secrets.new_id("acc"), "bench@example.com", now, verified_at=now)
     await records.accounts.add(account)
@@ -167,15 +167,15 @@ async def _people(records: Records, digest: bytes, now: float) -> None:
 class Api:
     """The API, asked in this process."""
 
-    def __init__(self, prepared: Prepared, now: float) -> None:
-        self._database = str(prepared.ledger_url.database)
+    def __init__(self, bootstrap: Bootstrap, now: float) -> None:
+        self._database = str(bootstrap.ledger_url.database)
         self._now = now
         self._secret = secrets.new_token(secrets.PERSONAL)
-        self.digest = secrets.digest(self._secret.encode(), prepared.pepper)
-        self.store = sqlite.open_store(prepared.store_url)
-        self._book = sqlite.open_logbook(prepared.ledger_url)
+        self.digest = secrets.digest(self._secret.encode(), bootstrap.pepper)
+        self.store = sqlite.open_store(bootstrap.store_url)
+        self._book = sqlite.open_logbook(bootstrap.ledger_url)
         self.plane = ControlPlane(
-            self.store, prepared.settings, prepared.pepper, "https://x", lambda: now, logbook=self._book
+            self.store, bootstrap.settings, bootstrap.pepper, "https://x", lambda: now, logbook=self._book
         )
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(cast("Any", control_app(self.plane))),
@@ -279,11 +279,11 @@ def run(count: int, output: Path | None, tell: Tell) -> int:
     now = time.time()
     about = machine.describe()
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-logs-") as folder:
-        prepared = prepare(Settings(data_dir=folder))
-        seed(prepared, count, now, tell)
-        seconds, size = time.time() - now, Path(str(prepared.ledger_url.database)).stat().st_size
+        bootstrap = prepare(Settings(data_dir=folder))
+        seed(bootstrap, count, now, tell)
+        seconds, size = time.time() - now, Path(str(bootstrap.ledger_url.database)).stat().st_size
         tell(f"seeded in {seconds:.0f} s: {size / 1e9:.2f} GB")
-        rows = asyncio.run(_whole(prepared, now, tell))
+        rows = asyncio.run(_whole(bootstrap, now, tell))
     worst = max(row.median for row in rows if row.bound)
     goal = Goal(
         f"a page of {LIMIT} of {count:,} log rows, slowest median of any depth and indexed filter",
@@ -301,8 +301,8 @@ def run(count: int, output: Path | None, tell: Tell) -> int:
     return 0
 
 
-async def _whole(prepared: Prepared, now: float, tell: Tell) -> list[Row]:
-    return await _measure(Api(prepared, now), tell)
+async def _whole(bootstrap: Bootstrap, now: float, tell: Tell) -> list[Row]:
+    return await _measure(Api(bootstrap, now), tell)
 
 
 def _text(rows: list[Row], goal: Goal) -> str:

@@ -27,12 +27,12 @@ def seed(data_dir: Path, tokens: int) -> str:
     That token and its team have `PER_SECOND` as their limit: "everything on" means that limits are counted.
     The pepper is made here too, as `serve` makes it, so that the hash fits.
     """
-    prepared = prepare(Settings(data_dir=str(data_dir)))
+    bootstrap = prepare(Settings(data_dir=str(data_dir)))
     secret = secrets.new_token()
-    digests = [secrets.digest(secret.encode(), prepared.pepper)]
+    digests = [secrets.digest(secret.encode(), bootstrap.pepper)]
     digests += [random.token_bytes(32) for _ in range(tokens - 1)]
     team = {"id": _TEAM_ID, "name": "bench", "created_at": time.time(), "requests_per_second": PER_SECOND}
-    engine = create_engine(prepared.store_url)
+    engine = create_engine(bootstrap.store_url)
     with engine.begin() as connection:
         connection.execute(insert(tables.teams).values(team))
         connection.execute(insert(tables.tokens), [_row(number, digest) for number, digest in enumerate(digests)])

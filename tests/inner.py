@@ -19,7 +19,7 @@ from tollgate.processes.status import App, Scope
 
 LOOPBACK = "127.0.0.1"
 SECRET = "between-us"
-MOST_BYTES = 1_000
+MAX_BYTES = 1_000
 SECONDS = 5.0
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -124,13 +124,13 @@ class Inner:
             await self._server.wait_closed()
             self._server = None
 
-    def app(self, *trusted: str, most_bytes: int = MOST_BYTES, most_at_once: int = 10) -> App:
+    def app(self, *trusted: str, max_bytes: int = MAX_BYTES, max_at_once: int = 10) -> App:
         return forwarding_app(
             (LOOPBACK, self.port),
             SECRET,
             trusted=addresses.parse_networks(trusted),
-            most_bytes=most_bytes,
-            most_at_once=most_at_once,
+            max_bytes=max_bytes,
+            max_at_once=max_at_once,
             seconds=SECONDS,
         )
 

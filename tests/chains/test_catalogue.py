@@ -159,13 +159,13 @@ def _holds(catalogue: Catalogue, name: str) -> Holds:
 
 @pytest.mark.parametrize("family", TABLES)
 def test_methods_that_name_a_block_say_where_it_stands(family: str) -> None:
-    places = {
+    slots = {
         method.name: method.block is not None and (family == "eth" or method.member != "")
         for method in TABLES[family]
         if method.holds in {Holds.BLOCK, Holds.RANGE}
     }
-    assert places
-    assert [name for name, placed in places.items() if not placed] == []
+    assert slots
+    assert [name for name, placed in slots.items() if not placed] == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tests.chains.calls import params, written
 
 from tollgate.chains.catalogue import Catalogue, Holds, Scope
 from tollgate.chains.methods import UNREADABLE
-from tollgate.chains.scopes import _KEPT_BYTES, _MOST_KEPT, _Written
+from tollgate.chains.scopes import _KEPT_BYTES, _MAX_KEPT, _Written
 
 ETH = Catalogue("eth")
 ADDRESS = "0x" + "1" * 40
@@ -260,6 +260,6 @@ def test_what_was_read_lately_is_bounded() -> None:
     kept = _Written({b"tag": UNREADABLE}, lambda text: Scope(Holds.BLOCK, number=len(text)))
     for number in range(1_000):
         assert kept[b"x" * (number % 300)].number == number % 300
-        assert len(kept) <= _MOST_KEPT
+        assert len(kept) <= _MAX_KEPT
     assert max(len(text) for text in kept) <= _KEPT_BYTES
     assert kept[b"tag"] is UNREADABLE

@@ -19,8 +19,8 @@ from tollgate.chains.subscriptions import (
     Topic,
     Wrong,
     passes,
-    places,
     places_of,
+    slots,
 )
 
 A, B = "0x" + "aA" * 20, "0x" + "Bb" * 20
@@ -369,11 +369,11 @@ def test_filter(
     assert passes(subscription, found) is wanted
     if wanted:
         # It is looked for in exactly one of the places where it stands.
-        assert len(set(places(subscription)) & set(places_of(found))) == 1
+        assert len(set(slots(subscription)) & set(places_of(found))) == 1
 
 
 def test_filter_with_very_many_pairs_is_found_by_its_addresses() -> None:
     subscription = Subscription(
         Topic.LOGS, frozenset({"a", "b"}), (frozenset(str(number) for number in range(100)),), least_keys=1
     )
-    assert set(places(subscription)) == {("a", None), ("b", None)}
+    assert set(slots(subscription)) == {("a", None), ("b", None)}

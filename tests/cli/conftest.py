@@ -23,7 +23,7 @@ from urllib.parse import parse_qs
 import pytest
 from click.testing import CliRunner
 
-from tollgate.cli.credentials import Credential, Keep
+from tollgate.cli.credentials import Credential, CredentialStore
 from tollgate.cli.main import run
 
 if TYPE_CHECKING:
@@ -247,8 +247,8 @@ class Tool:
         }
 
     @property
-    def keep(self) -> Keep:
-        return Keep(self.home / "tollgate", vault=lambda: None)
+    def keep(self) -> CredentialStore:
+        return CredentialStore(self.home / "tollgate", keyring=lambda: None)
 
     def log_in(self, access: str = "tga_one", *, team: str | None = "acme", **more: Any) -> Tool:
         """Let there be a login, with a team to act for."""

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tollgate import log
-from tollgate.processes.reload import Follower, Shared
+from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock
 from tollgate.processes.supervisor import Child, Lifeline, Supervisor
 from tollgate.settings.file import Origin
 from tollgate.settings.model import Settings
-from tollgate.shm.upstream_status import Places
+from tollgate.shm.upstream_status import StatusSlots
 
 
 def main(folder: Path, file: Path | None, how: str) -> None:
@@ -29,16 +29,16 @@ def main(folder: Path, file: Path | None, how: str) -> None:
     origin = Origin(file, {}) if file else None
     settings = origin.load() if origin else Settings()
     lock = ServiceLock(folder)
-    shared = Shared(settings, Places(), ["child"])
+    shared = SharedSettings(settings, StatusSlots(), ["child"])
     reloader = Reloader(origin, shared, folder)
     reloader.forget()
 
-    def apply(_settings: Settings, _places: Places) -> None:
+    def apply(_settings: Settings, _slots: StatusSlots) -> None:
         if how == "--fails":
             raise LookupError("no luck")
 
     def run(lifeline: Lifeline) -> None:
-        follower = Follower(shared, "child", apply)
+        follower = SettingsFollower(shared, "child", apply)
         follower.ready()
         while not select.select([lifeline.parent_pipe], [], [], 0.02)[0]:
             lifeline.beat()

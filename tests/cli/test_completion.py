@@ -162,7 +162,8 @@ try:
     main([])
 except SystemExit:
     pass
-heavy = {"urllib3", "msgspec", "rich", "keyring", "ssl", "asyncio", "tollgate.cli.rpc_tokens", "tollgate.settings.model"}
+heavy = {"urllib3", "msgspec", "rich", "keyring", "ssl", "asyncio"}
+heavy |= {"tollgate.cli.rpc_tokens", "tollgate.settings.model"}
 sys.exit(" ".join(heavy & set(sys.modules)) or 0)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

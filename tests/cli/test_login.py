@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollgate.cli.credentials import Credential, Keep
+from tollgate.cli.credentials import Credential, CredentialStore
 from tollgate.cli.failures import Lost, NotLoggedIn
 from tollgate.cli.login import FixedLogin, KeptLogin
 from tollgate.cli.transport import Transport
@@ -108,12 +108,12 @@ def test_a_wrong_password_renews_nothing(api: Api, acme: Tool) -> None:
 
 
 def kept_login(folder: Path, transport: Transport, credential: Credential) -> KeptLogin:
-    return KeptLogin(Keep(folder, vault=lambda: None), transport, credential, clock=lambda: 1_000.0)
+    return KeptLogin(CredentialStore(folder, keyring=lambda: None), transport, credential, clock=lambda: 1_000.0)
 
 
 def test_two_tools_at_once_renew_once(api: Api, tmp_path: Path) -> None:
     old = Credential("tool", "tga_old", refresh="tgr_old", expires_at=900.0)
-    Keep(tmp_path, vault=lambda: None).put(api.url, old)
+    CredentialStore(tmp_path, keyring=lambda: None).put(api.url, old)
     api.on("POST", "oauth/token", NEW)  # a second one would be a surprise
     secrets: list[str] = []
     at_once = threading.Barrier(2)
@@ -133,7 +133,9 @@ def test_two_tools_at_once_renew_once(api: Api, tmp_path: Path) -> None:
 
 
 def test_what_another_tool_has_renewed_is_taken_from_where_it_is_kept(api: Api, tmp_path: Path) -> None:
-    Keep(tmp_path, vault=lambda: None).put(api.url, Credential("tool", "tga_theirs", refresh="tgr_theirs"))
+    CredentialStore(tmp_path, keyring=lambda: None).put(
+        api.url, Credential("tool", "tga_theirs", refresh="tgr_theirs")
+    )
     with Transport(api.url) as transport:
         login = kept_login(tmp_path, transport, Credential("tool", "tga_old", refresh="tgr_old"))
         assert login.renewed("tga_old") == "tga_theirs"
@@ -147,14 +149,14 @@ def test_a_logout_of_another_tool_is_noticed(api: Api, tmp_path: Path) -> None:
 
 
 def test_a_personal_token_that_took_the_place_is_used(api: Api, tmp_path: Path) -> None:
-    Keep(tmp_path, vault=lambda: None).put(api.url, Credential("personal", "tgp_new"))
+    CredentialStore(tmp_path, keyring=lambda: None).put(api.url, Credential("personal", "tgp_new"))
     with Transport(api.url) as transport:
         login = kept_login(tmp_path, transport, Credential("tool", "tga_old", refresh="tgr_old", expires_at=1.0))
         assert login.secret() == "tgp_new"
 
 
 def test_the_lock_is_free_again_after_a_failure(api: Api, tmp_path: Path) -> None:
-    keep = Keep(tmp_path, vault=lambda: None)
+    keep = CredentialStore(tmp_path, keyring=lambda: None)
     old = Credential("tool", "tga_old", refresh="tgr_old", expires_at=1.0)
     keep.put(api.url, old)
     api.on("POST", "oauth/token", drop=True).on("POST", "oauth/token", NEW)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from tollgate.store import sqlite, upgrade
-from tollgate.store.base import Directory, Office
+from tollgate.store.base import ControlStore, Directory
 
 
-class Store(Directory, Office, Protocol):
+class Store(Directory, ControlStore, Protocol):
     """What every backend is."""
 
 

@@ -23,7 +23,7 @@ from tollgate.core.people import (
     ResetLink,
 )
 from tollgate.core.reports import Report
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 TEAM = Team("team_1", "acme", requests_per_second=50, capped_until=5.5, created_at=500.25, spending_cap=25)
 OTHER = Team("team_2", "other")
@@ -124,7 +124,7 @@ TABLES: Sequence[str] = tuple(FULL)
 """In an order in which nothing refers to what comes later."""
 
 
-def rows(records: Records, table: str) -> Any:
+def rows(records: Repositories, table: str) -> Any:
     """Give a table's rows by its name."""
     return getattr(records, table)
 
@@ -136,7 +136,7 @@ async def put(store: Store, samples: dict[str, Any], tables: Sequence[str] = TAB
             await add(records, table, samples[table])
 
 
-async def add(records: Records, table: str, row: Any) -> None:
+async def add(records: Repositories, table: str, row: Any) -> None:
     """Add one row; a token gets a digest of its own."""
     hidden = {"digest": digest_of(row.id)} if table == "tokens" else {}
     await rows(records, table).add(row, **hidden)

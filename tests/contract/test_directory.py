@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.contract.backends import Store
 
 from tollgate.core.models import Domain, Grant, Team, Token
-from tollgate.store.base import Directory, Records, StoreUnavailable
+from tollgate.store.base import Directory, Repositories, StoreUnavailable
 
 TEAM = Team("team_1", "acme", requests_per_second=50, created_at=500.25)
 TOKEN = Token("tok_1", "team_1", "ci", "tg_abcde", 1_000.0, requests_per_second=7)
@@ -19,7 +19,7 @@ DOMAIN = Domain("dom_1", "team_1", "example.com", 1_000.0, address_per_minute=60
 DEADLINE = 6.0
 
 ByHand = Callable[[str], None]
-Act = Callable[[Records], Coroutine[Any, Any, object]]
+Act = Callable[[Repositories], Coroutine[Any, Any, object]]
 Change = Callable[[Act], None]
 
 

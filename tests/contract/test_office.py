@@ -22,7 +22,7 @@ from tests.contract.samples import (
 )
 
 from tollgate.core.models import Team
-from tollgate.store.base import Conflict, Records, StoreUnavailable
+from tollgate.store.base import Conflict, Repositories, StoreUnavailable
 
 # --- All or nothing ----------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ def test_what_belongs_to_a_removed_row_goes_along_and_nothing_else(
     ],
 )
 def test_store_that_cannot_be_used_is_said_to_be_unavailable(
-    ask: Callable[[Records], Coroutine[Any, Any, object]], broken: Store, loop: asyncio.Runner
+    ask: Callable[[Repositories], Coroutine[Any, Any, object]], broken: Store, loop: asyncio.Runner
 ) -> None:
     async def story() -> None:
         for transaction in (broken.reading, broken.changing):

@@ -11,14 +11,14 @@ import pytest
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
 
 from tollgate.control.plane import ControlPlane
+from tollgate.control.service_context import Actor
 from tollgate.control.services.logs import LogAsk, LogPage
-from tollgate.control.unit_of_work import Actor
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import Account, Member
 from tollgate.core.roles import Role
 from tollgate.settings.model import Settings
 from tollgate.store import sqlite, upgrade
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 Result = TypeVar("Result")
 Refused = TypeVar("Refused", bound=Exception)
@@ -27,7 +27,7 @@ PEPPER = b"p" * 32
 BASE_URL = "https://toll.example"
 
 
-async def people(records: Records) -> None:
+async def people(records: Repositories) -> None:
     """Put everybody down."""
     for team_id, name in ((ACME, "acme"), (RIVAL, "rival")):
         await records.teams.add(Team(team_id, name, created_at=NOON - DAY))

@@ -16,12 +16,12 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
 from tollgate.control.oidc import Claim, OidcClient
-from tollgate.settings.model import Oidc
+from tollgate.settings.model import OidcSettings
 
 ISSUER = "https://id.example.com"
 CALLBACK = "https://tollgate.example.com/oidc/callback"
 SECRET = "s3cret+/ %"  # must be form-encoded within Basic
-SETTINGS = Oidc(issuer=ISSUER, client_id="tollgate", client_secret=SECRET)
+SETTINGS = OidcSettings(issuer=ISSUER, client_id="tollgate", client_secret=SECRET)
 DISCOVERY = "/.well-known/openid-configuration"
 NOON = 1_800_000_000.0
 KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
@@ -88,7 +88,7 @@ class Provider:
         }
         return httpx.Response(200, json=answers[path](), headers={"Set-Cookie": "visitor=1; Path=/"})
 
-    def client(self, settings: Oidc = SETTINGS, seconds: float = 10.0) -> OidcClient:
+    def client(self, settings: OidcSettings = SETTINGS, seconds: float = 10.0) -> OidcClient:
         transport = httpx.MockTransport(self.answer)
         return OidcClient(settings, CALLBACK, seconds=seconds, now=self.clock, transport=transport)
 
@@ -99,10 +99,10 @@ class Provider:
         query = {"state": start.state, "code": "code-1", **params}
         return await client.finish({name: text for name, text in query.items() if text is not None}, start)
 
-    def run(self, settings: Oidc = SETTINGS, seconds: float = 10.0, **params: str | None) -> Claim:
+    def run(self, settings: OidcSettings = SETTINGS, seconds: float = 10.0, **params: str | None) -> Claim:
         return asyncio.run(self._run(settings, seconds, params))
 
-    async def _run(self, settings: Oidc, seconds: float, params: dict[str, str | None]) -> Claim:
+    async def _run(self, settings: OidcSettings, seconds: float, params: dict[str, str | None]) -> Claim:
         client = self.client(settings, seconds)
         try:
             return await self.sign_in(client, **params)

@@ -19,8 +19,8 @@ from structlog.testing import capture_logs
 from tests.inner import Hands, advance
 
 from parts.certs import Certificate, make_certificate
-from tollgate.control.mail import MOST_WAITING, SECONDS, Mailer
-from tollgate.settings.model import Mail
+from tollgate.control.mail import MAX_WAITING, SECONDS, Mailer
+from tollgate.settings.model import MailSettings
 
 LINK = "https://toll.example/console/reset/tgl_" + "s3cr3t" * 6 + "x"
 TEXT = f"Open this link:\n\n{LINK}\n\n.\nGrüße\n"
@@ -116,11 +116,11 @@ def lines() -> Iterator[Lines]:
         yield captured
 
 
-def settings(port: int, security: str = "none", **more: str) -> Mail:
-    return Mail(host="127.0.0.1", port=port, security=security, sender="Tollgate <toll@x.example>", **more)
+def settings(port: int, security: str = "none", **more: str) -> MailSettings:
+    return MailSettings(host="127.0.0.1", port=port, security=security, sender="Tollgate <toll@x.example>", **more)
 
 
-def send(chosen: Mail, to: str = "ada@x.example", subject: str = "Reset your password") -> bool:
+def send(chosen: MailSettings, to: str = "ada@x.example", subject: str = "Reset your password") -> bool:
     """Post one mail and wait until it is gone."""
 
     async def story() -> bool:
@@ -190,7 +190,7 @@ def test_mail_is_encrypted_by_tls(certificate: Certificate, lines: Lines) -> Non
 
 
 def test_without_a_host_there_is_no_mail() -> None:
-    mailer = Mailer(Mail())
+    mailer = Mailer(MailSettings())
     assert not mailer.enabled
     assert not mailer.post("ada@x.example", "Hello", TEXT)
     asyncio.run(mailer.close())
@@ -286,8 +286,8 @@ def test_silent_server_holds_nobody_up_and_is_not_waited_for(lines: Lines) -> No
 def test_waiting_mails_are_bounded(lines: Lines) -> None:
     async def story(server: Server) -> None:
         mailer = Mailer(settings(server.port))
-        posted = [mailer.post("ada@x.example", "Hello", TEXT) for _ in range(MOST_WAITING + 2)]
-        assert posted == [True] * MOST_WAITING + [False] * 2
+        posted = [mailer.post("ada@x.example", "Hello", TEXT) for _ in range(MAX_WAITING + 2)]
+        assert posted == [True] * MAX_WAITING + [False] * 2
         closing = asyncio.create_task(mailer.close())
         await asyncio.to_thread(server.connected.wait, 20)
         await advance(SECONDS)

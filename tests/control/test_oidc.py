@@ -25,7 +25,7 @@ from tests.control.oidc_fake import (
 )
 
 from tollgate.control.oidc import OidcError, Start
-from tollgate.settings.model import Oidc
+from tollgate.settings.model import OidcSettings
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_secret_is_posted_where_the_provider_takes_it_only_there(provider: Provi
 
 def test_issuer_with_a_slash_at_its_end_is_kept_as_it_is(provider: Provider) -> None:
     provider.metadata["issuer"] = provider.claims["iss"] = f"{ISSUER}/"
-    settings = Oidc(issuer=f"{ISSUER}/", client_id="tollgate", client_secret=SECRET)
+    settings = OidcSettings(issuer=f"{ISSUER}/", client_id="tollgate", client_secret=SECRET)
     assert provider.run(settings).issuer == f"{ISSUER}/"
     assert provider.paths[0] == DISCOVERY
 
@@ -261,7 +261,7 @@ def test_missing_email_names_the_scope(provider: Provider, endpoint: bool) -> No
         del provider.metadata["userinfo_endpoint"]
     with pytest.raises(OidcError, match="must allow the scope `email`"):
         provider.run()
-    without = Oidc(issuer=ISSUER, client_id="tollgate", client_secret=SECRET, scopes="openid profile")
+    without = OidcSettings(issuer=ISSUER, client_id="tollgate", client_secret=SECRET, scopes="openid profile")
     del provider.claims["nonce"]
     with pytest.raises(OidcError, match=r"add the scope `email` to `oidc\.scopes`"):
         provider.run(without)

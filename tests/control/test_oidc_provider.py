@@ -20,7 +20,7 @@ from tests.control.oidc_fake import (
 )
 
 from tollgate.control.oidc import BODY_BYTES, Claim, OidcClient, OidcError
-from tollgate.settings.model import Oidc
+from tollgate.settings.model import OidcSettings
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_document_of_another_issuer_is_refused(provider: Provider, issuer: str) 
 @pytest.mark.parametrize("issuer", ["http://id.example.com", "", "id.example.com", f"{ISSUER}?x=1", f"{ISSUER}#x"])
 def test_issuer_must_be_https(issuer: str) -> None:
     with pytest.raises(OidcError, match=r"`oidc\.issuer` must be an https"):
-        OidcClient(Oidc(issuer=issuer, client_id="x", client_secret="y"), CALLBACK, now=Clock())
+        OidcClient(OidcSettings(issuer=issuer, client_id="x", client_secret="y"), CALLBACK, now=Clock())
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9000", "localhost:9000", "[::1]:9000"])
@@ -52,14 +52,14 @@ def test_provider_on_this_machine_may_use_http(provider: Provider, host: str) ->
         for name, text in provider.metadata.items()
     }
     provider.claims["iss"] = issuer
-    assert provider.run(Oidc(issuer=issuer, client_id="tollgate", client_secret=SECRET)).issuer == issuer
+    assert provider.run(OidcSettings(issuer=issuer, client_id="tollgate", client_secret=SECRET)).issuer == issuer
 
 
 @pytest.mark.parametrize("missing", ["client_id", "client_secret"])
 def test_client_needs_its_credentials(missing: str) -> None:
     given = {"client_id": "x", "client_secret": "y", missing: ""}
     with pytest.raises(OidcError, match=r"Set `oidc\.client_id` and `oidc\.client_secret`"):
-        OidcClient(Oidc(issuer=ISSUER, **given), CALLBACK, now=Clock())
+        OidcClient(OidcSettings(issuer=ISSUER, **given), CALLBACK, now=Clock())
 
 
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint"])

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.control.outbound import Fetcher, Missing, Refused, Resolver, Unreachable
+from tollgate.control.outbound import DnsResolver, Fetcher, FetchRefused, Missing, Unreachable
 from tollgate.control.safe_connect import forbidden_kind
 from tollgate.errors import StartError
 
@@ -166,7 +166,7 @@ def fetch(names: Names, host: str = "example.com", path: str = "/a.txt", seconds
 )
 def test_one_inner_address_among_public_ones_refuses_the_host(inner: str) -> None:
     for addresses in ([inner], ["9.9.9.9", inner], [*PUBLIC, *PUBLIC6, inner]):
-        with pytest.raises(Refused, match=r"^example\.com has an? .+ address in DNS: only public") as refusal:
+        with pytest.raises(FetchRefused, match=r"^example\.com has an? .+ address in DNS: only public") as refusal:
             fetch(Names(addresses))
         assert inner not in str(refusal.value), "addresses inside a network are nobody's business"
 
@@ -179,7 +179,7 @@ def test_host_without_an_address_has_nothing() -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "", "a b", "a@b.example", "b.example:80", "0x7f.1", "a/b"])
 def test_what_is_no_host_name_is_refused_before_dns(host: str) -> None:
     names = Names(["9.9.9.9"])
-    with pytest.raises(Refused, match="no URL of a named host"):
+    with pytest.raises(FetchRefused, match="no URL of a named host"):
         fetch(names, host)
     assert names.asked == []
 
@@ -187,7 +187,7 @@ def test_what_is_no_host_name_is_refused_before_dns(host: str) -> None:
 @pytest.mark.parametrize("path", ["", "a", "@evil.example/", "/a b", "/a\r\nX: y", "/ü"])
 def test_what_is_no_path_is_refused_before_dns(path: str) -> None:
     names = Names(["9.9.9.9"])
-    with pytest.raises(Refused, match="no URL of a named host"):
+    with pytest.raises(FetchRefused, match="no URL of a named host"):
         fetch(names, path=path)
     assert names.asked == []
 
@@ -254,11 +254,11 @@ async def server(script: Script) -> AsyncIterator[tuple[Wire, str]]:
 
 
 def ask(
-    script: Script, question: Callable[[Resolver], Awaitable[list[str]]], seconds: float = 5.0
+    script: Script, question: Callable[[DnsResolver], Awaitable[list[str]]], seconds: float = 5.0
 ) -> tuple[list[str], list[tuple[str, str]]]:
     async def run() -> tuple[list[str], list[tuple[str, str]]]:
         async with server(script) as (wire, address):
-            return await question(Resolver([address], seconds=seconds)), wire.asked
+            return await question(DnsResolver([address], seconds=seconds)), wire.asked
 
     return asyncio.run(run())
 
@@ -331,14 +331,14 @@ def test_server_that_says_nothing_is_unreachable_at_the_deadline() -> None:
 def test_second_server_answers_for_the_first() -> None:
     async def run() -> list[str]:
         async with server({TEXT: dns.rcode.REFUSED}) as (_, bad), server({TEXT: ['"b"']}) as (_, good):
-            return await Resolver([bad, good]).texts("a.example")
+            return await DnsResolver([bad, good]).texts("a.example")
 
     assert asyncio.run(run()) == ["b"]
 
 
 @pytest.mark.parametrize("text", ["9.9.9.9", "9.9.9.9:5353", "2620:fe::fe", "[2620:fe::fe]", "[2620:fe::fe]:53"])
 def test_servers_are_addresses_with_or_without_a_port(text: str) -> None:
-    Resolver([text])
+    DnsResolver([text])
 
 
 @pytest.mark.parametrize(
@@ -346,4 +346,4 @@ def test_servers_are_addresses_with_or_without_a_port(text: str) -> None:
 )
 def test_what_is_no_server_keeps_the_service_from_starting(text: str) -> None:
     with pytest.raises(StartError, match="is not a DNS server"):
-        Resolver([text])
+        DnsResolver([text])

@@ -12,7 +12,7 @@ import pytest
 from argon2 import PasswordHasher
 from tests.inner import Hands, advance
 
-from tollgate.control.passwords import AT_ONCE, LONGEST, MOST_WAITING, SHORTEST, WAIT_SECONDS, Passwords
+from tollgate.control.passwords import AT_ONCE, LONGEST, MAX_WAITING, SHORTEST, WAIT_SECONDS, Passwords
 from tollgate.control.problems import Busy, InvalidRequest
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -96,12 +96,12 @@ def test_any_text_can_be_a_password(text: str) -> None:
 
 
 def test_nobodys_password_is_checked_with_the_same_work_and_never_fits() -> None:
-    recorder = Recorder()
-    passwords = Passwords(recorder)
+    counters = Recorder()
+    passwords = Passwords(counters)
     for password in (PASSWORD, "nobody", ""):
         assert not asyncio.run(passwords.fits(password, ""))
-    assert len(recorder.checked) == 3
-    assert argon2.extract_parameters(recorder.checked[0]) == argon2.extract_parameters(recorder.hash(PASSWORD))
+    assert len(counters.checked) == 3
+    assert argon2.extract_parameters(counters.checked[0]) == argon2.extract_parameters(counters.hash(PASSWORD))
 
 
 def test_damaged_hash_fits_nothing() -> None:
@@ -136,7 +136,7 @@ def test_others_are_accepted(password: str) -> None:
 def test_few_are_hashed_at_once_and_few_wait(gate: Gate) -> None:
     async def story() -> list[str | BaseException]:
         passwords = Passwords(gate)
-        works = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE + MOST_WAITING + 8)]
+        works = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE + MAX_WAITING + 8)]
         await turns()
         refused = [work for work in works if work.done()]
         assert [type(work.exception()) for work in refused] == [Busy] * 8
@@ -144,7 +144,7 @@ def test_few_are_hashed_at_once_and_few_wait(gate: Gate) -> None:
         return await asyncio.gather(*works, return_exceptions=True)
 
     results = asyncio.run(story())
-    assert results.count("hashed") == AT_ONCE + MOST_WAITING
+    assert results.count("hashed") == AT_ONCE + MAX_WAITING
     assert gate.most == AT_ONCE
     busy = next(result for result in results if isinstance(result, Busy))
     assert (busy.status, busy.reason, busy.headers) == (503, "busy", {"Retry-After": "2"})

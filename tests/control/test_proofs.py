@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.control.outbound import Missing, Refused, Unreachable
+from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.proofs import WELL_KNOWN, Finding, Proofs, dns_name, record
 
 DOMAIN = "example.com"
@@ -173,7 +173,7 @@ def test_any_file_is_read_without_failing(body: bytes) -> None:
     ("problem", "certain"),
     [
         (Missing(f"{URL} answers 404."), True),
-        (Refused(f"{URL} answers 302, and redirects are not followed."), True),
+        (FetchRefused(f"{URL} answers 302, and redirects are not followed."), True),
         (Unreachable(f"{URL} cannot be reached."), False),
     ],
 )

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tollgate.control.stripe import Item, StripeClient, StripeRefused, StripeUnsure
-from tollgate.settings.model import Stripe
+from tollgate.settings.model import StripeSettings
 
 ITEM = Item("cus_1", 500, "2,000,000 requests in 2026-11 (TG-1)", "TG-1", 1_793_491_200, 1_796_083_200)
 KEY = "sk_test_secret"
@@ -18,7 +18,7 @@ KEY = "sk_test_secret"
 
 def ask(answer: Callable[[httpx.Request], httpx.Response]) -> str:
     async def work() -> str:
-        client = StripeClient(Stripe(api_key=KEY), transport=httpx.MockTransport(answer))
+        client = StripeClient(StripeSettings(api_key=KEY), transport=httpx.MockTransport(answer))
         try:
             return await client.create_item(ITEM, "rep_1")
         finally:
@@ -88,7 +88,7 @@ def test_only_what_was_never_sent_was_surely_not_done(error: Exception, kind: ty
 
 
 def test_the_key_stands_in_no_repr() -> None:
-    settings = Stripe(api_key=KEY)
+    settings = StripeSettings(api_key=KEY)
     client = StripeClient(settings)
     assert KEY not in f"{settings!r} {client!r}"
     asyncio.run(client.close())

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parts.certs import Certificate, make_certificate
-from tollgate.control.outbound import Fetcher, Missing, Refused, Unreachable
+from tollgate.control.outbound import Fetcher, FetchRefused, Missing, Unreachable
 from tollgate.control.webhooks import LONGEST, Target, target_of
 
 HOST = "hooks.example"
@@ -125,7 +125,7 @@ def test_what_it_says_besides_is_not_read(certificate: Certificate) -> None:
 def test_a_redirect_is_refused_and_not_followed(certificate: Certificate, status: str) -> None:
     receiver = Receiver(answer(status, "Location: https://inner.example/"))
     names = Names("127.0.0.1")
-    with pytest.raises(Refused, match="redirects are not followed"):
+    with pytest.raises(FetchRefused, match="redirects are not followed"):
         call(receiver, certificate, names=names)
     assert (len(receiver.calls), names.asked) == (1, [HOST])
 
@@ -139,7 +139,7 @@ def test_everything_else_may_be_tried_again(certificate: Certificate, status: st
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["10.0.0.1"], ["9.9.9.9", "169.254.169.254"], ["::1"]])
 def test_no_address_inside_a_network_is_called(certificate: Certificate, addresses: list[str]) -> None:
     receiver = Receiver(answer("200 OK"))
-    with pytest.raises(Refused, match="only public addresses"):
+    with pytest.raises(FetchRefused, match="only public addresses"):
         call(receiver, certificate, names=Names(*addresses), allow_private=False)
     assert receiver.calls == []
 
@@ -164,7 +164,7 @@ def test_a_certificate_of_nobody_is_refused(certificate: Certificate, tmp_path: 
 
 @pytest.mark.parametrize("says", [b"", b"SSH-2.0\r\n", answer("500 Oops"), answer("302 Found")])
 def test_no_word_of_a_failure_names_the_path(certificate: Certificate, says: bytes) -> None:
-    with pytest.raises((Refused, Unreachable)) as caught:
+    with pytest.raises((FetchRefused, Unreachable)) as caught:
         call(Receiver(says), certificate)
     assert SECRET not in str(caught.value)
     assert HOST in str(caught.value)
@@ -196,7 +196,7 @@ def test_repr_shows_the_host_alone() -> None:
 def test_whatever_is_accepted_leads_to_a_named_host_by_https(text: str) -> None:
     try:
         target = target_of(text)
-    except Refused:
+    except FetchRefused:
         return
     assert isinstance(target, Target)
     assert target.url.startswith(f"https://{target.host}")

@@ -24,7 +24,7 @@ from tollgate.control.services.alerts import Alerts
 from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.usage import Usages
 from tollgate.core.models import Team, Token
-from tollgate.settings.model import Billing, Settings
+from tollgate.settings.model import PricingSettings, Settings
 from tollgate.store import sqlite
 from tollgate.store.caps import Caps
 
@@ -76,9 +76,9 @@ class Till(House):
     def another(self, chosen: Settings) -> ControlPlane:
         """A plane over the same stores with other settings."""
         plane = super().another(chosen)
-        plane.usage = Usages(plane.desk, self.book)
-        plane.invoices = Invoices(plane.desk, self.book)
-        plane.alerts = Alerts(plane.desk, self.book, plane.billing, self.post, self.hooks)
+        plane.usage = Usages(plane.context, self.book)
+        plane.invoices = Invoices(plane.context, self.book)
+        plane.alerts = Alerts(plane.context, self.book, plane.billing, self.post, self.hooks)
         return plane
 
     def use(self, chosen: Settings) -> None:
@@ -89,7 +89,7 @@ class Till(House):
 
     def charge(self, **billing: Any) -> None:
         """Go on with other prices."""
-        self.use(replace(self.plane.settings, billing=Billing(**billing)))
+        self.use(replace(self.plane.settings, billing=PricingSettings(**billing)))
 
     def close(self) -> None:
         super().close()

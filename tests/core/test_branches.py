@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.core import branches
-from tollgate.core.branches import DEEP, MOST_MISSING, REMEMBERED, Chain, Claim, Trunk, choose, claim, missing
+from tollgate.core.branches import DEEP, MAX_MISSING, REMEMBERED, Chain, Claim, Trunk, choose, claim, missing
 
 
 def digest(word: str, number: int) -> str:
@@ -131,13 +131,13 @@ def test_fetching_what_is_missing_comes_to_an_end_and_finds_the_ancestor(network
         fetched |= set(wanted)
         for number in sorted(wanted, reverse=True):
             assert one.fill(number, digest(of, number), digest(of, number - 1) if number else "")
-    assert len(fetched) <= 2 * MOST_MISSING
+    assert len(fetched) <= 2 * MAX_MISSING
     found = claim("a", made, head, one)
     top = min(len(network), len(of)) - 1
     common = next((number for number in range(top, -1, -1) if of[: number + 1] == network[: number + 1]), DEEP)
     assert found.ancestor in (common, DEEP)
     if found.ancestor == DEEP and common != DEEP:
-        assert head - common >= MOST_MISSING - 2
+        assert head - common >= MAX_MISSING - 2
 
 
 # ---- where a chain leaves the network's

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT, MOST_CALLS, CallEntry, Entry, decode, encode
-from tollgate.ledger.segments import MOST_RECORD_BYTES
+from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT, MAX_CALLS, CallEntry, Entry, decode, encode
+from tollgate.ledger.segments import MAX_RECORD_BYTES
 
 text = st.text(st.characters(codec="utf-8"), max_size=40)
 sizes = st.integers(0, 2**63 - 1)
@@ -78,7 +78,7 @@ def test_what_the_store_could_not_keep_is_no_entry(changed: dict[str, object]) -
 def test_largest_record_fits_into_a_segment() -> None:
     call = ("\U0001f300" * LONGEST_METHOD, "o" * 40, -(2**63), 2**63 - 1)
     largest = (
-        1.5, b"r" * 128, "t" * 32, "s" * 32, "n" * 253 * 4, "w" * 65, 200, [call] * MOST_CALLS,
+        1.5, b"r" * 128, "t" * 32, "s" * 32, "n" * 253 * 4, "w" * 65, 200, [call] * MAX_CALLS,
         2**63 - 1, 2**63 - 1, "u" * 64, 2**31, "a" * 45, b"u" * LONGEST_TEXT, b"o" * LONGEST_TEXT, 2**53,
     )  # fmt: skip
-    assert len(encode(largest)) <= MOST_RECORD_BYTES
+    assert len(encode(largest)) <= MAX_RECORD_BYTES

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tollgate.demo.chain import BLOCK_SECONDS
 from tollgate.demo.chain_params import RpcError
 from tollgate.demo.control import METHODS, Faults, HttpFault, Visit
-from tollgate.demo.course import DEEPEST_REORG, MOST_FORKS
+from tollgate.demo.course import DEEPEST_REORG, MAX_FORKS
 from tollgate.demo.eth import EthNode
 from tollgate.demo.eth_shapes import TOKEN
 from tollgate.demo.network import SimulatedNetwork
@@ -61,173 +61,173 @@ deeds = st.one_of(
 )
 
 
-def do(desk: Desk, story: list[tuple[str, dict[str, Any]]]) -> None:
+def do(context: Desk, story: list[tuple[str, dict[str, Any]]]) -> None:
     for number, (method, params) in enumerate(story):
         if method == "wait":
-            desk.now += params["seconds"]
-        elif method == "send" and isinstance(desk.network, EthNode):
-            desk.ask("eth_sendRawTransaction", f"0x{number + 1:02x}")
+            context.now += params["seconds"]
+        elif method == "send" and isinstance(context.network, EthNode):
+            context.ask("eth_sendRawTransaction", f"0x{number + 1:02x}")
         elif method == "send":
-            desk.ask("starknet_addInvokeTransaction", {"nonce": hex(number)})
+            context.ask("starknet_addInvokeTransaction", {"nonce": hex(number)})
         else:
-            desk.ask(method, **params)
+            context.ask(method, **params)
 
 
 @given(st.lists(deeds, max_size=10))
 def test_ethereum_blocks_fit_together_whatever_is_done(story: list[tuple[str, dict[str, Any]]]) -> None:
-    desk = eth()
-    do(desk, story)
-    head = int(desk.ask("eth_blockNumber"), 16)
+    context = eth()
+    do(context, story)
+    head = int(context.ask("eth_blockNumber"), 16)
     above = None
     for height in range(head, head - 25, -1):
-        block = desk.ask("eth_getBlockByNumber", hex(height), False)
+        block = context.ask("eth_getBlockByNumber", hex(height), False)
         assert above is None or above == block["hash"]
-        assert desk.ask("eth_getBlockByHash", block["hash"], False) == block
-        receipts = desk.ask("eth_getBlockReceipts", block["hash"])
+        assert context.ask("eth_getBlockByHash", block["hash"], False) == block
+        receipts = context.ask("eth_getBlockReceipts", block["hash"])
         assert [one["transactionHash"] for one in receipts] == block["transactions"]
         logs = [log for one in receipts for log in one["logs"]]
-        assert desk.ask("eth_getLogs", {"fromBlock": hex(height), "toBlock": hex(height)}) == logs != []
+        assert context.ask("eth_getLogs", {"fromBlock": hex(height), "toBlock": hex(height)}) == logs != []
         above = block["parentHash"]
 
 
 @given(st.lists(deeds, max_size=10))
 def test_starknet_blocks_fit_together_whatever_is_done(story: list[tuple[str, dict[str, Any]]]) -> None:
-    desk = starknet()
-    do(desk, story)
-    head = desk.ask("starknet_blockNumber")
+    context = starknet()
+    do(context, story)
+    head = context.ask("starknet_blockNumber")
     above = None
     for height in range(head, head - 25, -1):
-        block = desk.ask("starknet_getBlockWithReceipts", {"block_number": height})
+        block = context.ask("starknet_getBlockWithReceipts", {"block_number": height})
         assert above is None or above == block["block_hash"]
-        assert desk.ask("starknet_getBlockWithReceipts", {"block_hash": block["block_hash"]}) == block
+        assert context.ask("starknet_getBlockWithReceipts", {"block_hash": block["block_hash"]}) == block
         events = [event for one in block["transactions"] for event in one["receipt"]["events"]]
         only = {"from_block": {"block_number": height}, "to_block": {"block_number": height}}
-        found = desk.ask("starknet_getEvents", {**only, "chunk_size": 1_000})["events"]
+        found = context.ask("starknet_getEvents", {**only, "chunk_size": 1_000})["events"]
         assert [{name: one[name] for name in ("from_address", "keys", "data")} for one in found] == events != []
         above = block["parent_hash"]
 
 
 def test_a_reorganisation_of_ethereum_changes_blocks_transactions_and_state() -> None:
-    desk = eth()
+    context = eth()
     token = "0x" + TOKEN.hex()
-    before = desk.ask("eth_getBlockByNumber", "latest", False)
-    stored = desk.ask("eth_getStorageAt", token, "0x0", "latest")
-    desk.ask("demo_reorg", 1)
-    after = desk.ask("eth_getBlockByNumber", "latest", False)
+    before = context.ask("eth_getBlockByNumber", "latest", False)
+    stored = context.ask("eth_getStorageAt", token, "0x0", "latest")
+    context.ask("demo_reorg", 1)
+    after = context.ask("eth_getBlockByNumber", "latest", False)
     assert (before["number"], before["parentHash"]) == (after["number"], after["parentHash"])
     assert before["hash"] != after["hash"]
     assert not set(before["transactions"]) & set(after["transactions"])
-    assert desk.ask("eth_getBlockByHash", before["hash"], False) is None
-    assert desk.ask("eth_getTransactionReceipt", before["transactions"][0]) is None
-    assert desk.ask("eth_getStorageAt", token, "0x0", "latest") != stored
+    assert context.ask("eth_getBlockByHash", before["hash"], False) is None
+    assert context.ask("eth_getTransactionReceipt", before["transactions"][0]) is None
+    assert context.ask("eth_getStorageAt", token, "0x0", "latest") != stored
 
 
 def test_a_reorganisation_of_starknet_changes_blocks_transactions_and_state() -> None:
-    desk = starknet()
+    context = starknet()
     question = (hex(STRK), hex(LAST_BLOCK), "latest")
-    before = desk.ask("starknet_getBlockWithTxHashes", "latest")
-    stored = desk.ask("starknet_getStorageAt", *question)
-    desk.ask("demo_reorg", 1)
-    after = desk.ask("starknet_getBlockWithTxHashes", "latest")
+    before = context.ask("starknet_getBlockWithTxHashes", "latest")
+    stored = context.ask("starknet_getStorageAt", *question)
+    context.ask("demo_reorg", 1)
+    after = context.ask("starknet_getBlockWithTxHashes", "latest")
     assert (before["block_number"], before["parent_hash"]) == (after["block_number"], after["parent_hash"])
     assert before["block_hash"] != after["block_hash"]
     assert not set(before["transactions"]) & set(after["transactions"])
-    assert desk.refused("starknet_getBlockWithTxs", {"block_hash": before["block_hash"]}) == 24
-    assert desk.refused("starknet_getTransactionReceipt", before["transactions"][0]) == 29
-    assert desk.ask("starknet_getStorageAt", *question) == after["block_hash"] != stored
+    assert context.refused("starknet_getBlockWithTxs", {"block_hash": before["block_hash"]}) == 24
+    assert context.refused("starknet_getTransactionReceipt", before["transactions"][0]) == 29
+    assert context.ask("starknet_getStorageAt", *question) == after["block_hash"] != stored
 
 
 def test_a_lagging_node_stays_behind_and_says_nothing_of_it_unless_told() -> None:
-    desk = eth()
-    assert desk.ask("demo_lag", 7)["shown"] == HEAD - 7
-    assert desk.ask("eth_blockNumber") == hex(HEAD - 7)
-    assert desk.ask("eth_getBlockByNumber", hex(HEAD), False) is None
-    assert desk.refused("eth_getBalance", "0x" + "ab" * 20, hex(HEAD)) == -32000
-    assert desk.ask("eth_syncing") is False
-    assert desk.ask("demo_lag", blocks=7, syncing=True)["syncing"] is True
-    assert desk.ask("eth_syncing")["highestBlock"] == hex(HEAD)
-    assert desk.ask("demo_lag", 0)["shown"] == HEAD
+    context = eth()
+    assert context.ask("demo_lag", 7)["shown"] == HEAD - 7
+    assert context.ask("eth_blockNumber") == hex(HEAD - 7)
+    assert context.ask("eth_getBlockByNumber", hex(HEAD), False) is None
+    assert context.refused("eth_getBalance", "0x" + "ab" * 20, hex(HEAD)) == -32000
+    assert context.ask("eth_syncing") is False
+    assert context.ask("demo_lag", blocks=7, syncing=True)["syncing"] is True
+    assert context.ask("eth_syncing")["highestBlock"] == hex(HEAD)
+    assert context.ask("demo_lag", 0)["shown"] == HEAD
 
 
 def test_a_held_node_stays_at_its_block_while_the_chain_goes_on() -> None:
-    desk = starknet()
-    assert desk.ask("demo_hold")["held"] == HEAD
-    desk.now += 10 * BLOCK_SECONDS
-    assert desk.ask("starknet_blockNumber") == HEAD
-    assert desk.ask("demo_state")["head"] == HEAD + 10
-    assert desk.ask("demo_release")["shown"] == HEAD + 10
-    assert desk.ask("demo_hold", HEAD - 3)["shown"] == HEAD - 3
+    context = starknet()
+    assert context.ask("demo_hold")["held"] == HEAD
+    context.now += 10 * BLOCK_SECONDS
+    assert context.ask("starknet_blockNumber") == HEAD
+    assert context.ask("demo_state")["head"] == HEAD + 10
+    assert context.ask("demo_release")["shown"] == HEAD + 10
+    assert context.ask("demo_hold", HEAD - 3)["shown"] == HEAD - 3
 
 
 def test_a_paused_chain_grows_by_mining_alone() -> None:
-    desk = eth()
-    assert desk.ask("demo_pause")["running"] is False
-    desk.now += 100
-    assert desk.ask("demo_mine", 3)["head"] == HEAD + 3
-    assert desk.ask("demo_resume")["running"] is True
-    desk.now += BLOCK_SECONDS
-    assert desk.ask("eth_blockNumber") == hex(HEAD + 4)
+    context = eth()
+    assert context.ask("demo_pause")["running"] is False
+    context.now += 100
+    assert context.ask("demo_mine", 3)["head"] == HEAD + 3
+    assert context.ask("demo_resume")["running"] is True
+    context.now += BLOCK_SECONDS
+    assert context.ask("eth_blockNumber") == hex(HEAD + 4)
 
 
 def test_a_reorganisation_may_be_longer_and_may_be_named_by_its_first_height() -> None:
-    desk, other = eth(), eth()
-    assert desk.ask("demo_reorg", blocks=2, longer=True)["head"] == HEAD + 1
-    assert desk.ask("demo_state")["forks"] == [HEAD - 1]
+    context, other = eth(), eth()
+    assert context.ask("demo_reorg", blocks=2, longer=True)["head"] == HEAD + 1
+    assert context.ask("demo_state")["forks"] == [HEAD - 1]
     other.now += BLOCK_SECONDS
-    desk.ask("demo_reorg", height=HEAD - 4, branch="b")
+    context.ask("demo_reorg", height=HEAD - 4, branch="b")
     state = other.ask("demo_reorg", height=HEAD - 4, branch="b")
-    assert state["hash"] == desk.ask("demo_state")["hash"]
+    assert state["hash"] == context.ask("demo_state")["hash"]
 
 
 def test_a_reorganisation_has_bounds() -> None:
-    desk = eth()
-    assert desk.refused("demo_reorg", DEEPEST_REORG + 1) == -32602
-    assert desk.refused("demo_reorg", height=HEAD - DEEPEST_REORG) == -32602
-    assert desk.refused("demo_reorg", height=0) == -32602
-    assert desk.refused("demo_reorg", branch=7) == -32602
-    for _ in range(MOST_FORKS):
-        desk.ask("demo_reorg", 1)
-        desk.ask("demo_mine", 1)
-    assert desk.refused("demo_reorg", 1) == -32000
+    context = eth()
+    assert context.refused("demo_reorg", DEEPEST_REORG + 1) == -32602
+    assert context.refused("demo_reorg", height=HEAD - DEEPEST_REORG) == -32602
+    assert context.refused("demo_reorg", height=0) == -32602
+    assert context.refused("demo_reorg", branch=7) == -32602
+    for _ in range(MAX_FORKS):
+        context.ask("demo_reorg", 1)
+        context.ask("demo_mine", 1)
+    assert context.refused("demo_reorg", 1) == -32000
 
 
 def test_an_error_on_command_answers_as_many_calls_as_were_asked_for() -> None:
-    desk = eth()
-    desk.ask(
+    context = eth()
+    context.ask(
         "demo_fail", calls=2, error={"code": -32005, "message": "daily request count exceeded", "data": {"a": 1}}
     )
-    assert desk.ask("demo_state")["failing"] == 2
+    assert context.ask("demo_state")["failing"] == 2
     for _ in range(2):
         with pytest.raises(RpcError, match="daily") as caught:
-            desk.ask("eth_chainId")
+            context.ask("eth_chainId")
         assert (caught.value.code, caught.value.data) == (-32005, {"a": 1})
-    assert desk.ask("eth_chainId") == "0x1"
+    assert context.ask("eth_chainId") == "0x1"
 
 
 def test_a_fault_may_be_for_some_methods_alone() -> None:
-    desk = eth()
-    desk.ask("demo_fail", calls=1, status=503, methods=["eth_getLogs"])
-    assert desk.ask("eth_chainId") == "0x1"
+    context = eth()
+    context.ask("demo_fail", calls=1, status=503, methods=["eth_getLogs"])
+    assert context.ask("eth_chainId") == "0x1"
     with pytest.raises(HttpFault) as caught:
-        desk.ask("eth_getLogs", {})
+        context.ask("eth_getLogs", {})
     assert (caught.value.status, caught.value.retry_after) == (503, None)
-    assert desk.ask("eth_getLogs", {})
-    desk.ask("demo_fail", 5)
-    assert desk.refused("eth_chainId") == -32603
-    desk.ask("demo_fail", 0)
-    assert desk.ask("eth_chainId") == "0x1"
+    assert context.ask("eth_getLogs", {})
+    context.ask("demo_fail", 5)
+    assert context.refused("eth_chainId") == -32603
+    context.ask("demo_fail", 0)
+    assert context.ask("eth_chainId") == "0x1"
 
 
 def test_an_answer_is_kept_back_as_long_as_asked_for() -> None:
-    desk = eth()
-    assert desk.ask("demo_delay", 250, ["eth_call", "eth_chainId"])["delay"] == 250
-    visit = Visit(desk.network, desk.faults)
+    context = eth()
+    assert context.ask("demo_delay", 250, ["eth_call", "eth_chainId"])["delay"] == 250
+    visit = Visit(context.network, context.faults)
     visit.answer("eth_blockNumber", [], NOW)
     assert visit.wait == 0
     visit.answer("eth_chainId", [], NOW)
     assert visit.wait == 0.25
-    desk.ask("demo_delay", 0)
-    assert Visit(desk.network, desk.faults).wait == 0
+    context.ask("demo_delay", 0)
+    assert Visit(context.network, context.faults).wait == 0
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ json_values = st.recursive(
 
 @given(st.sampled_from(METHODS), json_values | st.lists(json_values, max_size=4))
 def test_any_params_are_answered_or_refused_with_an_rpc_error(method: str, params: object) -> None:
-    desk = eth()
+    context = eth()
     try:
-        Visit(desk.network, desk.faults).answer(method, params, NOW)
+        Visit(context.network, context.faults).answer(method, params, NOW)
     except RpcError as error:
         assert error.code in {-32602, -32000}  # noqa: PT017 - most calls succeed

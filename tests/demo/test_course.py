@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tollgate.demo.chain import BLOCK_SECONDS, HISTORY_BLOCKS, Chain, Sent, transaction_count
 from tollgate.demo.chain_view import View, transaction_hash
 from tollgate.demo.course import (
-    MOST_SENT,
+    MAX_SENT,
     Accepted,
     Course,
     Deed,
@@ -33,7 +33,7 @@ def sent(number: int) -> Sent:
 
 
 def view(course: Course, now: float) -> View:
-    return View(course.chain, course.head(now), course.sent, course.places)
+    return View(course.chain, course.head(now), course.sent, course.slots)
 
 
 @st.composite
@@ -89,7 +89,7 @@ def test_every_submitted_transaction_is_in_one_block_or_waits_for_one(
         for height in range(seen.head + 1)
         for move in seen.moves(height)[transaction_count(height) :]
     ]
-    waiting = [name for name in seen.places if seen.waiting(name)]
+    waiting = [name for name in seen.slots if seen.waiting(name)]
     assert sorted([*mined, *waiting]) == sorted(expected)
     for name in mined:
         move = seen.find(name)
@@ -165,7 +165,7 @@ def test_without_a_block_time_only_mining_makes_blocks() -> None:
 
 def test_what_waits_is_in_the_next_block_however_it_is_made() -> None:
     course = after(begin(ETH), Accepted(NOW, sent(1)))
-    assert course.places == {sent(1).hash: START + 1}
+    assert course.slots == {sent(1).hash: START + 1}
     for done in (Mined(NOW, 1), Reorganised(NOW, START, longer=True)):
         assert view(after(course, done), NOW).find(sent(1).hash) is not None
 
@@ -173,7 +173,7 @@ def test_what_waits_is_in_the_next_block_however_it_is_made() -> None:
 def test_what_a_reorganisation_takes_away_waits_for_the_next_block() -> None:
     course = after(after(begin(ETH), Accepted(NOW, sent(1))), Mined(NOW, 3))
     course = after(course, Reorganised(NOW, START + 1))
-    assert course.places == {sent(1).hash: START + 4}
+    assert course.slots == {sent(1).hash: START + 4}
     assert view(course, NOW).waiting(sent(1).hash) is not None
 
 
@@ -184,12 +184,12 @@ def test_what_was_submitted_is_not_taken_in_again() -> None:
 
 def test_the_number_of_submitted_transactions_that_are_kept_has_a_bound() -> None:
     course = begin(ETH)
-    for number in range(MOST_SENT + 5):
+    for number in range(MAX_SENT + 5):
         course = after(course, Accepted(NOW + number // 1000 * BLOCK_SECONDS, sent(number)))
-    assert len(course.places) == MOST_SENT == sum(map(len, course.sent.values()))
-    assert sent(4).hash not in course.places
-    assert sent(5).hash in course.places
-    assert sent(MOST_SENT + 4).hash in course.places
+    assert len(course.slots) == MAX_SENT == sum(map(len, course.sent.values()))
+    assert sent(4).hash not in course.slots
+    assert sent(5).hash in course.slots
+    assert sent(MAX_SENT + 4).hash in course.slots
 
 
 def test_seeds_make_chains_that_share_nothing_but_addresses() -> None:

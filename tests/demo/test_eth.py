@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tollgate.demo.chain import BLOCK_SECONDS
 from tollgate.demo.chain_params import RpcError
 from tollgate.demo.eth import METHODS, EthNode
-from tollgate.demo.eth_logs import MOST_BLOCKS
+from tollgate.demo.eth_logs import MAX_BLOCKS
 from tollgate.demo.eth_shapes import FEE, TOKEN
 
 GENESIS = 1_800_000_000
@@ -222,8 +222,8 @@ def test_logs_are_filtered_by_address_and_topics() -> None:
 
 def test_logs_are_searched_in_a_bounded_range() -> None:
     assert ask("getLogs", {"fromBlock": hex(HEAD + 1), "toBlock": hex(HEAD + 9)}) == []
-    assert ask("getLogs", {"fromBlock": hex(HEAD - MOST_BLOCKS + 1), "toBlock": hex(2**60)})
-    assert refused("getLogs", {"fromBlock": hex(HEAD - MOST_BLOCKS), "toBlock": "latest"}).code == -32602
+    assert ask("getLogs", {"fromBlock": hex(HEAD - MAX_BLOCKS + 1), "toBlock": hex(2**60)})
+    assert refused("getLogs", {"fromBlock": hex(HEAD - MAX_BLOCKS), "toBlock": "latest"}).code == -32602
     assert refused("getLogs", {"fromBlock": "0x2", "toBlock": "0x1"}).code == -32602
     assert refused("getLogs", {"blockHash": NOWHERE}).code == -32000
     assert refused("getLogs", {"blockHash": NOWHERE, "fromBlock": "0x1"}).code == -32602

@@ -85,7 +85,7 @@ def test_a_deed_has_the_time_of_one_s_turn_however_long_one_waited_for_it(tmp_pa
     one.clock = lambda: NOW + 3 * BLOCK_SECONDS
     name = one.answer("eth_sendRawTransaction", ["0x01"], NOW)
     shown = other.view(NOW + 3 * BLOCK_SECONDS)
-    assert [*shown.places.values()] == [shown.head + 1]
+    assert [*shown.slots.values()] == [shown.head + 1]
     assert other.answer("eth_getTransactionReceipt", [name], NOW + 3 * BLOCK_SECONDS) is None
 
 

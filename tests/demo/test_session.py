@@ -11,8 +11,8 @@ import msgspec
 from tollgate.demo.chain import BLOCK_SECONDS
 from tollgate.demo.control import Faults
 from tollgate.demo.eth import EthNode
-from tollgate.demo.node import MOST_SESSIONS, SimulatedNode
-from tollgate.demo.session import MOST_SUBSCRIPTIONS, Session
+from tollgate.demo.node import MAX_SESSIONS, SimulatedNode
+from tollgate.demo.session import MAX_SUBSCRIPTIONS, Session
 from tollgate.demo.starknet import StarknetNode
 
 GENESIS = 1_800_000_000
@@ -161,12 +161,12 @@ def test_a_client_that_reads_is_not_cut_however_much_it_gets() -> None:
 
 def test_the_subscriptions_of_a_connection_have_a_bound_and_end_with_it() -> None:
     async def script(client: Client) -> None:
-        for _ in range(MOST_SUBSCRIPTIONS + 1):
+        for _ in range(MAX_SUBSCRIPTIONS + 1):
             client.call("eth_subscribe", "newHeads")
-        answers = [await client.told() for _ in range(MOST_SUBSCRIPTIONS + 1)]
-        assert len({one["result"] for one in answers[:-1]}) == MOST_SUBSCRIPTIONS
+        answers = [await client.told() for _ in range(MAX_SUBSCRIPTIONS + 1)]
+        assert len({one["result"] for one in answers[:-1]}) == MAX_SUBSCRIPTIONS
         assert answers[-1]["error"]["code"] == -32005
-        assert node.feed.size == MOST_SUBSCRIPTIONS
+        assert node.feed.size == MAX_SUBSCRIPTIONS
 
     node = EthNode("mainnet", GENESIS)
     talk(lambda: Session(node, None, lambda: NOW), script)
@@ -204,7 +204,7 @@ def test_a_node_refuses_unknown_paths_and_too_many_connections() -> None:
             return client, serving, (await client.told())["type"]
 
         assert (await connect("/eth/holesky"))[2] == "websocket.close"
-        open_ones = [await connect("/eth/mainnet/") for _ in range(MOST_SESSIONS)]
+        open_ones = [await connect("/eth/mainnet/") for _ in range(MAX_SESSIONS)]
         assert {kind for *_, kind in open_ones} == {"websocket.accept"}
         assert (await connect("/eth/mainnet"))[2] == "websocket.close"
         for client, serving, _ in open_ones:

@@ -245,8 +245,8 @@ def test_pages_of_events_add_up_to_the_receipts(first: int, size: int) -> None:
             expected += one["receipt"]["events"]
     found = all_events(from_block=number(first), to_block=number(first + 2), chunk_size=size)
     assert [{name: one[name] for name in ("from_address", "keys", "data")} for one in found] == expected
-    places = [(one["block_number"], one["transaction_index"], one["event_index"]) for one in found]
-    assert places == sorted(set(places))
+    slots = [(one["block_number"], one["transaction_index"], one["event_index"]) for one in found]
+    assert slots == sorted(set(slots))
 
 
 def test_events_are_filtered_by_address_and_keys() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tollgate.core.models import Team
     from tollgate.core.people import Account
-    from tollgate.store.base import Records
+    from tollgate.store.base import Repositories
 
 pytestmark = pytest.mark.e2e
 
@@ -52,7 +52,7 @@ class Everything:
 
 
 def everything(books: Books) -> Everything:
-    async def read(records: Records) -> Everything:
+    async def read(records: Repositories) -> Everything:
         return Everything(await records.accounts.page(100), await records.teams.page(100))
 
     return books.do(read)

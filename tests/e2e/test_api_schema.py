@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tollgate.store.base import Records
+    from tollgate.store.base import Repositories
 
 pytestmark = pytest.mark.e2e
 
@@ -82,7 +82,7 @@ def filled(folder: Path) -> Iterator[Service]:
             yield Service(gateway.base_url, tool, _make(api, "/me/tokens", name="ci")["secret"], _fill(api))
 
 
-async def _join(records: Records) -> None:
+async def _join(records: Repositories) -> None:
     """Let others belong to the team, so that there is somebody to remove."""
     team = await records.teams.find(name=TEAM)
     assert team is not None

@@ -226,7 +226,7 @@ def test_no_webhook_inside_the_house_is_called(tmp_path: Path) -> None:
 def leave_records(spool: Path, team: str, at: float, count: int) -> None:
     """Leave the segment of a worker that died."""
     spool.mkdir(parents=True, exist_ok=True)
-    writer = Spool(spool, segment_bytes=1 << 20, segment_seconds=10, most_held_bytes=1 << 20, now=lambda: at)
+    writer = Spool(spool, segment_bytes=1 << 20, segment_seconds=10, max_held_bytes=1 << 20, now=lambda: at)
     for number in range(count):
         calls = (CallEntry("eth_call", "ok"),)
         writer.append(encode(Entry(at, b"%d" % number, team, "tok_1", "ci", "eth/mainnet", 200, calls)))

@@ -61,7 +61,7 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("browser")
     certificate = make_certificate(folder, GATEWAY, *HOSTS)
     settings = {
@@ -77,8 +77,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 
 
 @pytest.mark.parametrize("host", ["example.com", "app.example.com"])
-def test_page_on_a_whitelisted_root_or_its_subdomain_passes(desk: Desk, host: str) -> None:
-    answer = desk.ask(host)
+def test_page_on_a_whitelisted_root_or_its_subdomain_passes(context: Desk, host: str) -> None:
+    answer = context.ask(host)
     assert answer["status"] == 200
     assert answer["said"]["result"]["method"] == "eth_chainId"
     assert answer["headers"]["x-request-id"]
@@ -86,8 +86,8 @@ def test_page_on_a_whitelisted_root_or_its_subdomain_passes(desk: Desk, host: st
 
 
 @pytest.mark.parametrize("host", ["notexample.com", "example.com.evil.com"])
-def test_page_on_a_look_alike_is_refused_and_can_read_why(desk: Desk, host: str) -> None:
-    answer = desk.ask(host)
+def test_page_on_a_look_alike_is_refused_and_can_read_why(context: Desk, host: str) -> None:
+    answer = context.ask(host)
     assert answer["status"] == 403
     error = answer["said"]["error"]
     assert error["data"]["reason"] == "origin_not_allowed"
@@ -96,33 +96,33 @@ def test_page_on_a_look_alike_is_refused_and_can_read_why(desk: Desk, host: str)
     assert answer["headers"]["x-request-id"] == error["data"]["request_id"]
 
 
-def test_page_anywhere_passes_with_a_token(desk: Desk) -> None:
-    answer = desk.ask("notexample.com", token=desk.road.token)
+def test_page_anywhere_passes_with_a_token(context: Desk) -> None:
+    answer = context.ask("notexample.com", token=context.road.token)
     assert answer["status"] == 200
 
 
-def test_page_can_read_what_is_wrong_with_its_token(desk: Desk) -> None:
-    answer = desk.ask("example.com", token="tg_mistyped")
+def test_page_can_read_what_is_wrong_with_its_token(context: Desk) -> None:
+    answer = context.ask("example.com", token="tg_mistyped")
     assert (answer["status"], answer["said"]["error"]["data"]["reason"]) == (401, "token_invalid")
 
 
-def test_page_can_read_when_to_come_back(desk: Desk) -> None:
-    assert desk.ask("limited.com")["status"] == 200
-    answer = desk.ask("limited.com")
+def test_page_can_read_when_to_come_back(context: Desk) -> None:
+    assert context.ask("limited.com")["status"] == 200
+    answer = context.ask("limited.com")
     assert (answer["status"], answer["said"]["error"]["data"]["limit"]) == (429, "address")
     assert 1 <= int(answer["headers"]["retry-after"]) <= 60
     assert "address" in answer["headers"]["ratelimit-policy"]
 
 
-def test_page_can_read_that_its_body_is_too_large(desk: Desk) -> None:
-    answer = desk.ask("example.com", b" " * (3 << 20))
+def test_page_can_read_that_its_body_is_too_large(context: Desk) -> None:
+    answer = context.ask("example.com", b" " * (3 << 20))
     assert (answer["status"], answer["said"]["error"]["data"]["reason"]) == (413, "body_too_large")
 
 
-def test_page_can_read_that_a_network_is_unknown(desk: Desk) -> None:
-    answer = desk.ask("example.com", path="/x/eth/goerli")
+def test_page_can_read_that_a_network_is_unknown(context: Desk) -> None:
+    answer = context.ask("example.com", path="/x/eth/goerli")
     assert (answer["status"], answer["said"]["error"]["data"]["reason"]) == (404, "unknown_network")
 
 
-def test_page_may_send_a_notification(desk: Desk) -> None:
-    assert desk.ask("example.com", b'{"jsonrpc":"2.0","method":"eth_chainId"}')["status"] == 204
+def test_page_may_send_a_notification(context: Desk) -> None:
+    assert context.ask("example.com", b'{"jsonrpc":"2.0","method":"eth_chainId"}')["status"] == 204

@@ -25,7 +25,7 @@ from parts.wire import JSON, Wire, call, request
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tollgate.store.base import Records
+    from tollgate.store.base import Repositories
 
 pytestmark = [pytest.mark.e2e, linux_only]
 
@@ -33,7 +33,7 @@ Settings = dict[str, dict[str, object]]
 
 CLIENTS = 6
 ROUNDS = 20
-MOST_SECONDS = 50.0
+MAX_SECONDS = 50.0
 """For all rounds: a supervisor lets a process that keeps dying wait up to 5 s."""
 TWO: Settings = {"server": {"workers": 2}, "ledger": {"segment_seconds": 1.0, "segment_bytes": 65_536}}
 
@@ -150,7 +150,7 @@ def murder(road: Road, folder: Path, crowd: Crowd, seed: int) -> Counter[str]:
     chance.shuffle(victims)
     ledger = Ledger(folder)
     dead: set[int] = set()
-    end = time.monotonic() + MOST_SECONDS
+    end = time.monotonic() + MAX_SECONDS
     for number, victim in enumerate(victims):
         pid = eventually(lambda: alive(road, victim, dead), within=10, what=victim)  # noqa: B023 - it runs now
         # The clock of the murderer is the work that was done meanwhile: much, or hardly any.
@@ -247,7 +247,7 @@ def cheap(tmp_path: Path) -> Any:
 
 
 def set_cap(road: Road, micros: int | None) -> None:
-    async def change(records: Records) -> None:
+    async def change(records: Repositories) -> None:
         team = await records.teams.get(road.team.id)
         assert team is not None
         await records.teams.replace(replace(team, spending_cap=micros))
@@ -308,7 +308,7 @@ def test_row_and_last_use_follow_a_call(cheap: Road, tmp_path: Path) -> None:
     )
 
     def last_use() -> float:
-        async def read(records: Records) -> float:
+        async def read(records: Repositories) -> float:
             found = await records.tokens.get(token.id)
             assert found is not None
             return found.last_used_at or 0.0

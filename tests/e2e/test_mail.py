@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from tollgate.store.base import Records
+    from tollgate.store.base import Repositories
 
 pytestmark = pytest.mark.e2e
 
@@ -154,7 +154,7 @@ def test_link_is_mailed_to_whom_has_an_account_and_the_page_does_not_tell(post: 
 
 
 def switched_off(post: Post, email: str) -> None:
-    async def add(records: Records) -> None:
+    async def add(records: Repositories) -> None:
         await records.accounts.add(Account("acc_0000000000000000", email, 0.0, active=False))
 
     post.gateway.books.do(add)

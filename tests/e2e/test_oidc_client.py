@@ -16,7 +16,7 @@ from parts.browser import chromium, served_page
 from parts.oidc import provider
 from parts.ports import LOOPBACK, accepts, free_port
 from tollgate.control.oidc import Claim, OidcClient, OidcError, Start
-from tollgate.settings.model import Oidc
+from tollgate.settings.model import OidcSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -55,7 +55,7 @@ def with_client(
     scopes: str = "openid email profile",
     callback: str = CALLBACK,
 ) -> T:
-    settings = Oidc(issuer=issuer, client_id="tollgate", client_secret=secret, scopes=scopes)
+    settings = OidcSettings(issuer=issuer, client_id="tollgate", client_secret=secret, scopes=scopes)
 
     async def run() -> T:
         client = OidcClient(settings, callback, now=time.time)

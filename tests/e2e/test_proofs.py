@@ -16,7 +16,7 @@ from parts.dns import Nameserver, nameserver
 from parts.ports import LOOPBACK, free_port
 from parts.processes import alive
 from tollgate import __version__
-from tollgate.control.outbound import Fetcher, Missing, Refused, Resolver, Unreachable
+from tollgate.control.outbound import DnsResolver, Fetcher, FetchRefused, Missing, Unreachable
 from tollgate.control.proofs import WELL_KNOWN, Finding, Proofs, dns_name, record
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Bench:
     def run(
         self,
         site: Site,
-        step: Callable[[Resolver, Fetcher], Awaitable[T]],
+        step: Callable[[DnsResolver, Fetcher], Awaitable[T]],
         *,
         allow_private: bool = True,
         seconds: float = 5.0,
@@ -136,7 +136,7 @@ class Bench:
     ) -> T:
         async def run() -> T:
             async with on_the_web(site, None if plain else self.certificate):
-                resolver = Resolver([self.dns.address])
+                resolver = DnsResolver([self.dns.address])
                 trust = self.certificate.client_context()
                 return await step(
                     resolver,
@@ -213,7 +213,7 @@ def test_site_that_is_down_leaves_doubt(bench: Bench) -> None:
 
 def test_dead_resolver_leaves_doubt(certificate: Certificate) -> None:
     async def look() -> Finding:
-        resolver = Resolver([f"{LOOPBACK}:{free_port()}"], seconds=0.2)
+        resolver = DnsResolver([f"{LOOPBACK}:{free_port()}"], seconds=0.2)
         fetcher = Fetcher(resolver, allow_private=True, tls=certificate.client_context())
         return await Proofs(resolver, fetcher).look(SITE, TEAM)
 
@@ -269,7 +269,7 @@ def test_authorities_of_the_environment_are_trusted(bench: Bench, monkeypatch: p
     monkeypatch.setenv("SSL_CERT_FILE", str(bench.certificate.authority))
     site = Site(answer(b"hello"))
 
-    async def get(resolver: Resolver, _: Fetcher) -> bytes:
+    async def get(resolver: DnsResolver, _: Fetcher) -> bytes:
         return await Fetcher(resolver, allow_private=True, port=site.port).get(SITE, WELL_KNOWN)
 
     assert bench.run(site, get) == b"hello"
@@ -288,7 +288,7 @@ class Given:
 def test_next_address_is_asked_where_one_does_not_connect(bench: Bench) -> None:
     site = Site(answer(b"hello"))
 
-    async def get(_: Resolver, __: Fetcher) -> bytes:
+    async def get(_: DnsResolver, __: Fetcher) -> bytes:
         trust = bench.certificate.client_context()
         names = Given("::1", LOOPBACK)  # the site is at the second alone
         return await Fetcher(names, allow_private=True, port=site.port, tls=trust).get(SITE, WELL_KNOWN)
@@ -299,7 +299,7 @@ def test_next_address_is_asked_where_one_does_not_connect(bench: Bench) -> None:
 def test_no_more_than_four_addresses_are_asked(bench: Bench) -> None:
     site = Site(answer(b"hello"))
 
-    async def get(_: Resolver, __: Fetcher) -> bytes:
+    async def get(_: DnsResolver, __: Fetcher) -> bytes:
         trust = bench.certificate.client_context()
         names = Given("::1", "::1", "::1", "::1", LOOPBACK)
         return await Fetcher(names, allow_private=True, port=site.port, tls=trust).get(SITE, WELL_KNOWN)
@@ -330,7 +330,7 @@ def test_failed_answer_is_not_asked_for_again(bench: Bench) -> None:
 @pytest.mark.parametrize(("host", "kind"), [(SITE, "a loopback"), ("mixed.example", "a loopback")])
 def test_inner_address_is_refused_without_a_connection(bench: Bench, host: str, kind: str) -> None:
     site = Site(answer(PROOF.encode()))
-    with pytest.raises(Refused, match=f"{host} has {kind} address"):
+    with pytest.raises(FetchRefused, match=f"{host} has {kind} address"):
         bench.run(site, lambda _, fetcher: fetcher.get(host, WELL_KNOWN), allow_private=False)
     assert site.connections == 0
 
@@ -338,7 +338,7 @@ def test_inner_address_is_refused_without_a_connection(bench: Bench, host: str, 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "304 Not Modified"])
 def test_redirect_is_refused_and_not_followed(bench: Bench, status: str) -> None:
     site = Site(answer(PROOF.encode(), status, f"Location: https://{SITE}/elsewhere"))
-    with pytest.raises(Refused, match="redirects are not followed"):
+    with pytest.raises(FetchRefused, match="redirects are not followed"):
         bench.get(site)
     assert len(site.requests) == 1
 
@@ -358,13 +358,13 @@ def test_body_of_exactly_the_limit_is_taken(bench: Bench) -> None:
     ids=["by length", "endless", "chunked", "until close"],
 )
 def test_longer_body_is_refused_before_its_end(bench: Bench, says: bytes) -> None:
-    with pytest.raises(Refused, match="larger than 4096 bytes"):
+    with pytest.raises(FetchRefused, match="larger than 4096 bytes"):
         bench.get(Site(says, hangs=True))
 
 
 def test_compressed_body_is_refused(bench: Bench) -> None:
     site = Site(answer(gzip.compress(b"x" * 1_000_000), "200 OK", "Content-Encoding: gzip"))
-    with pytest.raises(Refused, match="compressed"):
+    with pytest.raises(FetchRefused, match="compressed"):
         bench.get(site)
 
 
@@ -394,7 +394,7 @@ def test_certificate_of_an_unknown_authority_is_not_accepted(bench: Bench, tmp_p
     site = Site(answer(PROOF.encode()))
     stranger = make_certificate(tmp_path, SITE).client_context()
 
-    async def get(resolver: Resolver, _: Fetcher) -> bytes:
+    async def get(resolver: DnsResolver, _: Fetcher) -> bytes:
         return await Fetcher(resolver, allow_private=True, port=site.port, tls=stranger).get(SITE, WELL_KNOWN)
 
     with pytest.raises(Unreachable, match="certificate is refused"):
@@ -412,7 +412,7 @@ def test_site_without_tls_is_not_spoken_to(bench: Bench) -> None:
 def test_handshake_that_hangs_ends_at_the_deadline_and_closes_the_connection(bench: Bench) -> None:
     site = Site(b"")  # waits for a request in clear, so the handshake is never answered
 
-    async def get(_: Resolver, fetcher: Fetcher) -> None:
+    async def get(_: DnsResolver, fetcher: Fetcher) -> None:
         with pytest.raises(Unreachable):
             await fetcher.get(SITE, WELL_KNOWN)
         await asyncio.wait_for(site.left.wait(), 5)
@@ -423,7 +423,7 @@ def test_handshake_that_hangs_ends_at_the_deadline_and_closes_the_connection(ben
 def test_fetch_cancelled_within_the_handshake_closes_the_connection(bench: Bench) -> None:
     site = Site(b"")
 
-    async def get(_: Resolver, fetcher: Fetcher) -> None:
+    async def get(_: DnsResolver, fetcher: Fetcher) -> None:
         task = asyncio.create_task(fetcher.get(SITE, WELL_KNOWN))
         await asyncio.wait_for(site.came.wait(), 5)
         task.cancel()
@@ -460,7 +460,7 @@ def test_slow_answer_ends_at_the_deadline(bench: Bench, site: Site) -> None:
     ids=["many heads", "one long head"],
 )
 def test_endless_head_is_given_up_long_before_the_deadline(bench: Bench, says: bytes) -> None:
-    with pytest.raises(Refused, match="sends over 16384 bytes besides the file"):
+    with pytest.raises(FetchRefused, match="sends over 16384 bytes besides the file"):
         bench.get(Site(says, repeats=True))
 
 
@@ -469,7 +469,7 @@ def test_endless_head_is_given_up_long_before_the_deadline(bench: Bench, says: b
 
 def test_nameserver_is_gone_afterwards_and_its_port_can_be_used_again(tmp_path: Path) -> None:
     async def texts(server: Nameserver) -> list[str]:
-        return await Resolver([server.address]).texts("a.example")
+        return await DnsResolver([server.address]).texts("a.example")
 
     with nameserver(tmp_path, texts={"a.example": ["one"]}) as first:
         assert asyncio.run(texts(first)) == ["one"]

@@ -55,7 +55,7 @@ PATIENCE = 40.0
 """Longer than the gateway's own deadline: a late answer is an answer, and shows in the table."""
 HANGS = 10.0
 """Less than the gateway gives an upstream for an answer: whoever waits so long was not asked elsewhere."""
-MOST_HEDGES = 0.05
+MAX_HEDGES = 0.05
 
 SITUATIONS = {
     "healthy": Situation("a and b are healthy", healthy),
@@ -226,7 +226,7 @@ def test_reads_are_answered_and_true(name: str, page: Page, tmp_path: Path) -> N
     page.rows[name] = Measured([each for each in told if began <= each.began < ended], wrong, hedges)
     assert not wrong, described(wrong)
     assert not went_back(told)
-    assert all_hedges <= MOST_HEDGES * len(told)
+    assert all_hedges <= MAX_HEDGES * len(told)
     slowest = max(told, key=lambda each: each.seconds)
     assert slowest.seconds < HANGS, f"waited for an upstream that said nothing: {slowest}"
     assert ("a" in answered_by(told[:count])) is not situation.strange, (

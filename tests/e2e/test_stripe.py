@@ -11,7 +11,7 @@ from parts.need import need
 from parts.ports import accepts, free_port
 from parts.processes import running
 from tollgate.control.stripe import Item, StripeClient, StripeRefused
-from tollgate.settings.model import Stripe
+from tollgate.settings.model import StripeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def stripe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stripe]:
+def stripe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StripeSettings]:
     port = free_port()
     argv = [str(need("stripe-mock")), "-http-addr", f"127.0.0.1:{port}"]
     with running(argv, folder=tmp_path_factory.mktemp("stripe"), ready=lambda _: accepts(port)):
-        yield Stripe(api_key="sk_test_123", api_url=f"http://127.0.0.1:{port}")
+        yield StripeSettings(api_key="sk_test_123", api_url=f"http://127.0.0.1:{port}")
 
 
-def test_customers_and_items_have_the_shape_that_stripe_describes(stripe: Stripe) -> None:
+def test_customers_and_items_have_the_shape_that_stripe_describes(stripe: StripeSettings) -> None:
     async def work() -> tuple[str, str]:
         client = StripeClient(stripe)
         try:
@@ -42,7 +42,7 @@ def test_customers_and_items_have_the_shape_that_stripe_describes(stripe: Stripe
     assert item.startswith("ii_")
 
 
-def test_another_shape_is_refused_in_stripe_s_words(stripe: Stripe) -> None:
+def test_another_shape_is_refused_in_stripe_s_words(stripe: StripeSettings) -> None:
     async def work() -> None:
         client = StripeClient(stripe)
         try:
@@ -54,9 +54,9 @@ def test_another_shape_is_refused_in_stripe_s_words(stripe: Stripe) -> None:
         asyncio.run(work())
 
 
-def test_a_key_that_is_none_is_refused(stripe: Stripe) -> None:
+def test_a_key_that_is_none_is_refused(stripe: StripeSettings) -> None:
     async def work() -> None:
-        client = StripeClient(Stripe(api_key="nonsense", api_url=stripe.api_url))
+        client = StripeClient(StripeSettings(api_key="nonsense", api_url=stripe.api_url))
         try:
             await client.create_customer("team_1", "acme", "rep_4")
         finally:

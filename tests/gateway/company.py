@@ -8,13 +8,20 @@ from typing import Any, cast
 from tests.gateway.fakes import Clock
 
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
+from tollgate.gateway.upstream.connection import (
+    AttemptFailed,
+    ConnectFailed,
+    NoRoom,
+    PoolFull,
+    ResponseTooLarge,
+    TimedOut,
+)
 from tollgate.gateway.upstream.exchange import BadStatus, Nonsense
 from tollgate.gateway.upstream.failover import OutOfStep
-from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings import model
-from tollgate.shm.upstream_status import NOTHING, Board, State
+from tollgate.shm.upstream_status import NOTHING, SharedStatus, State
 
 NO_POOL = cast("Pool", None)
 HEAD = 100
@@ -30,7 +37,7 @@ FAILURES: list[Failure] = [
     (TimedOut, False, UpstreamTimeout),
     (TimedOut, True, UpstreamTimeout),
     (AttemptFailed, True, UpstreamError),
-    (TooLarge, True, UpstreamError),
+    (ResponseTooLarge, True, UpstreamError),
     (NoRoom, True, Overloaded),
     (BadStatus, True, UpstreamError),
     (Nonsense, True, UpstreamError),
@@ -43,26 +50,26 @@ class Company:
 
     def __init__(self, *settings: dict[str, Any], heard: bool = True) -> None:
         self.clock = Clock()
-        self.board = Board(1, self.clock)
-        self.row = self.board.network(0)
-        self.peers = [
-            Peer(
-                model.Upstream(**{"name": "abcdefghij"[slot], "url": "http://node", **each}),
+        self.shared_status = SharedStatus(1, self.clock)
+        self.row = self.shared_status.network(0)
+        self.upstreams = [
+            Upstream(
+                model.UpstreamSettings(**{"name": "abcdefghij"[slot], "url": "http://node", **each}),
                 NO_POOL,
-                self.board.upstream(slot),
+                self.shared_status.upstream(slot),
                 slot,
                 "eth/mainnet",
             )
             for slot, each in enumerate(settings)
         ]
-        self.peers.sort(key=lambda peer: peer.priority)
+        self.upstreams.sort(key=lambda upstream: upstream.priority)
         if heard:
             self.row.publish(HEAD, NOTHING, changed=True)
-            for peer in self.peers:
-                self.put(peer.name)
+            for upstream in self.upstreams:
+                self.put(upstream.name)
 
-    def __getitem__(self, name: str) -> Peer:
-        return next(peer for peer in self.peers if peer.name == name)
+    def __getitem__(self, name: str) -> Upstream:
+        return next(upstream for upstream in self.upstreams if upstream.name == name)
 
     def put(self, name: str, state: State = State.UP, head: int = HEAD) -> None:
         """The prober has found an upstream so."""

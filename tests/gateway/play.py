@@ -26,7 +26,7 @@ from tests.gateway.worker import http
 from tollgate.core.shapes import ABSENT, PlainCall, Reply
 from tollgate.errors import Refusal
 from tollgate.gateway.messages import Trace
-from tollgate.gateway.upstream.failover import MOST_ATTEMPTS
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import NOTHING, SILENCE_SECONDS, State
 
@@ -192,7 +192,7 @@ class Play:
         self.dropped = True
         for asked in self.open:
             asked.good.discard(index)
-        for connection in list(self.scene.peer(index).pool._all):
+        for connection in list(self.scene.upstream(index).pool._all):
             connection._transport.drop()
 
     def refuse(self, refusing: bool, _: None) -> None:
@@ -235,7 +235,7 @@ class Play:
         """Let time pass, as sweeps and the prober cut it."""
         await turns()
         while seconds > 1e-9:
-            busy = self.loop.timers or any(peer.in_flight for peer in self.scene.exchange.peers)
+            busy = self.loop.timers or any(upstream.in_flight for upstream in self.scene.exchange.upstreams)
             step = min(SWEEP if busy else 5.0, seconds)
             await self.tick(self.scene.clock() + step)
             if not self.quiet:
@@ -283,14 +283,14 @@ class Play:
         self.flights.append(fly(self.get(asked, PlainCall("2.0", method, 1, raw(written)))))
 
     async def get(self, asked: Asked, call: PlainCall) -> None:
-        inquiries = self.scene.inquiries
-        key = inquiries.key(call)
-        told: Any = inquiries.recall(key)
+        resolver = self.scene.resolver
+        key = resolver.key(call)
+        told: Any = resolver.recall(key)
         if told is not None:
             asked.trace.cache = "hit"
         else:
             try:
-                told = await inquiries.ask(call, key, asked.deadline, asked.trace)
+                told = await resolver.ask(call, key, asked.deadline, asked.trace)
             except Refusal as refusal:
                 told = refusal
         self.end(asked, told)
@@ -301,17 +301,17 @@ class Play:
         """The upstreams that answer now, as everybody can know, and how far they are."""
         now, found = self.scene.clock(), {}
         for index, how in enumerate(self.hows):
-            peer = self.scene.peer(index)
+            upstream = self.scene.upstream(index)
             if (
                 how in (AT_ONCE, QUICK, USUAL)
                 and not self.loop.refusing
-                and peer.row.state in (State.UP, State.UNKNOWN)
-                and not peer._open_until
-                and now >= peer._spared_until
-                and not peer.limit
-                and peer.upstream.connections > 2
+                and upstream.row.state in (State.UP, State.UNKNOWN)
+                and not upstream._open_until
+                and now >= upstream._spared_until
+                and not upstream.limit
+                and upstream.settings.connections > 2
             ):
-                head = peer.row.head
+                head = upstream.row.head
                 found[index] = self.heads[index] if head == NOTHING else min(head, self.heads[index])
         return found
 
@@ -322,10 +322,10 @@ class Play:
 
     def check_asked(self, index: int) -> None:
         """Nobody is asked about the tip who is known to be behind it."""
-        peer = self.scene.peer(index)
+        upstream = self.scene.upstream(index)
         # Who waits for a connection, or for another one after a hang-up, was chosen a while ago.
-        if self.row.heard and peer.upstream.connections > 2 and not self.dropped:
-            assert peer.row.head == NOTHING or peer.row.head >= self.floor
+        if self.row.heard and upstream.settings.connections > 2 and not self.dropped:
+            assert upstream.row.head == NOTHING or upstream.row.head >= self.floor
 
     def end(self, asked: Asked, told: Any) -> None:
         """Check what a caller is told."""
@@ -333,7 +333,7 @@ class Play:
         asked.told, asked.attempts = told, asked.trace.attempts
         asked.good &= self.serving(asked, self.ready())
         assert self.scene.clock() <= asked.deadline + 2 * SWEEP
-        assert asked.trace.attempts <= MOST_ATTEMPTS
+        assert asked.trace.attempts <= MAX_ATTEMPTS
         answer = said(told)
         if asked.good and asked.method != UNKNOWN and asked.trace.cache != "coalesced":
             assert isinstance(told, Reply), f"{told!r}, though {asked.good} would have answered"
@@ -387,7 +387,7 @@ class Play:
         for asked in self.open:
             asked.good &= self.serving(asked, ready)
             assert now <= asked.deadline + 2 * SWEEP, "no end"
-        assert all(peer.in_flight >= 0 for peer in self.scene.exchange.peers)
+        assert all(upstream.in_flight >= 0 for upstream in self.scene.exchange.upstreams)
         lines = self.scene.exchange._hedges._lines.values()
         assert all(hedge.start or hedge.due + 1 > now for line in lines for hedge in line)
 
@@ -411,8 +411,8 @@ class Play:
         for asked, serial in self.joined:
             if asked.tip:
                 assert self.moments[serial].epoch == asked.moment.epoch
-        assert not self.scene.inquiries._asking
-        assert [peer.in_flight for peer in self.scene.exchange.peers] == [0] * len(self.hows)
+        assert not self.scene.resolver._asking
+        assert [upstream.in_flight for upstream in self.scene.exchange.upstreams] == [0] * len(self.hows)
         assert not any(self.scene.exchange._hedges._lines.values())
         assert not self.scene.exchange._hedges._timers
         assert not self.loop.timers

@@ -20,8 +20,8 @@ class House:
     def __init__(self, connections: int = 4, url: str = "http://node:8545", **headers: str) -> None:
         self.clock = Clock()
         self.loop: ScriptedLoop = scripted_loop()
-        upstream = model.Upstream(name="a", url=url, connections=connections, headers=headers)
-        self.pool = Pool(upstream, most_bytes=1_000_000, budget=Budget(10_000_000), now=self.clock)
+        upstream = model.UpstreamSettings(name="a", url=url, connections=connections, headers=headers)
+        self.pool = Pool(upstream, max_bytes=1_000_000, budget=Budget(10_000_000), now=self.clock)
 
     @property
     def open(self) -> list[FakeTransport]:

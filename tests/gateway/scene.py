@@ -116,15 +116,15 @@ class Scene:
         self.worker = Worker(more=settings, **options)
         self.clock, self.loop, self.row = self.worker.clock, self.worker.loop, self.worker.row
         self.loop.clock = self.clock
-        self.inquiries, self.exchange = self.worker.inquiries, self.worker.exchange
+        self.resolver, self.exchange = self.worker.resolver, self.worker.exchange
         self.nodes = [Node(f"up{index}") for index in range(len(more))]
         for node in self.nodes:
             self.loop.nodes[node.name] = node.hear
         self.traces: list[Trace] = []
 
-    def peer(self, index: int) -> Any:
+    def upstream(self, index: int) -> Any:
         """What the worker knows of an upstream."""
-        return next(peer for peer in self.exchange.peers if peer.name == f"up{index}")
+        return next(upstream for upstream in self.exchange.upstreams if upstream.name == f"up{index}")
 
     def up(self, *heads: int, finalized: int = NOTHING, state: State = State.UP, changed: bool = True) -> None:
         """The prober has seen these heads."""
@@ -151,14 +151,14 @@ class Scene:
         """Ask one call; its trace is the last of `traces`."""
         self.traces.append(Trace())
         call = PlainCall("2.0", method, 1, raw(params))
-        key = self.inquiries.key(call)
-        kept = self.inquiries.recall(key)
+        key = self.resolver.key(call)
+        kept = self.resolver.recall(key)
         if kept is not None:
             self.traces[-1].cache = "hit"
             future: asyncio.Future[Reply] = self.loop.create_future()
             future.set_result(kept)
             return future
-        return fly(self.inquiries.ask(call, key, self.clock() + seconds, self.traces[-1]))
+        return fly(self.resolver.ask(call, key, self.clock() + seconds, self.traces[-1]))
 
     async def told(self, method: str, *params: Any, seconds: float = SECONDS) -> Any:
         """Ask one call; what is answered at once."""
@@ -169,7 +169,7 @@ class Scene:
     def ask_many(self, *calls: tuple[str, Any], seconds: float = SECONDS) -> asyncio.Future[list[Question]]:
         """Ask a batch."""
         batch = [PlainCall("2.0", method, 1, raw(params)) for method, params in calls]
-        return fly(ask_many(self.inquiries, batch, self.clock() + seconds))
+        return fly(ask_many(self.resolver, batch, self.clock() + seconds))
 
     def counts(self) -> list[int]:
         """How many calls each upstream was asked."""
@@ -214,6 +214,6 @@ def with_scene(test: Callable[[Scene], Coroutine[Any, Any, None]], *more: dict[s
         scene = Scene(*(more or ({}, {})), **options)
         await test(scene)
         await turns()
-        assert all(peer.in_flight >= 0 for peer in scene.exchange.peers)
+        assert all(upstream.in_flight >= 0 for upstream in scene.exchange.upstreams)
 
     run(inside)

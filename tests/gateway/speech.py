@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.fakes import FakeTransport, turns
 from tests.gateway.worker import TOKEN, Worker, echo
 
-from tollgate.gateway.http.connection import Edge
+from tollgate.gateway.http.connection import CallerConnection
 
 Feed = Callable[[bytes], Iterator[bytes]]
 
@@ -95,9 +95,9 @@ async def speak(transport: FakeTransport, pieces: Iterator[bytes]) -> list[str]:
     return told(transport)
 
 
-def edge(transport: FakeTransport) -> Edge:
+def edge(transport: FakeTransport) -> CallerConnection:
     """The connection behind a transport."""
-    assert isinstance(transport.protocol, Edge)
+    assert isinstance(transport.protocol, CallerConnection)
     return transport.protocol
 
 

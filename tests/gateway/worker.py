@@ -17,19 +17,19 @@ from tollgate.errors import Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.directory import CallerDirectory
-from tollgate.gateway.access.limits import Admission
+from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.http.connection import Edge
-from tollgate.gateway.http.request import Intake
-from tollgate.gateway.http.worker_context import Lane
+from tollgate.gateway.http.connection import CallerConnection
+from tollgate.gateway.http.request import RequestReader
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.messages import Request
-from tollgate.gateway.recording.counters import Recorder
+from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
 from tollgate.settings import model
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import Board, Places, place
+from tollgate.shm.upstream_status import SharedStatus, StatusSlots, assign_slots
 
 PEPPER = b"p" * 32
 TOKEN = secrets.new_token()
@@ -52,10 +52,10 @@ def digest(token: str) -> bytes:
     return secrets.digest(token.encode(), PEPPER)
 
 
-def request(body: bytes = b"", *, peer: str = "192.0.2.1", **headers: str) -> Request:
+def request(body: bytes = b"", *, upstream: str = "192.0.2.1", **headers: str) -> Request:
     """A request as the edge hands it on; `_` in a header's name stands for `-`."""
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    made = Request(b"POST", named, peer, b"rid-1")
+    made = Request(b"POST", named, upstream, b"rid-1")
     made.body = body
     return made
 
@@ -89,8 +89,8 @@ class Worker:
         *,
         node: Callable[[bytes], bytes | None] | None = echo,
         upstreams: int = 1,
-        limits: model.Limits | None = None,
-        server: model.Server | None = None,
+        limits: model.LimitSettings | None = None,
+        server: model.ServerSettings | None = None,
         policy: Policy | None = None,
         trusted: tuple[str, ...] = (),
         misses: Limit | None = None,
@@ -114,15 +114,15 @@ class Worker:
         self.meters = Meters()
         more = more or [{} for _ in range(upstreams)]
         named = tuple(
-            model.Upstream(**{"name": f"up{i}", "url": f"http://up{i}:8545", **each})
+            model.UpstreamSettings(**{"name": f"up{i}", "url": f"http://up{i}:8545", **each})
             for i, each in enumerate(more)
         )
         lists = {"allow_methods": policy.allow, "deny_methods": policy.deny} if policy else {}
-        served = model.Network(upstreams=named, **{**lists, **(network or {})})
+        served = model.NetworkSettings(upstreams=named, **{**lists, **(network or {})})
         settings = model.Settings(
-            limits=limits or model.Limits(),
-            server=server or model.Server(),
-            cache=model.Cache(bytes=cache_bytes),
+            limits=limits or model.LimitSettings(),
+            server=server or model.ServerSettings(),
+            cache=model.CacheSettings(bytes=cache_bytes),
             families={family: {"mainnet": served}},
         )
         self.directory = CallerDirectory(self.store, settings, writer, self.clock)
@@ -137,44 +137,44 @@ class Worker:
             monotonic=self.clock,
             time=self.wall,
         )
-        self.admission = Admission(self.meters, self.credentials.address, monotonic=self.clock, time=self.wall)
+        self.limiter = Limiter(self.meters, self.credentials.address, monotonic=self.clock, time=self.wall)
         self.budget = Budget(budget)
-        self.board = Board(1, self.clock)
-        self.places = place(Places(), {f"{family}/mainnet": [each.name for each in named]})
-        self.networks = Networks(self.board, 0, self.meters, writer, self.budget, self.clock, self.loop)
-        self.networks.apply(settings, self.places)
+        self.shared_status = SharedStatus(1, self.clock)
+        self.slots = assign_slots(StatusSlots(), {f"{family}/mainnet": [each.name for each in named]})
+        self.networks = Networks(self.shared_status, 0, self.meters, writer, self.budget, self.clock, self.loop)
+        self.networks.apply(settings, self.slots)
         self.settings = settings
         (self.network,) = self.networks.served
-        self.inquiries = self.networks.all[self.network.path]
-        self.exchange = self.inquiries.exchange
-        self.pools = {peer.name: peer.pool for peer in self.exchange.peers}
-        self.row = self.board.network(0)
+        self.resolver = self.networks.all[self.network.path]
+        self.exchange = self.resolver.exchange
+        self.pools = {upstream.name: upstream.pool for upstream in self.exchange.upstreams}
+        self.row = self.shared_status.network(0)
         """The network's row, as the prober writes it."""
-        self.rows = [self.board.upstream(index) for index in range(len(named))]
-        self.recorder = Recorder(writer)
+        self.rows = [self.shared_status.upstream(index) for index in range(len(named))]
+        self.counters = Counters(writer)
         self.sink = Sink()
         self.journal = Journal(self.sink, self.credentials.address, time=self.wall, monotonic=self.clock)
         self.pipeline = Pipeline(
             self.credentials,
-            self.admission,
+            self.limiter,
             self.networks.all,
-            self.recorder,
-            most_calls=settings.limits.batch_calls,
+            self.counters,
+            max_calls=settings.limits.batch_calls,
             request_seconds=settings.limits.request_seconds,
             now=self.clock,
             sink=self.sink,
         )
-        self.lane = Lane(
+        self.context = WorkerContext(
             self.pipeline,
-            Intake([self.network], settings.limits.body_bytes),
-            self.recorder,
+            RequestReader([self.network], settings.limits.body_bytes),
+            self.counters,
             writer,
             self.budget,
             self.journal,
             self.sink.write,
-            most_bytes=settings.limits.body_bytes,
-            most_connections=settings.server.connections,
-            most_in_flight=settings.limits.in_flight,
+            max_bytes=settings.limits.body_bytes,
+            max_connections=settings.server.connections,
+            max_in_flight=settings.limits.in_flight,
             keep_alive_seconds=settings.server.keep_alive_seconds,
             read_seconds=settings.server.read_seconds,
             now=self.clock,
@@ -185,7 +185,7 @@ class Worker:
     def connect(self, app: Any = None, **options: Any) -> FakeTransport:
         """A caller connects; what is not under /x/ goes to `app`."""
         options = {"log_config": None, "lifespan": "off", "ws": "none", "access_log": False, **options}
-        edge = Edge(self.lane, Config(app, **options), self.state, {}, self.loop)
+        edge = CallerConnection(self.context, Config(app, **options), self.state, {}, self.loop)
         transport = FakeTransport(edge)
         edge.connection_made(transport)
         return transport

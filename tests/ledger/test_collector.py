@@ -14,7 +14,7 @@ from tollgate.ledger import collector as collecting
 from tollgate.ledger.collector import SETTLED_SECONDS
 from tollgate.ledger.segments import DAMAGED_SUFFIX, HEADER_BYTES, HIDDEN_SUFFIX, frame
 from tollgate.ledger.spool import Spool
-from tollgate.store.ledger import OutOfStep
+from tollgate.store.ledger import LedgerBehind
 
 A, B, C, D = (entry(name) for name in "abcd")
 BATCH = entry("batch", "ok", "node_error", "method_not_allowed")
@@ -23,7 +23,7 @@ BATCH = entry("batch", "ok", "node_error", "method_not_allowed")
 def writer(house: House) -> Spool:
     """A living worker's spool."""
     return Spool(
-        house.spool, segment_bytes=1 << 20, segment_seconds=10.0, most_held_bytes=1 << 20, now=lambda: house.now
+        house.spool, segment_bytes=1 << 20, segment_seconds=10.0, max_held_bytes=1 << 20, now=lambda: house.now
     )
 
 
@@ -91,7 +91,7 @@ def test_new_collector_goes_on_where_the_old_one_was(house: House) -> None:
 
 
 def test_large_backlog_is_committed_in_several_batches(house: House) -> None:
-    entries = [entry(f"r{number}", "rate_limited") for number in range(collecting.MOST_ENTRIES // 2 + 1)]
+    entries = [entry(f"r{number}", "rate_limited") for number in range(collecting.MAX_ENTRIES // 2 + 1)]
     for number in range(1, 4):
         house.segment(number, *entries)
     collector = house.collector()
@@ -395,7 +395,7 @@ def test_two_collectors_that_read_the_same_cannot_both_commit_it(house: House) -
             other.step()
 
     house.segment(1, A, B)
-    with pytest.raises(OutOfStep):
+    with pytest.raises(LedgerBehind):
         house.collector(meanwhile).step()
     house.collect()
     house.check(A, B)
@@ -409,7 +409,7 @@ def test_collector_that_was_overtaken_finds_its_place_again(house: House) -> Non
     spool.append(encode(B))
     spool.write()
     house.collect()
-    with pytest.raises(OutOfStep):
+    with pytest.raises(LedgerBehind):
         slow.step()
     spool.close()
     house.age()

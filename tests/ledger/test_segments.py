@@ -27,10 +27,10 @@ def segment(path: Path, records: list[bytes] | None = None) -> bytes:
 
 def starts(records: list[bytes]) -> list[int]:
     """Where each record begins, and where the last ends."""
-    places = [HEADER_BYTES]
+    slots = [HEADER_BYTES]
     for record in records:
-        places.append(places[-1] + FRAME_BYTES + len(record))
-    return places
+        slots.append(slots[-1] + FRAME_BYTES + len(record))
+    return slots
 
 
 def read_all(path: Path, most: int = MOST) -> tuple[list[bytes], int, str]:
@@ -77,7 +77,7 @@ def test_offset_behind_the_end_finds_nothing(path: Path) -> None:
 
 
 def test_large_segment_is_read_in_pieces_and_the_largest_record_fits_into_one(path: Path) -> None:
-    records = [bytes([number]) * (segments.MOST_RECORD_BYTES - number) for number in range(3)]
+    records = [bytes([number]) * (segments.MAX_RECORD_BYTES - number) for number in range(3)]
     segment(path, records)
     assert [len(payload) for payload in segments.read_piece(path, HEADER_BYTES, 1).payloads] == [len(records[0])]
     assert read_all(path, 1)[0] == records
@@ -94,12 +94,12 @@ def test_end_of_some_records_of_a_piece_is_where_the_next_begins(path: Path) -> 
 
 def test_cut_at_every_byte_leaves_the_whole_records_and_a_torn_end(path: Path) -> None:
     data = segment(path)
-    places = starts(RECORDS)
+    slots = starts(RECORDS)
     for length in range(HEADER_BYTES, len(data)):
         path.write_bytes(data[:length])
-        whole = sum(1 for place in places[1:] if place <= length)
-        state = "clean" if length in places else "torn"
-        assert read_all(path) == (RECORDS[:whole], places[whole], state), length
+        whole = sum(1 for place in slots[1:] if place <= length)
+        state = "clean" if length in slots else "torn"
+        assert read_all(path) == (RECORDS[:whole], slots[whole], state), length
 
 
 def test_header_cut_at_every_byte_has_no_id(path: Path) -> None:
@@ -114,14 +114,14 @@ def test_header_cut_at_every_byte_has_no_id(path: Path) -> None:
 
 def test_every_bit_flipped_is_found_keeps_what_stands_before_and_is_never_taken_for_a_torn_end(path: Path) -> None:
     data = segment(path)
-    places = starts(RECORDS)
+    slots = starts(RECORDS)
     for position in range(HEADER_BYTES, len(data)):
-        before = sum(1 for place in places[1:] if place <= position)
+        before = sum(1 for place in slots[1:] if place <= position)
         for bit in range(8):
             broken = bytearray(data)
             broken[position] ^= 1 << bit
             path.write_bytes(broken)
-            assert read_all(path) == (RECORDS[:before], places[before], "damaged"), (position, bit)
+            assert read_all(path) == (RECORDS[:before], slots[before], "damaged"), (position, bit)
 
 
 def test_wrong_magic_has_no_id(path: Path) -> None:

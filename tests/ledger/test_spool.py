@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from tollgate import log
 from tollgate.ledger import segments
 from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, SUFFIX
-from tollgate.ledger.spool import MOST_UNSYNCED, MOST_WRITTEN_BYTES, Spool
+from tollgate.ledger.spool import MAX_UNSYNCED, MAX_WRITTEN_BYTES, Spool
 
 Lines = list[MutableMapping[str, Any]]
 NOW = 1_800_000_000.0
@@ -32,7 +32,7 @@ class Disk:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
         self.now = NOW
-        usual = {"segment_bytes": 1 << 20, "segment_seconds": 10.0, "most_held_bytes": 1 << 20}
+        usual = {"segment_bytes": 1 << 20, "segment_seconds": 10.0, "max_held_bytes": 1 << 20}
         self.spool = Spool(folder, now=lambda: self.now, **{**usual, **settings})
 
     def put(self, *records: bytes) -> None:
@@ -56,7 +56,7 @@ def _records(path: Path) -> list[bytes]:
     assert segments.read_id(path) is not None, path
     found: list[bytes] = []
     offset = HEADER_BYTES
-    while (piece := segments.read_piece(path, offset, MOST_WRITTEN_BYTES)).payloads:
+    while (piece := segments.read_piece(path, offset, MAX_WRITTEN_BYTES)).payloads:
         found += piece.payloads
         offset = piece.offset
     return found
@@ -165,10 +165,10 @@ def test_synced_segment_is_let_go_at_once(disk: Disk) -> None:
 
 
 def test_segments_that_wait_for_a_sync_are_bounded(disk: Disk) -> None:
-    for _ in range(MOST_UNSYNCED + 5):
+    for _ in range(MAX_UNSYNCED + 5):
         disk.put(b"a")
         disk.spool.close_segment()
-    assert sum(map(segments.is_alive, disk.paths())) == MOST_UNSYNCED
+    assert sum(map(segments.is_alive, disk.paths())) == MAX_UNSYNCED
     disk.spool.close()
     assert not any(map(segments.is_alive, disk.paths()))
 
@@ -231,7 +231,7 @@ def test_refused_records_are_held_told_once_and_written_when_the_disk_is_back(
     tmp_path: Path, lines: Lines
 ) -> None:
     opener = Full()
-    disk = Disk(tmp_path, opener=opener, most_held_bytes=3 * (FRAME_BYTES + 1))
+    disk = Disk(tmp_path, opener=opener, max_held_bytes=3 * (FRAME_BYTES + 1))
     disk.put(b"a")
     disk.put(b"b")
     assert (disk.spool.failing, disk.spool.is_full) == (True, False)
@@ -269,7 +269,7 @@ def test_refusing_disk_is_asked_once_a_second_and_not_for_every_answer(tmp_path:
 
 def test_log_that_stands_on_the_same_full_disk_is_no_reason_to_fail(tmp_path: Path) -> None:
     opener = Full()
-    disk = Disk(tmp_path, opener=opener, most_held_bytes=1)
+    disk = Disk(tmp_path, opener=opener, max_held_bytes=1)
     with Path("/dev/full").open("w") as nowhere:
         before = structlog.get_config()
         log.configure("info", "json", nowhere)
@@ -304,7 +304,7 @@ def test_last_records_that_no_disk_takes_are_told_as_lost(tmp_path: Path, lines:
 
 def test_long_outage_is_made_up_for_in_segments_of_ordinary_size(tmp_path: Path) -> None:
     opener = Full()
-    disk = Disk(tmp_path, opener=opener, segment_bytes=2 * MOST_WRITTEN_BYTES, most_held_bytes=1 << 30)
+    disk = Disk(tmp_path, opener=opener, segment_bytes=2 * MAX_WRITTEN_BYTES, max_held_bytes=1 << 30)
     records = [b"%06d" % number * 1_000 for number in range(1_000)]
     disk.put(*records)
     opener.full = False
@@ -312,7 +312,7 @@ def test_long_outage_is_made_up_for_in_segments_of_ordinary_size(tmp_path: Path)
     assert disk.spool.held_bytes == 0
     assert sorted(disk.flat()) == records
     assert len(disk.paths()) > 2
-    assert all(path.stat().st_size <= 2 * MOST_WRITTEN_BYTES for path in disk.paths())
+    assert all(path.stat().st_size <= 2 * MAX_WRITTEN_BYTES for path in disk.paths())
 
 
 # --- Disks that take a part --------------------------------------------------------------------------------
@@ -393,7 +393,7 @@ def test_disk_that_is_really_full(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("no right to mount a small disk; the limit of file sizes stands for it above")
     try:
-        disk = Disk(folder, most_held_bytes=20_000)
+        disk = Disk(folder, max_held_bytes=20_000)
         records = [b"%04d" % number * 250 for number in range(90)]
         for record in records:
             disk.put(record)
@@ -429,7 +429,7 @@ def test_disk_that_is_really_full(tmp_path: Path) -> None:
 def test_whatever_the_disk_takes_every_record_is_there_once_in_the_end(
     tmp_path_factory: pytest.TempPathFactory, turns: list[tuple[list[int], int | None]]
 ) -> None:
-    disk = Disk(tmp_path_factory.mktemp("spool"), segment_bytes=1_000, most_held_bytes=1 << 30)
+    disk = Disk(tmp_path_factory.mktemp("spool"), segment_bytes=1_000, max_held_bytes=1 << 30)
     records: list[bytes] = []
     for sizes, room in turns:
         fresh = [b"%08d" % (len(records) + number) + b"." * size for number, size in enumerate(sizes)]

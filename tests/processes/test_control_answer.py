@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tollgate.processes.control_answer import MOST_HEAD_BYTES, Answer, end_to_end
+from tollgate.processes.control_answer import MAX_HEAD_BYTES, ControlAnswer, end_to_end
 
 Outcome = tuple[dict[str, Any] | None, bytes, bool, bool]
 
@@ -22,7 +22,7 @@ CHUNKED = (
 
 def outcome(*pieces: bytes, to_head: bool = False) -> Outcome:
     """Feed an answer as the forwarding side does, until nothing more is wanted of it."""
-    answer = Answer(to_head=to_head)
+    answer = ControlAnswer(to_head=to_head)
     body = b""
     for piece in pieces:
         answer.feed(piece)
@@ -107,8 +107,8 @@ def test_headers_of_the_connection_and_the_date_stay_behind() -> None:
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nx: " + b"a" * MOST_HEAD_BYTES,
-        b"HTTP/1.1 100 Continue\r\n\r\n" * (MOST_HEAD_BYTES // 25 + 1),
+        b"HTTP/1.1 200 OK\r\nx: " + b"a" * MAX_HEAD_BYTES,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * (MAX_HEAD_BYTES // 25 + 1),
     ],
 )
 def test_nonsense_never_begins(nonsense: bytes) -> None:
@@ -139,7 +139,7 @@ def test_host_is_passed_on_whoever_names_it() -> None:
 def test_closed_answer_waits_for_no_collector() -> None:
     gc.disable()
     try:
-        answer = Answer(to_head=False)
+        answer = ControlAnswer(to_head=False)
         answer.feed(PLAIN)
         answer.close()
         left = weakref.ref(answer)
@@ -183,8 +183,8 @@ def answers(draw: st.DrawFn) -> bytes:
 @example(CHUNKED, [], False)
 @example(b"HTTP/1.1 600 ?\r\ncontent-length: 0\r\n\r\n" + PLAIN, [], False)
 def test_pieces_give_what_the_whole_gives(answer: bytes, cuts: list[int], to_head: bool) -> None:
-    places = [0, *sorted(cut for cut in cuts if cut < len(answer)), len(answer)]
-    pieces = [answer[a:b] for a, b in pairwise(places)]
+    slots = [0, *sorted(cut for cut in cuts if cut < len(answer)), len(answer)]
+    pieces = [answer[a:b] for a, b in pairwise(slots)]
     expected = outcome(answer, to_head=to_head)
     assert outcome(*pieces, to_head=to_head) == expected
     assert outcome(*(answer[at : at + 1] for at in range(len(answer))), to_head=to_head) == expected

@@ -6,8 +6,8 @@ import pytest
 from tests.inner import (
     CHUNKED,
     LOOPBACK,
+    MAX_BYTES,
     MINE,
-    MOST_BYTES,
     OK,
     SECONDS,
     SECRET,
@@ -136,8 +136,8 @@ def test_request_id_is_made_where_none_is_given(given: bytes) -> None:
 
 def test_body_of_the_largest_size_passes() -> None:
     async def test(inner: Inner) -> None:
-        body = b"x" * MOST_BYTES
-        asked = scope("POST", (b"content-length", b"%d" % MOST_BYTES))
+        body = b"x" * MAX_BYTES
+        asked = scope("POST", (b"content-length", b"%d" % MAX_BYTES))
         assert (await asked_with(inner, inner.app(), asked, body[:1], body[1:]))[2] == body
 
     with_inner(test)
@@ -146,11 +146,11 @@ def test_body_of_the_largest_size_passes() -> None:
 def test_larger_body_is_refused_when_it_turns_out_so() -> None:
     async def test(inner: Inner) -> None:
         client = Client(inner.app(), scope("POST", MINE), body=None)
-        client.send(b"x" * MOST_BYTES)
+        client.send(b"x" * MAX_BYTES)
         client.send(b"x")
         headers, said = await problem(client, 413)
         assert headers[b"x-request-id"] == b"mine-1"
-        assert str(MOST_BYTES) in said["detail"]
+        assert str(MAX_BYTES) in said["detail"]
         assert b"connection" not in headers
         assert inner.calls.empty()
 
@@ -161,7 +161,7 @@ def test_larger_body_is_refused_when_it_turns_out_so() -> None:
 def test_body_that_is_announced_as_too_large_is_not_read(waits_for_leave: bool) -> None:
     async def test(inner: Inner) -> None:
         expect = [(b"expect", b"100-continue")] if waits_for_leave else []
-        asked = scope("POST", (b"content-length", b"%d" % (MOST_BYTES + 1)), *expect)
+        asked = scope("POST", (b"content-length", b"%d" % (MAX_BYTES + 1)), *expect)
         headers, _ = await problem(Client(inner.app(), asked, body=None), 413)
         assert headers.get(b"connection") == (b"close" if waits_for_leave else None)
 
@@ -201,7 +201,7 @@ def test_client_that_leaves_within_its_body_is_forgotten() -> None:
 
 def test_only_so_many_are_under_way() -> None:
     async def test(inner: Inner) -> None:
-        app = inner.app(most_at_once=2)
+        app = inner.app(max_at_once=2)
         under_way = [(Client(app), await inner.asked()) for _ in range(2)]
         headers, _ = await problem(Client(app), 503)
         assert headers[b"retry-after"] == b"1"
@@ -214,7 +214,7 @@ def test_only_so_many_are_under_way() -> None:
 
 def test_place_is_free_again_however_a_request_ends() -> None:
     async def test(inner: Inner) -> None:
-        app = inner.app(most_at_once=1)
+        app = inner.app(max_at_once=1)
         client = Client(app)
         (await inner.asked()).hang_up()
         await problem(client, 502)
@@ -235,9 +235,9 @@ def test_place_is_free_again_however_a_request_ends() -> None:
 
 def test_clients_that_send_nothing_keep_nobody_out() -> None:
     async def test(inner: Inner) -> None:
-        app = inner.app(most_at_once=1)
+        app = inner.app(max_at_once=1)
         idle = [Client(app, scope("POST"), body=None) for _ in range(5)]
-        assert await asked_with(inner, app, scope("POST"), b"x" * MOST_BYTES)
+        assert await asked_with(inner, app, scope("POST"), b"x" * MAX_BYTES)
         for client in idle:
             client.leave()
             await client.task
@@ -247,17 +247,17 @@ def test_clients_that_send_nothing_keep_nobody_out() -> None:
 
 def test_bodies_that_wait_are_bounded_together() -> None:
     async def test(inner: Inner) -> None:
-        app = inner.app(most_at_once=2)
+        app = inner.app(max_at_once=2)
         slow = [Client(app, scope("POST"), body=None) for _ in range(2)]
         for client in slow:
-            client.send(b"x" * MOST_BYTES)
+            client.send(b"x" * MAX_BYTES)
         await advance(0.0)
         headers, _ = await problem(Client(app, scope("POST"), body=(b"x",)), 503)
         assert headers[b"retry-after"] == b"1"
         assert await asked_with(inner, app, scope())
         slow[0].leave()
         await slow[0].task
-        assert await asked_with(inner, app, scope("POST"), b"x" * MOST_BYTES)
+        assert await asked_with(inner, app, scope("POST"), b"x" * MAX_BYTES)
         slow[1].leave()
         await slow[1].task
 
@@ -266,7 +266,7 @@ def test_bodies_that_wait_are_bounded_together() -> None:
 
 def test_secret_must_not_be_empty() -> None:
     with pytest.raises(ValueError, match="empty"):
-        forwarding_app((LOOPBACK, 1), "", trusted=(), most_bytes=1, most_at_once=1, seconds=1)
+        forwarding_app((LOOPBACK, 1), "", trusted=(), max_bytes=1, max_at_once=1, seconds=1)
 
 
 # --- The receiving side; whole rounds are in test_forward_round.py -------------------------------------

@@ -83,7 +83,7 @@ def test_answer_arrives_while_it_is_made() -> None:
 def test_answer_may_come_before_the_request_is_taken() -> None:
     async def test(inner: Inner) -> None:
         most = 32 * 1_048_576
-        client = Client(inner.app(most_bytes=most), scope("POST"), body=(bytes(most),))
+        client = Client(inner.app(max_bytes=most), scope("POST"), body=(bytes(most),))
         (await inner.accepted()).say(OK)
         assert (await client.answer())[0] == 200
 

@@ -139,7 +139,7 @@ def go_round(
         control = Control()
         async with serving(behind_workers(control, SECRET)) as inner:
             app = forwarding_app(
-                (LOOPBACK, inner), SECRET, trusted=(), most_bytes=8 * MEGABYTE, most_at_once=10, seconds=10
+                (LOOPBACK, inner), SECRET, trusted=(), max_bytes=8 * MEGABYTE, max_at_once=10, seconds=10
             )
             async with (
                 serving(app) as outer,

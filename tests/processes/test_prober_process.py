@@ -14,9 +14,9 @@ from tollgate.chains.heads import Block
 from tollgate.core.upstreams import FILE
 from tollgate.processes.prober import Prober
 from tollgate.settings import model
-from tollgate.settings.model import Health, Network, Settings
+from tollgate.settings.model import HealthSettings, NetworkSettings, Settings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, Board, Fared, Places, State, place
+from tollgate.shm.upstream_status import NOTHING, Fared, SharedStatus, State, StatusSlots, assign_slots
 
 BASE = "g" * 100
 
@@ -26,14 +26,14 @@ class Scene:
 
     def __init__(self, folder: Path) -> None:
         self.clock = Clock()
-        self.board = Board(2, now=self.clock)
-        self.places = Places()
+        self.shared_status = SharedStatus(2, now=self.clock)
+        self.slots = StatusSlots()
         self.regions = metrics.Regions(1)
         self.nodes: dict[str, Node] = {}
         self.ears: list[Ear] = []
         self.file = folder / FILE
         self.prober = Prober(
-            self.board,
+            self.shared_status,
             self.regions.writer(0),
             folder,
             make_asker=self._asker,
@@ -42,24 +42,26 @@ class Scene:
             wall=lambda: self.clock() + 1_000_000.0,
         )
 
-    def _asker(self, family: str, upstream: model.Upstream) -> Node:
+    def _asker(self, family: str, upstream: model.UpstreamSettings) -> Node:
         self.nodes[upstream.name] = Node(upstream.url.removeprefix("http://"), self.clock)
         return self.nodes[upstream.name]
 
-    def _listener(self, family: str, upstream: model.Upstream, on_head: Callable[[Block], None]) -> Ear:
+    def _listener(self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]) -> Ear:
         self.ears.append(Ear(family, upstream, on_head))
         return self.ears[-1]
 
     def apply(self, **networks: dict[str, str]) -> None:
         """Networks of `eth`: upstreams and their chains."""
         made = {
-            name: Network(
-                upstreams=tuple(model.Upstream(name=each, url=f"http://{word}") for each, word in members.items())
+            name: NetworkSettings(
+                upstreams=tuple(
+                    model.UpstreamSettings(name=each, url=f"http://{word}") for each, word in members.items()
+                )
             )
             for name, members in networks.items()
         }
-        self.places = place(self.places, {f"eth/{name}": list(members) for name, members in networks.items()})
-        self.prober.apply(Settings(families={"eth": made}, health=Health(probe_seconds=0.5)), self.places)
+        self.slots = assign_slots(self.slots, {f"eth/{name}": list(members) for name, members in networks.items()})
+        self.prober.apply(Settings(families={"eth": made}, health=HealthSettings(probe_seconds=0.5)), self.slots)
 
     async def tick(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)
@@ -117,7 +119,7 @@ def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
     async def it() -> None:
         scene = Scene(tmp_path)
         scene.apply(main={"a": BASE})
-        rows = [scene.board.upstream(0, worker) for worker in range(2)]
+        rows = [scene.shared_status.upstream(0, worker) for worker in range(2)]
         await scene.second()
         rows[0].fare(Fared(10, 1, 5_000, 9_000, 0.0, 2))
         rows[1].fare(Fared(30, 3, 7_000, 20_000, scene.clock() + 10.0, 1))
@@ -171,7 +173,7 @@ def test_networks_come_and_go_and_those_that_stay_notice_nothing(tmp_path: Path)
         await scene.second()
         assert [*warm, scene.prober.warm] == [False, True]
         assert scene.gauge(metrics.NETWORK_HEAD, "test") == 99
-        row = scene.board.network(scene.places.networks["eth/main"])
+        row = scene.shared_status.network(scene.slots.networks["eth/main"])
         version, stays = row.version, scene.prober.watches["eth/main"]
         scene.apply(main={"a": BASE}, other={"d": BASE})
         assert list(scene.prober.watches) == ["eth/main", "eth/other"]
@@ -194,7 +196,9 @@ def test_a_network_that_comes_back_is_taken_over_from_the_board(tmp_path: Path) 
         await scene.second()
         scene.apply(main={"a": BASE}, test={"c": BASE[:-1] + "x"})
         await scene.second()
-        gone, stayed = (scene.board.network(scene.places.networks[f"eth/{name}"]) for name in ("test", "main"))
+        gone, stayed = (
+            scene.shared_status.network(scene.slots.networks[f"eth/{name}"]) for name in ("test", "main")
+        )
         assert (gone.head, gone.reorgs, gone.ancestor(0)) == (99, 1, NOTHING)
         assert stayed.reorgs == 0
 
@@ -218,7 +222,7 @@ def test_a_disk_that_refuses_the_file_is_no_reason_to_stop(tmp_path: Path) -> No
         scene = Scene(folder)
         scene.apply(main={"a": BASE})
         await scene.second()
-        assert scene.board.network(0).head == 99
+        assert scene.shared_status.network(0).head == 99
         folder.mkdir()
         await scene.second()
         assert scene.file.exists()

@@ -14,20 +14,31 @@ from msgspec.structs import replace
 
 from parts.processes import eventually
 from tollgate import log
-from tollgate.processes.reload import MOST_BYTES, Follower, Fresh, Shared, TooLarge, row_names
-from tollgate.settings.model import Limits, Logging, Network, Settings, Upstream
-from tollgate.shm.upstream_status import Places, place
+from tollgate.processes.reload import (
+    MAX_BYTES,
+    Fresh,
+    SettingsFollower,
+    SettingsTooLarge,
+    SharedSettings,
+    row_names,
+)
+from tollgate.settings.model import LimitSettings, LoggingSettings, NetworkSettings, Settings, UpstreamSettings
+from tollgate.shm.upstream_status import StatusSlots, assign_slots
 
 SECRET = "https://node.example/very-secret-key"
 BEFORE = Settings(
-    families={"eth": {"mainnet": Network(upstreams=(Upstream(name="a", url=SECRET, headers={"X-Key": "1"}),))}}
+    families={
+        "eth": {
+            "mainnet": NetworkSettings(upstreams=(UpstreamSettings(name="a", url=SECRET, headers={"X-Key": "1"}),))
+        }
+    }
 )
-ROWS = place(Places(), row_names(BEFORE))
+ROWS = assign_slots(StatusSlots(), row_names(BEFORE))
 WORKER, PROBER = "worker-0", "prober"
 
 
 def with_batch(calls: int) -> Settings:
-    return replace(BEFORE, limits=Limits(batch_calls=calls))
+    return replace(BEFORE, limits=LimitSettings(batch_calls=calls))
 
 
 @pytest.fixture(autouse=True)
@@ -49,12 +60,12 @@ class Clock:
 class Child:
     """What a forked process has: the same memory, and its own idea of what is current."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.shared = object.__new__(Shared)
+    def __init__(self, shared: SharedSettings) -> None:
+        self.shared = object.__new__(SharedSettings)
         self.shared.__dict__.update(shared.__dict__)
 
-    def follower(self, name: str, apply: Callable[[Settings, Places], None], **more: Any) -> Follower:
-        return Follower(self.shared, name, apply, **more)
+    def follower(self, name: str, apply: Callable[[Settings, StatusSlots], None], **more: Any) -> SettingsFollower:
+        return SettingsFollower(self.shared, name, apply, **more)
 
 
 @pytest.fixture
@@ -63,46 +74,46 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def parent(clock: Clock) -> Shared:
-    return Shared(BEFORE, ROWS, [WORKER, PROBER], clock)
+def parent(clock: Clock) -> SharedSettings:
+    return SharedSettings(BEFORE, ROWS, [WORKER, PROBER], clock)
 
 
 def test_rows_are_named_by_network_and_upstream() -> None:
     assert row_names(BEFORE) == {"eth/mainnet": ["a"]}
-    assert Places({"eth/mainnet": 0}, {"eth/mainnet/a": 0}) == ROWS
+    assert StatusSlots({"eth/mainnet": 0}, {"eth/mainnet/a": 0}) == ROWS
 
 
-def test_at_the_start_there_is_nothing_new_and_nobody_is_waited_for(parent: Shared) -> None:
+def test_at_the_start_there_is_nothing_new_and_nobody_is_waited_for(parent: SharedSettings) -> None:
     child = Child(parent)
     assert child.shared.current == Fresh(BEFORE, ROWS, 0)
     assert child.shared.poll() is None
     assert (parent.waiting(), parent.failed()) == ([], [])
 
 
-def test_published_settings_arrive_once_and_whole(parent: Shared) -> None:
+def test_published_settings_arrive_once_and_whole(parent: SharedSettings) -> None:
     child = Child(parent)
-    after, rows = with_batch(7), place(ROWS, {"eth/mainnet": ["a", "b"]})
+    after, rows = with_batch(7), assign_slots(ROWS, {"eth/mainnet": ["a", "b"]})
     parent.publish(after, rows)
     assert child.shared.poll() == Fresh(after, rows, 1)
     assert child.shared.current == parent.current == Fresh(after, rows, 1)
     assert child.shared.poll() is None
 
 
-def test_only_the_newest_arrives(parent: Shared) -> None:
+def test_only_the_newest_arrives(parent: SharedSettings) -> None:
     child = Child(parent)
     for calls in (7, 8, 9):
         parent.publish(with_batch(calls), ROWS)
     assert child.shared.poll() == Fresh(with_batch(9), ROWS, 3)
 
 
-def test_process_that_is_forked_later_begins_with_the_newest(parent: Shared) -> None:
+def test_process_that_is_forked_later_begins_with_the_newest(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
     child = Child(parent)
     assert child.shared.current.settings == with_batch(7)
     assert child.shared.poll() is None
 
 
-def test_followers_are_waited_for_until_they_have_said_how_it_went(parent: Shared) -> None:
+def test_followers_are_waited_for_until_they_have_said_how_it_went(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
     assert parent.waiting() == [WORKER, PROBER]
     parent.applied(PROBER, 1)
@@ -113,21 +124,21 @@ def test_followers_are_waited_for_until_they_have_said_how_it_went(parent: Share
     assert (parent.waiting(), parent.failed()) == ([WORKER, PROBER], [])
 
 
-def test_late_word_of_an_older_change_does_not_count(parent: Shared) -> None:
+def test_late_word_of_an_older_change_does_not_count(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
     parent.publish(with_batch(8), ROWS)
     parent.applied(WORKER, 1)
     assert parent.waiting() == [WORKER, PROBER]
 
 
-def test_who_is_no_follower_is_not_waited_for(parent: Shared) -> None:
+def test_who_is_no_follower_is_not_waited_for(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
-    Child(parent).follower("control", lambda _settings, _places: None).turn()
+    Child(parent).follower("control", lambda _settings, _slots: None).turn()
     parent.refused("control", 1)
     assert (parent.waiting(), parent.failed()) == ([WORKER, PROBER], [])
 
 
-def test_settings_wait_until_they_are_old_enough(parent: Shared, clock: Clock) -> None:
+def test_settings_wait_until_they_are_old_enough(parent: SharedSettings, clock: Clock) -> None:
     child = Child(parent)
     parent.publish(with_batch(7), ROWS)
     clock.now += 0.1
@@ -136,7 +147,7 @@ def test_settings_wait_until_they_are_old_enough(parent: Shared, clock: Clock) -
     assert child.shared.poll(delay=0.2) is not None
 
 
-def test_what_is_being_written_is_not_read(parent: Shared) -> None:
+def test_what_is_being_written_is_not_read(parent: SharedSettings) -> None:
     child = Child(parent)
     parent.publish(with_batch(7), ROWS)
     parent._cells[0] -= 1
@@ -146,7 +157,7 @@ def test_what_is_being_written_is_not_read(parent: Shared) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 10, 100])
-def test_torn_settings_are_not_read(parent: Shared, offset: int) -> None:
+def test_torn_settings_are_not_read(parent: SharedSettings, offset: int) -> None:
     child = Child(parent)
     parent.publish(with_batch(7), ROWS)
     parent._memory[parent._start + offset] ^= 1
@@ -155,26 +166,26 @@ def test_torn_settings_are_not_read(parent: Shared, offset: int) -> None:
     assert child.shared.poll() == Fresh(with_batch(7), ROWS, 1)
 
 
-def test_settings_that_are_too_large_change_nothing(parent: Shared) -> None:
+def test_settings_that_are_too_large_change_nothing(parent: SharedSettings) -> None:
     child = Child(parent)
-    large = Network(upstreams=(Upstream(name="a", url=SECRET + "a" * MOST_BYTES),))
-    with pytest.raises(TooLarge, match="restart the service") as caught:
+    large = NetworkSettings(upstreams=(UpstreamSettings(name="a", url=SECRET + "a" * MAX_BYTES),))
+    with pytest.raises(SettingsTooLarge, match="restart the service") as caught:
         parent.publish(replace(BEFORE, families={"eth": {"mainnet": large}}), ROWS)
     assert "secret" not in str(caught.value)
     assert parent.current == Fresh(BEFORE, ROWS, 0)
     assert child.shared.poll() is None
 
 
-def test_largest_settings_arrive(parent: Shared) -> None:
+def test_largest_settings_arrive(parent: SharedSettings) -> None:
     child = Child(parent)
-    upstream = Upstream(name="a", url=SECRET + "a" * (MOST_BYTES - 10_000))
-    parent.publish(replace(BEFORE, families={"eth": {"mainnet": Network(upstreams=(upstream,))}}), ROWS)
+    upstream = UpstreamSettings(name="a", url=SECRET + "a" * (MAX_BYTES - 10_000))
+    parent.publish(replace(BEFORE, families={"eth": {"mainnet": NetworkSettings(upstreams=(upstream,))}}), ROWS)
     fresh = child.shared.poll()
     assert fresh is not None
     assert fresh.settings.families["eth"]["mainnet"].upstreams == (upstream,)
 
 
-def test_no_secret_is_in_a_repr(parent: Shared) -> None:
+def test_no_secret_is_in_a_repr(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
     assert "secret-key" not in repr(parent.current)
     assert "secret-key" not in repr(parent)
@@ -183,9 +194,9 @@ def test_no_secret_is_in_a_repr(parent: Shared) -> None:
 # ---- a child's side
 
 
-def test_follower_puts_into_effect_and_says_so(parent: Shared) -> None:
-    seen: list[tuple[Settings, Places]] = []
-    follower = Child(parent).follower(WORKER, lambda settings, places: seen.append((settings, places)))
+def test_follower_puts_into_effect_and_says_so(parent: SharedSettings) -> None:
+    seen: list[tuple[Settings, StatusSlots]] = []
+    follower = Child(parent).follower(WORKER, lambda settings, slots: seen.append((settings, slots)))
     follower.turn()
     assert seen == []
     parent.publish(with_batch(7), ROWS)
@@ -196,9 +207,9 @@ def test_follower_puts_into_effect_and_says_so(parent: Shared) -> None:
 
 
 def test_follower_that_cannot_says_so_once_and_lives_on(
-    parent: Shared, capsys: pytest.CaptureFixture[str]
+    parent: SharedSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(settings: Settings, _places: Places) -> None:
+    def refuse(settings: Settings, _slots: StatusSlots) -> None:
         if settings.limits.batch_calls == 7:
             raise LookupError("no luck")
 
@@ -214,19 +225,19 @@ def test_follower_that_cannot_says_so_once_and_lives_on(
     assert (parent.waiting(), parent.failed()) == ([PROBER], [])
 
 
-def test_follower_that_was_forked_after_a_change_says_that_it_is_ready(parent: Shared) -> None:
+def test_follower_that_was_forked_after_a_change_says_that_it_is_ready(parent: SharedSettings) -> None:
     parent.publish(with_batch(7), ROWS)
-    follower = Child(parent).follower(WORKER, lambda _settings, _places: None)
+    follower = Child(parent).follower(WORKER, lambda _settings, _slots: None)
     follower.turn()
     assert parent.waiting() == [WORKER, PROBER]
     follower.ready()
     assert parent.waiting() == [PROBER]
 
 
-def test_follower_changes_the_level_of_its_log(parent: Shared, capsys: pytest.CaptureFixture[str]) -> None:
-    follower = Child(parent).follower("metrics", lambda _settings, _places: None)
+def test_follower_changes_the_level_of_its_log(parent: SharedSettings, capsys: pytest.CaptureFixture[str]) -> None:
+    follower = Child(parent).follower("metrics", lambda _settings, _slots: None)
     for level in ("error", "debug"):
-        parent.publish(replace(BEFORE, logging=Logging(level=level, format="json")), ROWS)
+        parent.publish(replace(BEFORE, logging=LoggingSettings(level=level, format="json")), ROWS)
         follower.turn()
         log.get("test").debug(f"at {level}")
     said = capsys.readouterr().err
@@ -237,13 +248,15 @@ def test_follower_changes_the_level_of_its_log(parent: Shared, capsys: pytest.Ca
 # ---- across a real fork
 
 
-def test_process_that_reads_all_the_time_never_sees_a_mixture(parent: Shared) -> None:
+def test_process_that_reads_all_the_time_never_sees_a_mixture(parent: SharedSettings) -> None:
     """Each version has its number in three places, far apart."""
 
     def version(number: int) -> Settings:
         padding = tuple(f"eth_m{number}" for _ in range(number % 50))
-        network = Network(
-            upstreams=(Upstream(name="a", url=f"http://{number}.example"),), deny_methods=padding, cache=True
+        network = NetworkSettings(
+            upstreams=(UpstreamSettings(name="a", url=f"http://{number}.example"),),
+            deny_methods=padding,
+            cache=True,
         )
         return replace(with_batch(number), families={"eth": {"mainnet": network}})
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tollgate.processes.reload import Shared, row_names
-from tollgate.processes.reloader import APPLY_SECONDS, FILE, Outcome, Record, Reloader, read_record
+from tollgate.processes.reload import SharedSettings, row_names
+from tollgate.processes.reloader import APPLY_SECONDS, FILE, Record, Reloader, ReloadOutcome, read_record
 from tollgate.settings.file import Origin
-from tollgate.settings.model import Network, Settings, Upstream
-from tollgate.shm.upstream_status import Places, place
+from tollgate.settings.model import NetworkSettings, Settings, UpstreamSettings
+from tollgate.shm.upstream_status import StatusSlots, assign_slots
 
 KEY = "very-secret"
 UPSTREAMS = """
@@ -42,7 +42,9 @@ class House:
         self.write(UPSTREAMS.format(name="a"))
         self.origin = Origin(self.file, {"HOME": "/root"})
         settings = self.origin.load()
-        self.shared = Shared(settings, place(Places(), row_names(settings)), ["worker-0", "worker-1"])
+        self.shared = SharedSettings(
+            settings, assign_slots(StatusSlots(), row_names(settings)), ["worker-0", "worker-1"]
+        )
         self.reloader = self.made(self.origin)
 
     def made(self, origin: Origin | None) -> Reloader:
@@ -60,10 +62,10 @@ class House:
         return read_record(self.folder)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ReloadOutcome:
         return self.record.outcomes[0]
 
-    def reload(self, text: str) -> Outcome:
+    def reload(self, text: str) -> ReloadOutcome:
         """A whole reload that everybody follows."""
         self.write(text)
         self.reloader.ask()
@@ -88,13 +90,13 @@ def test_change_is_handed_over_and_told_when_everybody_has_it(house: House) -> N
     house.reloader.ask()
     assert house.reloader.turn(), "under way"
     assert house.shared.current.settings.limits.batch_calls == 7
-    assert house.shared.current.places.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1}
+    assert house.shared.current.slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1}
     assert house.record == Record(begun=1)
     house.applied("worker-0")
     assert house.reloader.turn()
     house.applied("worker-1")
     assert not house.reloader.turn()
-    assert house.outcome == Outcome(
+    assert house.outcome == ReloadOutcome(
         asked=1,
         generation=1,
         at=1000.0,
@@ -115,7 +117,7 @@ def test_rows_stay_with_their_names(house: House) -> None:
     house.reload(UPSTREAMS.format(name="b"))
     house.reload(UPSTREAMS.format(name="c"))
     house.reload(UPSTREAMS.format(name="a"))
-    assert house.shared.current.places.upstreams == {f"eth/mainnet/{name}": row for row, name in enumerate("abc")}
+    assert house.shared.current.slots.upstreams == {f"eth/mainnet/{name}": row for row, name in enumerate("abc")}
 
 
 def test_what_needs_a_restart_is_named_and_left(house: House) -> None:
@@ -331,4 +333,4 @@ def test_file_is_one_json_object(house: House) -> None:
 
 def test_no_secret_is_in_a_repr() -> None:
     assert KEY not in repr(Origin(Path("tollgate.toml"), {"TOLLGATE_SECRETS__PEPPER": KEY}))
-    assert KEY not in repr(Network(upstreams=(Upstream(name="a", url=f"http://{KEY}"),)))
+    assert KEY not in repr(NetworkSettings(upstreams=(UpstreamSettings(name="a", url=f"http://{KEY}"),)))

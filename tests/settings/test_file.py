@@ -261,8 +261,8 @@ def test_problems_of_file_and_environment_come_together_in_order(file: Path) -> 
         encoding="utf-8",
     )
     found = problems(file, {"TOLLGATE_LIMITS__BODY_BYTES": "0", "TOLLGATE_SERVER__HOTS": "a"})
-    places = [problem.partition(": ")[0] for problem in found]
-    assert places == [
+    slots = [problem.partition(": ")[0] for problem in found]
+    assert slots == [
         f"{file}:1", f"{file}:4", f"{file}:7", "TOLLGATE_LIMITS__BODY_BYTES", "TOLLGATE_SERVER__HOTS",
     ]  # fmt: skip
 

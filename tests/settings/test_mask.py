@@ -4,7 +4,7 @@ import pytest
 from msgspec import inspect as mi
 
 from tollgate.settings.mask import effective, endpoint, shown, store_url
-from tollgate.settings.model import Network, Settings, Upstream
+from tollgate.settings.model import NetworkSettings, Settings, UpstreamSettings
 from tollgate.settings.schema import Node
 
 
@@ -43,7 +43,7 @@ def test_a_secret_without_a_mask_of_its_own_is_hidden_whole() -> None:
 
 
 def test_an_upstream_shows_the_names_of_its_headers_without_their_values() -> None:
-    upstream = Upstream(name="a", url="https://node/KEY", headers={"Authorization": "Bearer KEY"})
-    values = effective(Settings(families={"eth": {"mainnet": Network(upstreams=(upstream,))}}))
+    upstream = UpstreamSettings(name="a", url="https://node/KEY", headers={"Authorization": "Bearer KEY"})
+    values = effective(Settings(families={"eth": {"mainnet": NetworkSettings(upstreams=(upstream,))}}))
     assert values["families.eth.mainnet.upstreams[0].headers"] == {"Authorization": "…"}
     assert values["families.eth.mainnet.upstreams[0].name"] == "a"

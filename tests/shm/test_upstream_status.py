@@ -10,39 +10,39 @@ from hypothesis import strategies as st
 from tests.gateway.fakes import Clock
 
 from tollgate.shm.upstream_status import (
-    MOST_NETWORKS,
-    MOST_UPSTREAMS,
+    MAX_NETWORKS,
+    MAX_UPSTREAMS,
     NOTHING,
     SILENCE_SECONDS,
-    Board,
     Fared,
-    NetworkRow,
-    Places,
+    NetworkStatus,
+    SharedStatus,
     State,
-    place,
+    StatusSlots,
+    assign_slots,
 )
 
 FARED = Fared(10, 2, 1_500, 4_000, 12.5, 3)
 
 
-def rows(workers: int = 2) -> tuple[NetworkRow, ...]:
+def rows(workers: int = 2) -> tuple[NetworkStatus, ...]:
     """A network's row as the prober and each worker see it."""
-    board = Board(workers, Clock())
-    return (board.network(0), *(board.network(0, worker) for worker in range(workers)))
+    shared_status = SharedStatus(workers, Clock())
+    return (shared_status.network(0), *(shared_status.network(0, worker) for worker in range(workers)))
 
 
 # --- Places ------------------------------------------------------------------------------------------------
 
 
 def test_everybody_gets_a_row_of_its_own() -> None:
-    places = place(Places(), {"eth/mainnet": ["a", "b"], "starknet/mainnet": ["a"]})
-    assert places.networks == {"eth/mainnet": 0, "starknet/mainnet": 1}
-    assert places.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1, "starknet/mainnet/a": 2}
+    slots = assign_slots(StatusSlots(), {"eth/mainnet": ["a", "b"], "starknet/mainnet": ["a"]})
+    assert slots.networks == {"eth/mainnet": 0, "starknet/mainnet": 1}
+    assert slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1, "starknet/mainnet/a": 2}
 
 
 def test_who_has_a_row_keeps_it_and_nobody_gets_it_after_them() -> None:
-    before = place(Places(), {"eth/a": ["x", "y"], "eth/b": ["z"]})
-    after = place(before, {"eth/b": ["new", "z"], "eth/c": ["x"]})
+    before = assign_slots(StatusSlots(), {"eth/a": ["x", "y"], "eth/b": ["z"]})
+    after = assign_slots(before, {"eth/b": ["new", "z"], "eth/c": ["x"]})
     assert after.networks == {"eth/a": 0, "eth/b": 1, "eth/c": 2}
     assert after.upstreams == {"eth/a/x": 0, "eth/a/y": 1, "eth/b/z": 2, "eth/b/new": 3, "eth/c/x": 4}
     assert before.upstreams.keys() == {"eth/a/x", "eth/a/y", "eth/b/z"}, "what was handed out is not touched"
@@ -51,26 +51,26 @@ def test_who_has_a_row_keeps_it_and_nobody_gets_it_after_them() -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        {f"eth/{number}": ["a"] for number in range(MOST_NETWORKS + 1)},
-        {"eth/a": [str(number) for number in range(MOST_UPSTREAMS + 1)]},
+        {f"eth/{number}": ["a"] for number in range(MAX_NETWORKS + 1)},
+        {"eth/a": [str(number) for number in range(MAX_UPSTREAMS + 1)]},
     ],
 )
 def test_more_than_there_are_rows_is_told_with_what_to_do(names: dict[str, list[str]]) -> None:
     with pytest.raises(ValueError, match="restart the service"):
-        place(Places(), names)
+        assign_slots(StatusSlots(), names)
 
 
 def test_all_rows_can_be_had() -> None:
-    names = {f"eth/{number}": ["a", "b", "c", "d"] for number in range(MOST_NETWORKS)}
-    places = place(Places(), names)
-    board = Board(3)
-    for row in places.networks.values():
-        board.network(row, 2).saw(row)
-    for row in places.upstreams.values():
-        board.upstream(row, 2).fare(FARED)
-        board.upstream(row).publish(State.UP, row, NOTHING, 0)
-    assert [board.network(row).shown for row in places.networks.values()] == list(range(MOST_NETWORKS))
-    assert [board.upstream(row).head for row in places.upstreams.values()] == list(range(MOST_UPSTREAMS))
+    names = {f"eth/{number}": ["a", "b", "c", "d"] for number in range(MAX_NETWORKS)}
+    slots = assign_slots(StatusSlots(), names)
+    shared_status = SharedStatus(3)
+    for row in slots.networks.values():
+        shared_status.network(row, 2).saw(row)
+    for row in slots.upstreams.values():
+        shared_status.upstream(row, 2).fare(FARED)
+        shared_status.upstream(row).publish(State.UP, row, NOTHING, 0)
+    assert [shared_status.network(row).shown for row in slots.networks.values()] == list(range(MAX_NETWORKS))
+    assert [shared_status.upstream(row).head for row in slots.upstreams.values()] == list(range(MAX_UPSTREAMS))
 
 
 # --- Networks ----------------------------------------------------------------------------------------------
@@ -94,14 +94,14 @@ def test_what_the_prober_publishes_is_seen_by_all() -> None:
 
 
 def test_memory_is_shared_with_processes_that_are_forked_later() -> None:
-    board = Board(1)
+    shared_status = SharedStatus(1)
     child = multiprocessing.get_context("fork").Process(
-        target=lambda: board.network(3).publish(7, 5, changed=True)
+        target=lambda: shared_status.network(3).publish(7, 5, changed=True)
     )
     child.start()
     child.join(30)
     assert child.exitcode == 0
-    assert (board.network(3).head, board.network(2).head) == (7, NOTHING)
+    assert (shared_status.network(3).head, shared_status.network(2).head) == (7, NOTHING)
 
 
 def test_floor_is_the_highest_that_any_worker_has_shown() -> None:
@@ -168,8 +168,8 @@ def test_nudge_of_any_worker_is_another_version() -> None:
 
 def test_network_is_heard_until_the_prober_is_silent() -> None:
     clock = Clock(5.0)
-    board = Board(1, clock)
-    row = board.network(0)
+    shared_status = SharedStatus(1, clock)
+    row = shared_status.network(0)
     row.publish(1, NOTHING, changed=True)
     heard = []
     for pause in (SILENCE_SECONDS - 0.01, 0.02):
@@ -180,7 +180,7 @@ def test_network_is_heard_until_the_prober_is_silent() -> None:
 
 
 def test_network_is_heard_even_at_the_first_moment_of_the_clock() -> None:
-    row = Board(1, Clock(0.0)).network(0)
+    row = SharedStatus(1, Clock(0.0)).network(0)
     heard = [row.heard]
     row.pulse()
     assert [*heard, row.heard] == [False, True]
@@ -226,17 +226,17 @@ def test_ancestor_is_right_or_not_known(ancestors: list[int], since: int) -> Non
 
 
 def test_upstream_is_unknown_at_first_and_then_what_the_prober_says() -> None:
-    board = Board(2)
-    prober, worker = board.upstream(5), board.upstream(5, 1)
+    shared_status = SharedStatus(2)
+    prober, worker = shared_status.upstream(5), shared_status.upstream(5, 1)
     assert (worker.state, worker.head) == (State.UNKNOWN, NOTHING)
     prober.publish(State.LAGGING, 90, 80, 1_000)
     assert (worker.state, worker.head) == (State.LAGGING, 90)
-    assert board.upstream(4).state == board.upstream(6).state == State.UNKNOWN
+    assert shared_status.upstream(4).state == shared_status.upstream(6).state == State.UNKNOWN
 
 
 def test_worker_may_have_seen_a_higher_head_until_the_next_probe() -> None:
-    board = Board(2)
-    prober, worker = board.upstream(0), board.upstream(0, 1)
+    shared_status = SharedStatus(2)
+    prober, worker = shared_status.upstream(0), shared_status.upstream(0, 1)
     prober.publish(State.UP, 90, NOTHING, 0)
     worker.saw(92)
     worker.saw(91)
@@ -246,8 +246,8 @@ def test_worker_may_have_seen_a_higher_head_until_the_next_probe() -> None:
 
 
 def test_how_calls_fared_is_told_by_each_worker_in_its_own_column() -> None:
-    board = Board(2)
-    board.upstream(1, 1).fare(FARED)
+    shared_status = SharedStatus(2)
+    shared_status.upstream(1, 1).fare(FARED)
     nothing = Fared(0, 0, 0, 0, 0.0, 0)
-    assert board.upstream(1).fared() == [nothing, FARED]
-    assert board.upstream(0).fared() == board.upstream(2).fared() == [nothing] * 2
+    assert shared_status.upstream(1).fared() == [nothing, FARED]
+    assert shared_status.upstream(0).fared() == shared_status.upstream(2).fared() == [nothing] * 2

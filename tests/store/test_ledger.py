@@ -16,7 +16,7 @@ from tollgate.core.posting import MonthKey, Posting, Terms, post
 from tollgate.core.pricing import MILLION, Price
 from tollgate.store import sqlite, upgrade
 from tollgate.store.base import Mark
-from tollgate.store.ledger import LedgerStore, OutOfStep, open_ledger
+from tollgate.store.ledger import LedgerBehind, LedgerStore, open_ledger
 
 NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
 DAY = 86_400.0
@@ -150,7 +150,7 @@ def test_batch_that_was_read_from_elsewhere_is_refused_whole(
     if stands is not None:
         ledger.commit(marks={ID: stands})
     before = ledger.everything()
-    with pytest.raises(OutOfStep):
+    with pytest.raises(LedgerBehind):
         ledger.commit(entry(), marks={ID: Mark(9)}, known=known)
     assert ledger.everything() == before
     ledger.commit(entry(), marks={ID: Mark(9)}, known={} if stands is None else {ID: stands})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.store.log_rows import ACME, CI, DAY, THEIRS, WEB, Ledger, Reader, entry
 
 from tollgate.core.logs import LogFilter
-from tollgate.store.logbook import FIRST_LOOK, MOST_LOOKED_AT
+from tollgate.store.logbook import FIRST_LOOK, MAX_LOOKED_AT
 
 AGES = st.sampled_from([0.0, 0.5, 3.0, 3_600.0, 3 * DAY])
 SOURCES = st.sampled_from([CI, CI, WEB, THEIRS])
@@ -35,7 +35,7 @@ FILTERS = st.builds(
     status=st.sampled_from([None, None, 429]),
     errors=st.booleans(),
 )
-LOOKS = st.tuples(st.integers(1, 3), st.integers(3, 8)) | st.just((FIRST_LOOK, MOST_LOOKED_AT))
+LOOKS = st.tuples(st.integers(1, 3), st.integers(3, 8)) | st.just((FIRST_LOOK, MAX_LOOKED_AT))
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def fresh(template: Path, looks: tuple[int, int]) -> Iterator[tuple[Ledger, Read
     with tempfile.TemporaryDirectory() as name, asyncio.Runner() as loop:
         shutil.copy(template, Path(name) / "ledger.db")
         ledger = Ledger(Path(name))
-        reader = Reader(ledger, loop, first_look=looks[0], most_looked_at=looks[1])
+        reader = Reader(ledger, loop, first_look=looks[0], max_looked_at=looks[1])
         try:
             yield ledger, reader
         finally:

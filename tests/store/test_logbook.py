@@ -39,7 +39,7 @@ def reader(ledger: Ledger, loop: asyncio.Runner) -> Iterator[Reader]:
 @pytest.fixture
 def short_sighted(ledger: Ledger, loop: asyncio.Runner) -> Iterator[Reader]:
     """Looks at ten rows at most for a page, two of them at first."""
-    opened = Reader(ledger, loop, first_look=2, most_looked_at=10)
+    opened = Reader(ledger, loop, first_look=2, max_looked_at=10)
     yield opened
     opened.close()
 

@@ -20,7 +20,7 @@ from tollgate.chains.fault_rows import ROWS
 from tollgate.chains.methods import Kind
 
 # What says something about the node stands at the beginning.
-_MOST_CHARACTERS = 500
+_MAX_CHARACTERS = 500
 
 
 class Verdict(Enum):
@@ -81,7 +81,7 @@ _OF_FAMILY = {family: _rows("", family) for family in {row.family for row in FAU
 
 def fault(family: str, kind: Kind, code: int | None, message: str) -> Fault | None:
     """The first row that fits an error; None where none does."""
-    return _first(family, kind is Kind.WRITE, code, message[:_MOST_CHARACTERS].lower())
+    return _first(family, kind is Kind.WRITE, code, message[:_MAX_CHARACTERS].lower())
 
 
 # Most errors are the same few; to find that no row fits takes some 70 microseconds.

@@ -11,7 +11,7 @@ from typing import TypeVar
 from msgspec import MsgspecError, Raw, Struct, field
 from msgspec.json import Decoder
 
-from tollgate.chains.scopes import MOST_NUMBER
+from tollgate.chains.scopes import MAX_NUMBER
 
 T = TypeVar("T")
 
@@ -191,7 +191,7 @@ def _number(value: str | int) -> int:
         number = int(value, 16) if isinstance(value, str) else value
     except ValueError as error:
         raise Misread("not a number") from error
-    if not 0 <= number <= MOST_NUMBER:
+    if not 0 <= number <= MAX_NUMBER:
         raise Misread("not the number of a block")
     return number
 

@@ -12,7 +12,7 @@ from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder
 
 from tollgate.chains.methods import Holds, Keep, Look, Scope
-from tollgate.chains.scopes import MOST_NUMBER
+from tollgate.chains.scopes import MAX_NUMBER
 
 _NEVER, _TIP, _BLOCK, _FOREVER, _HASH = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER, Holds.HASH
 _MINED = Holds.MINED
@@ -131,7 +131,7 @@ def _number(look: Look, result: Raw | bytes) -> int | None:
 def _natural(value: str | int | None) -> int | None:
     if isinstance(value, str):
         value = int(value, 16) if value.startswith("0x") else None
-    return value if value is not None and 0 <= value <= MOST_NUMBER else None
+    return value if value is not None and 0 <= value <= MAX_NUMBER else None
 
 
 def _number_of(result: Raw | bytes) -> str | int | None:

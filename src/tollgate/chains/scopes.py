@@ -20,13 +20,13 @@ Reader = Callable[[Params], Scope]
 _NEVER, _TIP, _BLOCK, _FOREVER, _HASH = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER, Holds.HASH
 _RANGE = Holds.RANGE
 
-MOST_NUMBER = (1 << 62) - 1
+MAX_NUMBER = (1 << 62) - 1
 """No chain comes here. What is above is a mistake, and would not fit into shared memory."""
 # `"0x` and `"`, and as many digits as fit into 64 bits.
 _QUANTITY_BYTES = 20
 _HASH_CHARACTERS = 66
 # A block by its hash, as an object, is shorter.
-_KEPT_BYTES, _MOST_KEPT = 128, 64
+_KEPT_BYTES, _MAX_KEPT = 128, 64
 
 _UNREADABLE = (MsgspecError, ValueError, RecursionError)
 """What decoding can raise: ValueError stands for text that is no UTF-8, and for digits that are none."""
@@ -88,7 +88,7 @@ class _Written(dict[bytes, Scope]):
     def __missing__(self, text: bytes) -> Scope:
         scope = self._read(text)
         if len(text) <= _KEPT_BYTES:
-            if len(self) >= _MOST_KEPT:
+            if len(self) >= _MAX_KEPT:
                 self.clear()
                 self.update(self._tags)
             self[text] = scope
@@ -119,7 +119,7 @@ def _eth_block(method: Method) -> Reader:
                 number = int(text[1:-1], 16)
             except ValueError:
                 return UNREADABLE
-            if number <= MOST_NUMBER and b"_" not in text:
+            if number <= MAX_NUMBER and b"_" not in text:
                 return Scope(_BLOCK, False, number, number, state, look)
             return UNREADABLE
         return _odd_eth_block(text, method)
@@ -191,7 +191,7 @@ def _eth_end(value: str | int | None) -> _End:
         raise ValueError(value)
     if len(value) == _HASH_CHARACTERS:
         # geth takes a string of this length for a hash; as a number it would be one that no chain reaches.
-        if int(value, 16) <= MOST_NUMBER:
+        if int(value, 16) <= MAX_NUMBER:
             raise ValueError(value)
         return _End(_HASH)
     # Python would take underscores, which no node does.
@@ -201,7 +201,7 @@ def _eth_end(value: str | int | None) -> _End:
 
 
 def _natural(value: int) -> int:
-    if not 0 <= value <= MOST_NUMBER:
+    if not 0 <= value <= MAX_NUMBER:
         raise ValueError(value)
     return value
 

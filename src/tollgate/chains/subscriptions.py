@@ -114,15 +114,15 @@ def passes(subscription: Subscription, item: Item) -> bool:
 
 
 # A filter is looked up under its addresses and first keys; one with more pairs of them under its addresses alone.
-_MOST_PLACES = 64
+_MAX_PLACES = 64
 Place = tuple[str | None, str | None]
 
 
-def places(subscription: Subscription) -> Iterator[Place]:
+def slots(subscription: Subscription) -> Iterator[Place]:
     """Where a filter is to be found for what it may let through: by address and first key, None for any."""
     addresses: Iterable[str | None] = subscription.addresses or (None,)
     first = subscription.keys[0] if subscription.keys else frozenset()
-    if not first or len(first) * len(subscription.addresses or (1,)) > _MOST_PLACES:
+    if not first or len(first) * len(subscription.addresses or (1,)) > _MAX_PLACES:
         yield from ((address, None) for address in addresses)
         return
     for address in addresses:

@@ -29,8 +29,8 @@ NO_SUCH_SUBSCRIPTION = -32601
 UNKNOWN_ID = -32000
 
 # geth's own bounds.
-MOST_ADDRESSES = MOST_CHOICES = 1_000
-MOST_TOPICS = 4
+MAX_ADDRESSES = MAX_CHOICES = 1_000
+MAX_TOPICS = 4
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
 _WORD = re.compile(r"0x[0-9a-fA-F]{64}")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]{1,16}")
@@ -89,10 +89,8 @@ def _logs(given: _Filter) -> Subscription:
         raise Wrong(INVALID_PARAMS, "blockHash has no place in a subscription: use eth_getLogs.")
     addresses = [given.address] if isinstance(given.address, str) else given.address or []
     topics = given.topics or []
-    if len(addresses) > MOST_ADDRESSES or len(topics) > MOST_TOPICS:
-        raise Wrong(
-            INVALID_PARAMS, f"At most {MOST_ADDRESSES} addresses and {MOST_TOPICS} topics can be filtered."
-        )
+    if len(addresses) > MAX_ADDRESSES or len(topics) > MAX_TOPICS:
+        raise Wrong(INVALID_PARAMS, f"At most {MAX_ADDRESSES} addresses and {MAX_TOPICS} topics can be filtered.")
     return Subscription(
         Topic.LOGS,
         frozenset(_lower(address, _ADDRESS, "an address") for address in addresses),
@@ -107,8 +105,8 @@ def _choices(topic: str | list[str | None] | None) -> frozenset[str]:
     choices = topic if isinstance(topic, list) else [topic]
     if None in choices:
         return frozenset()
-    if len(choices) > MOST_CHOICES:
-        raise Wrong(INVALID_PARAMS, f"At most {MOST_CHOICES} topics can stand in one place.")
+    if len(choices) > MAX_CHOICES:
+        raise Wrong(INVALID_PARAMS, f"At most {MAX_CHOICES} topics can stand in one place.")
     return frozenset(_lower(choice, _WORD, "a topic") for choice in choices if choice is not None)
 
 

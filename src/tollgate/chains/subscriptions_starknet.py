@@ -32,12 +32,12 @@ TOO_MANY_KEYS = 34
 UNKNOWN_ID = 66
 TOO_MANY_ADDRESSES = 67
 TOO_FAR_BACK = 68
-MOST_BLOCKS_BACK = 1_024
+MAX_BLOCKS_BACK = 1_024
 
-MOST_KEYS = 16
-MOST_CHOICES = 1_000
+MAX_KEYS = 16
+MAX_CHOICES = 1_000
 # As juno and pathfinder have it.
-MOST_ADDRESSES = 1_000
+MAX_ADDRESSES = 1_000
 # What all nodes allow.
 _PAGE = 1_000
 _FELT = re.compile(r"0x[0-9a-fA-F]{1,64}")
@@ -131,7 +131,7 @@ def _parsed(method: str, given: _Given) -> Subscription | End:
 def _events(given: _Given) -> Subscription:
     addresses = [given.from_address] if isinstance(given.from_address, str) else given.from_address or []
     keys = given.keys or []
-    if len(keys) > MOST_KEYS or any(len(choices) > MOST_CHOICES for choices in keys):
+    if len(keys) > MAX_KEYS or any(len(choices) > MAX_CHOICES for choices in keys):
         raise Wrong(TOO_MANY_KEYS, "Too many keys provided in a filter")
     chosen = tuple(frozenset(_felt(key) for key in choices) for choices in keys)
     least = max((place for place, choices in enumerate(chosen, 1) if choices), default=0)
@@ -141,7 +141,7 @@ def _events(given: _Given) -> Subscription:
 
 
 def _addresses(given: list[str]) -> frozenset[str]:
-    if len(given) > MOST_ADDRESSES:
+    if len(given) > MAX_ADDRESSES:
         raise Wrong(TOO_MANY_ADDRESSES, "Too many addresses in filter sender_address filter")
     return frozenset(_felt(address) for address in given)
 

@@ -100,7 +100,7 @@ def create(session: Session, name: str, expires: int | None) -> None:
 @logged_in
 def list_(session: Session, limit: int, after: str | None) -> None:
     """List your personal access tokens."""
-    from tollgate.cli.answers import Answer  # noqa: PLC0415 - not for help
+    from tollgate.cli.answers import ApiAnswer  # noqa: PLC0415 - not for help
     from tollgate.cli.shapes import Page  # noqa: PLC0415
 
     whole = session.client.logins(limit, after)
@@ -110,7 +110,7 @@ def list_(session: Session, limit: int, after: str | None) -> None:
     raw = {"items": [item for item in whole.raw["items"] if item["id"] in ids]}
     rows = [(login.id, login.name, login.created_at, login.last_used_at, login.expires_at) for login in mine]
     session.page(
-        Answer(Page(mine, whole.value.next), raw),
+        ApiAnswer(Page(mine, whole.value.next), raw),
         ("ID", "NAME", "CREATED", "LAST USED", "EXPIRES"),
         rows,
         empty="No personal access tokens yet. Create one: tollgate account tokens create NAME",

@@ -23,9 +23,9 @@ from tollgate.cli.show import note
 from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound as Missing
+from tollgate.control.service_context import OPERATOR, email_of
 from tollgate.control.services.invitations import Invited
 from tollgate.control.services.teams import team_name
-from tollgate.control.unit_of_work import OPERATOR, email_of
 from tollgate.core.people import Account
 from tollgate.processes.bootstrap import prepare
 from tollgate.settings import file as settings_file
@@ -33,7 +33,7 @@ from tollgate.settings.model import DEFAULT_PORT, Settings
 from tollgate.store import sqlite
 from tollgate.store.base import StoreUnavailable
 
-MOST_ACCOUNTS = 10_000
+MAX_ACCOUNTS = 10_000
 Shown = dict[str, str | bool | None]
 Result = TypeVar("Result")
 
@@ -127,7 +127,7 @@ def accounts(as_json: bool, config_file: str | None) -> None:
     """List all accounts."""
 
     def tell(found: Sequence[Account]) -> None:
-        listed = found[:MOST_ACCOUNTS]
+        listed = found[:MAX_ACCOUNTS]
         if as_json:
             items = [
                 {"id": each.id, "email": each.email, "name": each.name, "active": each.active} for each in listed
@@ -139,9 +139,9 @@ def accounts(as_json: bool, config_file: str | None) -> None:
         if not found:
             note("There are none. Make one with: tollgate admin create-account EMAIL")
         if len(found) > len(listed):
-            note(f"There are more: these are the oldest {MOST_ACCOUNTS}.")
+            note(f"There are more: these are the oldest {MAX_ACCOUNTS}.")
 
-    _run(config_file, lambda plane: plane.operator.accounts(MOST_ACCOUNTS + 1), tell)
+    _run(config_file, lambda plane: plane.operator.accounts(MAX_ACCOUNTS + 1), tell)
 
 
 @admin.command(epilog="Example: tollgate admin disable ada@example.com")
@@ -215,11 +215,11 @@ def _run(
     """
     settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
     log.configure("warning", settings.logging.format)
-    prepared = prepare(settings)
+    bootstrap = prepare(settings)
 
     async def whole() -> None:
-        store = sqlite.open_store(prepared.store_url)
-        plane = ControlPlane(store, settings, prepared.pepper, _base_url(settings), time.time)
+        store = sqlite.open_store(bootstrap.store_url)
+        plane = ControlPlane(store, settings, bootstrap.pepper, _base_url(settings), time.time)
         try:
             tell(await act(plane))
         finally:
@@ -231,7 +231,7 @@ def _run(
         raise NotFound(problem.detail) from problem
     except StoreUnavailable as error:
         raise Failure(
-            f"The database {prepared.store_url.database} is busy or cannot be written: try again."
+            f"The database {bootstrap.store_url.database} is busy or cannot be written: try again."
         ) from error
 
 

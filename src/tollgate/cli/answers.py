@@ -15,7 +15,7 @@ from tollgate.cli.failures import Failure, NotAllowed, NotFound, NotLoggedIn, No
 from tollgate.cli.shapes import OAuthError, Problem
 
 if TYPE_CHECKING:
-    from tollgate.cli.transport import Reply
+    from tollgate.cli.transport import HttpReply
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ UNAVAILABLE = "unavailable"
 _PASSING = frozenset({502, 503, 504})
 
 
-class Answer(Struct, Generic[T], frozen=True):
+class ApiAnswer(Struct, Generic[T], frozen=True):
     """A value, and the server's own object that `--json` prints."""
 
     value: T
@@ -36,7 +36,7 @@ class Answer(Struct, Generic[T], frozen=True):
         return f"Answer({self.value!r})"  # the raw object may hold a secret
 
 
-def read(reply: Reply, shape: type[T], url: str) -> Answer[T]:
+def read(reply: HttpReply, shape: type[T], url: str) -> ApiAnswer[T]:
     """Read a successful answer; raise what another one means."""
     if not 200 <= reply.status < 300:
         raise failure(reply, url)
@@ -45,10 +45,10 @@ def read(reply: Reply, shape: type[T], url: str) -> Answer[T]:
         value = msgspec.convert(raw, shape)
     except (msgspec.DecodeError, msgspec.ValidationError):
         raise _stranger(reply, url) from None
-    return Answer(value, raw)
+    return ApiAnswer(value, raw)
 
 
-def text(reply: Reply, media_type: str, url: str) -> str:
+def text(reply: HttpReply, media_type: str, url: str) -> str:
     """Read a successful answer that is a text of this type; raise what another one means."""
     if not 200 <= reply.status < 300:
         raise failure(reply, url)
@@ -57,13 +57,13 @@ def text(reply: Reply, media_type: str, url: str) -> str:
     return reply.body.decode("utf-8", "replace")
 
 
-def expect_done(reply: Reply, url: str) -> None:
+def expect_done(reply: HttpReply, url: str) -> None:
     """Raise what an answer means that is not one of success; the body does not matter."""
     if not 200 <= reply.status < 300:
         raise failure(reply, url)
 
 
-def problem_of(reply: Reply) -> Problem | None:
+def problem_of(reply: HttpReply) -> Problem | None:
     """Give the problem that an answer describes, if it does."""
     try:
         return msgspec.convert(msgspec.json.decode(reply.body), Problem)
@@ -71,7 +71,7 @@ def problem_of(reply: Reply) -> Problem | None:
         return None
 
 
-def failure(reply: Reply, url: str) -> Failure:
+def failure(reply: HttpReply, url: str) -> Failure:
     """Say what an answer that is not one of success means."""
     problem = problem_of(reply)
     if problem is None:
@@ -83,7 +83,7 @@ def failure(reply: Reply, url: str) -> Failure:
     return kind(_words(problem, reply), reason=reason)
 
 
-def _words(problem: Problem, reply: Reply) -> str:
+def _words(problem: Problem, reply: HttpReply) -> str:
     lines = [problem.detail or _phrase(reply.status)]
     if reply.status in {429, 503} and (wait := reply.headers.get("retry-after")) and wait.isdecimal():
         lines[0] += f" Try again in {wait} s."
@@ -97,7 +97,7 @@ def _words(problem: Problem, reply: Reply) -> str:
     return "\n".join(lines)
 
 
-def _oauth_refusal(reply: Reply) -> Failure | None:
+def _oauth_refusal(reply: HttpReply) -> Failure | None:
     try:
         error = msgspec.json.decode(reply.body, type=OAuthError)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -105,7 +105,7 @@ def _oauth_refusal(reply: Reply) -> Failure | None:
     return OAuthRefusal(error.error_description or error.error, reason=error.error)
 
 
-def _stranger(reply: Reply, url: str) -> Failure:
+def _stranger(reply: HttpReply, url: str) -> Failure:
     """Somebody answered, but not in the language of the API."""
     if 300 <= reply.status < 400:
         where = reply.headers.get("location", "another place")

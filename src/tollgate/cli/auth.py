@@ -18,7 +18,7 @@ from tollgate.cli.lazy import Group
 from tollgate.cli.options import json_option, logged_in
 
 if TYPE_CHECKING:
-    from tollgate.cli.credentials import Credential, Keep
+    from tollgate.cli.credentials import Credential, CredentialStore
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import Account, DeviceGrant, Team
     from tollgate.cli.transport import Transport
@@ -43,10 +43,10 @@ def login(url: str | None, with_token: bool, no_browser: bool) -> None:
     """
     from tollgate.cli import session  # noqa: PLC0415 - not for help
     from tollgate.cli.address import is_exposed  # noqa: PLC0415
-    from tollgate.cli.credentials import Keep  # noqa: PLC0415
+    from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
-    keep = Keep.at_home(os.environ)
+    keep = CredentialStore.at_home(os.environ)
     address = session.server_url(keep, os.environ, url)
     if is_exposed(address):
         show.note(f"Warning: {address} is plain http: whoever is on the way can read your login. Use https.")
@@ -115,7 +115,7 @@ def _typed_token() -> Credential:
     return Credential("personal", token)
 
 
-def _keep_login(keep: Keep, transport: Transport, credential: Credential) -> None:
+def _keep_login(keep: CredentialStore, transport: Transport, credential: Credential) -> None:
     """See whose login it is, keep it, and choose a team."""
     from tollgate.cli.client import Client  # noqa: PLC0415 - not for help
     from tollgate.cli.login import FixedLogin  # noqa: PLC0415
@@ -192,10 +192,10 @@ def logout(as_json: bool) -> None:
     tokens delete ID`.
     """
     from tollgate.cli import session  # noqa: PLC0415 - not for help
-    from tollgate.cli.credentials import Keep  # noqa: PLC0415
+    from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
-    keep = Keep.at_home(os.environ)
+    keep = CredentialStore.at_home(os.environ)
     url = session.server_url(keep, os.environ)
     credential = _kept_or_none(keep, url)
     keep.forget(url)
@@ -212,7 +212,7 @@ def logout(as_json: bool) -> None:
         show.note(f"Note: {session.TOKEN_VARIABLE} is still set, and commands go on using it.")
 
 
-def _kept_or_none(keep: Keep, url: str) -> Credential | None:
+def _kept_or_none(keep: CredentialStore, url: str) -> Credential | None:
     """Give the login to end; one that can no longer be read is still forgotten."""
     try:
         credential = keep.credential(url)
@@ -242,10 +242,10 @@ def _revoke(transport: Transport, credential: Credential) -> bool:
 def token() -> None:
     """Print the access token that commands send now, renewed if need be."""
     from tollgate.cli import session  # noqa: PLC0415 - not for help
-    from tollgate.cli.credentials import Keep  # noqa: PLC0415
+    from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
-    keep = Keep.at_home(os.environ)
+    keep = CredentialStore.at_home(os.environ)
     with Transport(session.server_url(keep, os.environ)) as transport:
         secret = session.login_for(keep, transport, os.environ).secret()
     click.echo(secret)

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tollgate.cli import login
-    from tollgate.cli.answers import Answer
-    from tollgate.cli.transport import Reply, Transport
+    from tollgate.cli.answers import ApiAnswer
+    from tollgate.cli.transport import HttpReply, Transport
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ DEFAULT_LIMIT = 100
 LARGEST_LIMIT = 1000
 
 # Far above the members that a team may have; a server that never ends its list must not keep us for ever.
-_MOST_PAGES = 100
+_MAX_PAGES = 100
 
 _LOGIN_REFUSALS = frozenset({"not_logged_in", "login_expired"})
 
@@ -58,11 +58,11 @@ class Client:
 
     # ---- oneself
 
-    def me(self) -> Answer[Account]:
+    def me(self) -> ApiAnswer[Account]:
         """Give one's own account."""
         return self._read("GET", Account, "me")
 
-    def logins(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> Answer[Page[Login]]:
+    def logins(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Login]]:
         """List one's own logins and personal access tokens."""
         return self._read("GET", Page[Login], "me", "logins", query=_page(limit, after))
 
@@ -74,7 +74,7 @@ class Client:
         """End a login, or delete a personal access token."""
         self._done("DELETE", "me", "logins", login_id)
 
-    def create_personal_token(self, body: Mapping[str, Any]) -> Answer[Login]:
+    def create_personal_token(self, body: Mapping[str, Any]) -> ApiAnswer[Login]:
         """Make a personal access token."""
         return self._create(Login, body, "me", "tokens")
 
@@ -82,30 +82,30 @@ class Client:
         """Change one's own password."""
         self._done("POST", "me", "password", body={"current": current, "new": new})
 
-    def accept_invitation(self, link: str) -> Answer[Team] | None:
+    def accept_invitation(self, link: str) -> ApiAnswer[Team] | None:
         """Join the team that an invitation is for; None where it was to the service alone."""
         reply = self._ask("POST", ("invitations", "accept"), None, {"link": link})
         return None if reply.status == HTTPStatus.NO_CONTENT else answers.read(reply, Team, self._transport.url)
 
     # ---- teams
 
-    def teams(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> Answer[Page[Team]]:
+    def teams(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Team]]:
         """List one's own teams."""
         return self._read("GET", Page[Team], "teams", query=_page(limit, after))
 
-    def create_team(self, name: str) -> Answer[Team]:
+    def create_team(self, name: str) -> ApiAnswer[Team]:
         """Make a team, as its owner."""
         return self._create(Team, {"name": name}, "teams")
 
-    def team(self, team: str) -> Answer[Team]:
+    def team(self, team: str) -> ApiAnswer[Team]:
         """Give a team."""
         return self._read("GET", Team, "teams", team)
 
-    def rename_team(self, team: str, name: str) -> Answer[Team]:
+    def rename_team(self, team: str, name: str) -> ApiAnswer[Team]:
         """Give a team another name."""
         return self._read("PATCH", Team, "teams", team, body={"name": name})
 
-    def members(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> Answer[Page[Member]]:
+    def members(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Member]]:
         """List a team's members."""
         return self._read("GET", Page[Member], "teams", team, "members", query=_page(limit, after))
 
@@ -113,7 +113,7 @@ class Client:
         """Go through all members of a team."""
         return _every(lambda after: self.members(team, LARGEST_LIMIT, after))
 
-    def set_role(self, team: str, member_id: str, role: str) -> Answer[Member]:
+    def set_role(self, team: str, member_id: str, role: str) -> ApiAnswer[Member]:
         """Give a member another role."""
         return self._read("PATCH", Member, "teams", team, "members", member_id, body={"role": role})
 
@@ -121,13 +121,13 @@ class Client:
         """Remove a member, or leave."""
         self._done("DELETE", "teams", team, "members", member_id)
 
-    def invite(self, team: str, email: str, role: str) -> Answer[Invitation]:
+    def invite(self, team: str, email: str, role: str) -> ApiAnswer[Invitation]:
         """Invite somebody."""
         return self._create(Invitation, {"email": email, "role": role}, "teams", team, "invitations")
 
     def invitations(
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
-    ) -> Answer[Page[Invitation]]:
+    ) -> ApiAnswer[Page[Invitation]]:
         """List a team's open invitations."""
         return self._read("GET", Page[Invitation], "teams", team, "invitations", query=_page(limit, after))
 
@@ -137,19 +137,19 @@ class Client:
 
     # ---- tokens
 
-    def tokens(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> Answer[Page[Token]]:
+    def tokens(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Token]]:
         """List a team's API tokens."""
         return self._read("GET", Page[Token], "teams", team, "tokens", query=_page(limit, after))
 
-    def create_token(self, team: str, body: Mapping[str, Any]) -> Answer[Token]:
+    def create_token(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Token]:
         """Make an API token."""
         return self._create(Token, body, "teams", team, "tokens")
 
-    def token(self, team: str, token_id: str) -> Answer[Token]:
+    def token(self, team: str, token_id: str) -> ApiAnswer[Token]:
         """Give an API token."""
         return self._read("GET", Token, "teams", team, "tokens", token_id)
 
-    def update_token(self, team: str, token_id: str, body: Mapping[str, Any]) -> Answer[Token]:
+    def update_token(self, team: str, token_id: str, body: Mapping[str, Any]) -> ApiAnswer[Token]:
         """Change settings of an API token."""
         return self._read("PATCH", Token, "teams", team, "tokens", token_id, body=body)
 
@@ -157,26 +157,26 @@ class Client:
         """Delete an API token."""
         self._done("DELETE", "teams", team, "tokens", token_id)
 
-    def rotate_token(self, team: str, token_id: str, overlap_seconds: int) -> Answer[Token]:
+    def rotate_token(self, team: str, token_id: str, overlap_seconds: int) -> ApiAnswer[Token]:
         """Make a successor of an API token."""
         body = {"overlap_seconds": overlap_seconds}
         return self._create(Token, body, "teams", team, "tokens", token_id, "rotate")
 
     # ---- domains
 
-    def domains(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> Answer[Page[Domain]]:
+    def domains(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Domain]]:
         """List a team's whitelisted domains."""
         return self._read("GET", Page[Domain], "teams", team, "domains", query=_page(limit, after))
 
-    def add_domain(self, team: str, body: Mapping[str, Any]) -> Answer[Domain]:
+    def add_domain(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Domain]:
         """Whitelist a domain."""
         return self._create(Domain, body, "teams", team, "domains")
 
-    def domain(self, team: str, domain_id: str) -> Answer[Domain]:
+    def domain(self, team: str, domain_id: str) -> ApiAnswer[Domain]:
         """Give a whitelist entry."""
         return self._read("GET", Domain, "teams", team, "domains", domain_id)
 
-    def update_domain(self, team: str, domain_id: str, body: Mapping[str, Any]) -> Answer[Domain]:
+    def update_domain(self, team: str, domain_id: str, body: Mapping[str, Any]) -> ApiAnswer[Domain]:
         """Change a whitelist entry."""
         return self._read("PATCH", Domain, "teams", team, "domains", domain_id, body=body)
 
@@ -184,11 +184,11 @@ class Client:
         """Remove a whitelist entry."""
         self._done("DELETE", "teams", team, "domains", domain_id)
 
-    def verify_domain(self, team: str, domain_id: str) -> Answer[Domain]:
+    def verify_domain(self, team: str, domain_id: str) -> ApiAnswer[Domain]:
         """Look for the proof that a domain is the team's."""
         return self._read("POST", Domain, "teams", team, "domains", domain_id, "verify", body={})
 
-    def check_origin(self, team: str, origin: str) -> Answer[Check]:
+    def check_origin(self, team: str, origin: str) -> ApiAnswer[Check]:
         """Ask whether an origin would pass."""
         return self._read("GET", Check, "teams", team, "domains", "check", query={"origin": origin})
 
@@ -201,31 +201,33 @@ class Client:
         limit: int = DEFAULT_LIMIT,
         after: str | None = None,
         newer: str | None = None,
-    ) -> Answer[LogPage]:
+    ) -> ApiAnswer[LogPage]:
         """List a team's calls, newest first; with `newer` those that came since, oldest first."""
         query = {**_page(limit, after), **({} if newer is None else {"newer": newer}), **filters}
         return self._read("GET", LogPage, "teams", team, "logs", query=query)
 
     # ---- money
 
-    def usage(self, team: str, month: str | None, by: str) -> Answer[Usage]:
+    def usage(self, team: str, month: str | None, by: str) -> ApiAnswer[Usage]:
         """Give what a team used in a month, the current one unless told otherwise."""
         query = {"by": by} if month is None else {"month": month, "by": by}
         return self._read("GET", Usage, "teams", team, "usage", query=query)
 
-    def billing(self, team: str) -> Answer[Billing]:
+    def billing(self, team: str) -> ApiAnswer[Billing]:
         """Give a team's spending cap and alerts."""
         return self._read("GET", Billing, "teams", team, "billing")
 
-    def update_billing(self, team: str, body: Mapping[str, Any]) -> Answer[Billing]:
+    def update_billing(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Billing]:
         """Set a team's spending cap and alerts."""
         return self._read("PATCH", Billing, "teams", team, "billing", body=body)
 
-    def invoices(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> Answer[Page[Invoice]]:
+    def invoices(
+        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
+    ) -> ApiAnswer[Page[Invoice]]:
         """List a team's invoices, newest first."""
         return self._read("GET", Page[Invoice], "teams", team, "invoices", query=_page(limit, after))
 
-    def invoice(self, team: str, month: str) -> Answer[Invoice]:
+    def invoice(self, team: str, month: str) -> ApiAnswer[Invoice]:
         """Give the invoice of a month."""
         return self._read("GET", Invoice, "teams", team, "invoices", month)
 
@@ -236,7 +238,9 @@ class Client:
 
     # ---- audit
 
-    def audit(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> Answer[Page[AuditEntry]]:
+    def audit(
+        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
+    ) -> ApiAnswer[Page[AuditEntry]]:
         """List what was changed in a team, newest first."""
         return self._read("GET", Page[AuditEntry], "teams", team, "audit", query=_page(limit, after))
 
@@ -249,13 +253,13 @@ class Client:
         *path: str,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-    ) -> Answer[T]:
+    ) -> ApiAnswer[T]:
         return answers.read(self._ask(method, path, query, body), shape, self._transport.url)
 
     def _done(self, method: str, *path: str, body: Mapping[str, Any] | None = None) -> None:
         answers.expect_done(self._ask(method, path, None, body), self._transport.url)
 
-    def _create(self, shape: type[T], body: Mapping[str, Any], *path: str) -> Answer[T]:
+    def _create(self, shape: type[T], body: Mapping[str, Any], *path: str) -> ApiAnswer[T]:
         """Create a thing once, even if the connection breaks and the request is sent again."""
         key = str(uuid.uuid4())
         try:
@@ -274,13 +278,13 @@ class Client:
         query: Mapping[str, str] | None,
         body: Mapping[str, Any] | None,
         key: str | None = None,
-    ) -> Reply:
+    ) -> HttpReply:
         target = BASE + "".join(f"/{_segment(part)}" for part in path)
         if query:
             target += "?" + urlencode(query)
         content = None if body is None else msgspec.json.encode(body)
 
-        def send(secret: str) -> Reply:
+        def send(secret: str) -> HttpReply:
             headers = {"Authorization": f"Bearer {secret}"}
             if content is not None:
                 headers["Content-Type"] = "application/json"
@@ -297,17 +301,17 @@ class Client:
         return reply
 
 
-def _every(ask: Callable[[str | None], Answer[Page[T]]]) -> Iterator[T]:
+def _every(ask: Callable[[str | None], ApiAnswer[Page[T]]]) -> Iterator[T]:
     """Go through a list page by page."""
     after = None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = ask(after).value
         yield from page.items
         if (after := page.next) is None:
             return
 
 
-def _login_refused(reply: Reply) -> bool:
+def _login_refused(reply: HttpReply) -> bool:
     if reply.status != 401:
         return False
     problem = answers.problem_of(reply)

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from tollgate.cli.failures import Failure
-from tollgate.cli.keyring import Vault, VaultError, system_vault
+from tollgate.cli.keyring import Keyring, KeyringError, system_keyring
 from tollgate.cli.show import note
 
 if TYPE_CHECKING:
@@ -62,27 +62,27 @@ class _Entry(Struct, frozen=True, omit_defaults=True):
     credential: Credential | None = None
 
 
-class Keep:
+class CredentialStore:
     """The folder, and the keyring when a usable one exists."""
 
     def __init__(
         self,
         folder: Path,
         *,
-        vault: Callable[[], Vault | None] = system_vault,
+        keyring: Callable[[], Keyring | None] = system_keyring,
         warn: Callable[[str], None] = note,
         lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self.folder = folder
         self.credentials_file = folder / "credentials.json"
         self._config_file = folder / "config.json"
-        self._vault = vault
+        self._keyring = keyring
         self._warn = warn
         self._lock_seconds = lock_seconds
         self._locked = False
 
     @classmethod
-    def at_home(cls, environ: Mapping[str, str]) -> Keep:
+    def at_home(cls, environ: Mapping[str, str]) -> CredentialStore:
         """Find the folder that the environment names."""
         base = environ.get("XDG_CONFIG_HOME", "")
         # The XDG specification: a relative path is to be ignored.
@@ -111,17 +111,17 @@ class Keep:
         entry = self._entries().get(url)
         if entry is None or entry.credential is not None:
             return entry.credential if entry else None
-        vault = self._vault()
-        if vault is None:
+        keyring = self._keyring()
+        if keyring is None:
             raise Failure(
                 f"The login for {url} is in the system keyring, which is not to be had here. "
                 "Run: tollgate auth login (or set TOLLGATE_TOKEN)"
             )
         try:
-            text = vault.get(url)
+            text = keyring.get(url)
             return None if text is None else msgspec.json.decode(text, type=Credential)
-        except (VaultError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            words = str(error) if isinstance(error, VaultError) else "what it holds is not a login"
+        except (KeyringError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            words = str(error) if isinstance(error, KeyringError) else "what it holds is not a login"
             raise Failure(
                 f"The login for {url} cannot be read from the system keyring ({words}). "
                 "Run: tollgate auth login (or set TOLLGATE_TOKEN)"
@@ -150,11 +150,11 @@ class Keep:
             if (gone := entries.pop(url, None)) is None:
                 return
             self._write_entries(entries)
-            vault = self._vault() if gone.credential is None else None
-            if vault is not None:
+            keyring = self._keyring() if gone.credential is None else None
+            if keyring is not None:
                 try:
-                    vault.delete(url)
-                except VaultError as error:
+                    keyring.delete(url)
+                except KeyringError as error:
                     self._warn(f"The system keyring did not let go of the login ({error}).")
 
     def place(self, url: str) -> str:
@@ -190,12 +190,12 @@ class Keep:
             time.sleep(_LOCK_PAUSE)
 
     def _put_in_vault(self, url: str, credential: Credential) -> bool:
-        vault = self._vault()
-        if vault is None:
+        keyring = self._keyring()
+        if keyring is None:
             return False
         try:
-            vault.put(url, msgspec.json.encode(credential).decode())
-        except VaultError as error:
+            keyring.put(url, msgspec.json.encode(credential).decode())
+        except KeyringError as error:
             self._warn(f"The system keyring did not take the login ({error}): it goes to a file instead.")
             return False
         return True

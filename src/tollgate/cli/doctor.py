@@ -18,7 +18,7 @@ from tollgate.store import sqlite
 from tollgate.store.ledger_facts import LedgerFacts
 
 # Of each check; the rest is a number.
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 
 
 @click.command(epilog="Example: tollgate doctor --config /etc/tollgate/tollgate.toml")
@@ -72,7 +72,7 @@ def _shown(check: Check) -> dict[str, object]:
 def _print(check: Check) -> None:
     state = "ok" if check.ok else f"{len(check.differences)} wrong"
     click.echo(show.clean(f"{check.name:<9} {state:<8} {check.looked_at}"))
-    for difference in check.differences[:MOST_SHOWN]:
+    for difference in check.differences[:MAX_SHOWN]:
         click.echo(show.clean(f"  {difference}"))
-    if len(check.differences) > MOST_SHOWN:
-        click.echo(f"  and {len(check.differences) - MOST_SHOWN} more: see --json")
+    if len(check.differences) > MAX_SHOWN:
+        click.echo(f"  and {len(check.differences) - MAX_SHOWN} more: see --json")

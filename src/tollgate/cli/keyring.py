@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 SERVICE = "tollgate"
 
 
-class VaultError(Exception):
+class KeyringError(Exception):
     """The keyring is there but did not do as asked: locked, denied, gone."""
 
 
-class Vault(Protocol):
+class Keyring(Protocol):
     """Keeps one text for each server."""
 
     def get(self, url: str) -> str | None:
@@ -31,7 +31,7 @@ class Vault(Protocol):
         """Forget the text of a server."""
 
 
-class SystemVault:
+class SystemKeyring:
     """The backend that the keyring library has chosen."""
 
     def __init__(self, backend: Any) -> None:
@@ -54,14 +54,14 @@ class SystemVault:
             self._backend.delete_password(SERVICE, url)
 
 
-def system_vault() -> Vault | None:
+def system_keyring() -> Keyring | None:
     """Give the system keyring, if one can be used."""
     try:
         import keyring  # noqa: PLC0415 - a tenth of a second that most commands need not spend
 
         backend = keyring.get_keyring()
         # The libraries' own "fail" and "null" backends have no positive priority.
-        return SystemVault(backend) if float(backend.priority) > 0 else None
+        return SystemKeyring(backend) if float(backend.priority) > 0 else None
     except Exception:  # noqa: BLE001 - backends raise whatever their platform gives them
         return None
 
@@ -72,4 +72,4 @@ def _as_vault_error() -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001 - as above
         # Its class alone: no backend promises to keep what it was given out of its messages.
-        raise VaultError(type(error).__name__) from None
+        raise KeyringError(type(error).__name__) from None

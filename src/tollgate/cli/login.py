@@ -18,8 +18,8 @@ from tollgate.cli.shapes import Tokens
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tollgate.cli.credentials import Keep
-    from tollgate.cli.transport import Reply, Transport
+    from tollgate.cli.credentials import CredentialStore
+    from tollgate.cli.transport import HttpReply, Transport
 
 CLIENT_ID = "tollgate-cli"
 TOKEN_PATH = "/api/v1/oauth/token"  # noqa: S105 - a path
@@ -65,7 +65,12 @@ class KeptLogin:
     """What `tollgate auth login` has kept for a server."""
 
     def __init__(
-        self, keep: Keep, transport: Transport, credential: Credential, *, clock: Callable[[], float] = time.time
+        self,
+        keep: CredentialStore,
+        transport: Transport,
+        credential: Credential,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._keep = keep
         self._transport = transport
@@ -127,7 +132,7 @@ def credential_of(tokens: Tokens, now: float, *, refresh: str | None = None) -> 
     )
 
 
-def post_form(transport: Transport, path: str, form: Mapping[str, str]) -> Reply:
+def post_form(transport: Transport, path: str, form: Mapping[str, str]) -> HttpReply:
     """Send a form, as OAuth wants it."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     return transport.send("POST", path, headers=headers, body=urlencode(form).encode())

@@ -16,7 +16,7 @@ import msgspec
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
-from tollgate.processes.reloader import Outcome, read_record
+from tollgate.processes.reloader import ReloadOutcome, read_record
 from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
 
@@ -63,7 +63,7 @@ def reload(config_file: str | None, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _ask(data_dir: Path, patience: float = WAIT_SECONDS) -> Outcome:
+def _ask(data_dir: Path, patience: float = WAIT_SECONDS) -> ReloadOutcome:
     try:
         pid = _pid(data_dir)
         # Whatever begins after this reads the settings as they are now.
@@ -98,7 +98,7 @@ def _pid(data_dir: Path) -> int:
     return found.pid
 
 
-def _wait(data_dir: Path, pid: int, before: int, patience: float) -> Outcome:
+def _wait(data_dir: Path, pid: int, before: int, patience: float) -> ReloadOutcome:
     begun = False
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
@@ -115,7 +115,7 @@ def _wait(data_dir: Path, pid: int, before: int, patience: float) -> Outcome:
     raise Failure(f"The Tollgate on {data_dir} has not said within {patience:g} s what became of it: see its log.")
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: ReloadOutcome) -> None:
     show.note(_headline(outcome))
     for line in outcome.changed:
         show.note(f"  {line}")
@@ -125,7 +125,7 @@ def _tell(outcome: Outcome) -> None:
         show.note(f"{key} needs a restart")
 
 
-def _headline(outcome: Outcome) -> str:
+def _headline(outcome: ReloadOutcome) -> str:
     if outcome.changed:
         return f"{outcome.file}: taken over" if outcome.ok else f"{outcome.file}: not taken over by every process"
     if outcome.error:

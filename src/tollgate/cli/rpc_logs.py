@@ -20,7 +20,7 @@ from tollgate.cli.options import Duration, for_team, page_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from tollgate.cli.answers import Answer
+    from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import Log, LogPage, Page
 
@@ -29,7 +29,7 @@ TITLES = ("TIME", "METHOD", "NETWORK", "STATUS", "DURATION", "CALLER", "COST")
 _WIDTHS = (24, 26, 16, 24, 8, 16, 0)
 
 POLL_SECONDS = 1.0
-MOST_AT_ONCE = 1_000
+MAX_AT_ONCE = 1_000
 # A server that is away for longer is not being restarted.
 PATIENCE_SECONDS = 300.0
 _LONGEST_PAUSE = 10.0
@@ -78,7 +78,7 @@ def logs(session: Session, limit: int, after: str | None, follow: bool, **given:
         return
     answer = session.client.logs(session.team, filters, limit, after)
     rows = [_cells(log) for log in answer.value.items]
-    page = cast("Answer[Page[Log]]", answer)
+    page = cast("ApiAnswer[Page[Log]]", answer)
     session.page(page, TITLES, rows, empty=_nothing(session, answer, filters))
 
 
@@ -86,7 +86,7 @@ def _text(value: object) -> str:
     return "true" if value is True else str(value)
 
 
-def _nothing(session: Session, answer: Answer[LogPage], filters: Mapping[str, str]) -> str:
+def _nothing(session: Session, answer: ApiAnswer[LogPage], filters: Mapping[str, str]) -> str:
     if answer.value.next is not None:
         return "Nothing that fits is among the newest calls."
     if filters:
@@ -174,25 +174,25 @@ def _follow(
         sleep(pause)
         failure, more = None, False
         try:
-            answer = session.client.logs(session.team, rest, MOST_AT_ONCE, newer=place)
+            answer = session.client.logs(session.team, rest, MAX_AT_ONCE, newer=place)
         except Failure as error:
             failure = error
         else:
             _print(session, answer)
             place = _place(answer)
-            more = len(answer.value.items) >= MOST_AT_ONCE
+            more = len(answer.value.items) >= MAX_AT_ONCE
         pause, words = steps.send((failure, more, clock()))
         if words:
             show.note(words)
 
 
-def _place(answer: Answer[LogPage]) -> str:
+def _place(answer: ApiAnswer[LogPage]) -> str:
     if answer.value.newer is None:
         raise Failure("This Tollgate cannot be followed: it is older than the tool.")
     return answer.value.newer
 
 
-def _print(session: Session, answer: Answer[LogPage], *, newest_first: bool = False) -> None:
+def _print(session: Session, answer: ApiAnswer[LogPage], *, newest_first: bool = False) -> None:
     step = -1 if newest_first else 1
     if session.as_json:
         for item in answer.raw["items"][::step]:

@@ -29,7 +29,7 @@ from tollgate.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tollgate.cli.answers import Answer
+    from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import Token
 
@@ -240,7 +240,7 @@ def _state(token: Token) -> str:
     return "active"
 
 
-def _show(session: Session, answer: Answer[Token]) -> None:
+def _show(session: Session, answer: ApiAnswer[Token]) -> None:
     token = answer.value
     session.thing(
         answer.raw,
@@ -265,7 +265,7 @@ def _show(session: Session, answer: Answer[Token]) -> None:
     )
 
 
-def _show_secret(session: Session, answer: Answer[Token]) -> None:
+def _show_secret(session: Session, answer: ApiAnswer[Token]) -> None:
     token = answer.value
     session.thing(answer.raw, [("id", token.id), ("name", token.name), ("secret", token.secret)])
     show.note("Keep the secret now: it is shown only this once.")

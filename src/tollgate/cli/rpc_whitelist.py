@@ -11,7 +11,7 @@ from tollgate.cli.lazy import Group
 from tollgate.cli.options import asks, confirm, for_team, page_options, yes_option
 
 if TYPE_CHECKING:
-    from tollgate.cli.answers import Answer
+    from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import Domain
 
@@ -130,7 +130,7 @@ def _state(entry: Domain) -> str:
     return "active" if entry.active else "inactive"
 
 
-def _show(session: Session, answer: Answer[Domain]) -> None:
+def _show(session: Session, answer: ApiAnswer[Domain]) -> None:
     entry = answer.value
     session.thing(
         answer.raw,

@@ -31,7 +31,7 @@ def serve(config_file: str | None) -> None:
     settings = origin.load()
     log.configure(settings.logging.level, settings.logging.format)
 
-    def ready(where: service.Addresses) -> None:
+    def ready(where: service.ServiceAddresses) -> None:
         networks = [f"{where.base_url}/x/{network.path}" for network in build_networks(settings)]
         log.get("server").info(
             "ready",

@@ -16,7 +16,7 @@ import click
 from tollgate.cli import show
 from tollgate.cli.address import DEFAULT_URL, normal
 from tollgate.cli.client import Client
-from tollgate.cli.credentials import Keep
+from tollgate.cli.credentials import CredentialStore
 from tollgate.cli.failures import NotLoggedIn, WrongUsage, not_logged_in
 from tollgate.cli.login import FixedLogin, KeptLogin
 from tollgate.cli.options import next_command
@@ -26,7 +26,7 @@ from tollgate.errors import TollgateError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tollgate.cli.answers import Answer
+    from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.login import Login
     from tollgate.cli.shapes import Page
 
@@ -44,7 +44,9 @@ _COMPLETION_SECONDS = 1.0
 class Session:
     """One command's view of one server. `team` is looked up when it is first asked for."""
 
-    def __init__(self, keep: Keep, client: Client, url: str, *, team: str | None, as_json: bool) -> None:
+    def __init__(
+        self, keep: CredentialStore, client: Client, url: str, *, team: str | None, as_json: bool
+    ) -> None:
         self.keep = keep
         self.client = client
         self.url = url
@@ -68,7 +70,7 @@ class Session:
             show.fields(fields)
 
     def page(
-        self, answer: Answer[Page[T]], titles: Sequence[str], rows: Iterable[Sequence[show.Cell]], *, empty: str
+        self, answer: ApiAnswer[Page[T]], titles: Sequence[str], rows: Iterable[Sequence[show.Cell]], *, empty: str
     ) -> None:
         """Print a page of a list and, for a person, the command for the next one."""
         if self.as_json:
@@ -91,14 +93,14 @@ class Session:
 @contextmanager
 def opened(*, team: str | None = None, as_json: bool = False) -> Iterator[Session]:
     """Open a session with a login; without one it ends here."""
-    keep = Keep.at_home(os.environ)
+    keep = CredentialStore.at_home(os.environ)
     url = server_url(keep, os.environ)
     with Transport(url) as transport:
         client = Client(transport, login_for(keep, transport, os.environ))
         yield Session(keep, client, url, team=team, as_json=as_json)
 
 
-def server_url(keep: Keep, environ: Mapping[str, str], option: str | None = None) -> str:
+def server_url(keep: CredentialStore, environ: Mapping[str, str], option: str | None = None) -> str:
     """Give the address of the server to ask."""
     if option is not None:
         return normal(option, named="--url")
@@ -117,7 +119,7 @@ def token_in(environ: Mapping[str, str]) -> str | None:
     return token
 
 
-def login_for(keep: Keep, transport: Transport, environ: Mapping[str, str]) -> Login:
+def login_for(keep: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> Login:
     """Give the login for a server: that of the environment, or the kept one."""
     if (token := token_in(environ)) is not None:
         return FixedLogin(
@@ -133,7 +135,7 @@ def login_for(keep: Keep, transport: Transport, environ: Mapping[str, str]) -> L
 
 def team_names(seconds: float) -> list[str]:
     """Ask for the names of one's own teams, within a short time and without renewing a login."""
-    keep = Keep.at_home(os.environ)
+    keep = CredentialStore.at_home(os.environ)
     url = server_url(keep, os.environ)
     token = token_in(os.environ)
     if token is None:

@@ -32,7 +32,7 @@ _PAUSE_AFTER_REFUSAL = 0.2
 _CHUNK = 64 * 1024
 
 
-class Reply(Struct, frozen=True):
+class HttpReply(Struct, frozen=True):
     """An answer, unread."""
 
     status: int
@@ -77,7 +77,7 @@ class Transport:
 
     def send(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> Reply:
+    ) -> HttpReply:
         """Send a request and read its answer. A GET that finds nobody listening is sent once more."""
         try:
             return self._once(method, path, headers, body)
@@ -87,7 +87,7 @@ class Transport:
         self._sleep(_PAUSE_AFTER_REFUSAL)
         return self._once(method, path, headers, body)
 
-    def _once(self, method: str, path: str, headers: Mapping[str, str] | None, body: bytes | None) -> Reply:
+    def _once(self, method: str, path: str, headers: Mapping[str, str] | None, body: bytes | None) -> HttpReply:
         named = {"User-Agent": f"tollgate/{__version__}", "Accept": "application/json", **(headers or {})}
         try:
             response = self._pool.request(
@@ -96,7 +96,7 @@ class Transport:
             content = self._content(response)
         except broken.HTTPError as error:
             raise _failure(error, self.url, self._read) from error
-        return Reply(response.status, response.headers, content)
+        return HttpReply(response.status, response.headers, content)
 
     def _content(self, response: urllib3.BaseHTTPResponse) -> bytes:
         """Read a body within its bounds. The deadline is for all of it, however slowly it drips."""

@@ -20,7 +20,7 @@ from tollgate.cli.options import for_team
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tollgate.cli.answers import Answer
+    from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.money import Billing, Usage
     from tollgate.cli.session import Session
 
@@ -112,7 +112,7 @@ def alerts(session: Session, webhook: str | None, emails: bool | None) -> None:
         show.note("Calls of the webhook are signed with this secret. Keep it: it is not shown again.")
 
 
-def _show_usage(session: Session, answer: Answer[Usage]) -> None:
+def _show_usage(session: Session, answer: ApiAnswer[Usage]) -> None:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
     found = answer.value
@@ -144,7 +144,7 @@ def _show_usage(session: Session, answer: Answer[Usage]) -> None:
         show.note("The cap is reached: calls are refused (402). Raise it: tollgate usage cap AMOUNT")
 
 
-def _show_billing(session: Session, answer: Answer[Billing]) -> None:
+def _show_billing(session: Session, answer: ApiAnswer[Billing]) -> None:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
     found = answer.value

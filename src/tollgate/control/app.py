@@ -18,7 +18,7 @@ from tollgate.control.api.errors import HANDLERS
 from tollgate.control.console import pages
 from tollgate.control.plane import ControlPlane
 
-MOST_BODY_BYTES = 262_144
+MAX_BODY_BYTES = 262_144
 
 
 def control_app(plane: ControlPlane) -> Litestar:
@@ -35,7 +35,7 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
         before_send=[_name_request],
         # Ours is in `api/openapi.py`; Litestar's pages would load scripts from elsewhere.
         openapi_config=None,
-        request_max_body_size=MOST_BODY_BYTES,
+        request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
         debug=False,
     )

@@ -14,20 +14,20 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
 from tollgate import log
-from tollgate.settings.model import Mail
+from tollgate.settings.model import MailSettings
 
 SECONDS = 10.0
 # For a whole mail: a server may answer each question just in time, for ever.
 MAIL_SECONDS = 30.0
 CLOSE_SECONDS = 3.0
-MOST_WAITING = 200
+MAX_WAITING = 200
 _log = log.get("mail")
 
 
 class Mailer:
     """Sends mail in the background."""
 
-    def __init__(self, settings: Mail) -> None:
+    def __init__(self, settings: MailSettings) -> None:
         self._settings = settings
         self._tasks: set[asyncio.Task[None]] = set()
         self._one = asyncio.Semaphore(1)
@@ -41,7 +41,7 @@ class Mailer:
         """Send a mail as soon as may be; False where that cannot be."""
         if not self.enabled:
             return False
-        if len(self._tasks) >= MOST_WAITING:
+        if len(self._tasks) >= MAX_WAITING:
             _log.error("a mail was dropped: too many wait for the server", subject=subject)
             return False
         message = EmailMessage()

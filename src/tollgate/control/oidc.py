@@ -25,7 +25,7 @@ import msgspec
 from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]
 from joserfc.errors import InvalidKeyIdError
 
-from tollgate.settings.model import Oidc
+from tollgate.settings.model import OidcSettings
 
 from . import oidc_rules as rules
 from .oidc_rules import AGAIN, LATER, TELL, Claim, OidcError, Start
@@ -44,7 +44,7 @@ class OidcClient:
 
     def __init__(
         self,
-        settings: Oidc,
+        settings: OidcSettings,
         redirect_uri: str,
         *,
         seconds: float = 10.0,

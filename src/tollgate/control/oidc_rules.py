@@ -26,7 +26,7 @@ from joserfc.jws import JWSRegistry
 from msgspec import Struct
 
 from tollgate.errors import TollgateError
-from tollgate.settings.model import Oidc
+from tollgate.settings.model import OidcSettings
 
 LEEWAY_SECONDS = 60
 SUBJECT_CHARACTERS = 255  # OpenID Connect Core 1.0, section 2
@@ -159,7 +159,7 @@ class _Refused(Struct, frozen=True):
 # ---- settings and the provider's documents
 
 
-def check_settings(settings: Oidc) -> None:
+def check_settings(settings: OidcSettings) -> None:
     """Refuse settings with which no sign-in could be safe."""
     if not is_safe_url(settings.issuer, local=True) or httpx.URL(settings.issuer).query:
         raise OidcError(

@@ -46,10 +46,10 @@ HTTPS_PORT = 443
 _UDP_BYTES = 1232
 
 # A name may have thousands of addresses; whoever publishes them must not make us knock at each.
-_MOST_CONNECTS = 4
+_MAX_CONNECTS = 4
 
 # Of the answer's head. Browsers and servers stop at 8 to 64 KiB.
-_MOST_HEAD = 16 * 1024
+_MAX_HEAD = 16 * 1024
 
 _HEADERS: tuple[tuple[str | bytes, str | bytes], ...] = (
     ("User-Agent", f"tollgate/{__version__}"),
@@ -61,7 +61,7 @@ _HEADERS: tuple[tuple[str | bytes, str | bytes], ...] = (
 _PATH = re.compile(r"/[!-~]*")
 
 
-class Refused(TollgateError):
+class FetchRefused(TollgateError):
     """The rules forbid this address or this answer; the message says which rule."""
 
 
@@ -81,7 +81,7 @@ class Addresses(Protocol):
         ...
 
 
-class Resolver:
+class DnsResolver:
     """Asks the given DNS servers, or those of the system; keeps nothing between two questions."""
 
     def __init__(self, servers: Sequence[str], *, seconds: float = 5.0) -> None:
@@ -174,14 +174,14 @@ class Fetcher:
         allow_private: bool,
         port: int = HTTPS_PORT,
         seconds: float = 5.0,
-        most_bytes: int = 4096,
+        max_bytes: int = 4096,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._resolver = resolver
         self._allow_private = allow_private
         self._port = port
         self._seconds = seconds
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._given_tls = tls
 
     @cached_property
@@ -198,7 +198,7 @@ class Fetcher:
         name = normal_host(host)
         url = self.url(name or host, path)
         if name is None or not _PATH.fullmatch(path):
-            raise Refused(f"{url!r} is no URL of a named host: use a name such as example.com.")
+            raise FetchRefused(f"{url!r} is no URL of a named host: use a name such as example.com.")
         async with self._asked(_Request(name, url, url)) as response:
             _judge(url, response)
             return await self._read(url, response)
@@ -208,7 +208,7 @@ class Fetcher:
         async with self._asked(_Request(host, url, host, "POST", tuple(headers.items()), body)) as response:
             # What it says besides is not read.
             if 300 <= response.status < 400:
-                raise Refused(f"{host} answers {response.status}, and redirects are not followed.")
+                raise FetchRefused(f"{host} answers {response.status}, and redirects are not followed.")
             if not 200 <= response.status < 300:
                 raise Unreachable(f"{host} answers {response.status} instead of 200.")
 
@@ -220,7 +220,7 @@ class Fetcher:
                 addresses = await self._resolver.addresses(request.host)
                 self._check(request.host, addresses)
                 until = deadline.when() or 0.0
-                async with self._answered(addresses[:_MOST_CONNECTS], until, request) as response:
+                async with self._answered(addresses[:_MAX_CONNECTS], until, request) as response:
                     yield response
         except TimeoutError as error:
             raise Unreachable(
@@ -235,7 +235,7 @@ class Fetcher:
             return
         for address in addresses:
             if kind := forbidden_kind(address):
-                raise Refused(f"{host} has {kind} address in DNS: only public addresses are fetched from.")
+                raise FetchRefused(f"{host} has {kind} address in DNS: only public addresses are fetched from.")
 
     @asynccontextmanager
     async def _answered(
@@ -243,7 +243,7 @@ class Fetcher:
     ) -> AsyncIterator[httpcore.Response]:
         # httpcore and not httpx: nothing in it follows, decodes, keeps cookies or reads the environment. It takes
         # SNI, the name that the certificate must have, and Host from the URL; the addresses are below it.
-        pinned = Pinned(addresses, until=until, most_bytes=self._most_bytes + _MOST_HEAD)
+        pinned = Pinned(addresses, until=until, max_bytes=self._max_bytes + _MAX_HEAD)
         shown, headers = request.shown, (*_HEADERS, *request.headers)
         async with httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=pinned) as pool:
             try:
@@ -252,8 +252,8 @@ class Fetcher:
                 ) as response:
                     yield response
             except TooMuch as error:
-                raise Refused(
-                    f"{shown} sends over {_MOST_HEAD} bytes besides the file itself: shorten its headers."
+                raise FetchRefused(
+                    f"{shown} sends over {_MAX_HEAD} bytes besides the file itself: shorten its headers."
                 ) from error
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 raise Unreachable(f"{shown} cannot be reached: {_why(error)}.") from error
@@ -265,8 +265,8 @@ class Fetcher:
         body = bytearray()
         async for part in response.aiter_stream():
             body += part
-            if len(body) > self._most_bytes:
-                raise Refused(f"{url} is larger than {self._most_bytes} bytes: shorten it.")
+            if len(body) > self._max_bytes:
+                raise FetchRefused(f"{url} is larger than {self._max_bytes} bytes: shorten it.")
         return bytes(body)
 
 
@@ -275,12 +275,12 @@ def _judge(url: str, response: httpcore.Response) -> None:
     if status in {404, 410}:
         raise Missing(f"{url} answers {status}.")
     if 300 <= status < 400:
-        raise Refused(f"{url} answers {status}, and redirects are not followed: answer there with 200.")
+        raise FetchRefused(f"{url} answers {status}, and redirects are not followed: answer there with 200.")
     if status != 200:
         raise Unreachable(f"{url} answers {status} instead of 200.")
     for name, value in response.headers:
         if name.lower() == b"content-encoding" and value.strip().lower() != b"identity":
-            raise Refused(f"{url} is sent compressed: send it without Content-Encoding.")
+            raise FetchRefused(f"{url} is sent compressed: send it without Content-Encoding.")
 
 
 def _why(error: BaseException | None) -> str:

@@ -20,7 +20,7 @@ from tollgate.control.problems import Busy, InvalidRequest
 
 SHORTEST, LONGEST = 10, 256
 AT_ONCE = 2
-MOST_WAITING = 50
+MAX_WAITING = 50
 WAIT_SECONDS = 10.0
 Result = TypeVar("Result")
 
@@ -62,7 +62,7 @@ class Passwords:
         return self._hasher.check_needs_rehash(hashed)
 
     async def _in_turn(self, work: Callable[[], Result]) -> Result:
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MAX_WAITING:
             raise Busy
         self._waiting += 1
         try:

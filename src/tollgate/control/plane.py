@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from tollgate.control.mail import Mailer
 from tollgate.control.oidc import OidcClient
-from tollgate.control.outbound import Fetcher, Resolver
+from tollgate.control.outbound import DnsResolver, Fetcher
 from tollgate.control.passwords import Passwords
 from tollgate.control.proofs import Proofs
+from tollgate.control.service_context import ServiceContext
 from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.alerts import Alerts
 from tollgate.control.services.audit import Audit
@@ -27,9 +28,8 @@ from tollgate.control.services.teams import Teams
 from tollgate.control.services.tokens import Tokens
 from tollgate.control.services.usage import Usages
 from tollgate.control.stripe import StripeClient
-from tollgate.control.unit_of_work import Desk
 from tollgate.settings.model import Settings
-from tollgate.store.base import AccountBook, LogBook, Office
+from tollgate.store.base import AccountBook, ControlStore, LogBook
 
 OIDC_PATH = "/console/oidc/callback"
 
@@ -39,7 +39,7 @@ class ControlPlane:
 
     def __init__(
         self,
-        office: Office,
+        store: ControlStore,
         settings: Settings,
         pepper: bytes,
         base_url: str,
@@ -51,34 +51,34 @@ class ControlPlane:
     ) -> None:
         self.settings = settings
         self.base_url = base_url
-        self.desk = Desk(office, settings, pepper, base_url, now)
+        self.context = ServiceContext(store, settings, pepper, base_url, now)
         self.mailer = Mailer(settings.mail)
         passwords = Passwords()
-        self.accounts = Accounts(self.desk, passwords, self.mailer)
-        self.logins = Logins(self.desk)
-        self.devices = Devices(self.desk, self.logins)
-        self.teams = Teams(self.desk)
-        self.operator = Operator(self.desk, passwords, self.accounts, self.teams)
-        self.invitations = Invitations(self.desk, self.teams, self.mailer)
-        self.tokens = Tokens(self.desk)
-        self.domains = Domains(self.desk, proofs or _proofs(settings), self.mailer)
-        self.audit = Audit(self.desk)
+        self.accounts = Accounts(self.context, passwords, self.mailer)
+        self.logins = Logins(self.context)
+        self.devices = Devices(self.context, self.logins)
+        self.teams = Teams(self.context)
+        self.operator = Operator(self.context, passwords, self.accounts, self.teams)
+        self.invitations = Invitations(self.context, self.teams, self.mailer)
+        self.tokens = Tokens(self.context)
+        self.domains = Domains(self.context, proofs or _proofs(settings), self.mailer)
+        self.audit = Audit(self.context)
         self._logbook = logbook
-        self.logs = Logs(self.desk, logbook, pepper)
+        self.logs = Logs(self.context, logbook, pepper)
         self._accountbook = accountbook
-        self.usage = Usages(self.desk, accountbook)
-        self.billing = Billing(self.desk, pepper)
-        self.invoices = Invoices(self.desk, accountbook)
-        self.alerts = Alerts(self.desk, accountbook, self.billing, self.mailer, _caller(settings))
+        self.usage = Usages(self.context, accountbook)
+        self.billing = Billing(self.context, pepper)
+        self.invoices = Invoices(self.context, accountbook)
+        self.alerts = Alerts(self.context, accountbook, self.billing, self.mailer, _caller(settings))
         self._payments = StripeClient(settings.stripe) if settings.stripe.api_key else None
-        self.reports = Reports(self.desk, accountbook, self._payments) if self._payments else None
-        self.replays = Replays(self.desk)
-        self.sweep = Sweep(self.desk)
+        self.reports = Reports(self.context, accountbook, self._payments) if self._payments else None
+        self.replays = Replays(self.context)
+        self.sweep = Sweep(self.context)
         self.oidc = OidcClient(settings.oidc, base_url + OIDC_PATH, now=now) if settings.oidc.issuer else None
 
     def change(self, settings: Settings) -> None:
         """Take over settings that changed in place: networks, as far as this plane knows of them."""
-        self.settings = self.desk.settings = settings
+        self.settings = self.context.settings = settings
 
     async def close(self) -> None:
         """Give everything back."""
@@ -87,7 +87,7 @@ class ControlPlane:
             await self.oidc.close()
         if self._payments is not None:
             await self._payments.close()
-        await self.desk.office.close()
+        await self.context.store.close()
         if self._logbook is not None:
             await self._logbook.close()
         if self._accountbook is not None:
@@ -96,7 +96,7 @@ class ControlPlane:
 
 def _proofs(settings: Settings) -> Proofs:
     whitelist = settings.whitelist
-    resolver = Resolver(whitelist.resolvers)
+    resolver = DnsResolver(whitelist.resolvers)
     fetcher = Fetcher(resolver, allow_private=whitelist.allow_private_addresses, port=whitelist.well_known_port)
     return Proofs(resolver, fetcher)
 
@@ -104,4 +104,4 @@ def _proofs(settings: Settings) -> Proofs:
 def _caller(settings: Settings) -> Fetcher:
     """What calls webhooks, under the rules of every other fetch."""
     whitelist = settings.whitelist
-    return Fetcher(Resolver(whitelist.resolvers), allow_private=whitelist.allow_private_addresses)
+    return Fetcher(DnsResolver(whitelist.resolvers), allow_private=whitelist.allow_private_addresses)

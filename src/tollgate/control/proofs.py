@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
-from tollgate.control.outbound import Missing, Refused, Unreachable
+from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.core.origins import LOCALHOST
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Proofs:
             return _unknown(str(error))
         except TimeoutError:
             return _unknown(f"{url} did not answer within {self._seconds:g} s: try again later.")
-        except (Missing, Refused) as error:
+        except (Missing, FetchRefused) as error:
             return _absent(str(error))
         lines = {line.strip() for line in body.decode("utf-8-sig", errors="replace").splitlines()}
         if wanted in lines:

@@ -69,10 +69,10 @@ def forbidden_kind(address: str) -> str | None:
 class Pinned(httpcore.AsyncNetworkBackend):
     """Connects to the given addresses, whatever name is asked for; `until` is in the time of the loop."""
 
-    def __init__(self, addresses: list[str], *, until: float, most_bytes: int) -> None:
+    def __init__(self, addresses: list[str], *, until: float, max_bytes: int) -> None:
         self._addresses = addresses
         self._until = until
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._inner = httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -91,16 +91,16 @@ class Pinned(httpcore.AsyncNetworkBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
             else:
-                return _Stream(stream, self._most_bytes)
+                return _Stream(stream, self._max_bytes)
         raise failure
 
 
 class _Stream(httpcore.AsyncNetworkStream):
     """A connection that brings only so many bytes: endless heads would keep the parser, and the loop, busy."""
 
-    def __init__(self, inner: httpcore.AsyncNetworkStream, most_bytes: int) -> None:
+    def __init__(self, inner: httpcore.AsyncNetworkStream, max_bytes: int) -> None:
         self._inner = inner
-        self._left = most_bytes
+        self._left = max_bytes
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
         """Give what has come, up to the bound."""

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from tollgate import __version__
 from tollgate.errors import TollgateError
-from tollgate.settings.model import Stripe
+from tollgate.settings.model import StripeSettings
 
 SECONDS = 20.0
 # How long Stripe remembers a key is 24 hours or more; an hour less, because clocks differ.
@@ -77,7 +77,7 @@ class _Failed(Struct, frozen=True):
 class StripeClient:
     """One account at Stripe."""
 
-    def __init__(self, settings: Stripe, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, settings: StripeSettings, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._http = httpx.AsyncClient(
             base_url=settings.api_url,
             timeout=SECONDS,

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from tollgate.control.outbound import HTTPS_PORT, Refused
+from tollgate.control.outbound import HTTPS_PORT, FetchRefused
 from tollgate.core.origins import normal_host
 
 LONGEST = 1_000
@@ -36,15 +36,15 @@ def target_of(text: str) -> Target:
     """Read the address of a webhook, or raise Refused."""
     # What urlsplit leaves out without a word, such as a line's end, is refused before it can.
     if len(text) > LONGEST or not _VISIBLE.fullmatch(text) or "#" in text or "\\" in text:
-        raise Refused(_ACCEPTED)
+        raise FetchRefused(_ACCEPTED)
     try:
         parts = urlsplit(text)
         port = HTTPS_PORT if parts.port is None else parts.port
     except ValueError:
-        raise Refused(_ACCEPTED) from None
+        raise FetchRefused(_ACCEPTED) from None
     host = normal_host(parts.hostname or "")
     fits = parts.scheme == "https" and host is not None and "@" not in parts.netloc
     if not fits or host is None or (port != HTTPS_PORT and not LEAST_PORT <= port <= 65535):
-        raise Refused(_ACCEPTED)
+        raise FetchRefused(_ACCEPTED)
     place = host if port == HTTPS_PORT else f"{host}:{port}"
     return Target(host, f"https://{place}{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}")

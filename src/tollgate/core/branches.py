@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 # Blocks that are fetched at most, in a gap or below a fork.
-MOST_MISSING = 64
+MAX_MISSING = 64
 # Fetched at once below a fork: most are one block deep.
 _STEP = 2
 # Of two sides that are equally strong, the longer wins from here.
@@ -74,9 +74,9 @@ def missing(trunk: Trunk, head: int, chain: Chain) -> list[int]:
     """The numbers of an upstream's blocks that must be known before it can be compared; none: it can."""
     # A block tells its own hash and its parent's: what is fetched hangs together, hash by hash.
     gap = [number + 1 for number in range(head, chain.tip) if number not in chain.hashes]
-    if gap and chain.tip - head <= MOST_MISSING:
+    if gap and chain.tip - head <= MAX_MISSING:
         return gap
-    for number in range(min(chain.tip, head), max(-1, head - MOST_MISSING), -1):
+    for number in range(min(chain.tip, head), max(-1, head - MAX_MISSING), -1):
         known = trunk(number)
         if known is None:
             return []

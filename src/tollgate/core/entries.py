@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 # What a caller sent is cut here, so that a record cannot grow. Methods and texts are counted in bytes in the end.
 LONGEST_METHOD, LONGEST_TEXT = 64, 256
 # Calls of one record; a larger batch is written as several.
-MOST_CALLS = 1_000
+MAX_CALLS = 1_000
 # Outcomes that are billed: a node has answered.
 BILLABLE = frozenset({"ok", "node_error"})
 

@@ -36,7 +36,7 @@ _ORIGIN = re.compile(r"(https?)://([^\s/?#@:\[\]\\]{1,253})(?::([0-9]{1,5}))?", 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 # Roots have few labels: the longest suffix in the list has five. More would only feed the store.
-_MOST_LABELS = 8
+_MAX_LABELS = 8
 
 
 class NotARootDomain(ValueError):
@@ -89,7 +89,7 @@ def _is_address(name: str) -> bool:
 def candidates(host: str) -> list[str]:
     """The names that would let this host pass: itself and its parents, longest first."""
     labels = host.split(".")
-    return [".".join(labels[start:]) for start in range(max(0, len(labels) - _MOST_LABELS), len(labels))]
+    return [".".join(labels[start:]) for start in range(max(0, len(labels) - _MAX_LABELS), len(labels))]
 
 
 def root_domain(name: str, *, allow_localhost: bool = False) -> str:

@@ -23,7 +23,7 @@ from tollgate.demo.session import QUEUE_BYTES
 from tollgate.demo.ws_protocol import NodeProtocol
 from tollgate.errors import StartError
 from tollgate.processes import listeners
-from tollgate.processes.serving import Service, serve
+from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.supervisor import Lifeline
 
 _LONGEST_BLOCK_SECONDS = 3_600.0
@@ -89,9 +89,9 @@ def _run(given: argparse.Namespace) -> None:
     # The terminal's Ctrl-C ends it as SIGTERM does.
     signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
-    async def make() -> Service:
+    async def make() -> ServerProcess:
         app = SimulatedNode(time.time, served=served, control=True, queue_bytes=given.queue_bytes)
-        return Service(app, http=NodeProtocol)
+        return ServerProcess(app, http=NodeProtocol)
 
     reading, writing = os.pipe()
     try:

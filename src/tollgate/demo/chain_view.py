@@ -23,7 +23,7 @@ class View(NamedTuple):
     head: int
     sent: Mapping[int, tuple[Sent, ...]] = NONE_SENT
     """Submitted transactions by the height of their block, which may be above the head."""
-    places: Mapping[bytes, int] = NO_PLACES
+    slots: Mapping[bytes, int] = NO_PLACES
     """That height by the transaction's hash, in the order of arrival."""
     tip: int | None = None
     """The chain's own newest block, where the node says that it is still catching up."""
@@ -48,7 +48,7 @@ class View(NamedTuple):
 
     def find(self, transaction_hash: bytes) -> Transfer | None:
         """Return a transaction by its hash, if it is in a block."""
-        height = self.places.get(transaction_hash)
+        height = self.slots.get(transaction_hash)
         if height is None:
             place = self.chain.transaction_place(transaction_hash)
             return transfer(place) if place is not None and place.height <= self.head else None
@@ -56,7 +56,7 @@ class View(NamedTuple):
 
     def waiting(self, transaction_hash: bytes) -> Transfer | None:
         """Return a submitted transaction by its hash, if it is in no block yet."""
-        height = self.places.get(transaction_hash)
+        height = self.slots.get(transaction_hash)
         return None if height is None or height <= self.head else self._submitted_one(transaction_hash, height)
 
     def _submitted_one(self, transaction_hash: bytes, height: int) -> Transfer | None:

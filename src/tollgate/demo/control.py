@@ -24,8 +24,8 @@ from tollgate.demo.chain_params import (
 )
 from tollgate.demo.course import (
     DEEPEST_REORG,
-    MOST_BLOCKS_AT_ONCE,
-    MOST_FORKS,
+    MAX_BLOCKS_AT_ONCE,
+    MAX_FORKS,
     Course,
     Deed,
     Mined,
@@ -39,10 +39,10 @@ PREFIX = "demo_"
 REFUSED = -32000
 INTERNAL_ERROR = -32603
 
-_MOST_CALLS = 1_000_000
+_MAX_CALLS = 1_000_000
 _LONGEST_DELAY = 60_000
 _LONGEST_RETRY = 86_400
-_MOST_METHODS = 100
+_MAX_METHODS = 100
 _LONGEST_NAME = 64
 
 
@@ -141,7 +141,7 @@ def _state(network: SimulatedNetwork, faults: Faults, now: float) -> Shape:
         "syncing": network.syncing,
         "held": network.held,
         "forks": [fork.height for fork in course.chain.forks],
-        "waiting": sum(1 for height in course.places.values() if height > course.head(now)),
+        "waiting": sum(1 for height in course.slots.values() if height > course.head(now)),
         "subscriptions": network.feed.size,
         "failing": faults.failing.calls if faults.failing else 0,
         "delay": round(1000 * faults.crawling.seconds) if faults.crawling else 0,
@@ -154,20 +154,20 @@ def _written(chain: Chain, block_hash: bytes) -> str:
     return "0x" + block_hash.hex() if is_plain else hex(int.from_bytes(block_hash, "big"))
 
 
-def _mine(desk: _Desk, args: Args) -> None:
-    blocks = integer(args.get("blocks", 1), "blocks", MOST_BLOCKS_AT_ONCE)
-    desk.network.do(lambda _, at: Mined(at, blocks), desk.now)
+def _mine(context: _Desk, args: Args) -> None:
+    blocks = integer(args.get("blocks", 1), "blocks", MAX_BLOCKS_AT_ONCE)
+    context.network.do(lambda _, at: Mined(at, blocks), context.now)
 
 
-def _pause(desk: _Desk, _args: Args) -> None:
-    desk.network.do(lambda _, at: Paused(at), desk.now)
+def _pause(context: _Desk, _args: Args) -> None:
+    context.network.do(lambda _, at: Paused(at), context.now)
 
 
-def _resume(desk: _Desk, _args: Args) -> None:
-    desk.network.do(lambda _, at: Resumed(at), desk.now)
+def _resume(context: _Desk, _args: Args) -> None:
+    context.network.do(lambda _, at: Resumed(at), context.now)
 
 
-def _reorg(desk: _Desk, args: Args) -> None:
+def _reorg(context: _Desk, args: Args) -> None:
     blocks = integer(args.get("blocks", 1), "blocks", DEEPEST_REORG)
     longer = _flag(args, "longer")
     height = integer(args["height"], "height") if "height" in args else None
@@ -180,32 +180,32 @@ def _reorg(desk: _Desk, args: Args) -> None:
         first = head - blocks + 1 if height is None else height
         if first < 1 or head - first >= DEEPEST_REORG:
             raise invalid(f"only the newest {DEEPEST_REORG} blocks can be replaced, and never the first")
-        if len(course.chain.forks) >= MOST_FORKS:
-            raise RpcError(REFUSED, f"The chain has {MOST_FORKS} forks: start the node again")
+        if len(course.chain.forks) >= MAX_FORKS:
+            raise RpcError(REFUSED, f"The chain has {MAX_FORKS} forks: start the node again")
         return Reorganised(at, first, longer, name)
 
-    desk.network.do(decide, desk.now)
+    context.network.do(decide, context.now)
 
 
-def _lag(desk: _Desk, args: Args) -> None:
+def _lag(context: _Desk, args: Args) -> None:
     lag = integer(args.get("blocks", 0), "blocks")
-    desk.network.syncing = _flag(args, "syncing")
-    desk.network.lag = lag
+    context.network.syncing = _flag(args, "syncing")
+    context.network.lag = lag
 
 
-def _hold(desk: _Desk, args: Args) -> None:
-    held = args.get("height", desk.network.view(desk.now).head)
-    desk.network.held = integer(held, "height")
+def _hold(context: _Desk, args: Args) -> None:
+    held = args.get("height", context.network.view(context.now).head)
+    context.network.held = integer(held, "height")
 
 
-def _release(desk: _Desk, _args: Args) -> None:
-    desk.network.held = None
+def _release(context: _Desk, _args: Args) -> None:
+    context.network.held = None
 
 
-def _fail(desk: _Desk, args: Args) -> None:
-    calls = integer(args.get("calls", 1), "calls", _MOST_CALLS)
+def _fail(context: _Desk, args: Args) -> None:
+    calls = integer(args.get("calls", 1), "calls", _MAX_CALLS)
     make = _http_fault(args) if "status" in args else _rpc_fault(args)
-    desk.faults.failing = _Failing(calls, make, _methods(args)) if calls else None
+    context.faults.failing = _Failing(calls, make, _methods(args)) if calls else None
 
 
 def _http_fault(args: Args) -> Callable[[], Exception]:
@@ -226,14 +226,14 @@ def _rpc_fault(args: Args) -> Callable[[], Exception]:
     return lambda: RpcError(code, message, data)
 
 
-def _delay(desk: _Desk, args: Args) -> None:
+def _delay(context: _Desk, args: Args) -> None:
     milliseconds = integer(args["milliseconds"], "milliseconds", _LONGEST_DELAY)
-    desk.faults.crawling = _Crawling(milliseconds / 1000, _methods(args)) if milliseconds else None
+    context.faults.crawling = _Crawling(milliseconds / 1000, _methods(args)) if milliseconds else None
 
 
 def _methods(args: Args) -> frozenset[str]:
     """Read which methods are meant; none means all."""
-    return frozenset(str(name) for name in array(args.get("methods", []), "methods", _MOST_METHODS))
+    return frozenset(str(name) for name in array(args.get("methods", []), "methods", _MAX_METHODS))
 
 
 def _flag(args: Args, name: str) -> bool:

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from tollgate.demo.chain import HISTORY_BLOCKS, Chain, Sent
 from tollgate.demo.chain_view import NO_PLACES, NONE_SENT
 
-MOST_SENT = 4_096
-MOST_FORKS = 256
-MOST_BLOCKS_AT_ONCE = 1_024
+MAX_SENT = 4_096
+MAX_FORKS = 256
+MAX_BLOCKS_AT_ONCE = 1_024
 DEEPEST_REORG = 128
 
 
@@ -72,7 +72,7 @@ class Course(Struct, frozen=True):
     running: bool
     slack: float = 0.0
     sent: Mapping[int, tuple[Sent, ...]] = NONE_SENT
-    places: Mapping[bytes, int] = NO_PLACES
+    slots: Mapping[bytes, int] = NO_PLACES
 
     def head(self, now: float) -> int:
         """Return the height of the newest block."""
@@ -130,7 +130,7 @@ def _reorganised(course: Course, deed: Reorganised) -> Course:
 
 
 def _accepted(course: Course, deed: Accepted) -> Course:
-    if deed.sent.hash in course.places:
+    if deed.sent.hash in course.slots:
         return course
     return _bounded(_placed(course, [deed.sent], course.next_height(deed.at)))
 
@@ -139,26 +139,26 @@ def _placed(course: Course, moved: list[Sent], height: int) -> Course:
     """Put transactions into the block at `height`, out of wherever they are now."""
     if not moved:
         return course
-    places = dict(course.places)
+    slots = dict(course.slots)
     sent = dict(course.sent)
     leaving = {one.hash for one in moved}
-    for left in {places[one.hash] for one in moved if one.hash in places}:
+    for left in {slots[one.hash] for one in moved if one.hash in slots}:
         sent[left] = tuple(one for one in sent[left] if one.hash not in leaving)
         if not sent[left]:
             del sent[left]
     sent[height] = (*sent.get(height, ()), *moved)
-    places.update((one.hash, height) for one in moved)
-    return replace(course, sent=sent, places=places)
+    slots.update((one.hash, height) for one in moved)
+    return replace(course, sent=sent, slots=slots)
 
 
 def _bounded(course: Course) -> Course:
     """Forget the first submitted transaction of the oldest block where there are too many."""
-    if len(course.places) <= MOST_SENT:
+    if len(course.slots) <= MAX_SENT:
         return course
     oldest = min(course.sent)
     first, *others = course.sent[oldest]
     sent = {height: several for height, several in course.sent.items() if height != oldest}
     if others:
         sent[oldest] = tuple(others)
-    places = {name: height for name, height in course.places.items() if name != first.hash}
-    return replace(course, sent=sent, places=places)
+    slots = {name: height for name, height in course.slots.items() if name != first.hash}
+    return replace(course, sent=sent, slots=slots)

@@ -51,8 +51,8 @@ from tollgate.demo.network import SimulatedNetwork
 NETWORKS = tuple(CHAIN_IDS)
 
 # geth's limits.
-_MOST_FEE_BLOCKS = 1024
-_MOST_PERCENTILES = 100
+_MAX_FEE_BLOCKS = 1024
+_MAX_PERCENTILES = 100
 _LARGEST_TRANSACTION = 128 * 1024
 
 _PLAIN_GAS = 21_000
@@ -171,9 +171,9 @@ def _estimate_gas(view: View, args: Args) -> str:
 def _fee_history(view: View, args: Args) -> Shape:
     value = args["count"]
     count = quantity(value, "count", bits=64) if isinstance(value, str) else integer(value, "count")
-    percentiles = array(args.get("percentiles", []), "percentiles", _MOST_PERCENTILES)
+    percentiles = array(args.get("percentiles", []), "percentiles", _MAX_PERCENTILES)
     newest = state_height(view, args["newest"])
-    count = min(count, _MOST_FEE_BLOCKS, newest + 1)
+    count = min(count, _MAX_FEE_BLOCKS, newest + 1)
     oldest = newest - count + 1
     used = [GAS_USED * view.count(height) / GAS_LIMIT for height in range(oldest, newest + 1)]
     history: Shape = {

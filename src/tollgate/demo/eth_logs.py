@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from tollgate.demo.chain_view import View
 
-MOST_BLOCKS = 500
-_MOST_TOPICS = 4
-_MOST_CHOICES = 100
+MAX_BLOCKS = 500
+_MAX_TOPICS = 4
+_MAX_CHOICES = 100
 
 
 class LogFilter(NamedTuple):
@@ -55,9 +55,9 @@ def _range(view: View, given: Mapping[str, object]) -> range:
     if first > last:
         raise invalid("fromBlock is after toBlock")
     found = range(first, min(last, view.head) + 1)
-    if len(found) > MOST_BLOCKS:
+    if len(found) > MAX_BLOCKS:
         # In words that real providers use, so that gateways know what to do.
-        raise invalid(f"query exceeds max block range {MOST_BLOCKS}")
+        raise invalid(f"query exceeds max block range {MAX_BLOCKS}")
     return found
 
 
@@ -70,14 +70,14 @@ def _end(view: View, value: object, what: str) -> int:
 def log_filter(given: Mapping[str, object]) -> LogFilter:
     """Read a filter's addresses and topics."""
     addresses = _choices(given.get("address"), "address", 20)
-    topics = array(given.get("topics", []), "topics", _MOST_TOPICS)
+    topics = array(given.get("topics", []), "topics", _MAX_TOPICS)
     return LogFilter(addresses, tuple(_choices(topic, "topic", 32) for topic in topics))
 
 
 def _choices(value: object, what: str, size: int) -> frozenset[bytes] | None:
     if value is None or value == []:
         return None
-    choices = array(value, what, _MOST_CHOICES) if isinstance(value, list) else [value]
+    choices = array(value, what, _MAX_CHOICES) if isinstance(value, list) else [value]
     if None in choices:
         return None
     return frozenset(octets(choice, what, size) for choice in choices)

@@ -72,8 +72,8 @@ def compare(old: View, new: View, known: Mapping[bytes, int]) -> Change:
     # A head that went back without another block in its place is a node that lags: nothing is gone.
     orphaned = range(common + 1, old.head + 1) if common < lowest else range(0)
     received: tuple[Transfer, ...] = ()
-    if new.places is not known:
-        arrived = (new.waiting(name) or new.find(name) for name in new.places if name not in known)
+    if new.slots is not known:
+        arrived = (new.waiting(name) or new.find(name) for name in new.slots if name not in known)
         received = tuple(move for move in arrived if move is not None)
     return Change(old, new, orphaned, range(common + 1, new.head + 1), received)
 
@@ -106,7 +106,7 @@ class Feed:
         view = self._told
         if view is None or not self._subscribers:
             view = self._told = self._look(now)
-            self._known = view.places
+            self._known = view.slots
         number = secrets.randbits(8 * _ID_BYTES)
         name = f"{number:#018x}" if self.subscribing.id_is_hex else str(number)
         self._subscribers[name] = _Subscriber(subscription, deliver)
@@ -121,14 +121,14 @@ class Feed:
         if not self._subscribers or self._told is None:
             return
         view = self._look(now)
-        if view.head == self._told.head and view.chain is self._told.chain and view.places is self._known:
+        if view.head == self._told.head and view.chain is self._told.chain and view.slots is self._known:
             return
         change = compare(self._told, view, self._known)
-        self._known = view.places
+        self._known = view.slots
         if change.added:
             self._told = view
         elif view.chain is self._told.chain:
-            self._told = self._told._replace(sent=view.sent, places=view.places)
+            self._told = self._told._replace(sent=view.sent, slots=view.slots)
         if change.added or change.received:
             for name, subscriber in list(self._subscribers.items()):
                 for note in subscriber.subscription.changed(change):

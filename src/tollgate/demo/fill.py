@@ -18,18 +18,18 @@ from tollgate.core.models import Team
 from tollgate.core.origins import LOCALHOST
 from tollgate.core.people import PERSONAL, Account
 from tollgate.core.roles import Role
-from tollgate.processes.bootstrap import Prepared
+from tollgate.processes.bootstrap import Bootstrap
 from tollgate.store import sqlite
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 if TYPE_CHECKING:
     from tollgate.control.plane import ControlPlane
-    from tollgate.control.unit_of_work import Actor
+    from tollgate.control.service_context import Actor
 
 TEAM = "demo"
 EMAIL = "demo@tollgate.test"
 KEPT_TOKENS = 5
-MOST_TOKENS = 1_000
+MAX_TOKENS = 1_000
 
 
 class Filled(Struct, frozen=True):
@@ -43,20 +43,20 @@ class Filled(Struct, frozen=True):
         return "Filled(…)"
 
 
-def fill(prepared: Prepared) -> Filled:
+def fill(bootstrap: Bootstrap) -> Filled:
     """Fill the store of the demo."""
-    return asyncio.run(_fill(prepared))
+    return asyncio.run(_fill(bootstrap))
 
 
-async def _fill(prepared: Prepared) -> Filled:
+async def _fill(bootstrap: Bootstrap) -> Filled:
     # Imported here, because whoever imports this module is the parent of all workers.
     from tollgate.control.passwords import Passwords  # noqa: PLC0415
     from tollgate.control.plane import ControlPlane  # noqa: PLC0415
+    from tollgate.control.service_context import Actor  # noqa: PLC0415
     from tollgate.control.services.tokens import Wish  # noqa: PLC0415
-    from tollgate.control.unit_of_work import Actor  # noqa: PLC0415
 
-    store = sqlite.open_store(prepared.store_url)
-    plane = ControlPlane(store, prepared.settings, prepared.pepper, "", time.time)
+    store = sqlite.open_store(bootstrap.store_url)
+    plane = ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", time.time)
     password = random.token_urlsafe(12)
     hashed = await Passwords().hash(password)
     try:
@@ -79,7 +79,7 @@ async def _fill(prepared: Prepared) -> Filled:
     return Filled(token, password, management_token)
 
 
-async def _team(records: Records, plane: ControlPlane, actor: Actor, account: Account) -> Team:
+async def _team(records: Repositories, plane: ControlPlane, actor: Actor, account: Account) -> Team:
     team = await records.teams.find(name=TEAM)
     if team is None:
         return (await plane.teams.add(records, actor, TEAM, account.id)).team
@@ -88,9 +88,9 @@ async def _team(records: Records, plane: ControlPlane, actor: Actor, account: Ac
     return team
 
 
-async def _room_for_token(records: Records, team: Team) -> str:
+async def _room_for_token(records: Repositories, team: Team) -> str:
     """Delete the demo's oldest tokens; give the name of the next."""
-    tokens = await records.tokens.page(MOST_TOKENS, team_id=team.id)
+    tokens = await records.tokens.page(MAX_TOKENS, team_id=team.id)
     earlier = [token for token in tokens if token.name == TEAM or token.name.startswith(f"{TEAM}-")]
     too_old = earlier[: max(0, len(earlier) - KEPT_TOKENS + 1)]
     await records.tokens.remove(id=tuple(token.id for token in too_old))
@@ -98,7 +98,7 @@ async def _room_for_token(records: Records, team: Team) -> str:
 
 
 async def _localhost(plane: ControlPlane, actor: Actor, team: Team) -> None:
-    async with plane.desk.office.reading() as records:
+    async with plane.context.store.reading() as records:
         held = await records.domains.find(domain=LOCALHOST)
     if held is None:
         await plane.domains.add(actor, team.id, LOCALHOST)

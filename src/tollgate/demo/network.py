@@ -60,7 +60,7 @@ class SimulatedNetwork:
         head = max(0, tip - self.lag)
         if self.held is not None:
             head = min(head, self.held)
-        return View(course.chain, head, course.sent, course.places, tip if self.syncing else None)
+        return View(course.chain, head, course.sent, course.slots, tip if self.syncing else None)
 
     def do(self, decide: Callable[[Course, float], Deed], now: float) -> None:
         """Do something to the chain: `decide` sees all that was done before, and when, or raises `RpcError`."""
@@ -79,7 +79,7 @@ class SimulatedNetwork:
 
     def _submit(self, sending: Sending, now: float) -> None:
         def decide(course: Course, at: float) -> Deed:
-            if sending.sent.hash in course.places:
+            if sending.sent.hash in course.slots:
                 raise RpcError(sending.known.code, sending.known.message)
             return Accepted(at, sending.sent)
 

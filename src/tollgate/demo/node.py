@@ -19,7 +19,7 @@ from tollgate.demo.network import SimulatedNetwork
 from tollgate.demo.session import QUEUE_BYTES, Receive, Scope, Send, Session
 
 FAMILIES = ("eth", "starknet")
-MOST_SESSIONS = 256
+MAX_SESSIONS = 256
 SERVER_ERROR = -32000
 
 _HEADERS = [(b"content-type", b"application/json"), (b"x-simulated-chain", b"1")]
@@ -108,7 +108,7 @@ class SimulatedNode:
     async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].rstrip("/")
         network = self.networks.get(path)
-        if network is None or self._sessions >= MOST_SESSIONS:
+        if network is None or self._sessions >= MAX_SESSIONS:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return

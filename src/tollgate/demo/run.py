@@ -19,10 +19,10 @@ from tollgate.demo import fill
 from tollgate.demo.node import SimulatedNode
 from tollgate.processes import listeners, service
 from tollgate.processes.bootstrap import prepare
-from tollgate.processes.run_in_child import aside
-from tollgate.processes.serving import Service, serve
+from tollgate.processes.run_in_child import run_in_child
+from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.supervisor import Child, Lifeline
-from tollgate.settings.model import Network, Server, Settings, Upstream, Whitelist
+from tollgate.settings.model import NetworkSettings, ServerSettings, Settings, UpstreamSettings, WhitelistSettings
 
 NETWORKS = (("eth", "mainnet"), ("eth", "sepolia"), ("starknet", "mainnet"), ("starknet", "sepolia"))
 
@@ -61,16 +61,16 @@ def run(
     folder = Path(data_dir) if data_dir else Path(tempfile.mkdtemp(prefix="tollgate-demo-"))
     node = listeners.bind("127.0.0.1", 0, 1, "the simulated node")[0]
     try:
-        prepared = prepare(
+        bootstrap = prepare(
             _settings(host, port, metrics_port, workers, folder, upstreams, listeners.url("http", node))
         )
-        filled = aside(lambda: fill.fill(prepared), fill.Filled, "Filling the demo")
+        filled = run_in_child(lambda: fill.fill(bootstrap), fill.Filled, "Filling the demo")
 
-        def ready(where: service.Addresses) -> None:
+        def ready(where: service.ServiceAddresses) -> None:
             on_ready(_told(where, filled, folder, upstreams))
 
         service.run(
-            prepared,
+            bootstrap,
             on_ready=ready,
             extra_children=[Child("chain", lambda lifeline: _serve_chain(lifeline, node))],
         )
@@ -80,7 +80,9 @@ def run(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _told(where: service.Addresses, filled: fill.Filled, folder: Path, upstreams: Mapping[str, str]) -> Demo:
+def _told(
+    where: service.ServiceAddresses, filled: fill.Filled, folder: Path, upstreams: Mapping[str, str]
+) -> Demo:
     names = [*dict.fromkeys([*(f"{family}/{name}" for family, name in NETWORKS), *upstreams])]
     return Demo(
         base_url=where.base_url,
@@ -107,27 +109,31 @@ def _settings(
     upstreams: Mapping[str, str],
     node_url: str,
 ) -> Settings:
-    families: dict[str, dict[str, Network]] = {}
+    families: dict[str, dict[str, NetworkSettings]] = {}
     for family, name in NETWORKS:
         address = f"{node_url}/{family}/{name}"
-        simulated = Upstream(name="simulated", url=address, ws_url=address.replace("http", "ws", 1))
-        families.setdefault(family, {})[name] = Network(upstreams=(simulated,))
+        simulated = UpstreamSettings(name="simulated", url=address, ws_url=address.replace("http", "ws", 1))
+        families.setdefault(family, {})[name] = NetworkSettings(upstreams=(simulated,))
     for path, url in upstreams.items():
         family, _, name = path.partition("/")
-        families.setdefault(family, {})[name] = Network(upstreams=(Upstream(name="node", url=url),))
+        families.setdefault(family, {})[name] = NetworkSettings(
+            upstreams=(UpstreamSettings(name="node", url=url),)
+        )
     return Settings(
         data_dir=str(folder),
-        server=Server(host=host, port=port, metrics_port=metrics_port, workers=workers, grace_seconds=10.0),
-        whitelist=Whitelist(allow_localhost=True),
+        server=ServerSettings(
+            host=host, port=port, metrics_port=metrics_port, workers=workers, grace_seconds=10.0
+        ),
+        whitelist=WhitelistSettings(allow_localhost=True),
         families=families,
     )
 
 
 def _serve_chain(lifeline: Lifeline, node: socket.socket) -> None:
-    async def make() -> Service:
+    async def make() -> ServerProcess:
         # Loaded by this child alone.
         from tollgate.demo.ws_protocol import NodeProtocol  # noqa: PLC0415
 
-        return Service(SimulatedNode(time.time), http=NodeProtocol)
+        return ServerProcess(SimulatedNode(time.time), http=NodeProtocol)
 
     serve(make, [node], lifeline, grace_seconds=1.0)

@@ -29,7 +29,7 @@ LIMIT_EXCEEDED = -32005
 
 # Room for the events of the 1,024 blocks that a Starknet subscription may go back.
 QUEUE_BYTES = 16 * 1024 * 1024
-MOST_SUBSCRIPTIONS = 128
+MAX_SUBSCRIPTIONS = 128
 TICK_SECONDS = 0.02
 
 
@@ -113,8 +113,8 @@ class Session:
 
     def subscribe(self, subscription: Subscription, now: float) -> tuple[str, list[bytes]]:
         """Add a subscription; return its name and what it is told at once."""
-        if len(self._names) >= MOST_SUBSCRIPTIONS:
-            raise RpcError(LIMIT_EXCEEDED, f"This connection has {MOST_SUBSCRIPTIONS} subscriptions already")
+        if len(self._names) >= MAX_SUBSCRIPTIONS:
+            raise RpcError(LIMIT_EXCEEDED, f"This connection has {MAX_SUBSCRIPTIONS} subscriptions already")
         name, first = self.network.feed.open(subscription, self._put, now)
         self._names.add(name)
         return name, first

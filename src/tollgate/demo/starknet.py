@@ -54,8 +54,8 @@ INVALID_INDEX = 27
 TRANSACTION_NOT_FOUND = 29
 PROOF_UNSUPPORTED = 42
 
-_MOST_TRANSACTIONS = 100
-_MOST_ARGUMENTS = 10_000
+_MAX_TRANSACTIONS = 100
+_MAX_ARGUMENTS = 10_000
 
 
 def _block(view: View, args: Args, show: Callable[[Transfer], object]) -> Shape:
@@ -173,13 +173,13 @@ def _call(view: View, args: Args) -> list[str]:
     request = mapping(args["request"], "request")
     address = felt_value(request.get("contract_address"), "contract_address")
     function = felt_value(request.get("entry_point_selector"), "entry_point_selector")
-    given = array(request.get("calldata", []), "calldata", _MOST_ARGUMENTS)
+    given = array(request.get("calldata", []), "calldata", _MAX_ARGUMENTS)
     return call(view.chain, address, function, [felt_value(one, "calldata") for one in given], height)
 
 
 def _estimate_fee(view: View, args: Args) -> list[Shape]:
     state_height(view, args["block_id"])
-    requests = array(args["request"], "request", _MOST_TRANSACTIONS)
+    requests = array(args["request"], "request", _MAX_TRANSACTIONS)
     return [_estimate("FRI") for request in requests if mapping(request, "request") is not None]
 
 

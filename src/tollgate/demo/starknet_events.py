@@ -22,10 +22,10 @@ PAGE_TOO_BIG = 31
 BAD_TOKEN = 33
 TOO_MANY_KEYS = 34
 
-MOST_EVENTS = 1024
-MOST_BLOCKS = 500
-_MOST_KEYS = 16
-_MOST_CHOICES = 100
+MAX_EVENTS = 1024
+MAX_BLOCKS = 500
+_MAX_KEYS = 16
+_MAX_CHOICES = 100
 _TOKEN = re.compile(r"([0-9]{1,15})-([0-9]{1,6})")
 
 
@@ -51,7 +51,7 @@ def get_events(view: View, args: Args) -> Shape:
     size = integer(given.get("chunk_size"), "chunk_size")
     if not size:
         raise invalid("chunk_size is 0")
-    if size > MOST_EVENTS:
+    if size > MAX_EVENTS:
         raise RpcError(PAGE_TOO_BIG, "Requested page size is too big")
     chosen = event_filter(given.get("address"), given.get("keys", []))
     first = resolve(view, given.get("from_block", {"block_number": 0}), "from_block")
@@ -72,7 +72,7 @@ def _start(token: object, first: int, last: int) -> tuple[int, int]:
 
 def _page(view: View, chosen: EventFilter, start: tuple[int, int], last: int, size: int) -> Shape:
     first, skip = start
-    end = min(last, first + MOST_BLOCKS - 1)
+    end = min(last, first + MAX_BLOCKS - 1)
     found: list[Shape] = []
     for height in range(first, end + 1):
         for at, event in enumerate(emitted(view, height)):
@@ -103,12 +103,12 @@ def event_filter(address: object, keys: object) -> EventFilter:
     """Read a filter: one address or several or `None`, and the keys by position."""
     addresses = None
     if address is not None:
-        listed = array(address, "address", _MOST_CHOICES) if isinstance(address, list) else [address]
+        listed = array(address, "address", _MAX_CHOICES) if isinstance(address, list) else [address]
         addresses = frozenset(hex(felt_value(one, "address")) for one in listed) or None
-    if isinstance(keys, list) and len(keys) > _MOST_KEYS:
+    if isinstance(keys, list) and len(keys) > _MAX_KEYS:
         raise RpcError(TOO_MANY_KEYS, "Too many keys provided in a filter")
-    return EventFilter(addresses, tuple(_choices(key) for key in array(keys, "keys", _MOST_KEYS)))
+    return EventFilter(addresses, tuple(_choices(key) for key in array(keys, "keys", _MAX_KEYS)))
 
 
 def _choices(value: object) -> frozenset[str]:
-    return frozenset(hex(felt_value(key, "key")) for key in array(value, "key", _MOST_CHOICES))
+    return frozenset(hex(felt_value(key, "key")) for key in array(value, "key", _MAX_CHOICES))

@@ -33,9 +33,9 @@ UNKNOWN_SUBSCRIPTION = 66
 TOO_MANY_ADDRESSES = 67
 TOO_FAR_BACK = 68
 
-MOST_BLOCKS_BACK = 1_024
-_MOST_ADDRESSES = 1_024
-_MOST_STATUSES = 5
+MAX_BLOCKS_BACK = 1_024
+_MAX_ADDRESSES = 1_024
+_MAX_STATUSES = 5
 
 _RECEIVED = "RECEIVED"
 _PRE_CONFIRMED = "PRE_CONFIRMED"
@@ -176,7 +176,7 @@ def _first(view: View, args: Args) -> int:
     if block_id in ("pre_confirmed", "l1_accepted"):
         raise invalid("block_id is not a block that a subscription can begin with")
     height = resolve(view, block_id)
-    if view.head - height >= MOST_BLOCKS_BACK:
+    if view.head - height >= MAX_BLOCKS_BACK:
         raise RpcError(TOO_FAR_BACK, "Cannot go back more than 1024 blocks")
     return height
 
@@ -206,7 +206,7 @@ def _transactions(_view: View, args: Args) -> Subscription:
 
 
 def _statuses(args: Args, known: tuple[str, ...]) -> frozenset[str]:
-    given = array(args.get("finality_status", []), "finality_status", _MOST_STATUSES)
+    given = array(args.get("finality_status", []), "finality_status", _MAX_STATUSES)
     if any(status not in known for status in given):
         raise invalid(f"finality_status is not a list of {', '.join(known)}")
     return frozenset(str(status) for status in given) or frozenset({_ON_L2})
@@ -214,9 +214,9 @@ def _statuses(args: Args, known: tuple[str, ...]) -> frozenset[str]:
 
 def _senders(args: Args) -> frozenset[str]:
     given = args.get("sender_address", [])
-    if isinstance(given, list) and len(given) > _MOST_ADDRESSES:
+    if isinstance(given, list) and len(given) > _MAX_ADDRESSES:
         raise RpcError(TOO_MANY_ADDRESSES, "Too many addresses in filter sender_address filter")
-    listed = array(given, "sender_address", _MOST_ADDRESSES)
+    listed = array(given, "sender_address", _MAX_ADDRESSES)
     return frozenset(hex(felt_value(one, "sender_address")) for one in listed)
 
 

@@ -11,14 +11,14 @@ from msgspec.structs import force_setattr
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import Policy
 from tollgate.errors import Refusal
-from tollgate.settings.model import Upstream
+from tollgate.settings.model import UpstreamSettings
 
 CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, int, str]
 """Method, outcome, code of a JSON-RPC error, bytes of the answer, and in a batch upstream, attempts and cache:
 `core.entries.CallEntry` as a tuple."""
 
 
-class Known(Protocol):
+class KnownCaller(Protocol):
     """What is written down of a caller."""
 
     team_id: str
@@ -34,7 +34,7 @@ class Network(Struct, frozen=True):
     name: str
     policy: Policy
     catalogue: Catalogue
-    upstreams: tuple[Upstream, ...]
+    upstreams: tuple[UpstreamSettings, ...]
     strict: bool = False
     broadcast: int = 1
     hedge: bool = True
@@ -72,7 +72,7 @@ class Request(Trace):
     """Bytes of its body that the budget counts."""
     rates = b""
     """What it found of its limits, as the header lines of its answer."""
-    caller: Known | None = None
+    caller: KnownCaller | None = None
     """Who calls, once that is known: from then on the request is written down."""
     calls: Sequence[CallNote] = ()
     """What became of each call."""

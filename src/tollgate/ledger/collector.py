@@ -26,7 +26,7 @@ from tollgate.store.base import LedgerBook, Mark
 
 # Read at once: enough that a commit is worth its sync, little enough that readers are not kept waiting.
 PIECE_BYTES = 3 << 20
-MOST_ENTRIES = 20_000
+MAX_ENTRIES = 20_000
 # A file that we never saw with a writer may still be on its way, from a person who copies it here. After this it
 # is not.
 SETTLED_SECONDS = 5.0
@@ -99,7 +99,7 @@ class Collector:
                 marks[segment.identity] = mark
             if mark.done:
                 finished += segment.paths
-            if len(batch) >= MOST_ENTRIES:
+            if len(batch) >= MAX_ENTRIES:
                 break
         self._fault("read")
         posting = self._commit(marks, batch) if marks else None

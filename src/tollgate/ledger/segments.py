@@ -30,7 +30,7 @@ _FRAME = struct.Struct("<III")
 FRAME_BYTES = _FRAME.size
 _TURNED = 0xFFFF_FFFF
 # Larger than any record can be: a length beyond it is damage.
-MOST_RECORD_BYTES = 1 << 20
+MAX_RECORD_BYTES = 1 << 20
 
 
 def frame(payload: bytes) -> bytes:
@@ -75,7 +75,7 @@ def is_alive(path: Path) -> bool:
     return False
 
 
-def read_piece(path: Path, offset: int, most_bytes: int) -> Piece:
+def read_piece(path: Path, offset: int, max_bytes: int) -> Piece:
     """Read whole records from an offset on, about so many bytes and at least one record, if there is one.
 
     A torn end is left unread. Damage right at the offset is `Damaged`; behind it, what stands before is returned.
@@ -87,7 +87,7 @@ def read_piece(path: Path, offset: int, most_bytes: int) -> Piece:
             return Piece([], offset)
         file.seek(offset)
         # A writer may have added to it since: what is beyond `size` waits.
-        data = file.read(min(max(most_bytes, FRAME_BYTES + MOST_RECORD_BYTES), size - offset))
+        data = file.read(min(max(max_bytes, FRAME_BYTES + MAX_RECORD_BYTES), size - offset))
     payloads, position = _records(data)
     if payloads:
         return Piece(payloads, offset + position)
@@ -109,7 +109,7 @@ def _records(data: bytes) -> tuple[list[bytes], int]:
         if (
             length ^ turned != _TURNED
             or len(payload) != length
-            or not 0 < length <= MOST_RECORD_BYTES
+            or not 0 < length <= MAX_RECORD_BYTES
             or crc32(payload) != checksum
         ):
             break
@@ -121,7 +121,7 @@ def _records(data: bytes) -> tuple[list[bytes], int]:
 def _check(data: bytes, offset: int) -> None:
     """Tell the beginning of a record, which is fine, from damage."""
     length, turned, _ = _FRAME.unpack_from(data)
-    if length ^ turned != _TURNED or not 0 < length <= MOST_RECORD_BYTES:
+    if length ^ turned != _TURNED or not 0 < length <= MAX_RECORD_BYTES:
         raise Damaged(f"no record begins at byte {offset}")
     if FRAME_BYTES + length <= len(data):
         raise Damaged(f"the checksum of the record at byte {offset} is wrong")

@@ -23,9 +23,9 @@ from tollgate import log
 from tollgate.ledger.segments import HEADER_BYTES, HIDDEN_SUFFIX, ID_BYTES, MAGIC, SUFFIX, frame
 
 # Written at once: what was held for long must not stop the loop for long, nor make one huge segment.
-MOST_WRITTEN_BYTES = 1 << 20
+MAX_WRITTEN_BYTES = 1 << 20
 # Segments that wait for `sync`. More only when that hangs; then the kernel syncs them when it likes.
-MOST_UNSYNCED = 16
+MAX_UNSYNCED = 16
 _log = log.get("spool")
 
 
@@ -38,14 +38,14 @@ class Spool:
         *,
         segment_bytes: int,
         segment_seconds: float,
-        most_held_bytes: int,
+        max_held_bytes: int,
         now: Callable[[], float],
         opener: Callable[[Path], int] | None = None,
     ) -> None:
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._segment_seconds = segment_seconds
-        self._most_held = most_held_bytes
+        self._max_held = max_held_bytes
         self._now = now
         self._open = opener or _open
         self._frames: list[bytes] = []
@@ -129,7 +129,7 @@ class Spool:
         """Leave the segment to the collector, when it is synced."""
         if self._descriptor < 0:
             return
-        if self._written and len(self._unsynced) < MOST_UNSYNCED:
+        if self._written and len(self._unsynced) < MAX_UNSYNCED:
             self._unsynced.append(self._descriptor)
         else:
             os.close(self._descriptor)
@@ -141,7 +141,7 @@ class Spool:
 
     def _write_all(self) -> None:
         while self._frames:
-            frames = self._frames if self._held <= MOST_WRITTEN_BYTES else _beginning(self._frames)
+            frames = self._frames if self._held <= MAX_WRITTEN_BYTES else _beginning(self._frames)
             data = b"".join(frames)
             taken, error = self._write(data)
             if taken == len(data) == self._held:
@@ -223,7 +223,7 @@ class Spool:
         self._weigh()
 
     def _weigh(self) -> None:
-        full = self._held >= self._most_held
+        full = self._held >= self._max_held
         if full and not self.is_full:
             _say(_log.error, "no more records can be held: calls are refused", bytes=self._held)
         self.is_full = full
@@ -241,7 +241,7 @@ def _beginning(frames: Sequence[bytes]) -> list[bytes]:
     size = 0
     for each in frames:
         size += len(each)
-        if found and size > MOST_WRITTEN_BYTES:
+        if found and size > MAX_WRITTEN_BYTES:
             break
         found.append(each)
     return found

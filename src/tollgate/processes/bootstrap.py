@@ -17,7 +17,7 @@ from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
 _log = log.get("server")
 
 
-class Prepared(Struct, frozen=True):
+class Bootstrap(Struct, frozen=True):
     """What the parent has made before it forks."""
 
     settings: Settings
@@ -37,7 +37,7 @@ class Prepared(Struct, frozen=True):
         return f"Prepared({self.data_dir})"
 
 
-def prepare(settings: Settings, origin: Origin | None = None) -> Prepared:
+def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
     """Make the data folder, bring the store up to date, load the pepper."""
     data_dir = Path(settings.data_dir)
     try:
@@ -51,4 +51,4 @@ def prepare(settings: Settings, origin: Origin | None = None) -> Prepared:
         for step in upgrade(each, scripts):
             _log.info("database migrated", step=step, database=each.database)
     secret = pepper.load(settings.secrets.pepper, data_dir, url)
-    return Prepared(settings, data_dir, url, ledger_url, secret, origin)
+    return Bootstrap(settings, data_dir, url, ledger_url, secret, origin)

@@ -21,8 +21,8 @@ from tollgate.core.months import month_of
 from tollgate.errors import StartError
 from tollgate.ledger.collector import Collector, Rules
 from tollgate.ledger.lock import CollectorRuns, Lock
-from tollgate.processes.bootstrap import Prepared
-from tollgate.processes.reload import Follower, Shared
+from tollgate.processes.bootstrap import Bootstrap
+from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
 from tollgate.shm import metrics
 from tollgate.store import sqlite
@@ -47,11 +47,11 @@ _log = log.get("collector")
 class CollectorLoop:
     """Collects until told to stop. Holds the spool: `CollectorRuns` where another one does."""
 
-    def __init__(self, prepared: Prepared, writer: metrics.Writer | None = None) -> None:
-        settings = prepared.settings
-        self._lock = Lock(prepared.spool_dir)
-        self._ledger = open_ledger(prepared.ledger_url)
-        control = create_engine(prepared.store_url, hide_parameters=True)
+    def __init__(self, bootstrap: Bootstrap, writer: metrics.Writer | None = None) -> None:
+        settings = bootstrap.settings
+        self._lock = Lock(bootstrap.spool_dir)
+        self._ledger = open_ledger(bootstrap.ledger_url)
+        control = create_engine(bootstrap.store_url, hide_parameters=True)
         sqlite.set_pragmas(control, BUSY_MILLISECONDS)
         self._caps = Caps(control, self._ledger, settings.billing.price())
         self._writer = writer
@@ -64,7 +64,7 @@ class CollectorLoop:
             billing_month,
             self._caps.renew,
         )
-        self.collector = Collector(prepared.spool_dir, self._ledger, rules, time.time)
+        self.collector = Collector(bootstrap.spool_dir, self._ledger, rules, time.time)
         self.rows = 0
         """Log rows that were committed."""
         self.is_behind = False
@@ -136,10 +136,10 @@ def billing_month(at: float, closed: frozenset[str]) -> str:
     return month
 
 
-def run(lifeline: Lifeline, prepared: Prepared, shared: Shared, writer: metrics.Writer) -> None:
+def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer: metrics.Writer) -> None:
     """Collect, in the child, until the parent says so or is gone; then what workers write last."""
     stop = _Stop(signal.SIGTERM)
-    follower = Follower(shared, "collector")
+    follower = SettingsFollower(shared, "collector")
 
     def rest(seconds: float) -> None:
         lifeline.beat()
@@ -152,13 +152,13 @@ def run(lifeline: Lifeline, prepared: Prepared, shared: Shared, writer: metrics.
         if gone:
             stop.asked = True
 
-    loop = _patiently(lambda: CollectorLoop(prepared, writer), rest, stop)
+    loop = _patiently(lambda: CollectorLoop(bootstrap, writer), rest, stop)
     if loop is None:
         return
     try:
         _until_stopped(loop, rest, stop)
         # Workers have their grace to answer what is under way. What they write later waits for the next start.
-        end = time.monotonic() + prepared.settings.server.grace_seconds
+        end = time.monotonic() + bootstrap.settings.server.grace_seconds
         while (_careful(loop.turn) or loop.collector.has_writers()) and time.monotonic() < end:
             rest(LAST_SECONDS)
         _careful(loop.finish)
@@ -166,9 +166,9 @@ def run(lifeline: Lifeline, prepared: Prepared, shared: Shared, writer: metrics.
         loop.close()
 
 
-def collect(prepared: Prepared, *, once: bool = False) -> int:
+def collect(bootstrap: Bootstrap, *, once: bool = False) -> int:
     """Collect alone, until told to stop or, `once`, until there is nothing more; how many log rows that gave."""
-    loop = CollectorLoop(prepared)
+    loop = CollectorLoop(bootstrap)
     try:
         if not once:
             stop = _Stop(signal.SIGTERM, signal.SIGINT)

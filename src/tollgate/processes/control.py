@@ -12,17 +12,17 @@ from typing import cast
 
 from tollgate.core import addresses
 from tollgate.processes import listeners
-from tollgate.processes.bootstrap import Prepared
+from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.control_proxy import behind_workers, forwarding_app
-from tollgate.processes.reload import Follower, Shared
-from tollgate.processes.serving import Service, serve
+from tollgate.processes.reload import SettingsFollower, SharedSettings
+from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.status import App
 from tollgate.processes.supervisor import Lifeline
 from tollgate.store import sqlite
 
 # As in `control/app.py`, which cannot be imported here without its framework.
-MOST_BODY_BYTES = 262_144
-MOST_AT_ONCE = 64
+MAX_BODY_BYTES = 262_144
+MAX_AT_ONCE = 64
 # Longer than the slowest honest answer: a domain's proof is looked for in seconds.
 ANSWER_SECONDS = 35.0
 FOLLOW_SECONDS = 0.2
@@ -42,16 +42,16 @@ class ControlAddress:
             self._target,
             self.secret,
             trusted=trusted,
-            most_bytes=MOST_BODY_BYTES,
-            most_at_once=MOST_AT_ONCE,
+            max_bytes=MAX_BODY_BYTES,
+            max_at_once=MAX_AT_ONCE,
             seconds=ANSWER_SECONDS,
         )
 
 
 def run(
     lifeline: Lifeline,
-    prepared: Prepared,
-    shared: Shared,
+    bootstrap: Bootstrap,
+    shared: SharedSettings,
     address: ControlAddress,
     base_url: str,
     others: list[socket.socket],
@@ -60,26 +60,26 @@ def run(
     for each in others:
         each.close()
 
-    async def make() -> Service:
+    async def make() -> ServerProcess:
         # Imported here: no other process needs the framework.
         from tollgate.control.app import control_app  # noqa: PLC0415
         from tollgate.control.plane import ControlPlane  # noqa: PLC0415
         from tollgate.control.services import alerts, invoices, reports, sweep  # noqa: PLC0415
 
-        store = sqlite.open_store(prepared.store_url)
-        logbook = sqlite.open_logbook(prepared.ledger_url)
-        accountbook = sqlite.open_accountbook(prepared.ledger_url)
+        store = sqlite.open_store(bootstrap.store_url)
+        logbook = sqlite.open_logbook(bootstrap.ledger_url)
+        accountbook = sqlite.open_accountbook(bootstrap.ledger_url)
         plane = ControlPlane(
             store,
             shared.current.settings,
-            prepared.pepper,
+            bootstrap.pepper,
             base_url,
             time.time,
             logbook=logbook,
             accountbook=accountbook,
         )
-        follower = Follower(shared, "control", lambda settings, _places: plane.change(settings))
-        return Service(
+        follower = SettingsFollower(shared, "control", lambda settings, _slots: plane.change(settings))
+        return ServerProcess(
             behind_workers(cast("App", control_app(plane)), address.secret),
             background=(
                 (FOLLOW_SECONDS, follower.turn),
@@ -91,4 +91,4 @@ def run(
             close=plane.close,
         )
 
-    serve(make, [address.listener], lifeline, grace_seconds=prepared.settings.server.grace_seconds)
+    serve(make, [address.listener], lifeline, grace_seconds=bootstrap.settings.server.grace_seconds)

@@ -11,7 +11,7 @@ from typing import Any
 import httptools
 
 # Far more than any answer of ours has; the bound is for a program that took the port.
-MOST_HEAD_BYTES = 65_536
+MAX_HEAD_BYTES = 65_536
 # RFC 9110, 7.6.1, and `expect`, which the worker has met itself.
 _HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
@@ -29,7 +29,7 @@ def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     return [header for header in headers if header[0] not in dropped and not header[0].startswith(b"proxy-")]
 
 
-class Answer:
+class ControlAnswer:
     """An answer as far as it has arrived. `on_…` are called by the parser."""
 
     def __init__(self, *, to_head: bool) -> None:
@@ -53,7 +53,7 @@ class Answer:
             self.wrong = True
         if not self.begun:
             self._head_bytes += len(data)
-            self.wrong = self.wrong or self._head_bytes > MOST_HEAD_BYTES
+            self.wrong = self.wrong or self._head_bytes > MAX_HEAD_BYTES
 
     def start(self, identity: bytes) -> dict[str, Any]:
         """The message that begins the answer to the client; it always has a request id."""

@@ -19,7 +19,7 @@ from tollgate import log
 from tollgate.core import addresses
 from tollgate.gateway.memory_budget import Budget
 from tollgate.processes import status
-from tollgate.processes.control_answer import Answer, Headers, end_to_end
+from tollgate.processes.control_answer import ControlAnswer, Headers, end_to_end
 from tollgate.processes.status import App, Receive, Scope, Send
 
 # An answer that streams must say something more often than this, if only an empty line.
@@ -57,12 +57,12 @@ def forwarding_app(
     secret: str,
     *,
     trusted: tuple[addresses.Network, ...],
-    most_bytes: int,
-    most_at_once: int,
+    max_bytes: int,
+    max_at_once: int,
     seconds: float,
 ) -> App:
     """The app of a worker that hands requests to the control process at `target`."""
-    return _Forwarder(target, _bytes_of(secret), trusted, most_bytes, most_at_once, seconds)
+    return _Forwarder(target, _bytes_of(secret), trusted, max_bytes, max_at_once, seconds)
 
 
 def behind_workers(app: App, secret: str) -> App:
@@ -128,20 +128,20 @@ class _Forwarder:
         target: tuple[str, int],
         secret: bytes,
         trusted: tuple[addresses.Network, ...],
-        most_bytes: int,
-        most_at_once: int,
+        max_bytes: int,
+        max_at_once: int,
         seconds: float,
     ) -> None:
         self._target = target
         self._secret = secret
         self._trusted = trusted
-        self._most_bytes = most_bytes
-        self._most_at_once = most_at_once
+        self._max_bytes = max_bytes
+        self._max_at_once = max_at_once
         self._seconds = seconds
         self._under_way = 0
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
         # clients that send nothing could keep everybody out.
-        self._budget = Budget(most_at_once * most_bytes)
+        self._budget = Budget(max_at_once * max_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity = status.request_id(scope)
@@ -179,19 +179,19 @@ class _Forwarder:
         """Refuse a body by what its head says of it."""
         given = dict(headers)
         length = given.get(b"content-length", b"")
-        if length.isdigit() and int(length) > self._most_bytes:
+        if length.isdigit() and int(length) > self._max_bytes:
             # Who waits for leave to send the body will not send it, so the next request could be taken for it.
             raise self._too_large(*((_CLOSE,) if b"expect" in given else ()))
 
     def _keep(self, piece: bytes, body: bytearray) -> None:
-        if len(body) + len(piece) > self._most_bytes:
+        if len(body) + len(piece) > self._max_bytes:
             raise self._too_large()
         if not self._budget.hold(len(piece)):
             raise _Refused(503, "Too many large requests at once: try again.", _TRY_AGAIN)
         body += piece
 
     def _too_large(self, *headers: tuple[bytes, bytes]) -> _Refused:
-        return _Refused(413, f"The body is larger than {self._most_bytes} bytes: send a smaller one.", *headers)
+        return _Refused(413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.", *headers)
 
     def _head(self, scope: Scope, identity: bytes, length: int) -> bytes:
         """The head of the request as the control process gets it."""
@@ -223,10 +223,10 @@ class _Forwarder:
     # --- The exchange ----------------------------------------------------------------------------------
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray) -> None:
-        if self._under_way >= self._most_at_once:
+        if self._under_way >= self._max_at_once:
             raise _Refused(503, "Too many requests at once: try again.", _TRY_AGAIN)
         request = (self._head(scope, identity, len(body)), body)
-        answer = Answer(to_head=scope["method"] == "HEAD")
+        answer = ControlAnswer(to_head=scope["method"] == "HEAD")
         self._under_way += 1
         try:
             await _unless_gone(receive, self._exchange(request, answer, send, identity))
@@ -235,7 +235,7 @@ class _Forwarder:
             answer.close()
 
     async def _exchange(
-        self, request: Iterable[bytes | bytearray], answer: Answer, send: Send, identity: bytes
+        self, request: Iterable[bytes | bytearray], answer: ControlAnswer, send: Send, identity: bytes
     ) -> None:
         """Ask, and send the answer on while it arrives."""
         deadline = asyncio.get_running_loop().time() + self._seconds
@@ -259,7 +259,7 @@ class _Forwarder:
                 503, "The control plane is starting or being replaced: try again.", _TRY_AGAIN
             ) from None
 
-    async def _read_head(self, reader: asyncio.StreamReader, answer: Answer, deadline: float) -> None:
+    async def _read_head(self, reader: asyncio.StreamReader, answer: ControlAnswer, deadline: float) -> None:
         try:
             async with asyncio.timeout_at(deadline):
                 while not answer.begun:
@@ -274,7 +274,7 @@ class _Forwarder:
             raise _Refused(502, f"The control plane broke off: {_IN_DOUBT}") from None
 
 
-async def _stream(reader: asyncio.StreamReader, answer: Answer, send: Send) -> None:
+async def _stream(reader: asyncio.StreamReader, answer: ControlAnswer, send: Send) -> None:
     """Send the body on as it arrives. How long the client may take it in is the server's affair."""
     while True:
         piece = answer.take()

@@ -15,14 +15,14 @@ from pathlib import Path
 import uvloop
 
 from tollgate.gateway.prober.prober import HttpAsker
-from tollgate.gateway.prober.publish import Display
+from tollgate.gateway.prober.publish import StatusPublisher
 from tollgate.gateway.prober.watch import MakeAsker, MakeListener, Watch
-from tollgate.gateway.upstream.listener import Listener
-from tollgate.processes.reload import Follower, Shared
+from tollgate.gateway.upstream.listener import UpstreamListener
+from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
 from tollgate.settings.model import Settings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import Board, Places
+from tollgate.shm.upstream_status import SharedStatus, StatusSlots
 
 # Between two looks at what workers ask for.
 TICK_SECONDS = 0.02
@@ -35,21 +35,21 @@ class Prober:
 
     def __init__(
         self,
-        board: Board,
+        shared_status: SharedStatus,
         writer: metrics.Writer,
         data_dir: Path,
         *,
         make_asker: MakeAsker | None = None,
-        make_listener: MakeListener = Listener,
+        make_listener: MakeListener = UpstreamListener,
         now: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._board = board
+        self._shared_status = shared_status
         self._writer = writer
         self._make_asker = make_asker or (lambda family, upstream: HttpAsker(family, upstream, now))
         self._make_listener = make_listener
         self._now = now
-        self._display = Display(writer, data_dir, now, wall)
+        self._display = StatusPublisher(writer, data_dir, now, wall)
         self.watches: dict[str, Watch] = {}
         """By the network's path."""
         self._started = False
@@ -60,7 +60,7 @@ class Prober:
         """Whether every upstream has been asked once, or had its time."""
         return all(watch.warm for watch in self.watches.values())
 
-    def apply(self, settings: Settings, places: Places) -> None:
+    def apply(self, settings: Settings, slots: StatusSlots) -> None:
         """Take over settings, at the start and later. What is known of upstreams that stay is kept."""
         at_start, self._started = not self._started, True
         before = dict(self.watches)
@@ -68,9 +68,9 @@ class Prober:
         for family, networks in settings.families.items():
             for name, network in networks.items():
                 path = f"{family}/{name}"
-                watch = before.pop(path, None) or self._watch(family, name, places.networks[path])
+                watch = before.pop(path, None) or self._watch(family, name, slots.networks[path])
                 rows = {
-                    each.name: self._board.upstream(places.upstreams[f"{path}/{each.name}"])
+                    each.name: self._shared_status.upstream(slots.upstreams[f"{path}/{each.name}"])
                     for each in network.upstreams
                 }
                 watch.apply(network, settings.health, rows, at_start=at_start)
@@ -100,26 +100,36 @@ class Prober:
 
     def _watch(self, family: str, name: str, row: int) -> Watch:
         return Watch(
-            family, name, self._board.network(row), self._make_asker, self._make_listener, self._writer, self._now
+            family,
+            name,
+            self._shared_status.network(row),
+            self._make_asker,
+            self._make_listener,
+            self._writer,
+            self._now,
         )
 
 
-def run(lifeline: Lifeline, data_dir: Path, board: Board, shared: Shared, writer: metrics.Writer) -> None:
+def run(
+    lifeline: Lifeline, data_dir: Path, shared_status: SharedStatus, shared: SharedSettings, writer: metrics.Writer
+) -> None:
     """Watch, in the child, until the parent says so or is gone."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(lifeline, data_dir, board, shared, writer))
+        runner.run(_run(lifeline, data_dir, shared_status, shared, writer))
 
 
-async def _run(lifeline: Lifeline, data_dir: Path, board: Board, shared: Shared, writer: metrics.Writer) -> None:
+async def _run(
+    lifeline: Lifeline, data_dir: Path, shared_status: SharedStatus, shared: SharedSettings, writer: metrics.Writer
+) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopped.set)
     # Readable when the parent is gone.
     loop.add_reader(lifeline.parent_pipe, stopped.set)
-    prober = Prober(board, writer, data_dir)
-    follower = Follower(shared, "prober", prober.apply)
+    prober = Prober(shared_status, writer, data_dir)
+    follower = SettingsFollower(shared, "prober", prober.apply)
     try:
-        prober.apply(shared.current.settings, shared.current.places)
+        prober.apply(shared.current.settings, shared.current.slots)
         follower.ready()
         while not stopped.is_set():
             follower.turn()

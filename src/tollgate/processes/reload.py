@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from tollgate import log
 from tollgate.settings.model import Settings
-from tollgate.shm.upstream_status import Places
+from tollgate.shm.upstream_status import StatusSlots
 
 # Some hundred bytes an upstream, and 256 of those at most: what is larger is a mistake.
-MOST_BYTES = 8 * 1024 * 1024
+MAX_BYTES = 8 * 1024 * 1024
 # How often a child looks. One that serves callers waits a little longer, so that the prober has seen upstreams
 # that are new.
 POLL_SECONDS = 0.05
@@ -37,14 +37,14 @@ _log = log.get("reload")
 
 class _Content(Struct, frozen=True):
     settings: Settings
-    places: Places
+    slots: StatusSlots
 
 
 class Fresh(Struct, frozen=True):
     """Settings to go by, and who has which row of the board."""
 
     settings: Settings
-    places: Places
+    slots: StatusSlots
     generation: int = 0
     """How many times they were changed since the start."""
 
@@ -58,7 +58,7 @@ def row_names(settings: Settings) -> dict[str, list[str]]:
     }
 
 
-class TooLarge(ValueError):
+class SettingsTooLarge(ValueError):
     """Settings that the memory does not hold."""
 
 
@@ -66,35 +66,35 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Content).decode
 
 
-class Shared:
+class SharedSettings:
     """The memory. A process that is forked later begins with the newest settings, in `current`."""
 
     def __init__(
         self,
         settings: Settings,
-        places: Places,
+        slots: StatusSlots,
         followers: Sequence[str],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.current = Fresh(settings, places)
+        self.current = Fresh(settings, slots)
         """The newest settings that this process knows of."""
         self._followers = {name: _HEAD_CELLS + _FOLLOWER_CELLS * row for row, name in enumerate(followers)}
         self._now = now
         self._start = 8 * (_HEAD_CELLS + _FOLLOWER_CELLS * len(self._followers))
         # Memory is touched only where something is written.
-        self._memory = mmap.mmap(-1, self._start + MOST_BYTES)
+        self._memory = mmap.mmap(-1, self._start + MAX_BYTES)
         self._cells = memoryview(self._memory)[: self._start].cast("q")
         for cell in self._followers.values():
             self._cells[cell + _FAILED] = -1
 
     # --- For the parent --------------------------------------------------------------------------------
 
-    def publish(self, settings: Settings, places: Places) -> None:
+    def publish(self, settings: Settings, slots: StatusSlots) -> None:
         """Hand settings to all children; `TooLarge` changes nothing."""
-        content = _encode(_Content(settings, places))
-        if len(content) > MOST_BYTES:
-            raise TooLarge(
-                f"the settings take {len(content)} bytes, and {MOST_BYTES} can be changed in place: "
+        content = _encode(_Content(settings, slots))
+        if len(content) > MAX_BYTES:
+            raise SettingsTooLarge(
+                f"the settings take {len(content)} bytes, and {MAX_BYTES} can be changed in place: "
                 "make them smaller, or restart the service."
             )
         _decode(content)  # what children could not read must not get there
@@ -106,7 +106,7 @@ class Shared:
         cells[_CHECK] = zlib.crc32(content)
         cells[_AT] = int(self._now() * 1000)
         cells[_SEQUENCE] = 2 * generation
-        self.current = Fresh(settings, places, generation)
+        self.current = Fresh(settings, slots, generation)
 
     def failed(self) -> list[str]:
         """Followers that could not put the newest settings into effect."""
@@ -140,7 +140,7 @@ class Shared:
         if zlib.crc32(content) != check or cells[_SEQUENCE] != sequence:
             return None
         told = _decode(content)
-        self.current = Fresh(told.settings, told.places, sequence // 2)
+        self.current = Fresh(told.settings, told.slots, sequence // 2)
         return self.current
 
     def applied(self, name: str, generation: int) -> None:
@@ -154,14 +154,14 @@ class Shared:
             self._cells[self._followers[name] + _FAILED] = generation
 
 
-class Follower:
+class SettingsFollower:
     """A child's side: puts settings into effect when there are new ones."""
 
     def __init__(
         self,
-        shared: Shared,
+        shared: SharedSettings,
         name: str,
-        apply: Callable[[Settings, Places], None] = lambda _settings, _places: None,
+        apply: Callable[[Settings, StatusSlots], None] = lambda _settings, _slots: None,
         *,
         delay: float = 0.0,
     ) -> None:
@@ -183,7 +183,7 @@ class Follower:
         try:
             if fresh.settings.logging != before:
                 log.configure(fresh.settings.logging.level, fresh.settings.logging.format)
-            self._apply(fresh.settings, fresh.places)
+            self._apply(fresh.settings, fresh.slots)
         except Exception:  # noqa: BLE001 - the border of a reload; the parent is told
             _log.exception("new settings could not be put into effect", process=self._name)
             self._shared.refused(self._name, fresh.generation)

@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate import log
-from tollgate.processes.reload import Shared, TooLarge, row_names
+from tollgate.processes.reload import SettingsTooLarge, SharedSettings, row_names
 from tollgate.settings.changes import Changes, compare
 from tollgate.settings.file import Origin, SettingsError
 from tollgate.settings.model import Settings
-from tollgate.shm.upstream_status import place
+from tollgate.shm.upstream_status import assign_slots
 
 FILE = "reload.json"
 # For all children to have put new settings into effect.
@@ -34,7 +34,7 @@ _NO_FILE = (
 _log = log.get("reload")
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ReloadOutcome(Struct, frozen=True, kw_only=True):
     """What came of a reload."""
 
     asked: int
@@ -55,7 +55,7 @@ class Record(Struct, frozen=True):
 
     begun: int = 0
     """The number of the reload that began last. It reads the settings after this is written."""
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ReloadOutcome, ...] = ()
     """The newest first."""
 
 
@@ -78,7 +78,7 @@ class Reloader:
     def __init__(
         self,
         origin: Origin | None,
-        shared: Shared,
+        shared: SharedSettings,
         data_dir: Path,
         *,
         now: Callable[[], float] = time.monotonic,
@@ -122,7 +122,7 @@ class Reloader:
             changes = compare(self._shared.current.settings, self._load())
             if changes.changed or self._shared.waiting() or self._shared.failed():
                 self._publish(changes.settings)
-        except (SettingsError, TooLarge) as error:
+        except (SettingsError, SettingsTooLarge) as error:
             self._end(error=str(error))
         except ValueError as error:  # no row of the board is left
             self._end(error=f"families: {error}")
@@ -136,7 +136,7 @@ class Reloader:
 
     def _publish(self, settings: Settings) -> None:
         before = self._shared.current
-        self._shared.publish(settings, place(before.places, row_names(settings)))
+        self._shared.publish(settings, assign_slots(before.slots, row_names(settings)))
         if settings.logging != before.settings.logging:
             log.configure(settings.logging.level, settings.logging.format)
 
@@ -152,7 +152,7 @@ class Reloader:
 
     def _end(self, changes: Changes | None = None, *, error: str = "") -> None:
         self._pending = None
-        outcome = Outcome(
+        outcome = ReloadOutcome(
             asked=self._record.begun,
             generation=self._shared.current.generation,
             at=self._wall(),

@@ -23,7 +23,7 @@ class _Told(msgspec.Struct):
     error: str = ""
 
 
-def aside(work: Callable[[], Result], kind: type[Result], what: str) -> Result:
+def run_in_child(work: Callable[[], Result], kind: type[Result], what: str) -> Result:
     """Run `work` in a child; return its result, which msgspec must be able to carry, or raise StartError."""
     read, write = os.pipe()
     child = os.fork()

@@ -15,21 +15,21 @@ from msgspec import Struct
 
 from tollgate.errors import StartError
 from tollgate.processes import collector, control, listeners, prober, status
-from tollgate.processes.bootstrap import Prepared
+from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.control import ControlAddress
-from tollgate.processes.reload import Follower, Shared, row_names
+from tollgate.processes.reload import SettingsFollower, SharedSettings, row_names
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock
-from tollgate.processes.serving import Service, serve
+from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
 from tollgate.processes.worker import Worker
 from tollgate.settings.model import Settings
 from tollgate.shm import metrics
 from tollgate.shm.limits import SharedMeters
-from tollgate.shm.upstream_status import MOST_NETWORKS, MOST_UPSTREAMS, Board, Places, place
+from tollgate.shm.upstream_status import MAX_NETWORKS, MAX_UPSTREAMS, SharedStatus, StatusSlots, assign_slots
 
 
-class Addresses(Struct, frozen=True):
+class ServiceAddresses(Struct, frozen=True):
     """Where the running service can be reached."""
 
     base_url: str
@@ -37,26 +37,26 @@ class Addresses(Struct, frozen=True):
 
 
 def run(
-    prepared: Prepared,
+    bootstrap: Bootstrap,
     *,
-    on_ready: Callable[[Addresses], None],
+    on_ready: Callable[[ServiceAddresses], None],
     extra_children: Sequence[Child] = (),
 ) -> None:
     """Serve until told to stop."""
-    settings = prepared.settings
+    settings = bootstrap.settings
     workers = settings.server.workers or os.cpu_count() or 1
     tls = _tls(settings)
-    lock = ServiceLock(prepared.data_dir)
+    lock = ServiceLock(bootstrap.data_dir)
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
     private = listeners.bind(settings.server.metrics_host, settings.server.metrics_port, 1, "server.metrics_port")
     # One for each worker, then the parent's, the collector's and the prober's.
     regions = metrics.Regions(workers + 3)
-    board, places = Board(workers), _places(settings)
-    shared = Shared(settings, places, [*(f"worker-{slot}" for slot in range(workers)), "prober"])
-    reloader = Reloader(prepared.origin, shared, prepared.data_dir)
+    shared_status, slots = SharedStatus(workers), _slots(settings)
+    shared = SharedSettings(settings, slots, [*(f"worker-{slot}" for slot in range(workers)), "prober"])
+    reloader = Reloader(bootstrap.origin, shared, bootstrap.data_dir)
     reloader.forget()
-    meters = SharedMeters(settings.limits.limit_rows, workers, prepared.data_dir / "limits.lock")
-    where = Addresses(
+    meters = SharedMeters(settings.limits.limit_rows, workers, bootstrap.data_dir / "limits.lock")
+    where = ServiceAddresses(
         settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
         listeners.url("http", private[0]) + "/metrics",
     )
@@ -67,23 +67,27 @@ def run(
         *(
             Child(
                 f"worker-{slot}",
-                Worker(prepared, slot, public, private, regions, meters, tls, control_address, board, shared).run,
+                Worker(
+                    bootstrap, slot, public, private, regions, meters, tls, control_address, shared_status, shared
+                ).run,
             )
             for slot in range(workers)
         ),
         Child(
             "control",
             lambda lifeline: control.run(
-                lifeline, prepared, shared, control_address, where.base_url, [*public, *private]
+                lifeline, bootstrap, shared, control_address, where.base_url, [*public, *private]
             ),
         ),
         Child(
             "collector",
-            lambda lifeline: _collect(lifeline, prepared, shared, regions.writer(workers + 1), all_sockets),
+            lambda lifeline: _collect(lifeline, bootstrap, shared, regions.writer(workers + 1), all_sockets),
         ),
         Child(
             "prober",
-            lambda lifeline: _probe(lifeline, prepared, board, shared, regions.writer(workers + 2), all_sockets),
+            lambda lifeline: _probe(
+                lifeline, bootstrap, shared_status, shared, regions.writer(workers + 2), all_sockets
+            ),
         ),
         Child(
             "metrics",
@@ -122,54 +126,54 @@ def run(
 
 def _collect(
     lifeline: Lifeline,
-    prepared: Prepared,
-    shared: Shared,
+    bootstrap: Bootstrap,
+    shared: SharedSettings,
     writer: metrics.Writer,
     sockets: Sequence[socket.socket],
 ) -> None:
     for each in sockets:
         each.close()
-    collector.run(lifeline, prepared, shared, writer)
+    collector.run(lifeline, bootstrap, shared, writer)
 
 
 def _probe(
     lifeline: Lifeline,
-    prepared: Prepared,
-    board: Board,
-    shared: Shared,
+    bootstrap: Bootstrap,
+    shared_status: SharedStatus,
+    shared: SharedSettings,
     writer: metrics.Writer,
     sockets: Sequence[socket.socket],
 ) -> None:
     for each in sockets:
         each.close()
-    prober.run(lifeline, prepared.data_dir, board, shared, writer)
+    prober.run(lifeline, bootstrap.data_dir, shared_status, shared, writer)
 
 
-def _places(settings: Settings) -> Places:
+def _slots(settings: Settings) -> StatusSlots:
     try:
-        return place(Places(), row_names(settings))
+        return assign_slots(StatusSlots(), row_names(settings))
     except ValueError as error:
-        most = f"{MOST_NETWORKS} networks and {MOST_UPSTREAMS} upstreams"
+        most = f"{MAX_NETWORKS} networks and {MAX_UPSTREAMS} upstreams"
         raise StartError(f"families: more than one service can watch, {most}: leave some to another.") from error
 
 
 def _serve_metrics(
     lifeline: Lifeline,
     regions: metrics.Regions,
-    shared: Shared,
+    shared: SharedSettings,
     private: list[socket.socket],
     others: list[socket.socket],
 ) -> None:
     for each in others:
         each.close()
 
-    async def make() -> Service:
+    async def make() -> ServerProcess:
         # Imported here: no other process needs it.
         from tollgate.processes.metrics_page import CONTENT_TYPE_LATEST, render  # noqa: PLC0415
 
-        return Service(
+        return ServerProcess(
             status.metrics_app(lambda: render(regions), CONTENT_TYPE_LATEST),
-            background=((1.0, Follower(shared, "metrics").turn),),
+            background=((1.0, SettingsFollower(shared, "metrics").turn),),
         )
 
     serve(make, private, lifeline, grace_seconds=1.0)

@@ -51,7 +51,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-class Service:
+class ServerProcess:
     """What a child serves, made inside its loop."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Service:
 
 
 def serve(
-    make: Callable[[], Awaitable[Service]],
+    make: Callable[[], Awaitable[ServerProcess]],
     sockets: list[socket.socket],
     lifeline: Lifeline,
     *,
@@ -88,7 +88,7 @@ def serve(
 
 
 async def _serve(
-    make: Callable[[], Awaitable[Service]],
+    make: Callable[[], Awaitable[ServerProcess]],
     sockets: list[socket.socket],
     lifeline: Lifeline,
     grace_seconds: float,

@@ -32,7 +32,7 @@ START_SECONDS = 30.0
 KILL_AFTER_SECONDS = 3.0
 # A child that lived for so long is replaced at once; one that dies at birth, ever more slowly.
 LIVED_SECONDS = 5.0
-MOST_BACKOFF_SECONDS = 5.0
+MAX_BACKOFF_SECONDS = 5.0
 # Between two looks after the children, and while something is under way.
 TURN_SECONDS = 0.5
 SOON_SECONDS = 0.05
@@ -214,7 +214,7 @@ class Supervisor:
         for child in self._reap():
             lived = now - child.started_at
             child.failures = 0 if lived > LIVED_SECONDS else child.failures + 1
-            wait = min(0.1 * 2**child.failures, MOST_BACKOFF_SECONDS) if child.failures > 1 else 0.0
+            wait = min(0.1 * 2**child.failures, MAX_BACKOFF_SECONDS) if child.failures > 1 else 0.0
             child.restart_at = now + wait
             _log.error("a process died and is replaced", process=child.name, lived=round(lived, 1))
         for index, child in enumerate(self._children):

@@ -16,7 +16,7 @@ from msgspec import inspect as mi
 from msgspec.structs import replace
 
 from tollgate.settings.lines import KeyPath, dotted
-from tollgate.settings.model import Network, Section, Settings, Upstream
+from tollgate.settings.model import NetworkSettings, Section, Settings, UpstreamSettings
 from tollgate.settings.schema import Node, leaves, node
 
 _LONGEST_VALUE = 60
@@ -88,7 +88,7 @@ def _families(running: Settings, wanted: Settings) -> Iterator[str]:
             yield from _network(path, old[path], new[path])
 
 
-def _networks(settings: Settings) -> dict[KeyPath, Network]:
+def _networks(settings: Settings) -> dict[KeyPath, NetworkSettings]:
     return {
         ("families", family, name): network
         for family, networks in settings.families.items()
@@ -96,7 +96,7 @@ def _networks(settings: Settings) -> dict[KeyPath, Network]:
     }
 
 
-def _network(path: KeyPath, old: Network, new: Network) -> Iterator[str]:
+def _network(path: KeyPath, old: NetworkSettings, new: NetworkSettings) -> Iterator[str]:
     yield from _lines(path, replace(old, upstreams=()), replace(new, upstreams=()))
     before = {each.name: each for each in old.upstreams}
     after = {each.name: each for each in new.upstreams}
@@ -112,7 +112,7 @@ def _network(path: KeyPath, old: Network, new: Network) -> Iterator[str]:
             yield from _upstream((*path, "upstreams"), before[name], upstream)
 
 
-def _upstream(path: KeyPath, old: Upstream, new: Upstream) -> Iterator[str]:
+def _upstream(path: KeyPath, old: UpstreamSettings, new: UpstreamSettings) -> Iterator[str]:
     # By name, not by number: it may stand elsewhere in the file now.
     for line in _lines((), old, new):
         yield f"{dotted(path)}.{new.name}.{line}"

@@ -71,7 +71,7 @@ def _secret_fields(section: type[Section]) -> frozenset[str]:
     )
 
 
-class Server(Section, frozen=True):
+class ServerSettings(Section, frozen=True):
     """Listeners and processes."""
 
     host: Annotated[Text, Help("Address the public listener binds to.")] = "127.0.0.1"
@@ -100,7 +100,7 @@ class Server(Section, frozen=True):
     connections: Annotated[Positive, Help("Open connections of callers, for each worker.")] = 20_000
 
 
-class Limits(Section, frozen=True):
+class LimitSettings(Section, frozen=True):
     """Bounds on what callers may send and how often."""
 
     body_bytes: Annotated[Positive, Help("Largest request body (413 `body_too_large`).")] = 1_048_576
@@ -133,7 +133,7 @@ class Limits(Section, frozen=True):
     ] = 65_536
 
 
-class Directory(Section, frozen=True):
+class DirectorySettings(Section, frozen=True):
     """The copy of tokens and domains that each worker holds in memory."""
 
     entries: Annotated[Positive, Help("Tokens and domains held in memory, for each worker.")] = 20_000
@@ -146,13 +146,13 @@ class Directory(Section, frozen=True):
     unknown_seconds: Annotated[Seconds, Help("How long a worker remembers that a token is unknown.")] = 5.0
 
 
-class Store(Section, frozen=True):
+class StoreSettings(Section, frozen=True):
     """Where teams, tokens and domains are kept."""
 
     url: Annotated[str, Secret("SQLAlchemy URL. Empty: `control.db` in the data folder (SQLite).")] = ""
 
 
-class Secrets(Section, frozen=True):
+class SecretSettings(Section, frozen=True):
     """Server-side secrets."""
 
     pepper: Annotated[
@@ -161,7 +161,7 @@ class Secrets(Section, frozen=True):
     ] = ""
 
 
-class Whitelist(Section, frozen=True):
+class WhitelistSettings(Section, frozen=True):
     """Domains that may call without a token."""
 
     allow_localhost: Annotated[
@@ -177,7 +177,7 @@ class Whitelist(Section, frozen=True):
     well_known_port: Annotated[Port, Help("Port from which `/.well-known/tollgate.txt` is fetched.")] = 443
 
 
-class Accounts(Section, frozen=True):
+class AccountSettings(Section, frozen=True):
     """People: how they get an account and how long they stay signed in."""
 
     sign_up: Annotated[
@@ -208,7 +208,7 @@ class Accounts(Section, frozen=True):
     domains_per_team: Annotated[Positive, Help("Whitelist entries of one team.")] = 1_000
 
 
-class Cache(Section, frozen=True):
+class CacheSettings(Section, frozen=True):
     """Answers of upstreams kept in memory."""
 
     bytes: Annotated[
@@ -217,7 +217,7 @@ class Cache(Section, frozen=True):
     entry_bytes: Annotated[Positive, Help("Largest answer that is kept.")] = 1_048_576
 
 
-class Health(Section, frozen=True):
+class HealthSettings(Section, frozen=True):
     """Watching upstreams: one process for the whole machine."""
 
     probe_seconds: Annotated[
@@ -226,7 +226,7 @@ class Health(Section, frozen=True):
     timeout_seconds: Annotated[Annotated[float, Meta(gt=0, le=60)], Help("How long it may take to say.")] = 3.0
 
 
-class WebSocket(Section, frozen=True):
+class WebSocketSettings(Section, frozen=True):
     """Connections for subscriptions."""
 
     connections: Annotated[Positive, Help("Open WebSockets, for each worker.")] = 5_000
@@ -239,7 +239,7 @@ class WebSocket(Section, frozen=True):
     ] = 4_194_304
 
 
-class Ledger(Section, frozen=True):
+class LedgerSettings(Section, frozen=True):
     """Recording of requests: from a worker's spool to logs and usage."""
 
     segment_bytes: Annotated[
@@ -260,7 +260,7 @@ class Ledger(Section, frozen=True):
     ] = 30
 
 
-class Billing(Section, frozen=True):
+class PricingSettings(Section, frozen=True):
     """What requests cost. Months are calendar months of UTC."""
 
     plan: Annotated[
@@ -284,7 +284,7 @@ class Billing(Section, frozen=True):
         return Price(Plan(self.plan), self.free_requests, self.micros_per_million)
 
 
-class Stripe(Section, frozen=True):
+class StripeSettings(Section, frozen=True):
     """Reporting final invoices to Stripe. Off while `api_key` is empty."""
 
     api_key: Annotated[str, Secret("Secret or restricted key that may write customers and invoice items.")] = ""
@@ -294,7 +294,7 @@ class Stripe(Section, frozen=True):
     ] = "https://api.stripe.com"
 
 
-class Oidc(Section, frozen=True):
+class OidcSettings(Section, frozen=True):
     """Signing in with an OpenID Connect provider. Off while `issuer` is empty."""
 
     issuer: Annotated[str, Help("The provider's issuer URL, without `/.well-known/openid-configuration`.")] = ""
@@ -304,7 +304,7 @@ class Oidc(Section, frozen=True):
     scopes: Annotated[Text, Help("Scopes asked for.")] = "openid email profile"
 
 
-class Mail(Section, frozen=True):
+class MailSettings(Section, frozen=True):
     """Sending mail. Off while `host` is empty: links are printed instead."""
 
     host: Annotated[str, Help("SMTP server.")] = ""
@@ -318,7 +318,7 @@ class Mail(Section, frozen=True):
     sender: Annotated[str, Help("Address that mail comes from.")] = ""
 
 
-class Logging(Section, frozen=True):
+class LoggingSettings(Section, frozen=True):
     """What the process says about itself, on standard error."""
 
     level: Annotated[
@@ -331,7 +331,7 @@ class Logging(Section, frozen=True):
     ] = "auto"
 
 
-class Upstream(Section, frozen=True):
+class UpstreamSettings(Section, frozen=True):
     """A node or provider that answers for a network."""
 
     name: Annotated[
@@ -376,10 +376,10 @@ class Upstream(Section, frozen=True):
     connections: Annotated[Positive, Help("Most connections to it, for each worker.")] = 256
 
 
-class Network(Section, frozen=True):
+class NetworkSettings(Section, frozen=True):
     """One network of a family: `/x/<family>/<network>`."""
 
-    upstreams: Annotated[tuple[Upstream, ...], Help("At least one.")]
+    upstreams: Annotated[tuple[UpstreamSettings, ...], Help("At least one.")]
     allow_methods: Annotated[
         tuple[str, ...], Help("Methods that may be called, `*` as a wildcard. Empty: all but the denied.")
     ] = ()
@@ -410,23 +410,23 @@ class Settings(Section, frozen=True):
     data_dir: Annotated[Text, Location("Folder for the store, the pepper and the workers' files.")] = (
         "tollgate-data"
     )
-    server: Server = Server()
-    limits: Limits = Limits()
-    directory: Directory = Directory()
-    store: Store = Store()
-    secrets: Secrets = Secrets()
-    whitelist: Whitelist = Whitelist()
-    accounts: Accounts = Accounts()
-    cache: Cache = Cache()
-    health: Health = Health()
-    websocket: WebSocket = WebSocket()
-    ledger: Ledger = Ledger()
-    billing: Billing = Billing()
-    stripe: Stripe = Stripe()
-    oidc: Oidc = Oidc()
-    mail: Mail = Mail()
-    logging: Logging = Logging()
+    server: ServerSettings = ServerSettings()
+    limits: LimitSettings = LimitSettings()
+    directory: DirectorySettings = DirectorySettings()
+    store: StoreSettings = StoreSettings()
+    secrets: SecretSettings = SecretSettings()
+    whitelist: WhitelistSettings = WhitelistSettings()
+    accounts: AccountSettings = AccountSettings()
+    cache: CacheSettings = CacheSettings()
+    health: HealthSettings = HealthSettings()
+    websocket: WebSocketSettings = WebSocketSettings()
+    ledger: LedgerSettings = LedgerSettings()
+    billing: PricingSettings = PricingSettings()
+    stripe: StripeSettings = StripeSettings()
+    oidc: OidcSettings = OidcSettings()
+    mail: MailSettings = MailSettings()
+    logging: LoggingSettings = LoggingSettings()
     families: Annotated[
-        dict[str, dict[str, Network]],
+        dict[str, dict[str, NetworkSettings]],
         Help("Networks by family: the table `[families.eth.mainnet]` serves `/x/eth/mainnet`."),
     ] = {}

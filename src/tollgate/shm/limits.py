@@ -41,7 +41,7 @@ class SharedMeters:
         memory = memoryview(mmap.mmap(-1, rows * 8 * (1 + workers)))
         self._marks = memory[: rows * 8].cast("Q")
         self._arrivals = memory[rows * 8 :].cast("d")
-        self._most_known = rows
+        self._max_known = rows
         self.attach(0)
 
     def attach(self, worker: int) -> None:
@@ -88,7 +88,7 @@ class SharedMeters:
 
     def _row(self, key: str, now: float) -> int:
         """Find or claim the row of a key."""
-        if len(self._known) >= self._most_known:
+        if len(self._known) >= self._max_known:
             self._known.clear()
         digest = hashlib.blake2b(key.encode(), digest_size=8, key=self._salt).digest()
         mark = int.from_bytes(digest, "little") or 1

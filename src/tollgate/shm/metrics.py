@@ -3,7 +3,7 @@
 Each process of the service has a region of shared memory in which it alone writes; the metrics listener adds
 the regions up. A process that dies leaves its region to its successor, so counters never fall. A cell is an
 integer: adding to it costs a look-up and a store, which is why the cells are ours and only the page
-(`processes/metrics_page.py`) is made by prometheus-client: its own multi-process mode takes a lock for each sample.
+(`processes/metrics_page.py`) is made by prometheus-client: its multi-process mode takes a lock for each sample.
 
 The reference page `docs/reference/metrics.md` is generated from the table below.
 """

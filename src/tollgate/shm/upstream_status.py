@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-MOST_NETWORKS, MOST_UPSTREAMS = 64, 256
+MAX_NETWORKS, MAX_UPSTREAMS = 64, 256
 # Reorganisations that a worker may miss and still know how deep they went.
 _REMEMBERED = 16
 _NETWORK_CELLS = 8 + _REMEMBERED
@@ -53,7 +53,7 @@ class State(IntEnum):
     """It reports another chain id. It is never asked."""
 
 
-class Places(Struct, frozen=True):
+class StatusSlots(Struct, frozen=True):
     """Which row belongs to whom: networks by path, upstreams by path and name."""
 
     networks: dict[str, int] = {}
@@ -61,14 +61,14 @@ class Places(Struct, frozen=True):
     """`family/network/name` -> row."""
 
 
-def place(before: Places, names: dict[str, list[str]]) -> Places:
+def assign_slots(before: StatusSlots, names: dict[str, list[str]]) -> StatusSlots:
     """Give rows to networks and their upstreams; who has one keeps it. ValueError where there are too many."""
     networks, upstreams = dict(before.networks), dict(before.upstreams)
     for path, members in names.items():
-        _claim(networks, path, MOST_NETWORKS)
+        _claim(networks, path, MAX_NETWORKS)
         for name in members:
-            _claim(upstreams, f"{path}/{name}", MOST_UPSTREAMS)
-    return Places(networks, upstreams)
+            _claim(upstreams, f"{path}/{name}", MAX_UPSTREAMS)
+    return StatusSlots(networks, upstreams)
 
 
 def _claim(rows: dict[str, int], name: str, most: int) -> None:
@@ -78,7 +78,7 @@ def _claim(rows: dict[str, int], name: str, most: int) -> None:
         rows[name] = len(rows)
 
 
-class Board:
+class SharedStatus:
     """The memory. Made before the processes are forked."""
 
     def __init__(self, workers: int, now: Callable[[], float] = time.monotonic) -> None:
@@ -86,18 +86,18 @@ class Board:
         self._now = now
         self._network_row = _NETWORK_CELLS + workers * _NETWORK_COLUMN
         self._upstream_row = _UPSTREAM_CELLS + workers * _UPSTREAM_COLUMN
-        size = MOST_NETWORKS * self._network_row + MOST_UPSTREAMS * self._upstream_row
+        size = MAX_NETWORKS * self._network_row + MAX_UPSTREAMS * self._upstream_row
         self._cells = memoryview(mmap.mmap(-1, 8 * size)).cast("q")
 
-    def network(self, row: int, worker: int = 0) -> NetworkRow:
+    def network(self, row: int, worker: int = 0) -> NetworkStatus:
         """A network's row, as one worker sees it."""
         start = row * self._network_row
-        return NetworkRow(self._cells[start : start + self._network_row], self.workers, worker, self._now)
+        return NetworkStatus(self._cells[start : start + self._network_row], self.workers, worker, self._now)
 
-    def upstream(self, row: int, worker: int = 0) -> UpstreamRow:
+    def upstream(self, row: int, worker: int = 0) -> UpstreamStatus:
         """An upstream's row, as one worker sees it."""
-        start = MOST_NETWORKS * self._network_row + row * self._upstream_row
-        return UpstreamRow(self._cells[start : start + self._upstream_row], self.workers, worker)
+        start = MAX_NETWORKS * self._network_row + row * self._upstream_row
+        return UpstreamStatus(self._cells[start : start + self._upstream_row], self.workers, worker)
 
 
 # Cells of a network's row.
@@ -108,7 +108,7 @@ _first_cells = struct.Struct("=5q").unpack_from
 _NUDGES, _SEEN, _SEEN_REORGS = range(3)
 
 
-class NetworkRow:
+class NetworkStatus:
     """What is known of a network. `NOTHING` stands for a number that is not known."""
 
     def __init__(self, cells: memoryview[int], workers: int, worker: int, now: Callable[[], float]) -> None:
@@ -254,7 +254,7 @@ class Fared(Struct, frozen=True):
     in_flight: int
 
 
-class UpstreamRow:
+class UpstreamStatus:
     """What is known of an upstream."""
 
     def __init__(self, cells: memoryview[int], workers: int, worker: int) -> None:

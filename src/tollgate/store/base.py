@@ -77,7 +77,7 @@ class Directory(Protocol):
 Value = TypeVar("Value", bound=Struct)
 
 
-class Rows(Protocol[Value]):
+class Repository(Protocol[Value]):
     """The rows of one table, inside one transaction. Conditions name columns; a tuple means any of its values."""
 
     async def add(self, row: Value, **hidden: bytes) -> None:
@@ -115,35 +115,35 @@ class Rows(Protocol[Value]):
         ...
 
 
-class Records(Protocol):
+class Repositories(Protocol):
     """All that the control plane keeps, inside one transaction."""
 
-    teams: Rows[Team]
-    tokens: Rows[Token]
-    domains: Rows[Domain]
-    accounts: Rows[Account]
-    identities: Rows[Identity]
-    logins: Rows[Login]
-    device_logins: Rows[DeviceLogin]
-    members: Rows[Member]
-    invitations: Rows[Invitation]
-    reset_links: Rows[ResetLink]
-    failures: Rows[Failures]
-    replays: Rows[Replay]
-    audit: Rows[AuditEntry]
-    billing: Rows[BillingSettings]
-    alerts: Rows[Alert]
-    reports: Rows[Report]
+    teams: Repository[Team]
+    tokens: Repository[Token]
+    domains: Repository[Domain]
+    accounts: Repository[Account]
+    identities: Repository[Identity]
+    logins: Repository[Login]
+    device_logins: Repository[DeviceLogin]
+    members: Repository[Member]
+    invitations: Repository[Invitation]
+    reset_links: Repository[ResetLink]
+    failures: Repository[Failures]
+    replays: Repository[Replay]
+    audit: Repository[AuditEntry]
+    billing: Repository[BillingSettings]
+    alerts: Repository[Alert]
+    reports: Repository[Report]
 
 
-class Office(Protocol):
+class ControlStore(Protocol):
     """What the control plane works with: transactions."""
 
-    def reading(self) -> AbstractAsyncContextManager[Records]:
+    def reading(self) -> AbstractAsyncContextManager[Repositories]:
         """Read, as everything stood at one moment."""
         ...
 
-    def changing(self) -> AbstractAsyncContextManager[Records]:
+    def changing(self) -> AbstractAsyncContextManager[Repositories]:
         """Read and write, alone; all of it happens, or nothing when an exception leaves the block."""
         ...
 

@@ -27,10 +27,10 @@ from tollgate.store.base import Mark
 
 BUSY_MILLISECONDS = 10_000
 # Values that one statement may name; SQLite takes 32,766.
-_MOST_NAMED = 10_000
+_MAX_NAMED = 10_000
 
 
-class OutOfStep(TollgateError):
+class LedgerBehind(TollgateError):
     """Another collector has been at work on the same segments."""
 
 
@@ -86,7 +86,7 @@ class LedgerStore:
         """
         with self._writing() as connection:
             if known is not None and _marks(connection, marks) != known:
-                raise OutOfStep("Another collector works on this spool: stop one of them.")
+                raise LedgerBehind("Another collector works on this spool: stop one of them.")
             posting = post(_next_seq(connection), _requests(connection, set(teams)))
             if posting.rows:
                 _write_rows(connection, posting, now)
@@ -179,7 +179,7 @@ def _marks(connection: Connection, ids: Iterable[bytes] | None) -> dict[bytes, M
 def _in_parts(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
     """As many ids at once as one statement may name."""
     rest = iter(ids)
-    while part := list(islice(rest, _MOST_NAMED)):
+    while part := list(islice(rest, _MAX_NAMED)):
         yield part
 
 
@@ -221,9 +221,9 @@ def _write_rows(connection: Connection, posting: Posting, now: float) -> None:
             connection.execute(CreateIndex(index, if_not_exists=True))
         connection.execute(tables.days.insert().values(day=day, first_seq=first))
     columns = ", ".join(tables.LOG_COLUMNS)
-    places = ", ".join("?" * len(tables.LOG_COLUMNS))
+    slots = ", ".join("?" * len(tables.LOG_COLUMNS))
     connection.exec_driver_sql(
-        f"INSERT INTO log_{day} ({columns}) VALUES ({places})",  # noqa: S608 - a day and columns of our own
+        f"INSERT INTO log_{day} ({columns}) VALUES ({slots})",  # noqa: S608 - a day and columns of our own
         posting.rows,
     )
     # Times of commits never go back, whatever the clock does: `--since` looks for its first row by them.
@@ -239,9 +239,9 @@ def _adding(table: Table) -> str:
     names = [column.name for column in table.columns]
     keys = [column.name for column in table.primary_key]
     sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names if name not in keys)
-    places = ", ".join("?" * len(names))
+    slots = ", ".join("?" * len(names))
     return (
-        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({places}) "  # noqa: S608 - names of our own
+        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({slots}) "  # noqa: S608 - names of our own
         f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {sums}"
     )
 

@@ -23,7 +23,7 @@ from tollgate.store.base import StoreUnavailable
 
 DEADLINE_SECONDS = 10.0
 THREADS = 4
-MOST_LOOKED_AT = 50_000
+MAX_LOOKED_AT = 50_000
 # Most pages are full after this many.
 FIRST_LOOK = 1_000
 # A row is committed after its own time, so `since` need not look at what was committed before. The clock may have
@@ -37,10 +37,10 @@ class SqlLogBook:
     """What the ledger says."""
 
     def __init__(
-        self, engine: Engine, *, first_look: int = FIRST_LOOK, most_looked_at: int = MOST_LOOKED_AT
+        self, engine: Engine, *, first_look: int = FIRST_LOOK, max_looked_at: int = MAX_LOOKED_AT
     ) -> None:
         self._engine = engine
-        self._looks = (first_look, most_looked_at)
+        self._looks = (first_look, max_looked_at)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="logbook")
 
     async def close(self) -> None:

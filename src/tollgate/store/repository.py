@@ -30,10 +30,10 @@ from tollgate.core.people import (
 )
 from tollgate.core.reports import Report
 from tollgate.store import tables
-from tollgate.store.base import Conflict, Rows, Value
+from tollgate.store.base import Conflict, Repository, Value
 
 
-class SqlRows(Generic[Value]):
+class SqlRepository(Generic[Value]):
     """The rows of one table, inside one transaction."""
 
     def __init__(self, connection: AsyncConnection, table: Table, kind: type[Value]) -> None:
@@ -111,26 +111,26 @@ class SqlRows(Generic[Value]):
             raise Conflict(f"taken in {self._table.name}") from error
 
 
-class SqlRecords:
+class SqlRepositories:
     """All tables of the control plane, inside one transaction."""
 
     def __init__(self, connection: AsyncConnection) -> None:
-        self.teams: Rows[Team] = SqlRows(connection, tables.teams, Team)
-        self.tokens: Rows[Token] = SqlRows(connection, tables.tokens, Token)
-        self.domains: Rows[Domain] = SqlRows(connection, tables.domains, Domain)
-        self.accounts: Rows[Account] = SqlRows(connection, tables.accounts, Account)
-        self.identities: Rows[Identity] = SqlRows(connection, tables.identities, Identity)
-        self.logins: Rows[Login] = SqlRows(connection, tables.logins, Login)
-        self.device_logins: Rows[DeviceLogin] = SqlRows(connection, tables.device_logins, DeviceLogin)
-        self.members: Rows[Member] = SqlRows(connection, tables.members, Member)
-        self.invitations: Rows[Invitation] = SqlRows(connection, tables.invitations, Invitation)
-        self.reset_links: Rows[ResetLink] = SqlRows(connection, tables.reset_links, ResetLink)
-        self.failures: Rows[Failures] = SqlRows(connection, tables.failures, Failures)
-        self.replays: Rows[Replay] = SqlRows(connection, tables.replays, Replay)
-        self.audit: Rows[AuditEntry] = SqlRows(connection, tables.audit, AuditEntry)
-        self.billing: Rows[BillingSettings] = SqlRows(connection, tables.billing, BillingSettings)
-        self.alerts: Rows[Alert] = SqlRows(connection, tables.alerts, Alert)
-        self.reports: Rows[Report] = SqlRows(connection, tables.reports, Report)
+        self.teams: Repository[Team] = SqlRepository(connection, tables.teams, Team)
+        self.tokens: Repository[Token] = SqlRepository(connection, tables.tokens, Token)
+        self.domains: Repository[Domain] = SqlRepository(connection, tables.domains, Domain)
+        self.accounts: Repository[Account] = SqlRepository(connection, tables.accounts, Account)
+        self.identities: Repository[Identity] = SqlRepository(connection, tables.identities, Identity)
+        self.logins: Repository[Login] = SqlRepository(connection, tables.logins, Login)
+        self.device_logins: Repository[DeviceLogin] = SqlRepository(connection, tables.device_logins, DeviceLogin)
+        self.members: Repository[Member] = SqlRepository(connection, tables.members, Member)
+        self.invitations: Repository[Invitation] = SqlRepository(connection, tables.invitations, Invitation)
+        self.reset_links: Repository[ResetLink] = SqlRepository(connection, tables.reset_links, ResetLink)
+        self.failures: Repository[Failures] = SqlRepository(connection, tables.failures, Failures)
+        self.replays: Repository[Replay] = SqlRepository(connection, tables.replays, Replay)
+        self.audit: Repository[AuditEntry] = SqlRepository(connection, tables.audit, AuditEntry)
+        self.billing: Repository[BillingSettings] = SqlRepository(connection, tables.billing, BillingSettings)
+        self.alerts: Repository[Alert] = SqlRepository(connection, tables.alerts, Alert)
+        self.reports: Repository[Report] = SqlRepository(connection, tables.reports, Report)
 
 
 def _fits(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:

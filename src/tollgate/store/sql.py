@@ -17,12 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.store import tables
 from tollgate.store.base import Changes, StoreUnavailable
-from tollgate.store.repository import SqlRecords, value_of
+from tollgate.store.repository import SqlRepositories, value_of
 
 # Long enough for a busy disk, short enough that a caller who waits for a look-up still gets an answer.
 DEADLINE_SECONDS = 5.0
 # A worker that has missed more changes than this forgets everything instead of reading them one by one.
-MOST_CHANGES = 1_000
+MAX_CHANGES = 1_000
 
 
 class SqlStore:
@@ -65,7 +65,7 @@ class SqlStore:
             if newest == since:
                 return None
             # Trimmed since we looked, too many, or another database in its place.
-            if newest < since or oldest > since + 1 or newest - since > MOST_CHANGES:
+            if newest < since or oldest > since + 1 or newest - since > MAX_CHANGES:
                 return Changes(newest, everything=True)
             rows = (
                 await connection.execute(select(table.c.kind, table.c.key).where(table.c.revision > since))
@@ -78,16 +78,16 @@ class SqlStore:
     # --- Office ----------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[SqlRecords]:
+    async def reading(self) -> AsyncIterator[SqlRepositories]:
         """Read, as everything stood at one moment."""
         async with self._connection() as connection:
-            yield SqlRecords(connection)
+            yield SqlRepositories(connection)
 
     @asynccontextmanager
-    async def changing(self) -> AsyncIterator[SqlRecords]:
+    async def changing(self) -> AsyncIterator[SqlRepositories]:
         """Read and write, alone."""
         async with self._connection(immediate=True) as connection:
-            yield SqlRecords(connection)
+            yield SqlRepositories(connection)
 
     # --- Statements ------------------------------------------------------------------------------------
 

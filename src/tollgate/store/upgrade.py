@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from tollgate.errors import StartError
-from tollgate.processes.run_in_child import aside
+from tollgate.processes.run_in_child import run_in_child
 from tollgate.store.sqlite import run_on_connect
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ CONTROL, LEDGER = "migrations", "ledger_migrations"
 
 def upgrade(url: URL, scripts: str = CONTROL) -> list[str]:
     """Migrate in a child process; return the steps taken, or raise StartError."""
-    return aside(lambda: migrate(url, scripts), list[str], f"Migrating the database {url.database}")
+    return run_in_child(lambda: migrate(url, scripts), list[str], f"Migrating the database {url.database}")
 
 
 def migrate(url: URL, folder: str = CONTROL) -> list[str]:

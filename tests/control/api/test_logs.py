@@ -16,7 +16,7 @@ from tests.store.log_rows import CI, NOON, THEIRS, WEB, entry
 
 from tollgate.control.api import routes
 from tollgate.control.app import assembled
-from tollgate.control.unit_of_work import Visit
+from tollgate.control.service_context import ClientInfo
 
 Json = dict[str, Any]
 LOGS = "/api/v1/teams/acme/logs"
@@ -25,9 +25,9 @@ LOGS = "/api/v1/teams/acme/logs"
 class Api:
     """A client of the API, in-process; every part of a list is held against the document."""
 
-    def __init__(self, office: LogOffice) -> None:
-        self.office = office
-        app = assembled(office.plane, [routes.router(), *routes.outside()])
+    def __init__(self, store: LogOffice) -> None:
+        self.store = store
+        app = assembled(store.plane, [routes.router(), *routes.outside()])
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(cast("Any", app)), base_url=BASE_URL)
         self.document: Json = msgspec.json.decode(app.state.openapi_json)
         self._fits = jsonschema_rs.validator_for(
@@ -42,7 +42,7 @@ class Api:
 
     def ask(self, query: str = "", *, who: str = "owner", path: str = LOGS) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._token(who)}"} if who else {}
-        answer = self.office.do(self.client.get(f"{path}?{query}", headers=headers))
+        answer = self.store.do(self.client.get(f"{path}?{query}", headers=headers))
         assert str(answer.status_code) in self.operation["responses"], answer.text
         assert answer.headers["Cache-Control"] == "no-store"
         if answer.status_code == 200:
@@ -57,34 +57,34 @@ class Api:
 
     def _token(self, who: str) -> str:
         if who not in self._tokens:
-            self._tokens[who] = self.office.do(self._issue(who))
+            self._tokens[who] = self.store.do(self._issue(who))
         return self._tokens[who]
 
     async def _issue(self, who: str) -> str:
-        async with self.office.store.changing() as records:
+        async with self.store.store.changing() as records:
             account = await records.accounts.get(f"acc_{who}")
             assert account is not None
-            return (await self.office.plane.logins.issue(records, Visit(), account, "laptop")).access
+            return (await self.store.plane.logins.issue(records, ClientInfo(), account, "laptop")).access
 
 
 @pytest.fixture
 def api(tmp_path: Path, loop: asyncio.Runner) -> Iterator[Api]:
-    office = LogOffice(tmp_path, loop)
-    opened = Api(office)
+    store = LogOffice(tmp_path, loop)
+    opened = Api(store)
     yield opened
-    office.do(opened.client.aclose())
-    office.close()
+    store.do(opened.client.aclose())
+    store.close()
 
 
 def commit(api: Api, *sources: str, **more: Any) -> None:
-    api.office.ledger.commit(*(entry(NOON, source, **more) for source in sources))
+    api.store.ledger.commit(*(entry(NOON, source, **more) for source in sources))
 
 
 # --- What an entry shows ------------------------------------------------------------------------------------
 
 
 def test_call_with_a_token(api: Api) -> None:
-    api.office.ledger.commit(
+    api.store.ledger.commit(
         entry(
             NOON + 0.25, request_id=b"req-7", source_name="ci", request_bytes=90, duration_micros=1_200,
             upstream="node-1", attempts=1, address="192.0.2.7", agent=b"curl/8",
@@ -191,7 +191,7 @@ def test_filters(api: Api, query: str, count: int) -> None:
     commit(api, CI, method="eth_chainId")
     commit(api, CI, status=429, outcome="rate_limited")
     commit(api, WEB, outcome="node_error")
-    api.office.ledger.commit(entry(NOON - 3_600))
+    api.store.ledger.commit(entry(NOON - 3_600))
     assert len(api.get(query)["items"]) == count
 
 
@@ -259,8 +259,8 @@ def test_other_teams_and_roles_are_refused(api: Api) -> None:
 
 def test_ledger_that_cannot_be_read_is_said_so(api: Api) -> None:
     commit(api, CI)
-    database = Path(str(api.office.ledger.url.database))
-    api.office.ledger.close()
+    database = Path(str(api.store.ledger.url.database))
+    api.store.ledger.close()
     for file in database.parent.glob("ledger.db*"):
         file.unlink()
     answer = api.ask()

@@ -155,7 +155,8 @@ def snapshot(house: House) -> dict[str, set[tuple[object, ...]]]:
                 rows[f"{file} {name}"] = connection.execute(f"SELECT * FROM {name}").fetchall()
     walkers = ("acc_stranger", "acc_loner", "acc_viewer")
     return {
-        name: {row for row in each if not any(walker in row for walker in walkers)} for name, each in rows.items()
+        name: {row for row in each if not any(follower in row for follower in walkers)}
+        for name, each in rows.items()
     }
 
 
@@ -204,7 +205,7 @@ class Walker:
 
 
 @pytest.fixture(params=["another team", "another team, a personal token", "no team", "removed"])
-def walker(request: pytest.FixtureRequest, api: Api, house: House, things: Things) -> Walker:
+def follower(request: pytest.FixtureRequest, api: Api, house: House, things: Things) -> Walker:
     who = {"no team": "loner", "removed": "viewer"}.get(request.param, "stranger")
     if request.param == "removed":
         assert api.ask("DELETE", f"/teams/acme/members/{member_id('viewer')}", who="viewer").status_code == 204
@@ -232,40 +233,40 @@ def test_owner_is_told_of_the_guarded_things_wherever_something_is_read(api: Api
     assert set(things.names.values()) - told == {things.names["webhook_secret"]}
 
 
-def test_first_team_s_own_path_is_closed(api: Api, walker: Walker) -> None:
+def test_first_team_s_own_path_is_closed(api: Api, follower: Walker) -> None:
     for path, method, operation in operations(api):
         if "{team}" not in path:
             continue
         for team in (ACME.name, ACME.id):
-            filled = path.format(**{**walker.things.ids, "team": team})
-            answer = walker.ask(filled, method, operation)
+            filled = path.format(**{**follower.things.ids, "team": team})
+            answer = follower.ask(filled, method, operation)
             assert reason(answer) == (403, "no_such_team"), (method, filled)
             assert answer.json()["team"] == team
-    walker.nothing_changed()
+    follower.nothing_changed()
 
 
 def test_nothing_is_reached_through_one_s_own_team(api: Api, things: Things) -> None:
-    walker = Walker(api, things, "stranger", api.secrets("stranger").access)
+    follower = Walker(api, things, "stranger", api.secrets("stranger").access)
     for path, method, operation in operations(api):
         if "{team}" not in path:
             continue
         filled = path.format(**{**things.ids, "team": RIVAL.name})
         body = things.filled(THROUGH_OWN.get(operation["operationId"]))
-        answer = walker.ask(filled, method, operation, body)
+        answer = follower.ask(filled, method, operation, body)
         if path.count("{") > 1:
             assert reason(answer) == (404, "not_found"), (method, filled)
-    walker.nothing_changed()
+    follower.nothing_changed()
 
 
-def test_nothing_is_told_where_no_team_is_named(api: Api, walker: Walker) -> None:
+def test_nothing_is_told_where_no_team_is_named(api: Api, follower: Walker) -> None:
     for path, method, operation in operations(api):
         if "{team}" in path:
             continue
         body, allowed = TEAMLESS[operation["operationId"]]
-        answer = walker.ask(path.format(**walker.things.ids), method, operation, walker.things.filled(body))
+        answer = follower.ask(path.format(**follower.things.ids), method, operation, follower.things.filled(body))
         assert answer.status_code in allowed, (method, path, answer.text)
-    walker.nothing_changed()
-    assert walker.walked == set(TEAMLESS)
+    follower.nothing_changed()
+    assert follower.walked == set(TEAMLESS)
 
 
 def test_cursors_of_the_first_team_are_of_no_use(api: Api, things: Things) -> None:

@@ -7,7 +7,7 @@ from tests.control.api.caller import BASE, REQUEST_ID, Api, reason
 from tests.control.services.house import BASE_URL, House
 
 from tollgate import __version__
-from tollgate.store.base import Records, StoreUnavailable
+from tollgate.store.base import Repositories, StoreUnavailable
 
 
 def test_service_says_what_it_is(api: Api) -> None:
@@ -84,7 +84,7 @@ def test_defect_is_logged_under_the_request_id_and_tells_nothing(api: Api, house
 class Away:
     """A store that cannot be reached."""
 
-    def reading(self) -> AbstractAsyncContextManager[Records]:
+    def reading(self) -> AbstractAsyncContextManager[Repositories]:
         raise StoreUnavailable("away")
 
     changing = reading
@@ -95,8 +95,8 @@ class Away:
 
 def test_store_that_is_away_is_told_with_a_wait(api: Api, house: House) -> None:
     secret = api.secrets("owner").access
-    house.plane.desk.office = Away()
+    house.plane.context.store = Away()
     for answer in (api.ask("GET", "/teams", token=secret), api.form("/oauth/revoke", token="x")):
         assert reason(answer) == (503, "store_unavailable")
         assert answer.headers["Retry-After"] == "2"
-    house.plane.desk.office = house.store
+    house.plane.context.store = house.store

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.control.api.caller import Api, Json, reason
 from tests.control.services.house import House
 
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 # Where a thing is made and what of it is changed; a team stands already.
 THINGS: dict[str, tuple[str, Json, list[Json]]] = {
@@ -69,7 +69,7 @@ def test_deletion_honours_the_version(api: Api, name: str) -> None:
 def test_use_of_a_token_is_no_change_of_it(api: Api, house: House) -> None:
     made = api.ask("POST", "/teams/acme/tokens", json={"name": "ci"})
 
-    async def use(records: Records) -> None:
+    async def use(records: Repositories) -> None:
         token = await records.tokens.get(made.json()["id"])
         assert token is not None
         await records.tokens.replace(replace(token, last_used_at=house.clock.now))

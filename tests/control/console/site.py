@@ -17,10 +17,10 @@ from argon2 import PasswordHasher
 
 from tollgate.control.app import control_app
 from tollgate.control.plane import ControlPlane
+from tollgate.control.service_context import OPERATOR, Actor, ClientInfo
 from tollgate.control.services.devices import Started
-from tollgate.control.unit_of_work import OPERATOR, Actor, Visit
 from tollgate.core.people import CONSOLE, Account
-from tollgate.settings.model import Accounts, Mail, Oidc, Settings
+from tollgate.settings.model import AccountSettings, MailSettings, OidcSettings, Settings
 from tollgate.store import sqlite, upgrade
 
 T = TypeVar("T")
@@ -53,8 +53,8 @@ class Site:
         *,
         base_url: str = BASE_URL,
         sign_up: str = "closed",
-        mail: Mail | None = None,
-        oidc: Oidc | None = None,
+        mail: MailSettings | None = None,
+        oidc: OidcSettings | None = None,
     ) -> None:
         self.now = NOON
         self.base_url = base_url
@@ -64,7 +64,9 @@ class Site:
         self.folder.mkdir()
         url = sqlite.store_url("", self.folder)
         upgrade.migrate(url)
-        settings = Settings(accounts=Accounts(sign_up=sign_up), mail=mail or Mail(), oidc=oidc or Oidc())
+        settings = Settings(
+            accounts=AccountSettings(sign_up=sign_up), mail=mail or MailSettings(), oidc=oidc or OidcSettings()
+        )
         self.plane = ControlPlane(sqlite.open_store(url), settings, b"p" * 32, base_url, lambda: self.now)
         self.app = control_app(self.plane)
 
@@ -76,15 +78,15 @@ class Site:
         """Make an account with the usual password."""
 
         async def add() -> Account:
-            async with self.plane.desk.office.changing() as records:
+            async with self.plane.context.store.changing() as records:
                 return await self.plane.accounts.add(records, OPERATOR, email, _hashed(), name=name, verified=True)
 
         return self.do(add())
 
     def actor(self, account: Account) -> Actor:
         async def enter() -> Actor:
-            secret = await self.plane.logins.open_session(Visit(), account)
-            return await self.plane.logins.actor(Visit(), secret, CONSOLE)
+            secret = await self.plane.logins.open_session(ClientInfo(), account)
+            return await self.plane.logins.actor(ClientInfo(), secret, CONSOLE)
 
         return self.do(enter())
 
@@ -97,7 +99,7 @@ class Site:
         self, machine: str = "ada@laptop", agent: str = "tollgate/1.0", address: str = "198.51.100.9"
     ) -> Started:
         """A tool that waits for approval."""
-        return self.do(self.plane.devices.start(Visit(address, agent), machine))
+        return self.do(self.plane.devices.start(ClientInfo(address, agent), machine))
 
     def browser(self, address: str = ADDRESS) -> Browser:
         return Browser(self, address)
@@ -109,14 +111,14 @@ class Site:
         async def enter() -> str:
             account = await self.plane.accounts.find(email)
             assert account is not None
-            return await self.plane.logins.open_session(Visit(ADDRESS, AGENT), account)
+            return await self.plane.logins.open_session(ClientInfo(ADDRESS, AGENT), account)
 
         browser.client.cookies.set(self.cookie, self.do(enter()), domain=HOST, path="/")
         return browser
 
     def lose_the_store(self) -> None:
         """Whoever connects from now on finds nothing."""
-        self.do(self.plane.desk.office.close())
+        self.do(self.plane.context.store.close())
         shutil.rmtree(self.folder)
 
     def close(self) -> None:

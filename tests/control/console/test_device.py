@@ -3,8 +3,8 @@
 import pytest
 from tests.control.console.site import ADA, PASSWORD, Site, leads_to, words
 
+from tollgate.control.service_context import ClientInfo
 from tollgate.control.services.devices import OAuthError, Started
-from tollgate.control.unit_of_work import Visit
 from tollgate.core.people import TOOL
 
 WRONG = "BCDF-GHJK"
@@ -14,10 +14,10 @@ def _poll(site: Site, started: Started) -> str:
     """What the tool hears: an error of OAuth, or whose login it got."""
     site.now += 30
     try:
-        given = site.do(site.plane.devices.poll(Visit(), started.device_code))
+        given = site.do(site.plane.devices.poll(ClientInfo(), started.device_code))
     except OAuthError as error:
         return error.code
-    return site.do(site.plane.logins.actor(Visit(), given.access, TOOL)).label
+    return site.do(site.plane.logins.actor(ClientInfo(), given.access, TOOL)).label
 
 
 def test_stranger_signs_in_first_and_the_code_is_kept(site: Site) -> None:

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.control.console.site import OURS, PASSWORD, Browser, Site, words
 
-from tollgate.control.console.forms import MOST_BYTES, MOST_FIELDS
+from tollgate.control.console.forms import MAX_BYTES, MAX_FIELDS
 
 NOWHERE = (
     "/console/nowhere",
@@ -49,13 +49,13 @@ def test_method_that_a_page_does_not_take_is_a_page(browser: Browser) -> None:
 
 
 def test_form_over_the_bound_is_refused_and_nothing_of_it_is_repeated(browser: Browser) -> None:
-    answer = browser.post("/console/sign-in", email="x" * MOST_BYTES, password="typed-secret")
+    answer = browser.post("/console/sign-in", email="x" * MAX_BYTES, password="typed-secret")
     assert answer.status_code == 413
     assert "go back and shorten" in words(answer)
     assert "typed-secret" not in answer.text
 
 
-@pytest.mark.parametrize("content", [b"email=%ff", b"\xff", b"&".join(b"f=1" for _ in range(MOST_FIELDS + 1))])
+@pytest.mark.parametrize("content", [b"email=%ff", b"\xff", b"&".join(b"f=1" for _ in range(MAX_FIELDS + 1))])
 def test_form_that_cannot_be_read_is_refused(browser: Browser, content: bytes) -> None:
     headers = {**OURS, "Content-Type": "application/x-www-form-urlencoded"}
     answer = browser.ask("POST", "/console/sign-in", content=content, headers=headers)

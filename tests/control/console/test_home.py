@@ -89,7 +89,7 @@ def _logins(site: Site) -> list[Login]:
     async def listed() -> list[Login]:
         account = await site.plane.accounts.find(ADA)
         assert account is not None
-        async with site.plane.desk.office.reading() as records:
+        async with site.plane.context.store.reading() as records:
             return await records.logins.page(100, account_id=account.id)
 
     return site.do(listed())

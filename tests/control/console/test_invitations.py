@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, BOB, PASSWORD, Site, leads_to, words
 
-from tollgate.control.unit_of_work import OPERATOR
+from tollgate.control.service_context import OPERATOR
 from tollgate.core.people import Account
 from tollgate.core.roles import Role
 
@@ -154,7 +154,7 @@ def test_member_is_told_that_nothing_is_left_to_accept(site: Site) -> None:
     path, bob = _invited(site), site.account(BOB)
 
     async def join() -> None:
-        async with site.plane.desk.office.changing() as records:
+        async with site.plane.context.store.changing() as records:
             team = await records.teams.find(name="acme")
             assert team is not None
             await site.plane.teams.add_member(records, OPERATOR, team, bob.id, Role.VIEWER)

@@ -7,9 +7,9 @@ from tests.control.console.site import ADA, PASSWORD, Site, leads_to, words
 
 from tollgate.control.mail import Mailer
 from tollgate.control.passwords import Passwords
+from tollgate.control.service_context import OPERATOR
 from tollgate.control.services.accounts import Accounts
-from tollgate.control.unit_of_work import OPERATOR
-from tollgate.settings.model import Mail
+from tollgate.settings.model import MailSettings
 
 OpenSite = Callable[..., Site]
 NEW = "another long password"
@@ -19,7 +19,7 @@ class Box(Mailer):
     """Keeps what would be sent."""
 
     def __init__(self) -> None:
-        super().__init__(Mail(host="mail.example.com"))
+        super().__init__(MailSettings(host="mail.example.com"))
         self.sent: list[tuple[str, str]] = []
 
     def post(self, to: str, subject: str, text: str) -> bool:
@@ -31,7 +31,7 @@ class Box(Mailer):
 def box(site: Site) -> Box:
     mailer = Box()
     site.plane.mailer = mailer
-    site.plane.accounts = Accounts(site.plane.desk, Passwords(), mailer)
+    site.plane.accounts = Accounts(site.plane.context, Passwords(), mailer)
     return mailer
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.control.console.site import ADA, BOB, COOKIE, Browser, Site, leads_to, words
 from tests.control.oidc_fake import DISCOVERY, ISSUER, SETTINGS, Provider
 
-from tollgate.control.unit_of_work import OPERATOR
+from tollgate.control.service_context import OPERATOR
 
 KEPT = "__Secure-tollgate-oidc"
 OpenSite = Callable[..., Site]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.control.console.site import ADA, BOB, COOKIE, PASSWORD, Site, leads_to, words
 
-from tollgate.control.unit_of_work import Ask
+from tollgate.control.service_context import PageRequest
 from tollgate.core import secrets
 
 HOUR = 3_600.0
@@ -96,7 +96,7 @@ def test_each_sign_in_has_a_session_of_its_own_and_ends_the_one_before(site: Sit
     thief.client.cookies.set(COOKIE, planted or "")
     assert leads_to(thief.get("/console")).startswith("/console/sign-in")
     for account, held in ((ada, 1), (bob, 2)):
-        assert len(site.do(site.plane.logins.list(site.actor(account), Ask())).items) == held
+        assert len(site.do(site.plane.logins.list(site.actor(account), PageRequest())).items) == held
 
 
 def test_session_that_somebody_chose_is_not_taken_up(site: Site) -> None:

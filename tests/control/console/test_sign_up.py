@@ -84,9 +84,9 @@ def test_many_accounts_from_one_address_have_to_wait(open_site: OpenSite) -> Non
     site = open_site(sign_up="open")
 
     async def many() -> None:
-        async with site.plane.desk.office.changing() as records:
+        async with site.plane.context.store.changing() as records:
             await records.failures.add(
-                Failures(site.plane.desk.key("sign-up", ADDRESS), patience.ADDRESS.free, site.now)
+                Failures(site.plane.context.key("sign-up", ADDRESS), patience.ADDRESS.free, site.now)
             )
 
     site.do(many())

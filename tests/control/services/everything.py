@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from tests.control.services.house import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, House
 
 from tollgate.control.oidc import Claim
+from tollgate.control.service_context import OPERATOR, Actor
 from tollgate.control.services import domains, tokens
 from tollgate.control.services.billing import Change
 from tollgate.control.services.logs import LogAsk
-from tollgate.control.unit_of_work import OPERATOR, Actor
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
 

@@ -24,17 +24,23 @@ from tollgate.control.passwords import Passwords
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Problem
 from tollgate.control.proofs import Finding, Proofs
+from tollgate.control.service_context import Actor, ClientInfo, PageRequest
 from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.domains import Domains
 from tollgate.control.services.invitations import Invitations
 from tollgate.control.services.operator import Operator
-from tollgate.control.unit_of_work import Actor, Ask, Visit
 from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, AuditEntry, Member
-from tollgate.settings.model import Accounts as AccountSettings
-from tollgate.settings.model import Mail, Network, Settings, Upstream, Whitelist
+from tollgate.settings.model import (
+    AccountSettings,
+    MailSettings,
+    NetworkSettings,
+    Settings,
+    UpstreamSettings,
+    WhitelistSettings,
+)
 from tollgate.store import sqlite, upgrade
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 from tollgate.store.sql import SqlStore
 
 Result = TypeVar("Result")
@@ -45,9 +51,9 @@ MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 PEPPER = b"p" * 32
 BASE_URL = "https://toll.example"
 PASSWORD = "correct horse battery"
-VISIT = Visit("192.0.2.7", "Mozilla/5.0 Firefox/140.0", "req-1")
-ELSEWHERE = Visit("198.51.100.9", "curl/8", "req-2")
-ALL = Ask(1_000)
+VISIT = ClientInfo("192.0.2.7", "Mozilla/5.0 Firefox/140.0", "req-1")
+ELSEWHERE = ClientInfo("198.51.100.9", "curl/8", "req-2")
+ALL = PageRequest(1_000)
 
 # The same algorithm at the least cost: what a real one costs is told in tests/control/test_passwords.py.
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -67,7 +73,7 @@ def member_id(who: str) -> str:
     return f"mem_{who}"
 
 
-async def people(records: Records) -> None:
+async def people(records: Repositories) -> None:
     """Put everybody down. The owner has a password; hashing one for each would take its time."""
     hashed = CHEAP.hash(PASSWORD)
     for place, (who, email) in enumerate(PEOPLE.items()):
@@ -115,7 +121,7 @@ class Postbox(Mailer):
     """Takes mail and keeps it."""
 
     def __init__(self) -> None:
-        super().__init__(Mail())
+        super().__init__(MailSettings())
         self.open = True
         self.posted: list[tuple[str, str, str]] = []
 
@@ -163,7 +169,7 @@ class _Nowhere:
 
 def settings(**accounts: Any) -> Settings:
     """Settings with two networks."""
-    node = Network(upstreams=(Upstream(name="node", url="http://127.0.0.1:1"),))
+    node = NetworkSettings(upstreams=(UpstreamSettings(name="node", url="http://127.0.0.1:1"),))
     families = {"eth": {"mainnet": node, "sepolia": node}}
     return Settings(accounts=AccountSettings(**accounts), families=families)
 
@@ -198,15 +204,15 @@ class House:
         )
         passwords = Passwords(CHEAP)
         plane.mailer = self.post
-        plane.accounts = Accounts(plane.desk, passwords, self.post)
-        plane.operator = Operator(plane.desk, passwords, plane.accounts, plane.teams)
-        plane.invitations = Invitations(plane.desk, plane.teams, self.post)
-        plane.domains = Domains(plane.desk, self.proofs, self.post)
+        plane.accounts = Accounts(plane.context, passwords, self.post)
+        plane.operator = Operator(plane.context, passwords, plane.accounts, plane.teams)
+        plane.invitations = Invitations(plane.context, plane.teams, self.post)
+        plane.domains = Domains(plane.context, self.proofs, self.post)
         return plane
 
     def choose(self, *, allow_localhost: bool = False, **accounts: Any) -> ControlPlane:
         """Go on with other settings of accounts."""
-        chosen = replace(settings(**accounts), whitelist=Whitelist(allow_localhost=allow_localhost))
+        chosen = replace(settings(**accounts), whitelist=WhitelistSettings(allow_localhost=allow_localhost))
         self.plane = self.another(chosen)
         return self.plane
 
@@ -234,7 +240,7 @@ class House:
 
         return self.do(together())
 
-    def write(self, work: Callable[[Records], Coroutine[Any, Any, Result]]) -> Result:
+    def write(self, work: Callable[[Repositories], Coroutine[Any, Any, Result]]) -> Result:
         """Do something to the records past all services."""
 
         async def change() -> Result:
@@ -251,7 +257,7 @@ class House:
         assert found is not None
         return found
 
-    def actor(self, who: str, visit: Visit = VISIT) -> Actor:
+    def actor(self, who: str, visit: ClientInfo = VISIT) -> Actor:
         """Somebody at a browser."""
         return Actor(self.account(who), None, visit)
 

@@ -12,7 +12,7 @@ from tests.control.services.house import ACME, DAY, PEOPLE, RIVAL, details_of
 from tests.control.till import DOLLAR, Till
 from tests.store.account_rows import MONTH
 
-from tollgate.control.outbound import Missing, Refused, Unreachable
+from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.services.alerts import DELIVERY_HEADER
 from tollgate.control.services.billing import Change
 from tollgate.core.alerts import DELIVERED, DROPPED, GIVEN_UP, PENDING, SIGNATURE_HEADER, WAITS, Alert
@@ -93,7 +93,7 @@ def test_call_says_what_happened_and_is_signed_with_the_secret_that_was_shown(ti
     assert row.state == DELIVERED
 
 
-@pytest.mark.parametrize("failure", [Unreachable("away"), Refused("inner address"), Missing("no address")])
+@pytest.mark.parametrize("failure", [Unreachable("away"), FetchRefused("inner address"), Missing("no address")])
 def test_what_fails_is_tried_again_after_a_while_with_the_same_id(hooked: Till, failure: Exception) -> None:
     hooked.hooks.failures.append(failure)
     hooked.call(HALF)

@@ -11,8 +11,8 @@ from tests.control.services.house import ACME, ALL, ELSEWHERE, PEOPLE, VISIT, Ho
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest
+from tollgate.control.service_context import Actor, ClientInfo, PageRequest
 from tollgate.control.services.tokens import Wish
-from tollgate.control.unit_of_work import Actor, Ask, Visit
 from tollgate.core.people import PERSONAL, Login
 
 # What each deed notes: action, whose log, by whom, from where, by which way in.
@@ -139,7 +139,7 @@ def test_team_reads_its_own_entries_newest_first_page_by_page(house: House, plan
     found: list[str] = []
     after: str | None = None
     for _ in range(3):
-        page = house.do(plane.audit.of_team(house.actor("admin"), "acme", Ask(2, after)))
+        page = house.do(plane.audit.of_team(house.actor("admin"), "acme", PageRequest(2, after)))
         found += [entry.name for entry in page.items]
         after = page.next
     assert (found, after) == (["n4", "n3", "n2", "n1", "n0"], None)
@@ -150,10 +150,10 @@ def test_new_entries_do_not_shift_the_pages(house: House, plane: ControlPlane) -
     for name in ("a", "b", "c"):
         house.clock.advance(1)
         house.do(plane.tokens.create(owner, "acme", Wish(name=name)))
-    first = house.do(plane.audit.of_team(owner, "acme", Ask(1)))
+    first = house.do(plane.audit.of_team(owner, "acme", PageRequest(1)))
     house.clock.advance(1)
     house.do(plane.tokens.create(owner, "acme", Wish(name="d")))
-    rest = house.do(plane.audit.of_team(owner, "acme", Ask(10, first.next)))
+    rest = house.do(plane.audit.of_team(owner, "acme", PageRequest(10, first.next)))
     assert [entry.name for entry in first.items + rest.items] == ["c", "b", "a"]
 
 
@@ -162,17 +162,19 @@ def test_one_reads_what_one_did_oneself_and_nobody_elses(house: House, plane: Co
         house.clock.advance(1)
         house.do(plane.tokens.create(house.actor(who), "acme", Wish(name=name)))
     owner = house.actor("owner")
-    first = house.do(plane.audit.of_self(owner, Ask(1)))
-    rest = house.do(plane.audit.of_self(owner, Ask(1, first.next)))
+    first = house.do(plane.audit.of_self(owner, PageRequest(1)))
+    rest = house.do(plane.audit.of_self(owner, PageRequest(1, first.next)))
     assert [entry.name for entry in first.items + rest.items] == ["c", "a"]
     assert rest.next is None
     assert house.do(plane.audit.of_self(house.actor("viewer"), ALL)).items == []
-    house.refused(InvalidRequest, plane.audit.of_self(house.actor("admin"), Ask(1, first.next)))
+    house.refused(InvalidRequest, plane.audit.of_self(house.actor("admin"), PageRequest(1, first.next)))
 
 
 @pytest.mark.parametrize("after", ["", "x", "ä", "e30", "W10", "x" * 1_000])
 def test_made_up_cursors_are_refused(house: House, plane: ControlPlane, after: str) -> None:
-    problem = house.refused(InvalidRequest, plane.audit.of_team(house.actor("owner"), "acme", Ask(10, after)))
+    problem = house.refused(
+        InvalidRequest, plane.audit.of_team(house.actor("owner"), "acme", PageRequest(10, after))
+    )
     assert problem.extras == {"field": "after"}
     assert "Give the `next` of an earlier page" in problem.detail
 
@@ -180,7 +182,7 @@ def test_made_up_cursors_are_refused(house: House, plane: ControlPlane, after: s
 def test_program_is_noted_by_the_name_of_its_token(house: House, plane: ControlPlane) -> None:
     account = house.account("owner")
     login = Login("log_1", account.id, PERSONAL, "deploy bot", 0.0, b"d" * 32)
-    actor = Actor(account, login, Visit("2001:db8::1", "", "req-9"))
+    actor = Actor(account, login, ClientInfo("2001:db8::1", "", "req-9"))
     house.do(plane.tokens.create(actor, "acme", Wish(name="ci")))
     [entry] = house.do(plane.audit.of_team(actor, "acme", ALL)).items
     assert (entry.actor, entry.via, entry.address, entry.request_id) == (

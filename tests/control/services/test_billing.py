@@ -12,7 +12,7 @@ from tests.control.services.house import ACME, PEPPER, details_of
 from tests.control.till import DOLLAR, Till
 
 from tollgate.control.problems import ChangedMeanwhile, InvalidRequest, NoSuchTeam, RoleNeeded
-from tollgate.control.services.billing import MOST_CAP, Change, Terms
+from tollgate.control.services.billing import MAX_CAP, Change, Terms
 from tollgate.control.versions import version_of
 from tollgate.core.alerts import webhook_secret
 from tollgate.core.months import start_of
@@ -134,7 +134,7 @@ def test_an_address_that_is_no_webhook_is_refused_with_the_accepted_form(till: T
     assert show(till).alert_webhook is None
 
 
-@pytest.mark.parametrize("cap", [-1, MOST_CAP + 1])
+@pytest.mark.parametrize("cap", [-1, MAX_CAP + 1])
 def test_a_cap_beyond_its_bounds_is_refused(till: Till, cap: int) -> None:
     refusal = till.refused(
         InvalidRequest, till.plane.billing.change(till.actor("owner"), "acme", Change(spending_cap=cap))

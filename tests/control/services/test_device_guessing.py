@@ -9,22 +9,22 @@ from tests.control.services.house import ELSEWHERE, HOUR, VISIT, House, words
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound, TooManyAttempts
+from tollgate.control.service_context import ClientInfo
 from tollgate.control.services import devices
 from tollgate.control.services.devices import OAuthError, Started
 from tollgate.control.services.logins import Secrets
-from tollgate.control.unit_of_work import Visit
 from tollgate.core import secrets
 from tollgate.core.people import Failures
 
 
-def start(house: House, visit: Visit = ELSEWHERE) -> Started:
+def start(house: House, visit: ClientInfo = ELSEWHERE) -> Started:
     return house.do(house.plane.devices.start(visit, "ada@laptop"))
 
 
 # --- Guessing codes ------------------------------------------------------------------------------------
 
 
-def guess(house: House, times: int, who: str = "viewer", visit: Visit = VISIT) -> None:
+def guess(house: House, times: int, who: str = "viewer", visit: ClientInfo = VISIT) -> None:
     for _ in range(times):
         house.refused(NotFound, house.plane.devices.look(house.actor(who, visit), secrets.new_code()))
 
@@ -70,8 +70,10 @@ def test_many_guesses_at_once_are_ten(house: House, plane: ControlPlane) -> None
 def test_codes_are_guessed_by_one_customer_from_one_place(house: House, plane: ControlPlane) -> None:
     people = ("viewer", "owner", "admin")
     for place in range(10):
-        guess(house, 1, people[place % 3], Visit(f"2001:db8::{place:x}"))
-    house.refused(TooManyAttempts, plane.devices.look(house.actor("loner", Visit("2001:db8::ffff")), "BCDF-GHJK"))
+        guess(house, 1, people[place % 3], ClientInfo(f"2001:db8::{place:x}"))
+    house.refused(
+        TooManyAttempts, plane.devices.look(house.actor("loner", ClientInfo("2001:db8::ffff")), "BCDF-GHJK")
+    )
 
 
 # --- Bounds --------------------------------------------------------------------------------------------
@@ -101,7 +103,7 @@ def fill(house: House, number: int, address: str = "") -> None:
 
 
 def test_tools_that_wait_from_one_address_are_bounded(house: House, plane: ControlPlane) -> None:
-    fill(house, devices.MOST_WAITING_FROM_ADDRESS - 1, ELSEWHERE.address)
+    fill(house, devices.MAX_WAITING_FROM_ADDRESS - 1, ELSEWHERE.address)
     started = start(house)
     problem = house.refused(TooManyAttempts, plane.devices.start(ELSEWHERE, ""))
     assert words(problem)[1:] == (
@@ -117,16 +119,16 @@ def test_tools_that_wait_from_one_address_are_bounded(house: House, plane: Contr
 
 
 def test_tools_that_wait_are_bounded_in_all(house: House, plane: ControlPlane) -> None:
-    fill(house, devices.MOST_WAITING)
+    fill(house, devices.MAX_WAITING)
     house.refused(TooManyAttempts, plane.devices.start(ELSEWHERE, ""))
 
 
 def test_one_customer_with_many_addresses_cannot_fill_the_waiting_room(house: House, plane: ControlPlane) -> None:
-    key = plane.desk.key_from("device-from", Visit("2001:db8::1"))
+    key = plane.context.key_from("device-from", ClientInfo("2001:db8::1"))
     house.write(lambda records: records.failures.add(Failures(key, devices.STARTS.free - 1, house.clock.now)))
     for place in range(2):
-        house.do(plane.devices.start(Visit(f"2001:db8::{place:x}"), ""))
-    problem = house.refused(TooManyAttempts, plane.devices.start(Visit("2001:db8::ffff"), ""))
+        house.do(plane.devices.start(ClientInfo(f"2001:db8::{place:x}"), ""))
+    problem = house.refused(TooManyAttempts, plane.devices.start(ClientInfo("2001:db8::ffff"), ""))
     assert problem.detail == "Too many logins that nobody approved: wait 60 seconds, then try again."
     start(house)
 

@@ -15,14 +15,14 @@ from tests.control.services.house import (
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest, NotFound, PersonalTokenRefused
+from tollgate.control.service_context import ClientInfo
 from tollgate.control.services.devices import OAuthError, Started
 from tollgate.control.services.logins import Secrets
-from tollgate.control.unit_of_work import Visit
 from tollgate.core import secrets
 from tollgate.core.people import TOOL
 
 
-def start(house: House, visit: Visit = ELSEWHERE) -> Started:
+def start(house: House, visit: ClientInfo = ELSEWHERE) -> Started:
     return house.do(house.plane.devices.start(visit, "ada@laptop"))
 
 

@@ -19,8 +19,8 @@ from tollgate.control.problems import (
     NotFound,
     NotProven,
 )
+from tollgate.control.service_context import PageRequest
 from tollgate.control.services.domains import Wish
-from tollgate.control.unit_of_work import Ask
 from tollgate.control.versions import version_of
 from tollgate.core.models import Domain
 
@@ -204,11 +204,11 @@ def test_entries_are_listed_page_by_page(house: House, plane: ControlPlane) -> N
         house.clock.advance(1)
         add(house, name)
     viewer = house.actor("viewer")
-    first = house.do(plane.domains.list(viewer, "acme", Ask(2)))
-    rest = house.do(plane.domains.list(viewer, "acme", Ask(2, first.next)))
+    first = house.do(plane.domains.list(viewer, "acme", PageRequest(2)))
+    rest = house.do(plane.domains.list(viewer, "acme", PageRequest(2, first.next)))
     assert [entry.domain for entry in first.items + rest.items] == ["example.com", "example.org", "example.net"]
     # A cursor of tokens is no cursor of domains.
-    house.refused(InvalidRequest, plane.tokens.list(viewer, "acme", Ask(2, first.next)))
+    house.refused(InvalidRequest, plane.tokens.list(viewer, "acme", PageRequest(2, first.next)))
 
 
 # --- Verifying -----------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from tollgate.control.problems import (
     LimitReached,
     NotFound,
 )
+from tollgate.control.service_context import OPERATOR, Actor, PageRequest
 from tollgate.control.services.invitations import Invited
-from tollgate.control.unit_of_work import OPERATOR, Actor, Ask
 from tollgate.core import secrets
 
 LONER = PEOPLE["loner"]
@@ -55,10 +55,14 @@ def test_whoever_it_is_for_joins_by_the_secret_or_the_whole_link(
     house: House, plane: ControlPlane, form: str
 ) -> None:
     secret = invite(house).link.rpartition("/")[2]
-    seat = house.do(plane.invitations.accept(house.actor("loner", ELSEWHERE), form.format(secret)))
-    assert seat is not None
-    assert (seat.team.id, seat.role, seat.member.account_id) == (ACME.id, "developer", "acc_loner")
-    assert house.do(plane.teams.show(house.actor("loner"), "acme")) == seat
+    membership = house.do(plane.invitations.accept(house.actor("loner", ELSEWHERE), form.format(secret)))
+    assert membership is not None
+    assert (membership.team.id, membership.role, membership.member.account_id) == (
+        ACME.id,
+        "developer",
+        "acc_loner",
+    )
+    assert house.do(plane.teams.show(house.actor("loner"), "acme")) == membership
     entry = house.notes()[-1]
     assert (entry.action, entry.actor, entry.team_id, entry.address) == (
         "member.add", LONER, ACME.id, ELSEWHERE.address
@@ -106,9 +110,9 @@ def test_newer_invitation_of_the_same_person_replaces_the_one_before(house: Hous
     first, second = invite(house), invite(house, "LONER@nowhere.example", "viewer")
     house.refused(NotFound, plane.invitations.look(first.link))
     assert house.do(plane.invitations.list(house.actor("owner"), "acme", ALL)).items == [second.invitation]
-    seat = house.do(plane.invitations.accept(house.actor("loner"), second.link))
-    assert seat is not None
-    assert seat.role == "viewer"
+    membership = house.do(plane.invitations.accept(house.actor("loner"), second.link))
+    assert membership is not None
+    assert membership.role == "viewer"
 
 
 def test_invitations_of_two_teams_stand_beside_each_other(house: House, plane: ControlPlane) -> None:
@@ -178,8 +182,8 @@ def test_invitations_are_listed_page_by_page(house: House, plane: ControlPlane) 
     for number in range(3):
         house.clock.advance(1)
         invite(house, f"n{number}@x.example")
-    first = house.do(plane.invitations.list(house.actor("admin"), "acme", Ask(2)))
-    rest = house.do(plane.invitations.list(house.actor("admin"), "acme", Ask(2, first.next)))
+    first = house.do(plane.invitations.list(house.actor("admin"), "acme", PageRequest(2)))
+    rest = house.do(plane.invitations.list(house.actor("admin"), "acme", PageRequest(2, first.next)))
     assert [row.email for row in first.items + rest.items] == [f"n{number}@x.example" for number in range(3)]
 
 
@@ -223,9 +227,9 @@ def test_operator_invites_to_the_service_alone(house: House, plane: ControlPlane
 
 def test_operator_invites_to_a_team_in_any_role(house: House, plane: ControlPlane) -> None:
     made = house.do(plane.invitations.create_by_operator(OPERATOR, LONER, "acme", "owner"))
-    seat = house.do(plane.invitations.accept(house.actor("loner"), made.link))
-    assert seat is not None
-    assert (seat.team.name, seat.role) == ("acme", "owner")
+    membership = house.do(plane.invitations.accept(house.actor("loner"), made.link))
+    assert membership is not None
+    assert (membership.team.name, membership.role) == ("acme", "owner")
 
 
 def test_operator_hears_of_a_mistyped_team_and_role(house: House, plane: ControlPlane) -> None:

@@ -12,8 +12,8 @@ from tests.control.till import DOLLAR, Till
 from tests.store.account_rows import AFTER, BEFORE, MONTH, RIVAL
 
 from tollgate.control.problems import InvalidRequest, NoSuchTeam, NotFound, RoleNeeded
+from tollgate.control.service_context import PageRequest
 from tollgate.control.services.billing import Change
-from tollgate.control.unit_of_work import Ask
 from tollgate.core.invoices import Invoice, Kind
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION
@@ -26,7 +26,7 @@ def show(till: Till, month: str = MONTH, who: str = "owner") -> Invoice:
     return till.do(till.plane.invoices.show(till.actor(who), "acme", month))
 
 
-def listed(till: Till, ask: Ask = ALL) -> list[tuple[str, bool]]:
+def listed(till: Till, ask: PageRequest = ALL) -> list[tuple[str, bool]]:
     page = till.do(till.plane.invoices.list(till.actor("owner"), "acme", ask))
     return [(each.invoice.month, each.invoice.is_final) for each in page.items]
 
@@ -143,13 +143,13 @@ def test_pages_have_every_invoice_once_newest_first(till: Till) -> None:
         till.call(number, start_of(f"2026-{number:02d}"))
     close(till)
     found: list[str] = []
-    ask = Ask(2)
+    ask = PageRequest(2)
     while True:
         page = till.do(till.plane.invoices.list(till.actor("owner"), "acme", ask))
         found += [each.invoice.month for each in page.items]
         if page.next is None:
             break
-        ask = Ask(2, page.next)
+        ask = PageRequest(2, page.next)
     assert found == [MONTH, *(f"2026-{number:02d}" for number in range(9, 0, -1))]
 
 

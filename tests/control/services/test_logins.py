@@ -15,13 +15,13 @@ from tollgate.control.problems import (
     NotLoggedIn,
     PersonalTokenRefused,
 )
+from tollgate.control.service_context import ClientInfo, PageRequest
 from tollgate.control.services import logins
-from tollgate.control.unit_of_work import Ask, Visit
 from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Login
 
 
-def session(house: House, who: str = "owner", visit: Visit = VISIT) -> str:
+def session(house: House, who: str = "owner", visit: ClientInfo = VISIT) -> str:
     return house.do(house.plane.logins.open_session(visit, house.account(who)))
 
 
@@ -53,7 +53,7 @@ def test_session_says_who_acts_and_from_where(house: House, plane: ControlPlane)
      ("Mozilla/5.0 Version/1 Safari/1", "Safari"), ("x" * 1_000, "Browser"), ("", "Browser")],
 )  # fmt: skip
 def test_sessions_are_named_after_the_browser(house: House, agent: str, name: str) -> None:
-    session(house, visit=Visit("192.0.2.1", agent))
+    session(house, visit=ClientInfo("192.0.2.1", agent))
     [login] = held(house)
     assert (login.name, login.agent) == (name, agent[:256])
 
@@ -161,11 +161,11 @@ def test_program_makes_no_personal_tokens(house: House, plane: ControlPlane) -> 
 
 
 def test_personal_tokens_are_bounded_and_never_pushed_out(house: House, plane: ControlPlane) -> None:
-    _fill(house, PERSONAL, logins.MOST_LOGINS)
+    _fill(house, PERSONAL, logins.MAX_LOGINS)
     problem = house.refused(LimitReached, plane.logins.new_personal(house.actor("owner"), "one more", None))
-    assert problem.extras == {"limit": logins.MOST_LOGINS}
+    assert problem.extras == {"limit": logins.MAX_LOGINS}
     session(house)
-    assert sum(login.kind == PERSONAL for login in held(house)) == logins.MOST_LOGINS
+    assert sum(login.kind == PERSONAL for login in held(house)) == logins.MAX_LOGINS
 
 
 # --- Bounds and lists ----------------------------------------------------------------------------------
@@ -174,14 +174,14 @@ def test_personal_tokens_are_bounded_and_never_pushed_out(house: House, plane: C
 @pytest.mark.parametrize("kind", [CONSOLE, TOOL])
 def test_oldest_session_makes_room_for_a_new_one(house: House, plane: ControlPlane, kind: str) -> None:
     _, token = house.program("owner")
-    _fill(house, kind, logins.MOST_LOGINS)
+    _fill(house, kind, logins.MAX_LOGINS)
     if kind == CONSOLE:
         session(house)
     else:
         account = house.account("owner")
         house.write(lambda records: plane.logins.issue(records, VISIT, account, "laptop"))
     kept = [login.id for login in held(house) if login.kind == kind]
-    assert len(kept) == logins.MOST_LOGINS
+    assert len(kept) == logins.MAX_LOGINS
     assert "log_000" not in kept
     assert "log_001" in kept
     house.do(plane.logins.actor(VISIT, token, PERSONAL))
@@ -203,13 +203,13 @@ def test_logins_are_listed_page_by_page_and_are_ones_own(house: House, plane: Co
         session(house, who)
         house.clock.advance(1)
     actor = house.actor("owner")
-    first = house.do(plane.logins.list(actor, Ask(2)))
-    rest = house.do(plane.logins.list(actor, Ask(2, first.next)))
+    first = house.do(plane.logins.list(actor, PageRequest(2)))
+    rest = house.do(plane.logins.list(actor, PageRequest(2, first.next)))
     assert [len(first.items), len(rest.items), rest.next] == [2, 1, None]
     assert {login.account_id for login in first.items + rest.items} == {"acc_owner"}
     assert len({login.id for login in first.items + rest.items}) == 3
     # A cursor of one's own list is no cursor of another's.
-    problem = house.refused(InvalidRequest, plane.logins.list(house.actor("viewer"), Ask(2, first.next)))
+    problem = house.refused(InvalidRequest, plane.logins.list(house.actor("viewer"), PageRequest(2, first.next)))
     assert problem.extras == {"field": "after"}
 
 

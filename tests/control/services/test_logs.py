@@ -21,7 +21,7 @@ from tollgate.store.base import StoreUnavailable
 
 
 @pytest.fixture
-def office(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogOffice]:
+def store(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogOffice]:
     opened = LogOffice(tmp_path, loop)
     yield opened
     opened.close()
@@ -30,59 +30,59 @@ def office(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogOffice]:
 @pytest.fixture
 def short_sighted(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogOffice]:
     """Looks at ten rows at most for a page."""
-    opened = LogOffice(tmp_path, loop, first_look=2, most_looked_at=10)
+    opened = LogOffice(tmp_path, loop, first_look=2, max_looked_at=10)
     yield opened
     opened.close()
 
 
-def pages(office: LogOffice, **ask: Any) -> list[list[int]]:
+def pages(store: LogOffice, **ask: Any) -> list[list[int]]:
     """All pages; between them a second passes, a row arrives, and so does one that a dead worker left."""
     found = []
-    page = office.page(**ask)
+    page = store.page(**ask)
     while True:
         found.append(seqs(page))
         if page.next is None:
             return found
-        office.ledger.now += 1
-        office.ledger.commit(entry(office.ledger.now), entry(NOON - DAY), entry(office.ledger.now, WEB))
-        page = office.page(**{**ask, "after": page.next})
+        store.ledger.now += 1
+        store.ledger.commit(entry(store.ledger.now), entry(NOON - DAY), entry(store.ledger.now, WEB))
+        page = store.page(**{**ask, "after": page.next})
 
 
 # --- Pages --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 30, 31, 1_000])
-def test_every_row_of_before_the_first_page_appears_once_for_any_page_size(office: LogOffice, limit: int) -> None:
+def test_every_row_of_before_the_first_page_appears_once_for_any_page_size(store: LogOffice, limit: int) -> None:
     for _ in range(10):
-        office.ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON, WEB), entry(NOON - 60))
-        office.ledger.now += DAY / 4
-    there = [row[0] for row in office.ledger.rows[::-1] if row[3] == ACME]
-    found = pages(office, limit=limit)
+        store.ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON, WEB), entry(NOON - 60))
+        store.ledger.now += DAY / 4
+    there = [row[0] for row in store.ledger.rows[::-1] if row[3] == ACME]
+    found = pages(store, limit=limit)
     assert [seq for page in found for seq in page] == there
     assert [len(page) for page in found[:-1]] == [limit] * (len(found) - 1)
 
 
-def test_first_page_fixes_the_start_of_since(office: LogOffice) -> None:
-    office.ledger.commit(*(entry(NOON - age) for age in (61, 60, 59, 2, 1, 0)))
-    found = pages(office, limit=1, since=60)
+def test_first_page_fixes_the_start_of_since(store: LogOffice) -> None:
+    store.ledger.commit(*(entry(NOON - age) for age in (61, 60, 59, 2, 1, 0)))
+    found = pages(store, limit=1, since=60)
     # Meanwhile the rows grow older than the minute that was asked for.
     assert found == [[6], [5], [4], [3], [2]]
 
 
-def test_since_need_not_be_said_again(office: LogOffice) -> None:
-    office.ledger.commit(*(entry(NOON - age) for age in (100, 50, 0)))
-    first = office.page(limit=1, since=60)
-    office.ledger.now += 30
-    assert seqs(office.page(after=first.next)) == [2]
+def test_since_need_not_be_said_again(store: LogOffice) -> None:
+    store.ledger.commit(*(entry(NOON - age) for age in (100, 50, 0)))
+    first = store.page(limit=1, since=60)
+    store.ledger.now += 30
+    assert seqs(store.page(after=first.next)) == [2]
 
 
-def test_since_may_be_added_to_a_list_or_changed_on_the_way(office: LogOffice) -> None:
-    office.ledger.commit(*(entry(NOON - age) for age in (200, 100, 50, 0)))
-    cursor = office.page(limit=1).next
-    assert seqs(office.page(after=cursor)) == [3, 2, 1]
-    assert seqs(office.page(after=cursor, since=60)) == [3]
-    narrow = office.page(limit=1, since=60).next
-    assert seqs(office.page(after=narrow, since=150)) == [3, 2]
+def test_since_may_be_added_to_a_list_or_changed_on_the_way(store: LogOffice) -> None:
+    store.ledger.commit(*(entry(NOON - age) for age in (200, 100, 50, 0)))
+    cursor = store.page(limit=1).next
+    assert seqs(store.page(after=cursor)) == [3, 2, 1]
+    assert seqs(store.page(after=cursor, since=60)) == [3]
+    narrow = store.page(limit=1, since=60).next
+    assert seqs(store.page(after=narrow, since=150)) == [3, 2]
 
 
 def test_filter_that_finds_little_ends_its_page_early_and_goes_on(short_sighted: LogOffice) -> None:
@@ -90,89 +90,89 @@ def test_filter_that_finds_little_ends_its_page_early_and_goes_on(short_sighted:
     assert pages(short_sighted, status=429) == [[], [], [1]]
 
 
-def test_empty_logs(office: LogOffice) -> None:
-    page = office.page()
+def test_empty_logs(store: LogOffice) -> None:
+    page = store.page()
     assert (page.rows, page.next, page.team.name) == ([], None, "acme")
-    office.ledger.commit(entry(NOON))
-    assert seqs(office.page(newer=page.newer)) == [1]
+    store.ledger.commit(entry(NOON))
+    assert seqs(store.page(newer=page.newer)) == [1]
 
 
 # --- What is newer ------------------------------------------------------------------------------------------
 
 
-def test_whoever_follows_begins_at_the_newest_of_the_first_page(office: LogOffice) -> None:
-    office.ledger.commit(entry(NOON), entry(NOON))
-    first = office.page(limit=1)
-    office.ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON - DAY))
+def test_whoever_follows_begins_at_the_newest_of_the_first_page(store: LogOffice) -> None:
+    store.ledger.commit(entry(NOON), entry(NOON))
+    first = store.page(limit=1)
+    store.ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON - DAY))
     # Also from a later page of the same list.
-    second = office.page(limit=1, after=first.next)
+    second = store.page(limit=1, after=first.next)
     for page in (first, second):
-        fresh = office.page(newer=page.newer)
+        fresh = store.page(newer=page.newer)
         assert (seqs(fresh), fresh.next) == ([3, 5], None)
-    assert seqs(office.page(newer=fresh.newer)) == []
-    office.ledger.commit(entry(NOON), entry(NOON))
-    one = office.page(newer=fresh.newer, limit=1)
-    two = office.page(newer=one.newer, limit=1)
-    assert (seqs(one), seqs(two), seqs(office.page(newer=two.newer))) == ([6], [7], [])
+    assert seqs(store.page(newer=fresh.newer)) == []
+    store.ledger.commit(entry(NOON), entry(NOON))
+    one = store.page(newer=fresh.newer, limit=1)
+    two = store.page(newer=one.newer, limit=1)
+    assert (seqs(one), seqs(two), seqs(store.page(newer=two.newer))) == ([6], [7], [])
 
 
-def test_newer_keeps_filters_and_start(office: LogOffice) -> None:
-    first = office.page(since=60, errors=True)
-    office.ledger.commit(
+def test_newer_keeps_filters_and_start(store: LogOffice) -> None:
+    first = store.page(since=60, errors=True)
+    store.ledger.commit(
         entry(NOON),
         entry(NOON, outcome="node_error"),
         entry(NOON - 61, outcome="node_error"),
         entry(NOON - 60, outcome="node_error"),
     )
-    office.ledger.now += 1_000
-    assert seqs(office.page(newer=first.newer, errors=True)) == [2, 4]
-    assert seqs(office.page(newer=first.newer, errors=True, since=60)) == [2, 4]
+    store.ledger.now += 1_000
+    assert seqs(store.page(newer=first.newer, errors=True)) == [2, 4]
+    assert seqs(store.page(newer=first.newer, errors=True, since=60)) == [2, 4]
 
 
 # --- Cursors and ids ----------------------------------------------------------------------------------------
 
 
-def test_cursor_is_good_for_its_team_alone(office: LogOffice) -> None:
-    office.ledger.commit(*(entry(NOON, source) for source in (CI, THEIRS, CI, THEIRS)))
-    theirs = office.page("stranger", "rival", limit=1)
+def test_cursor_is_good_for_its_team_alone(store: LogOffice) -> None:
+    store.ledger.commit(*(entry(NOON, source) for source in (CI, THEIRS, CI, THEIRS)))
+    theirs = store.page("stranger", "rival", limit=1)
     for ask in ({"after": theirs.next}, {"newer": theirs.newer}):
-        problem = office.refused(InvalidRequest, **ask)
+        problem = store.refused(InvalidRequest, **ask)
         (field,) = ask
         assert problem.extras["field"] == field
         assert "earlier page of the same list, or none to begin" in problem.detail
 
 
-def test_cursor_goes_with_its_filters(office: LogOffice) -> None:
-    office.ledger.commit(*(entry(NOON, status=429) for _ in range(3)))
-    page = office.page(limit=1, status=429, token=CI)
+def test_cursor_goes_with_its_filters(store: LogOffice) -> None:
+    store.ledger.commit(*(entry(NOON, status=429) for _ in range(3)))
+    page = store.page(limit=1, status=429, token=CI)
     assert page.next is not None
-    assert seqs(office.page(after=page.next, status=429, token="ci")) == [2, 1]
+    assert seqs(store.page(after=page.next, status=429, token="ci")) == [2, 1]
     for ask in ({}, {"status": 200, "token": CI}, {"status": 429}, {"status": 429, "token": CI, "errors": True}):
-        problem = office.refused(InvalidRequest, after=page.next, **ask)
+        problem = store.refused(InvalidRequest, after=page.next, **ask)
         assert "other filters" in problem.detail
         assert problem.extras["field"] == "after"
 
 
-def test_cursors_of_both_kinds_are_not_mixed_up(office: LogOffice) -> None:
-    office.ledger.commit(entry(NOON), entry(NOON))
-    page = office.page(limit=1)
+def test_cursors_of_both_kinds_are_not_mixed_up(store: LogOffice) -> None:
+    store.ledger.commit(entry(NOON), entry(NOON))
+    page = store.page(limit=1)
     assert page.next is not None
-    assert "`next`" in office.refused(InvalidRequest, after=page.newer).detail
-    assert "`newer`" in office.refused(InvalidRequest, newer=page.next).detail
+    assert "`next`" in store.refused(InvalidRequest, after=page.newer).detail
+    assert "`newer`" in store.refused(InvalidRequest, newer=page.next).detail
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "old_", "old_" + "A" * 80, "new_" + "A" * 80, "e30", "ü" * 84])
-def test_made_up_cursor_is_refused(office: LogOffice, cursor: str) -> None:
+def test_made_up_cursor_is_refused(store: LogOffice, cursor: str) -> None:
     for ask in ({"after": cursor}, {"newer": cursor}):
-        assert "not one of this team's logs" in office.refused(InvalidRequest, **ask).detail
+        assert "not one of this team's logs" in store.refused(InvalidRequest, **ask).detail
 
 
-def test_neither_ids_nor_cursors_tell_of_the_ledgers_numbers(office: LogOffice) -> None:
+def test_neither_ids_nor_cursors_tell_of_the_ledgers_numbers(store: LogOffice) -> None:
     """Two rows of ours with a thousand of others between them look like any two."""
-    office.ledger.commit(entry(NOON), *(entry(NOON, THEIRS) for _ in range(1_000)), entry(NOON))
-    first, second = (office.page(limit=1), office.page(limit=2))
+    store.ledger.commit(entry(NOON), *(entry(NOON, THEIRS) for _ in range(1_000)), entry(NOON))
+    first, second = (store.page(limit=1), store.page(limit=2))
     rows = second.rows
-    ids = [office.plane.logs.cursors.id_of(row) for row in rows]
+    ids = [store.plane.logs.cursors.id_of(row) for row in rows]
     assert all(len(each) == 36 and each.startswith("ent_") for each in ids)
     assert len({text[:8] for text in ids}) == 2
     assert first.next is not None
@@ -197,27 +197,27 @@ def test_a_place_comes_back_as_it_was() -> None:
         assert Place.unpacked(place.packed()) == place
 
 
-def test_longest_duration_is_since_ever(office: LogOffice) -> None:
-    office.ledger.commit(entry(NOON), entry(NOON))
-    page = office.page(since=20 * 999_999_999 * 604_800, limit=1)
-    assert seqs(office.page(after=page.next)) == [1]
+def test_longest_duration_is_since_ever(store: LogOffice) -> None:
+    store.ledger.commit(entry(NOON), entry(NOON))
+    page = store.page(since=20 * 999_999_999 * 604_800, limit=1)
+    assert seqs(store.page(after=page.next)) == [1]
 
 
 # --- Whose rows ---------------------------------------------------------------------------------------------
 
 
-def test_tokens_and_domains_are_named_by_id_or_by_name(office: LogOffice) -> None:
-    office.ledger.commit(entry(NOON), entry(NOON, WEB), entry(NOON, THEIRS))
-    assert seqs(office.page(token=CI)) == seqs(office.page(token="ci")) == [1]
+def test_tokens_and_domains_are_named_by_id_or_by_name(store: LogOffice) -> None:
+    store.ledger.commit(entry(NOON), entry(NOON, WEB), entry(NOON, THEIRS))
+    assert seqs(store.page(token=CI)) == seqs(store.page(token="ci")) == [1]
     for name in (WEB, "web.example", "WEB.example."):
-        assert seqs(office.page(domain=name)) == [2]
+        assert seqs(store.page(domain=name)) == [2]
 
 
-def test_logs_of_a_deleted_token_are_read_by_its_id(office: LogOffice) -> None:
+def test_logs_of_a_deleted_token_are_read_by_its_id(store: LogOffice) -> None:
     gone = "tok_gone000000000000"
-    office.ledger.commit(entry(NOON, gone))
-    assert seqs(office.page(token=gone)) == [1]
-    assert seqs(office.page(domain="dom_gone000000000000")) == []
+    store.ledger.commit(entry(NOON, gone))
+    assert seqs(store.page(token=gone)) == [1]
+    assert seqs(store.page(domain="dom_gone000000000000")) == []
 
 
 @pytest.mark.parametrize(
@@ -232,40 +232,40 @@ def test_logs_of_a_deleted_token_are_read_by_its_id(office: LogOffice) -> None:
         ({"domain": CI}, "no whitelisted domain"),
     ],
 )
-def test_unknown_token_or_domain_is_not_found(office: LogOffice, ask: dict[str, str], words: str) -> None:
-    assert words in office.refused(NotFound, **ask).detail
+def test_unknown_token_or_domain_is_not_found(store: LogOffice, ask: dict[str, str], words: str) -> None:
+    assert words in store.refused(NotFound, **ask).detail
 
 
-def test_token_of_another_team_shows_nothing(office: LogOffice) -> None:
-    office.ledger.commit(entry(NOON, THEIRS), entry(NOON, THEIRS))
-    page = office.page(token=THEIRS, limit=1)
+def test_token_of_another_team_shows_nothing(store: LogOffice) -> None:
+    store.ledger.commit(entry(NOON, THEIRS), entry(NOON, THEIRS))
+    page = store.page(token=THEIRS, limit=1)
     assert (page.rows, page.next) == ([], None)
 
 
-def test_token_and_domain_together_are_refused(office: LogOffice) -> None:
-    assert "one of the two" in office.refused(InvalidRequest, token="ci", domain="web.example").detail
+def test_token_and_domain_together_are_refused(store: LogOffice) -> None:
+    assert "one of the two" in store.refused(InvalidRequest, token="ci", domain="web.example").detail
 
 
 # --- Who may read -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("role", [Role.OWNER, Role.ADMIN, Role.DEVELOPER, Role.VIEWER])
-def test_members_read_the_logs(office: LogOffice, role: Role) -> None:
-    office.ledger.commit(entry(NOON))
-    assert seqs(office.page(role.value)) == [1]
-    assert seqs(office.page(role.value, ACME)) == [1], "by the team's id as well"
+def test_members_read_the_logs(store: LogOffice, role: Role) -> None:
+    store.ledger.commit(entry(NOON))
+    assert seqs(store.page(role.value)) == [1]
+    assert seqs(store.page(role.value, ACME)) == [1], "by the team's id as well"
 
 
-def test_whoever_is_there_for_the_bills_does_not(office: LogOffice) -> None:
-    assert "read request logs" in office.refused(RoleNeeded, "billing").detail
+def test_whoever_is_there_for_the_bills_does_not(store: LogOffice) -> None:
+    assert "read request logs" in store.refused(RoleNeeded, "billing").detail
 
 
-def test_strangers_learn_nothing_before_anything_else_is_looked_at(office: LogOffice) -> None:
+def test_strangers_learn_nothing_before_anything_else_is_looked_at(store: LogOffice) -> None:
     for ask in ({}, {"after": "x"}, {"token": "nobody"}, {"token": "ci", "domain": "web.example"}):
-        assert "no team" in office.refused(NoSuchTeam, "stranger", **ask).detail
+        assert "no team" in store.refused(NoSuchTeam, "stranger", **ask).detail
 
 
-def test_without_a_ledger_it_is_an_outage(office: LogOffice) -> None:
-    bare = ControlPlane(office.store, Settings(), PEPPER, BASE_URL, lambda: NOON)
+def test_without_a_ledger_it_is_an_outage(store: LogOffice) -> None:
+    bare = ControlPlane(store.store, Settings(), PEPPER, BASE_URL, lambda: NOON)
     with pytest.raises(StoreUnavailable):
-        office.do(bare.logs.page(office.actor(), "acme", LogAsk()))
+        store.do(bare.logs.page(store.actor(), "acme", LogAsk()))

@@ -24,7 +24,7 @@ from tollgate.control.problems import (
     Problem,
     RoleNeeded,
 )
-from tollgate.control.unit_of_work import Actor
+from tollgate.control.service_context import Actor
 
 people = st.sampled_from(sorted(PEOPLE))
 roles = st.sampled_from(ROLES)
@@ -61,20 +61,22 @@ class Membership(RuleBasedStateMachine):
         assert who in self.roles
         return True
 
-    def seat(self, who: str) -> str:
+    def membership(self, who: str) -> str:
         account = self.actors[who].id
         member = self.house.write(lambda records: records.members.find(team_id=ACME.id, account_id=account))
         return member.id if member else f"mem_{who}"
 
     @rule(who=people, whom=people, role=roles)
     def set_role(self, who: str, whom: str, role: str) -> None:
-        if self.attempt(who, self.house.plane.teams.set_role(self.actors[who], "acme", self.seat(whom), role)):
+        if self.attempt(
+            who, self.house.plane.teams.set_role(self.actors[who], "acme", self.membership(whom), role)
+        ):
             assert self.roles[who] == "owner" or "owner" not in {role, self.roles[whom]}
             self.roles[whom] = role
 
     @rule(who=people, whom=people)
     def remove(self, who: str, whom: str) -> None:
-        if self.attempt(who, self.house.plane.teams.remove(self.actors[who], "acme", self.seat(whom))):
+        if self.attempt(who, self.house.plane.teams.remove(self.actors[who], "acme", self.membership(whom))):
             assert who == whom or self.roles[who] in {"owner", "admin"}
             assert who == whom or self.roles[who] == "owner" or self.roles[whom] != "owner"
             del self.roles[whom]

@@ -121,14 +121,14 @@ def test_owner_of_another_team_does_not_count(house: House, plane: ControlPlane)
 
 @pytest.mark.parametrize("deed", ["step down", "leave", "remove each other"])
 def test_two_owners_who_go_at_once_leave_one(house: House, plane: ControlPlane, deed: str) -> None:
-    seats = {"owner": member_id("owner"), "loner": house.joins("loner", "owner")}
+    memberships = {"owner": member_id("owner"), "loner": house.joins("loner", "owner")}
     works: list[Coroutine[Any, Any, object]] = []
     for who, other in (("owner", "loner"), ("loner", "owner")):
         actor = house.actor(who)
         if deed == "step down":
-            works.append(plane.teams.set_role(actor, "acme", seats[who], "viewer"))
+            works.append(plane.teams.set_role(actor, "acme", memberships[who], "viewer"))
         else:
-            works.append(plane.teams.remove(actor, "acme", seats[who if deed == "leave" else other]))
+            works.append(plane.teams.remove(actor, "acme", memberships[who if deed == "leave" else other]))
     results = house.at_once(*works)
     assert len([result for result in results if isinstance(result, BaseException)]) == 1
     assert len(owners(house)) == 1

@@ -25,8 +25,8 @@ from tollgate.control.problems import (
     TooManyAttempts,
     WrongPassword,
 )
+from tollgate.control.service_context import OPERATOR, Actor, ClientInfo
 from tollgate.control.services.devices import OAuthError
-from tollgate.control.unit_of_work import OPERATOR, Actor, Visit
 from tollgate.core.people import CONSOLE, PERSONAL, Identity
 
 OWNER = PEOPLE["owner"]
@@ -165,7 +165,7 @@ def test_made_up_links_are_nobodys(house: House, plane: ControlPlane, secret: st
 
 def test_reset_forgives_failures(house: House, plane: ControlPlane) -> None:
     for number in range(5):
-        visit = Visit(f"192.0.2.{number}")
+        visit = ClientInfo(f"192.0.2.{number}")
         house.refused(WrongPassword, plane.accounts.check_password(visit, OWNER, "wrong"))
     secret = secret_of(house.do(plane.accounts.reset_link(OPERATOR, OWNER)))
     house.do(plane.accounts.reset(VISIT, secret, NEW))
@@ -222,7 +222,7 @@ def test_without_mail_nothing_is_made(house: House, plane: ControlPlane) -> None
 def test_requests_for_links_are_rationed_alike_for_known_and_unknown(house: House, plane: ControlPlane) -> None:
     told = []
     for place, email in enumerate((OWNER, "nobody@x.example")):
-        visit = Visit(f"192.0.2.{place}")
+        visit = ClientInfo(f"192.0.2.{place}")
         for _ in range(5):
             house.do(plane.accounts.forgot(visit, email))
         told.append(words(house.refused(TooManyAttempts, plane.accounts.forgot(visit, email))))
@@ -232,10 +232,10 @@ def test_requests_for_links_are_rationed_alike_for_known_and_unknown(house: Hous
 
 def test_one_place_cannot_have_mail_sent_to_everybody(house: House, plane: ControlPlane) -> None:
     for number in range(21):
-        house.do(plane.accounts.forgot(Visit(f"2001:db8::{number:x}"), f"n{number}@x.example"))
-    house.refused(TooManyAttempts, plane.accounts.forgot(Visit("2001:db8::ffff"), OWNER))
+        house.do(plane.accounts.forgot(ClientInfo(f"2001:db8::{number:x}"), f"n{number}@x.example"))
+    house.refused(TooManyAttempts, plane.accounts.forgot(ClientInfo("2001:db8::ffff"), OWNER))
     house.clock.advance(HOUR)
-    house.do(plane.accounts.forgot(Visit("2001:db8::ffff"), OWNER))
+    house.do(plane.accounts.forgot(ClientInfo("2001:db8::ffff"), OWNER))
 
 
 def test_unverified_account_may_ask_as_well(house: House, plane: ControlPlane) -> None:

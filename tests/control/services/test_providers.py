@@ -9,7 +9,7 @@ from tests.control.services.house import PASSWORD, PEOPLE, VISIT, House, details
 from tollgate.control.oidc import Claim
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidRequest, NameTaken, SignUpClosed, WrongPassword
-from tollgate.control.unit_of_work import OPERATOR
+from tollgate.control.service_context import OPERATOR
 from tollgate.core.people import Invitation
 
 ISSUER = "https://idp.example"

@@ -72,7 +72,7 @@ def payments(till: Till) -> Scripted:
 
 def run(till: Till, payments: Scripted) -> None:
     """As a process does that was just started."""
-    till.do(Reports(till.plane.desk, till.book, payments).run())
+    till.do(Reports(till.plane.context, till.book, payments).run())
 
 
 def rows(till: Till) -> list[Report]:
@@ -139,7 +139,7 @@ def run_until_item(till: Till, payments: Scripted) -> None:
     payments.before = [StripeRefused("not now")]
     run(till, payments)
     assert payments.customers == {}
-    run_once = Reports(till.plane.desk, till.book, payments)
+    run_once = Reports(till.plane.context, till.book, payments)
     till.do(run_once._once(ACME.id, "", CUSTOMER, lambda key: payments.create_customer(ACME.id, "acme", key)))
 
 
@@ -181,6 +181,6 @@ def test_one_team_s_failure_does_not_hold_up_the_others(till: Till) -> None:
 
 
 def test_two_at_once_charge_once(till: Till, payments: Scripted) -> None:
-    till.at_once(*(Reports(till.plane.desk, till.book, payments).run() for _ in range(4)))
+    till.at_once(*(Reports(till.plane.context, till.book, payments).run() for _ in range(4)))
     run(till, payments)
     assert (len(payments.customers), len(payments.items)) == (1, 1)

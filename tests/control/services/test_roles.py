@@ -11,6 +11,7 @@ from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, member
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NoSuchTeam, NotFound, RoleNeeded
+from tollgate.control.service_context import Actor
 from tollgate.control.services import (
     audit,
     billing,
@@ -22,7 +23,6 @@ from tollgate.control.services import (
     tokens,
     usage,
 )
-from tollgate.control.unit_of_work import Actor
 from tollgate.core.models import Domain, Token
 from tollgate.core.people import Invitation
 

@@ -40,7 +40,7 @@ def test_successor_takes_over_the_name_and_every_setting(house: House, plane: Co
     )  # fmt: skip
     assert new.id != old.id
     for token, each in ((new, secret), (show(house, old), old_secret)):
-        grant = house.do(house.store.token(plane.desk.digest(each)))
+        grant = house.do(house.store.token(plane.context.digest(each)))
         assert grant is not None
         assert grant.token == token
     ended = show(house, old)
@@ -157,4 +157,4 @@ def test_workers_hear_of_both(house: House, plane: ControlPlane) -> None:
     _, secret = rotate(house, old)
     changed = house.do(house.store.changes(start.revision))
     assert changed is not None
-    assert set(changed.tokens) == {plane.desk.digest(old_secret), plane.desk.digest(secret)}
+    assert set(changed.tokens) == {plane.context.digest(old_secret), plane.context.digest(secret)}

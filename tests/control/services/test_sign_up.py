@@ -15,7 +15,7 @@ from tollgate.control.problems import (
     TooManyAttempts,
     WrongPassword,
 )
-from tollgate.control.unit_of_work import OPERATOR, Visit, email_of, name_of
+from tollgate.control.service_context import OPERATOR, ClientInfo, email_of, name_of
 from tollgate.core.people import CONSOLE
 
 NEW = "new@x.example"
@@ -112,7 +112,7 @@ def test_sign_ups_from_one_place_are_rationed(house: House) -> None:
     plane = house.choose(sign_up="open")
 
     def sign_up(number: int, address: str) -> None:
-        house.do(plane.accounts.sign_up(Visit(address), f"n{number}@x.example", PASSWORD))
+        house.do(plane.accounts.sign_up(ClientInfo(address), f"n{number}@x.example", PASSWORD))
 
     # The addresses of one /64 are one customer's.
     for number in range(21):

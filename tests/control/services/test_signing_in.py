@@ -22,19 +22,19 @@ from tests.control.services.house import (
 from tollgate.control.passwords import Passwords
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, TooManyAttempts, WrongPassword
+from tollgate.control.service_context import ClientInfo
 from tollgate.control.services.accounts import Accounts
-from tollgate.control.unit_of_work import Visit
 
 OWNER = PEOPLE["owner"]
 WRONG = "not the password"
 
 
-def fail(house: House, times: int, email: str = OWNER, visit: Visit = VISIT) -> None:
+def fail(house: House, times: int, email: str = OWNER, visit: ClientInfo = VISIT) -> None:
     for _ in range(times):
         house.refused(WrongPassword, house.plane.accounts.check_password(visit, email, WRONG))
 
 
-def wait_of(house: House, email: str = OWNER, visit: Visit = VISIT, password: str = PASSWORD) -> int:
+def wait_of(house: House, email: str = OWNER, visit: ClientInfo = VISIT, password: str = PASSWORD) -> int:
     problem = house.refused(TooManyAttempts, house.plane.accounts.check_password(visit, email, password))
     assert problem.headers == {"Retry-After": str(problem.extras["retry_after"])}
     return int(str(problem.extras["retry_after"]))
@@ -68,7 +68,7 @@ def test_all_that_is_wrong_is_refused_in_the_same_words(house: House, plane: Con
 
 def test_unknown_accounts_are_slowed_like_known_ones(house: House) -> None:
     for email in (OWNER, "nobody@x.example"):
-        fail(house, 5, email, Visit(f"192.0.2.{len(email)}"))
+        fail(house, 5, email, ClientInfo(f"192.0.2.{len(email)}"))
     ours, nobodys = (
         house.refused(TooManyAttempts, house.plane.accounts.check_password(ELSEWHERE, email, PASSWORD))
         for email in (OWNER, "nobody@x.example")
@@ -149,9 +149,9 @@ def test_address_is_slowed_over_many_accounts(house: House) -> None:
 
 def test_addresses_of_one_customer_are_slowed_together(house: House) -> None:
     for number in range(21):
-        fail(house, 1, f"n{number}@x.example", Visit(f"2001:db8::{number:x}:1"))
-    assert wait_of(house, OWNER, Visit("2001:db8::ffff")) == 2
-    house.do(house.plane.accounts.check_password(Visit("2001:db8:0:1::1"), OWNER, PASSWORD))
+        fail(house, 1, f"n{number}@x.example", ClientInfo(f"2001:db8::{number:x}:1"))
+    assert wait_of(house, OWNER, ClientInfo("2001:db8::ffff")) == 2
+    house.do(house.plane.accounts.check_password(ClientInfo("2001:db8:0:1::1"), OWNER, PASSWORD))
 
 
 def test_successes_forgive_an_address_nothing_but_cost_it_nothing(house: House) -> None:
@@ -179,7 +179,7 @@ def test_attempt_that_found_the_service_busy_is_not_counted(house: House, plane:
         async def fits(self, password: str, hashed: str) -> bool:
             raise Busy
 
-    crowded = Accounts(plane.desk, Crowded(CHEAP), house.post)
+    crowded = Accounts(plane.context, Crowded(CHEAP), house.post)
     fail(house, 2)
     before = house.write(lambda records: records.failures.page(10))
     house.clock.advance(5)

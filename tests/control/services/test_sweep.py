@@ -23,7 +23,7 @@ from tollgate.core.people import (
     Replay,
     ResetLink,
 )
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 WHO = "acc_owner"
 
@@ -32,7 +32,7 @@ def digest(text: str) -> bytes:
     return text.encode().ljust(32, b"-")
 
 
-async def fill(records: Records) -> None:
+async def fill(records: Repositories) -> None:
     """Two of everything that ends: one that just did, called `over`, and one that has a second left."""
     for name, left in (("over", -1.0), ("left", 1.0)):
         end = NOON + left
@@ -57,7 +57,7 @@ async def fill(records: Records) -> None:
         await records.audit.add(AuditEntry(f"aud_{name}", end - 400 * DAY, "x", "y"))
 
 
-async def keep(records: Records) -> None:
+async def keep(records: Repositories) -> None:
     """What no sweep may touch, though its time has passed: it is people's own, and they may look at it."""
     long_ago = NOON - 5_000 * DAY
     await records.tokens.add(

@@ -206,8 +206,8 @@ def test_who_may_not_do_it_by_then_does_not_do_it(
 
 
 def test_two_take_overs_at_once_give_it_to_one(house: House, plane: ControlPlane, held: Domain) -> None:
-    seat = house.do(plane.teams.create(house.actor("loner"), "third"))
-    house.proofs.proven |= {OURS, ("example.com", seat.team.id)}
+    membership = house.do(plane.teams.create(house.actor("loner"), "third"))
+    house.proofs.proven |= {OURS, ("example.com", membership.team.id)}
     results = house.at_once(
         plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True),
         plane.domains.add(house.actor("loner"), "third", "example.com", take_over=True),

@@ -13,18 +13,18 @@ from tollgate.control.problems import (
     NameTaken,
     NoSuchTeam,
 )
-from tollgate.control.unit_of_work import Ask
+from tollgate.control.service_context import PageRequest
 from tollgate.control.versions import version_of
 
 
 def test_whoever_makes_a_team_owns_it(house: House, plane: ControlPlane) -> None:
-    seat = house.do(plane.teams.create(house.actor("loner"), "nova"))
-    assert (seat.team.name, seat.role, seat.member.account_id) == ("nova", "owner", "acc_loner")
-    assert seat.team.id.startswith("team_")
-    assert house.do(plane.teams.show(house.actor("loner"), "nova")) == seat
+    membership = house.do(plane.teams.create(house.actor("loner"), "nova"))
+    assert (membership.team.name, membership.role, membership.member.account_id) == ("nova", "owner", "acc_loner")
+    assert membership.team.id.startswith("team_")
+    assert house.do(plane.teams.show(house.actor("loner"), "nova")) == membership
     [entry] = house.notes()
     assert (entry.action, entry.team_id, entry.target, entry.name) == (
-        "team.create", seat.team.id, seat.team.id, "nova"
+        "team.create", membership.team.id, membership.team.id, "nova"
     )  # fmt: skip
     assert details_of(entry) == {"owner": PEOPLE["loner"]}
 
@@ -71,8 +71,8 @@ def test_one_lists_ones_own_teams_page_by_page(house: House, plane: ControlPlane
     for name in names:
         house.clock.advance(1)
         house.do(plane.teams.create(actor, name))
-    first = house.do(plane.teams.list(actor, Ask(2)))
-    rest = house.do(plane.teams.list(actor, Ask(2, first.next)))
+    first = house.do(plane.teams.list(actor, PageRequest(2)))
+    rest = house.do(plane.teams.list(actor, PageRequest(2, first.next)))
     assert [team.name for team in first.items + rest.items] == ["acme", *names]
     assert rest.next is None
     assert house.do(plane.teams.list(house.actor("loner"), ALL)).items == []
@@ -83,8 +83,8 @@ def test_one_lists_ones_own_teams_page_by_page(house: House, plane: ControlPlane
 
 def test_renamed_team_is_found_by_its_new_name_alone(house: House, plane: ControlPlane) -> None:
     owner = house.actor("owner")
-    seat = house.do(plane.teams.rename(owner, "acme", "acme-two"))
-    assert (seat.team.id, seat.team.name) == (ACME.id, "acme-two")
+    membership = house.do(plane.teams.rename(owner, "acme", "acme-two"))
+    assert (membership.team.id, membership.team.name) == (ACME.id, "acme-two")
     assert house.refused(NoSuchTeam, plane.teams.show(owner, "acme")).extras["suggestion"] == "acme-two"
     assert house.do(plane.teams.show(owner, ACME.id)).team.name == "acme-two"
     [entry] = house.notes()
@@ -112,16 +112,16 @@ def test_members_are_listed_page_by_page_in_the_order_of_joining(house: House, p
     viewer = house.actor("viewer")
     found, after = [], None
     while True:
-        page = house.do(plane.teams.members(viewer, "acme", Ask(2, after)))
+        page = house.do(plane.teams.members(viewer, "acme", PageRequest(2, after)))
         found += page.items
         if page.next is None:
             break
         after = page.next
     assert [person.account.email for person in found] == [PEOPLE[role] for role in ROLES]
     assert [person.member.role for person in found] == list(ROLES)
-    house.refused(InvalidRequest, plane.teams.members(house.actor("stranger"), "rival", Ask(2, after)))
+    house.refused(InvalidRequest, plane.teams.members(house.actor("stranger"), "rival", PageRequest(2, after)))
 
 
 def test_emptied_page_is_a_page(house: House, plane: ControlPlane) -> None:
-    page = house.do(plane.tokens.list(house.actor("viewer"), "acme", Ask(1)))
+    page = house.do(plane.tokens.list(house.actor("viewer"), "acme", PageRequest(1)))
     assert (page.items, page.next) == ([], None)

@@ -17,8 +17,8 @@ from tollgate.control.problems import (
     NameTaken,
     NotFound,
 )
+from tollgate.control.service_context import PageRequest
 from tollgate.control.services.tokens import LATEST, Wish
-from tollgate.control.unit_of_work import Ask
 from tollgate.control.versions import version_of
 from tollgate.core import secrets
 from tollgate.core.models import Token
@@ -42,7 +42,7 @@ def test_token_is_made_with_a_secret_that_is_shown_once(house: House, plane: Con
     assert token == Token(
         token.id, ACME.id, "ci", secret[:8], house.clock.now, created_by=PEOPLE["developer"]
     )  # fmt: skip
-    grant = house.do(house.store.token(plane.desk.digest(secret)))
+    grant = house.do(house.store.token(plane.context.digest(secret)))
     assert grant is not None
     assert (grant.token, grant.team) == (token, ACME)
     assert house.do(plane.tokens.show(house.actor("viewer"), "acme", token.id)) == token
@@ -180,7 +180,7 @@ def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, 
     entry = house.notes()[-1]
     assert (entry.action, entry.name) == ("token.update", "deploy")
     assert details_of(entry) == {"before": "ci", "methods": ["eth_call"], "show_upstream": True}
-    grant = house.do(house.store.token(plane.desk.digest(secret)))
+    grant = house.do(house.store.token(plane.context.digest(secret)))
     assert grant is not None
     assert grant.token == changed
 
@@ -193,7 +193,7 @@ def test_null_takes_a_limit_away(house: House) -> None:
 
 def test_disabled_token_has_no_grant_until_it_is_enabled(house: House, plane: ControlPlane) -> None:
     token, secret = make(house)
-    digest = plane.desk.digest(secret)
+    digest = plane.context.digest(secret)
     assert not change(house, token, active=False).active
     assert house.do(house.store.token(digest)) is None
     assert change(house, token, active=True).active
@@ -231,7 +231,7 @@ def test_use_of_a_token_is_no_change_of_its_version(house: House, plane: Control
 def test_deleted_token_is_gone(house: House, plane: ControlPlane) -> None:
     token, secret = make(house)
     house.do(plane.tokens.delete(house.actor("developer"), "acme", token.id))
-    assert house.do(house.store.token(plane.desk.digest(secret))) is None
+    assert house.do(house.store.token(plane.context.digest(secret))) is None
     problem = house.refused(NotFound, plane.tokens.delete(house.actor("developer"), "acme", token.id))
     assert problem.detail == (
         f"The team acme has no token {token.id}: list them with `tollgate rpc tokens list --team acme`."
@@ -248,7 +248,7 @@ def test_tokens_are_listed_page_by_page(house: House, plane: ControlPlane) -> No
     found: list[str] = []
     after: str | None = None
     for size in (2, 2, 1):
-        page = house.do(plane.tokens.list(viewer, "acme", Ask(2, after)))
+        page = house.do(plane.tokens.list(viewer, "acme", PageRequest(2, after)))
         assert len(page.items) == size
         found += [token.name for token in page.items]
         after = page.next

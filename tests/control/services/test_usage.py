@@ -84,7 +84,7 @@ def test_the_least_of_too_many_tokens_stand_together(till: Till) -> None:
         some = range(start, start + 100)
         till.books.commit(*(calls(number + 1, source=f"tok_{number:016d}") for number in some))
     found = report(till, by="token")
-    assert len(found.items) == usage.MOST_ITEMS
+    assert len(found.items) == usage.MAX_ITEMS
     assert found.items[0].requests == 1_200
     assert found.items[-1] == Share("", "(others)", sum(range(1, 202)), sum(range(1, 202)), 0)
     assert sum(item.requests for item in found.items) == found.requests == sum(range(1, 1_201))
@@ -147,5 +147,5 @@ def test_a_bad_view_names_the_five(till: Till) -> None:
 
 
 def test_a_plane_without_a_ledger_says_that_it_is_away(till: Till) -> None:
-    plain = usage.Usages(till.plane.desk, None)
+    plain = usage.Usages(till.plane.context, None)
     till.refused(StoreUnavailable, plain.of_team(till.actor("owner"), "acme"))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from tollgate.store.base import Records
+    from tollgate.store.base import Repositories
 
     from .processes import Program
 
@@ -49,11 +49,11 @@ class Books:
     """Teams, tokens and domains of one data folder."""
 
     def __init__(self, data_dir: Path) -> None:
-        prepared = prepare(Settings(data_dir=str(data_dir)))
-        self.url = prepared.store_url
-        self._pepper = prepared.pepper
+        made = prepare(Settings(data_dir=str(data_dir)))
+        self.url = made.store_url
+        self._pepper = made.pepper
 
-    def do(self, act: Callable[[Records], Awaitable[T]]) -> T:
+    def do(self, act: Callable[[Repositories], Awaitable[T]]) -> T:
         """Do something with the records in one transaction, in a loop of its own."""
 
         async def whole() -> T:
@@ -92,7 +92,7 @@ class Books:
         """Make an account without a password, with a role in each team that is named."""
         made = Account(secrets.new_id("acc"), email, time.time(), verified_at=time.time())
 
-        async def add(records: Records) -> None:
+        async def add(records: Repositories) -> None:
             await records.accounts.add(made)
             for name, role in roles.items():
                 team = await records.teams.find(name=name)
@@ -107,7 +107,7 @@ class Books:
         secret = secrets.new_token(secrets.PERSONAL)
         digest = secrets.digest(secret.encode(), self._pepper)
 
-        async def add(records: Records) -> None:
+        async def add(records: Repositories) -> None:
             account = await records.accounts.find(email=email)
             assert account is not None, email
             await records.logins.add(

@@ -9,7 +9,7 @@ from tests.gateway.fakes import Clock, ScriptedStore, run, turns
 from tests.gateway.worker import OTHER_TEAM, domain_grant, token_grant
 
 from tollgate.errors import Overloaded
-from tollgate.gateway.access.directory import MOST_LOOKUPS, CallerDirectory
+from tollgate.gateway.access.directory import MAX_LOOKUPS, CallerDirectory
 from tollgate.settings import model
 from tollgate.shm import metrics
 from tollgate.store.base import Changes
@@ -24,7 +24,7 @@ class House:
         self.store = ScriptedStore()
         self.clock = Clock()
         self.regions = metrics.Regions(1)
-        settings = model.Settings(directory=model.Directory(entries=entries, stale_seconds=600.0))
+        settings = model.Settings(directory=model.DirectorySettings(entries=entries, stale_seconds=600.0))
         self.directory = CallerDirectory(self.store, settings, self.regions.writer(0), self.clock)
 
     async def change(self, **what: Any) -> None:
@@ -139,7 +139,7 @@ def test_too_many_look_ups_at_once_are_refused() -> None:
         house.store.gate = asyncio.Event()
         tasks = [
             asyncio.ensure_future(house.directory.find_token(number.to_bytes(32, "big")))
-            for number in range(MOST_LOOKUPS)
+            for number in range(MAX_LOOKUPS)
         ]
         await turns()
         with pytest.raises(Overloaded):

@@ -9,7 +9,7 @@ from tests.gateway.worker import domain_grant, request, token_grant
 from tollgate.core.models import Grant, Team
 from tollgate.errors import RateLimited, SpendingCap
 from tollgate.gateway.access.caller import Caller
-from tollgate.gateway.access.limits import Admission
+from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.messages import Request
 from tollgate.settings import model
 
@@ -21,8 +21,8 @@ class Door:
         self.clock = Clock()
         self.wall = Clock(1_700_000_000.0)
         self.meters = Meters()
-        self.admission = Admission(self.meters, lambda asked: asked.peer, monotonic=self.clock, time=self.wall)
-        self.caller = Caller(grant, model.Limits(**limits))
+        self.limiter = Limiter(self.meters, lambda asked: asked.peer, monotonic=self.clock, time=self.wall)
+        self.caller = Caller(grant, model.LimitSettings(**limits))
 
     def come(self, calls: int = 1, peer: str = "192.0.2.1") -> Request:
         """A request with so many calls."""
@@ -31,8 +31,8 @@ class Door:
         return asked
 
     def _admit(self, asked: Request, calls: int) -> None:
-        self.admission.admit(self.caller, asked)
-        self.admission.admit_rest(self.caller, asked, calls)
+        self.limiter.admit(self.caller, asked)
+        self.limiter.admit_rest(self.caller, asked, calls)
 
     def refused(self, calls: int = 1, peer: str = "192.0.2.1") -> tuple[RateLimited, Request]:
         asked = request(peer=peer)

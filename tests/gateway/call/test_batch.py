@@ -90,7 +90,7 @@ def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_way_ro
         questions = await batch
         assert ways(questions) == ["coalesced", "miss"]
         assert [said(await first), said(await last)] == told(questions)
-        assert not scene.inquiries._asking
+        assert not scene.resolver._asking
 
     with_scene(test, {}, **KEPT)
 
@@ -230,7 +230,7 @@ def test_every_call_of_any_batches_is_told_its_own_answer(
                     assert said(question.told) == BROKEN
                 else:
                     assert said(question.told) == [method, params]
-        assert not scene.inquiries._asking
+        assert not scene.resolver._asking
         assert all(count <= size for index in range(2) for count in sizes(scene, index))
 
     with_scene(test, {"batch_calls": size}, {"deny_methods": ("eth_chainId",)}, cache_bytes=cache_bytes)

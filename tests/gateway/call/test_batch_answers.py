@@ -38,7 +38,7 @@ def test_one_call_that_an_upstream_could_not_answer_is_asked_elsewhere_alone(fau
             ("up1", 2),
             ("up0", 1),
         ]
-        assert scene.peer(0).in_rotation(scene.clock()) is (fault is not QUOTA)
+        assert scene.upstream(0).in_rotation(scene.clock()) is (fault is not QUOTA)
 
     with_scene(test)
 
@@ -120,7 +120,7 @@ def test_refused_batch_is_refused_to_those_who_wait_for_it() -> None:
         with pytest.raises(UpstreamError):
             await single
         assert scene.traces[-1].cache == "coalesced"
-        assert not scene.inquiries._asking
+        assert not scene.resolver._asking
 
     with_scene(test, {}, **KEPT)
 

@@ -18,7 +18,7 @@ from tollgate.chains.catalogue import Catalogue
 from tollgate.core.shapes import PlainCall, Reply
 from tollgate.gateway.call import cache as cache_module
 from tollgate.gateway.call.cache import Cache, key_of
-from tollgate.shm.upstream_status import SILENCE_SECONDS, Board, Stamp
+from tollgate.shm.upstream_status import SILENCE_SECONDS, SharedStatus, Stamp
 
 HEAD, FINAL = 1_000, 900
 HASH = "0x" + "ab" * 32
@@ -40,11 +40,11 @@ CHAIN = call("eth_chainId")
 class Shelf:
     """A cache, and the board that it follows."""
 
-    def __init__(self, most_bytes: int = 1_000_000, most_entry: int = 100_000, family: str = "eth") -> None:
+    def __init__(self, max_bytes: int = 1_000_000, max_entry: int = 100_000, family: str = "eth") -> None:
         self.clock = Clock()
-        self.row = Board(1, self.clock).network(0)
+        self.row = SharedStatus(1, self.clock).network(0)
         self.catalogue = Catalogue(family)
-        self.cache = Cache(self.catalogue, self.row, most_bytes, most_entry)
+        self.cache = Cache(self.catalogue, self.row, max_bytes, max_entry)
         self.row.publish(HEAD, FINAL, changed=True)
 
     def put(self, asked: PlainCall, result: Any = "0x1", stamp: Stamp | None = None) -> None:
@@ -236,7 +236,7 @@ def test_empty_answer_about_the_past_is_kept_no_longer_than_a_tip() -> None:
 
 
 def test_longest_unused_makes_room() -> None:
-    shelf = Shelf(most_bytes=1_500)
+    shelf = Shelf(max_bytes=1_500)
     for number in range(3):
         shelf.put(at(number), "x" * 100)
     assert shelf.get(at(0)) is not None
@@ -249,7 +249,7 @@ def test_longest_unused_makes_room() -> None:
 
 def full() -> Shelf:
     """A cache with hardly any room; its first answers are asked for again and again."""
-    shelf = Shelf(most_bytes=20_000)
+    shelf = Shelf(max_bytes=20_000)
     for number in range(60):
         shelf.put(at(number), "x" * 100)
     assert shelf.cache.used > 20_000 - 20_000 // 16
@@ -289,15 +289,15 @@ def test_marks_of_what_was_asked_for_are_taken_away_when_there_are_too_many() ->
     cache = shelf.cache
     for number in range(200_000):
         cache._was_asked(b"%d" % number)
-        assert cache._marks <= cache_module._MOST_MARKS + 1
+        assert cache._marks <= cache_module._MAX_MARKS + 1
     assert len(cache._asked) == cache_module._MARKS
 
 
 def test_answer_that_is_too_large_is_not_kept() -> None:
-    shelf = Shelf(most_entry=1_000)
+    shelf = Shelf(max_entry=1_000)
     assert not shelf.keeps(at(1), "x" * 1_000)
     assert shelf.keeps(at(1), "x" * 500)
-    assert not Shelf(most_bytes=400).keeps(at(1), "x" * 500)
+    assert not Shelf(max_bytes=400).keeps(at(1), "x" * 500)
 
 
 def test_kept_answer_does_not_hold_on_to_the_whole_body() -> None:
@@ -332,7 +332,7 @@ class Bounded(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shelf = Shelf(most_bytes=4_000, most_entry=1_500)
+        self.shelf = Shelf(max_bytes=4_000, max_entry=1_500)
         self.most = 4_000
 
     @rule(number=st.integers(0, 30), size=st.integers(0, 2_000), tip=st.booleans())

@@ -13,33 +13,35 @@ from tests.gateway.scene import Scene, said, with_scene
 from tollgate.errors import UpstreamUnavailable
 from tollgate.settings import model
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import place
+from tollgate.shm.upstream_status import assign_slots
 
 READ = "eth_chainId"
 
 
-def upstream(index: int, **more: Any) -> model.Upstream:
-    return model.Upstream(**{"name": f"up{index}", "url": f"http://up{index}:8545", "priority": index, **more})
+def upstream(index: int, **more: Any) -> model.UpstreamSettings:
+    return model.UpstreamSettings(
+        **{"name": f"up{index}", "url": f"http://up{index}:8545", "priority": index, **more}
+    )
 
 
-def reload(scene: Scene, *upstreams: model.Upstream, bytes_: int = 0, **network: Any) -> None:
+def reload(scene: Scene, *upstreams: model.UpstreamSettings, bytes_: int = 0, **network: Any) -> None:
     """Take over other settings; without upstreams the network is gone."""
     worker = scene.worker
-    named = {"mainnet": model.Network(upstreams=upstreams, **network)} if upstreams else {}
-    settings = replace(worker.settings, families={"eth": named}, cache=model.Cache(bytes=bytes_))
-    worker.places = place(worker.places, {"eth/mainnet": [each.name for each in upstreams]})
-    worker.networks.apply(settings, worker.places)
+    named = {"mainnet": model.NetworkSettings(upstreams=upstreams, **network)} if upstreams else {}
+    settings = replace(worker.settings, families={"eth": named}, cache=model.CacheSettings(bytes=bytes_))
+    worker.slots = assign_slots(worker.slots, {"eth/mainnet": [each.name for each in upstreams]})
+    worker.networks.apply(settings, worker.slots)
 
 
 def test_upstream_that_stays_keeps_its_connections_and_what_is_known_of_it() -> None:
     async def test(scene: Scene) -> None:
         await scene.told(READ)
-        peer = scene.peer(0)
+        upstream = scene.upstream(0)
         reload(scene, upstream(0, priority=7, weight=3), upstream(2, priority=1))
-        assert scene.peer(0) is peer
-        assert (peer.priority, peer.upstream.weight, peer.calls, peer.pool.size) == (7, 3, 1, 1)
-        assert [each.name for each in scene.exchange.peers] == ["up2", "up0"]
-        assert scene.inquiries is scene.worker.networks.all["eth/mainnet"]
+        assert scene.upstream(0) is upstream
+        assert (upstream.priority, upstream.settings.weight, upstream.calls, upstream.pool.size) == (7, 3, 1, 1)
+        assert [each.name for each in scene.exchange.upstreams] == ["up2", "up0"]
+        assert scene.resolver is scene.worker.networks.all["eth/mainnet"]
 
     with_scene(test)
 
@@ -47,7 +49,7 @@ def test_upstream_that_stays_keeps_its_connections_and_what_is_known_of_it() -> 
 def test_upstream_keeps_its_row_and_a_new_one_gets_another() -> None:
     async def test(scene: Scene) -> None:
         reload(scene, upstream(1), upstream(2))
-        assert {peer.name: peer.slot for peer in scene.exchange.peers} == {"up1": 1, "up2": 2}
+        assert {upstream.name: upstream.slot for upstream in scene.exchange.upstreams} == {"up1": 1, "up2": 2}
 
     with_scene(test)
 
@@ -58,7 +60,7 @@ def test_call_under_way_is_answered_by_an_upstream_that_is_taken_away_or_moved(g
         scene.nodes[0].holds = True
         asked = scene.ask(READ)
         await turns()
-        pool = scene.peer(0).pool
+        pool = scene.upstream(0).pool
         reload(scene, *([] if gone else [upstream(0, url="http://elsewhere:1")]), upstream(1))
         scene.worker.networks.sweep()
         scene.nodes[0].let()
@@ -130,13 +132,15 @@ def test_cache_stays_where_its_size_changes_and_goes_where_it_is_turned_off() ->
 
 def test_memory_is_shared_out_among_networks() -> None:
     async def test(scene: Scene) -> None:
-        networks = {name: model.Network(upstreams=(upstream(0),)) for name in ("a", "b", "c", "mainnet")}
-        settings = replace(scene.worker.settings, families={"eth": networks}, cache=model.Cache(bytes=4_000))
-        places = place(scene.worker.places, {f"eth/{name}": ["up0"] for name in networks})
-        scene.worker.networks.apply(settings, places)
+        networks = {name: model.NetworkSettings(upstreams=(upstream(0),)) for name in ("a", "b", "c", "mainnet")}
+        settings = replace(
+            scene.worker.settings, families={"eth": networks}, cache=model.CacheSettings(bytes=4_000)
+        )
+        slots = assign_slots(scene.worker.slots, {f"eth/{name}": ["up0"] for name in networks})
+        scene.worker.networks.apply(settings, slots)
         caches = [each.cache for each in scene.worker.networks.all.values()]
-        assert [cache._most_bytes for cache in caches if cache is not None] == [1_000] * 4
-        assert len({each.exchange.peers[0].slot for each in scene.worker.networks.all.values()}) == 4
+        assert [cache._max_bytes for cache in caches if cache is not None] == [1_000] * 4
+        assert len({each.exchange.upstreams[0].slot for each in scene.worker.networks.all.values()}) == 4
 
     with_scene(test, {})
 
@@ -144,7 +148,7 @@ def test_memory_is_shared_out_among_networks() -> None:
 def test_size_of_batches_and_lists_follow_the_settings() -> None:
     async def test(scene: Scene) -> None:
         reload(scene, upstream(0, batch_calls=2, deny_methods=(READ,)), upstream(1, batch_calls=9))
-        assert scene.inquiries.batch_calls == 2
+        assert scene.resolver.batch_calls == 2
         assert await scene.told(READ) == "up1"
         reload(scene, upstream(0, deny_methods=(READ,)))
         with pytest.raises(UpstreamUnavailable):

@@ -89,4 +89,4 @@ def test_batch_limit_is_exact() -> None:
         status, reply = await say(worker, [call(1)] * 4)
         assert (status, reason(reply)) == (413, "batch_too_large")
 
-    with_worker(test, limits=model.Limits(batch_calls=3))
+    with_worker(test, limits=model.LimitSettings(batch_calls=3))

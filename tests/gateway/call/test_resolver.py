@@ -41,10 +41,10 @@ def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> None:
     async def test(scene: Scene) -> None:
         scene.up(100)
         call = PlainCall("2.0", "eth_chainId", 1)
-        assert scene.inquiries.recall(scene.inquiries.key(call)) is None
+        assert scene.resolver.recall(scene.resolver.key(call)) is None
         await scene.told("eth_chainId")
-        assert isinstance(scene.inquiries.recall(scene.inquiries.key(call)), Reply)
-        assert scene.inquiries.key(PlainCall("2.0", "eth_sendRawTransaction", 1)) is None
+        assert isinstance(scene.resolver.recall(scene.resolver.key(call)), Reply)
+        assert scene.resolver.key(PlainCall("2.0", "eth_sendRawTransaction", 1)) is None
 
     with_scene(test, {}, **KEPT)
 
@@ -204,7 +204,7 @@ def test_question_from_before_is_not_the_same_question(change: str) -> None:
             scene.nodes[0].let()
         assert [said(await each) for each in (first, second, third)] == ["before", "after", "after"]
         assert ways(scene) == ["miss", "miss", "coalesced"]
-        assert not scene.inquiries._asking
+        assert not scene.resolver._asking
 
     with_scene(test, {}, **KEPT)
 
@@ -216,7 +216,7 @@ def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
         ended: list[BaseException | None] = []
         call = PlainCall("2.0", "eth_chainId", 1)
         leader = Flight(
-            scene.inquiries.ask(call, scene.inquiries.key(call), scene.clock() + 30, Trace()),
+            scene.resolver.ask(call, scene.resolver.key(call), scene.clock() + 30, Trace()),
             lambda _, __, error: ended.append(error),
         )
         leader.step()
@@ -227,8 +227,8 @@ def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
         assert isinstance(ended[0], asyncio.CancelledError)
         with pytest.raises(Overloaded, match="stops"):
             await waiting
-        assert not scene.inquiries._asking
-        assert scene.peer(0).in_flight == 0
+        assert not scene.resolver._asking
+        assert scene.upstream(0).in_flight == 0
 
     with_scene(test, {}, **KEPT)
 
@@ -251,7 +251,7 @@ def test_old_state_is_asked_of_an_archive_and_a_block_is_not_state() -> None:
 
 def test_smallest_batch_of_all_upstreams_is_the_size() -> None:
     async def test(scene: Scene) -> None:
-        assert scene.inquiries.batch_calls == 7
+        assert scene.resolver.batch_calls == 7
 
     with_scene(test, {"batch_calls": 50}, {"batch_calls": 7})
 
@@ -261,8 +261,8 @@ def test_params_by_name_are_a_question_too() -> None:
         scene.up(100)
         call = PlainCall("2.0", "starknet_getNonce", 1, raw({"block_id": {"block_number": 5}, "address": "0x1"}))
         for _ in range(2):
-            if scene.inquiries.recall(scene.inquiries.key(call)) is None:
-                await fly(scene.inquiries.ask(call, scene.inquiries.key(call), scene.clock() + 30, Trace()))
+            if scene.resolver.recall(scene.resolver.key(call)) is None:
+                await fly(scene.resolver.ask(call, scene.resolver.key(call), scene.clock() + 30, Trace()))
         assert scene.counts() == [1]
 
     with_scene(test, {}, family="starknet", **KEPT)
@@ -272,6 +272,6 @@ def test_params_by_name_are_a_question_too() -> None:
 def test_key_of_a_shared_question_is_the_caches(params: object) -> None:
     async def test(scene: Scene) -> None:
         asked = PlainCall("2.0", "eth_getBalance", 1, None if params is None else raw(params))
-        assert scene.inquiries.key(asked) == key_of(asked)
+        assert scene.resolver.key(asked) == key_of(asked)
 
     with_scene(test, cache_bytes=10_000)

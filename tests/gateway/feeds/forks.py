@@ -15,11 +15,11 @@ from tollgate.chains.subscriptions import Call, Subscription
 from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.feed import Feed
-from tollgate.gateway.feeds.pending import Heard, Pending
+from tollgate.gateway.feeds.pending import Heard, PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, StarknetSource
-from tollgate.gateway.feeds.subscribers import Listener
-from tollgate.settings.model import Upstream
-from tollgate.shm.upstream_status import Board, NetworkRow
+from tollgate.gateway.feeds.subscribers import Subscriber
+from tollgate.settings.model import UpstreamSettings
+from tollgate.shm.upstream_status import NetworkStatus, SharedStatus
 
 ADDRESSES = ("0x" + "aa" * 20, "0x" + "bb" * 20)
 TOPICS = ("0x" + "11" * 32, "0x" + "22" * 32)
@@ -34,7 +34,7 @@ class Chain:
         """The fork that stands at each height."""
         self.fork = 0
         self.calls: list[Call] = []
-        self.at_once = self.most_at_once = 0
+        self.at_once = self.max_at_once = 0
         """Calls that wait for their answer."""
         self.fail: Callable[[Call], bool] = lambda _: False
         self.older: Callable[[Call], list[int] | None] = lambda _: None
@@ -67,7 +67,7 @@ class Chain:
         """Answer as the upstreams would."""
         self.calls.append(call)
         self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.max_at_once = max(self.max_at_once, self.at_once)
         try:
             await asyncio.sleep(0)
         finally:
@@ -216,11 +216,11 @@ class Pace:
         await turns(loops)
 
 
-def _nothing_set() -> list[Upstream]:
+def _nothing_set() -> list[UpstreamSettings]:
     return []
 
 
-async def silence(upstream: Upstream, full: bool) -> Any:
+async def silence(upstream: UpstreamSettings, full: bool) -> Any:
     """An upstream that has nothing to say."""
     await asyncio.get_running_loop().create_future()
     yield Heard(b"", False)
@@ -233,12 +233,12 @@ class House:
         self.chain = Chain(family, height)
         self.clock = Clock()
         self.pace = Pace(self.clock)
-        self.board = Board(1, self.clock)
-        self.row: NetworkRow = self.board.network(0)
+        self.shared_status = SharedStatus(1, self.clock)
+        self.row: NetworkStatus = self.shared_status.network(0)
         self.probed = probed
         source = EthSource if family == "eth" else StarknetSource
         path = f"{family}/mainnet"
-        pending = Pending(path, _nothing_set, silence, self.pace.sleep)
+        pending = PendingTransactions(path, _nothing_set, silence, self.pace.sleep)
         self.feed = Feed(path, self.row, source(self.chain.fetch), pending, self.clock, self.pace.sleep)
         self.publish()
 
@@ -264,7 +264,7 @@ class House:
                 self.row.pulse()
             await self.pace.turn(loops)
 
-    async def listen(self, method: str, params: Any, *, opened: bool = True) -> tuple[Listener, Ear]:
+    async def listen(self, method: str, params: Any, *, opened: bool = True) -> tuple[Subscriber, Ear]:
         """Subscribe as a caller does."""
         given = [Raw(json.dumps(each).encode()) for each in params]
         family = self.chain.family
@@ -272,7 +272,7 @@ class House:
         parsed = spoken.parse(method, given)
         assert isinstance(parsed, Subscription)
         ear = Ear()
-        listener = Listener(parsed, "1", family, ear)
+        listener = Subscriber(parsed, "1", family, ear)
         await self.feed.join(listener)
         if opened:
             listener.open()

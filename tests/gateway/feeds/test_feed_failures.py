@@ -3,7 +3,7 @@
 import pytest
 from tests.gateway.feeds.forks import ADDRESSES, House, hashes, numbers, run
 
-from tollgate.gateway.feeds.feed import MOST_BEHIND
+from tollgate.gateway.feeds.feed import MAX_BEHIND
 
 
 @pytest.mark.parametrize("method", ["eth_getBlockByNumber", "eth_getLogs"])
@@ -84,7 +84,7 @@ def test_feed_that_is_too_far_behind_gives_its_listeners_up() -> None:
         listener, ear = await house.listen("eth_subscribe", ["newHeads"])
         await house.turn()
         house.chain.fail = lambda _: True
-        house.mine(MOST_BEHIND + 1)
+        house.mine(MAX_BEHIND + 1)
         await house.turn(2)
         (why,) = ear.lost
         assert "subscribe again" in why

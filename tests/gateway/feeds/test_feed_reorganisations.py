@@ -127,9 +127,9 @@ def test_listeners_are_given_up_when_no_kept_block_is_left() -> None:
         house = House(height=400)
         _, ear = await house.listen("eth_subscribe", ["newHeads"])
         await house.turn()
-        house.mine(history.MOST_KEPT + 10)
+        house.mine(history.MAX_KEPT + 10)
         await house.turn(3)
-        house.reorganise(history.MOST_KEPT + 5, history.MOST_KEPT + 6)
+        house.reorganise(history.MAX_KEPT + 5, history.MAX_KEPT + 6)
         await house.turn(3)
         assert len(ear.lost) == 1
 

@@ -4,7 +4,7 @@ import pytest
 from tests.gateway.feeds.forks import House, hashes, run
 
 from tollgate.chains.subscriptions import Wrong
-from tollgate.gateway.feeds.catch_up import MOST_AT_ONCE, STRIDE
+from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, STRIDE
 from tollgate.gateway.feeds.follower import AHEAD
 
 
@@ -180,7 +180,7 @@ def test_many_who_begin_in_the_past_do_not_ask_all_at_once() -> None:
         ears = [(await house.listen("starknet_subscribeNewHeads", [{"block_number": 1}]))[1] for _ in range(60)]
         await house.turn(40, loops=400)
         assert all(len(ear.heard) == 400 for ear in ears)
-        assert house.chain.most_at_once <= (MOST_AT_ONCE + 1) * AHEAD
+        assert house.chain.max_at_once <= (MAX_AT_ONCE + 1) * AHEAD
         house.feed.close()
 
     run(test)
@@ -189,7 +189,7 @@ def test_many_who_begin_in_the_past_do_not_ask_all_at_once() -> None:
 def test_who_begins_with_the_newest_does_not_wait_for_those_with_a_long_way() -> None:
     async def test() -> None:
         house = House("starknet", height=1_000)
-        for _ in range(2 * MOST_AT_ONCE):
+        for _ in range(2 * MAX_AT_ONCE):
             await house.listen("starknet_subscribeNewHeads", [{"block_number": 1}])
         _, ear = await house.listen("starknet_subscribeNewHeads", [])
         await house.turn(2, loops=150)

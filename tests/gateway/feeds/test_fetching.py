@@ -12,7 +12,7 @@ from tests.gateway.worker import Worker, http, with_worker
 from tollgate.chains.subscriptions import Call
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.feeds.fetcher import Fetcher
+from tollgate.gateway.feeds.fetcher import BlockFetcher
 
 BLOCK = Call("eth_getBlockByNumber", ["0x5", False])
 
@@ -23,8 +23,8 @@ def saying(result: object) -> Callable[[FakeTransport, bytes], bytes]:
     )
 
 
-def fetcher(worker: Worker) -> Fetcher:
-    return Fetcher(lambda: worker.inquiries, worker.clock, worker.loop)
+def fetcher(worker: Worker) -> BlockFetcher:
+    return BlockFetcher(lambda: worker.resolver, worker.clock, worker.loop)
 
 
 def test_call_is_answered_also_to_a_task() -> None:
@@ -64,7 +64,7 @@ def test_block_that_nobody_has_is_none() -> None:
 
 def test_network_that_is_not_served_any_more_cannot_be_asked() -> None:
     async def test(worker: Worker) -> None:
-        fetch = Fetcher(lambda: None, worker.clock, worker.loop)
+        fetch = BlockFetcher(lambda: None, worker.clock, worker.loop)
         with pytest.raises(UpstreamUnavailable):
             await fetch(BLOCK)
 

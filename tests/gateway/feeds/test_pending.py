@@ -12,13 +12,13 @@ from tests.gateway.feeds.forks import Ear, Pace
 
 from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.errors import MethodNotAllowed
-from tollgate.gateway.feeds.pending import Heard, Pending, Silence, listen
-from tollgate.gateway.feeds.subscribers import Listener
-from tollgate.settings.model import Upstream
+from tollgate.gateway.feeds.pending import Heard, PendingTransactions, Silence, listen
+from tollgate.gateway.feeds.subscribers import Subscriber
+from tollgate.settings.model import UpstreamSettings
 
 
-def upstream(name: str, ws_url: str = "ws://node") -> Upstream:
-    return Upstream(name=name, url="http://node", ws_url=ws_url)
+def upstream(name: str, ws_url: str = "ws://node") -> UpstreamSettings:
+    return UpstreamSettings(name=name, url="http://node", ws_url=ws_url)
 
 
 class Radio:
@@ -29,9 +29,9 @@ class Radio:
         self.heard: list[tuple[str, bool]] = []
         self.says: dict[bool, asyncio.Queue[Heard | Exception]] = {False: asyncio.Queue(), True: asyncio.Queue()}
         self.pace = Pace(Clock())
-        self.pending = Pending("eth/mainnet", lambda: self.upstreams, self.listen, self.pace.sleep)
+        self.pending = PendingTransactions("eth/mainnet", lambda: self.upstreams, self.listen, self.pace.sleep)
 
-    async def listen(self, upstream: Upstream, full: bool) -> AsyncGenerator[Heard, None]:
+    async def listen(self, upstream: UpstreamSettings, full: bool) -> AsyncGenerator[Heard, None]:
         self.heard.append((upstream.name, full))
         while True:
             said = await self.says[full].get()
@@ -44,9 +44,9 @@ class Radio:
             self.says[each.full if isinstance(each, Heard) else full].put_nowait(each)
         await turns()
 
-    async def join(self, *, full: bool = False) -> tuple[Listener, Ear]:
+    async def join(self, *, full: bool = False) -> tuple[Subscriber, Ear]:
         ear = Ear()
-        listener = Listener(Subscription(Topic.PENDING, full=full), "0x1", "eth", ear)
+        listener = Subscriber(Subscription(Topic.PENDING, full=full), "0x1", "eth", ear)
         self.pending.join(listener)
         listener.open()
         await turns()
@@ -238,7 +238,7 @@ class Line:
         return json.dumps(self.messages.pop(0))
 
     @asynccontextmanager
-    async def connect(self, _: Upstream) -> AsyncIterator[Self]:
+    async def connect(self, _: UpstreamSettings) -> AsyncIterator[Self]:
         yield self
 
 

@@ -14,7 +14,7 @@ from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.source import StarknetSource
 from tollgate.gateway.feeds.statuses import ASK_SECONDS, SETTLED_SECONDS, Statuses
-from tollgate.gateway.feeds.subscribers import Listener
+from tollgate.gateway.feeds.subscribers import Subscriber
 
 
 class Office:
@@ -40,9 +40,9 @@ class Office:
             return Reply(error=Raw(b'{"code":29,"message":"Transaction hash not found"}'))
         return Reply(Raw(json.dumps({"finality_status": self.known[name]}).encode()))
 
-    async def join(self, name: str) -> tuple[Listener, Ear]:
+    async def join(self, name: str) -> tuple[Subscriber, Ear]:
         ear = Ear()
-        listener = Listener(Subscription(Topic.STATUS, hash=name), "1", "starknet", ear)
+        listener = Subscriber(Subscription(Topic.STATUS, hash=name), "1", "starknet", ear)
         listener.open()
         self.statuses.join(listener)
         await turns()

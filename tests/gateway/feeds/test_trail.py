@@ -2,7 +2,7 @@
 
 from tollgate.chains.subscriptions import Head, Item
 from tollgate.gateway.feeds import history
-from tollgate.gateway.feeds.history import Trail
+from tollgate.gateway.feeds.history import BlockHistory
 
 
 def head(number: int) -> Head:
@@ -10,18 +10,18 @@ def head(number: int) -> Head:
 
 
 def test_what_was_told_of_a_head_is_not_kept() -> None:
-    kept = Trail(head(1))
+    kept = BlockHistory(head(1))
     kept.push(head(2))
     assert (kept.last.number, kept.last.hash, kept.last.parent, kept.last.result) == (2, "0x2", "0x1", b"")
 
 
 def test_blocks_are_forgotten_beyond_a_number_and_logs_beyond_a_size() -> None:
-    kept = Trail(head(0))
-    log = Item("0xa", (), b"x" * (history.MOST_KEPT_BYTES // 10))
-    for number in range(1, 2 * history.MOST_KEPT):
+    kept = BlockHistory(head(0))
+    log = Item("0xa", (), b"x" * (history.MAX_KEPT_BYTES // 10))
+    for number in range(1, 2 * history.MAX_KEPT):
         kept.keep(kept.push(head(number)), [log])
-    assert kept.last.number - kept.first.number == history.MOST_KEPT - 1
+    assert kept.last.number - kept.first.number == history.MAX_KEPT - 1
     blocks = kept.cut(kept.first.number)
-    assert len(blocks) == history.MOST_KEPT - 1
+    assert len(blocks) == history.MAX_KEPT - 1
     assert [block.forgotten for block in blocks].count(False) == 10
     assert [block.forgotten for block in blocks[-10:]] == [False] * 10

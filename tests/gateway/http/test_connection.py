@@ -7,11 +7,11 @@ from tests.gateway.fakes import turns
 from tests.gateway.speech import GET, Feed, feeds, hello, post, speak, told, whole
 from tests.gateway.worker import Worker, echo, with_worker
 
-from tollgate.gateway.http.connection import MOST_DRAINED_BYTES, MOST_HEAD_BYTES
+from tollgate.gateway.http.connection import MAX_DRAINED_BYTES, MAX_HEAD_BYTES
 from tollgate.settings import model
 from tollgate.shm import metrics
 
-SMALL_LIMITS = model.Limits(body_bytes=1_000)
+SMALL_LIMITS = model.LimitSettings(body_bytes=1_000)
 
 
 # --- Order -------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_head_without_end_is_refused(before: bytes) -> None:
         transport = worker.connect(hello)
         await speak(transport, whole(before))
         line = b"x-a: %b\r\n" % (b"a" * 1_000)
-        pieces = [b"POST /x/eth/mainnet HTTP/1.1\r\n", *[line] * (2 * MOST_HEAD_BYTES // len(line))]
+        pieces = [b"POST /x/eth/mainnet HTTP/1.1\r\n", *[line] * (2 * MAX_HEAD_BYTES // len(line))]
         assert await speak(transport, iter(pieces)) == ["400 invalid_request close"]
 
     with_worker(test)
@@ -232,7 +232,7 @@ def test_body_without_a_length_that_grows_too_large_is_refused() -> None:
         assert await speak(transport, iter(sent)) == ["413 body_too_large", "200 2"]
         assert worker.budget.held == 0
 
-    with_worker(test, limits=model.Limits(body_bytes=100_000))
+    with_worker(test, limits=model.LimitSettings(body_bytes=100_000))
 
 
 def test_body_is_not_read_past_for_ever() -> None:
@@ -241,7 +241,7 @@ def test_body_is_not_read_past_for_ever() -> None:
         head = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 1000000000") + b"\r\n\r\n"
         transport = worker.connect(hello)
         megabyte = b"x" * 1_048_576
-        assert await speak(transport, iter([head, *[megabyte] * (MOST_DRAINED_BYTES // 1_048_576)])) == []
+        assert await speak(transport, iter([head, *[megabyte] * (MAX_DRAINED_BYTES // 1_048_576)])) == []
         assert await speak(transport, iter([megabyte, megabyte])) == ["413 body_too_large close"]
         assert transport.closed
 
@@ -264,7 +264,7 @@ def test_counts_are_kept() -> None:
         await speak(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic")))
         assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 1
         assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "401") == 1
-        worker.lane.tick()
+        worker.context.tick()
         assert worker.counted(metrics.CONNECTIONS) == 1
 
     with_worker(test)

@@ -8,17 +8,17 @@ from tests.gateway.fakes import turns
 from tests.gateway.speech import GET, answer_upstream, edge, hello, post, speak, told, whole
 from tests.gateway.worker import Worker, with_worker
 
-from tollgate.gateway.http.connection import MOST_WAITING
+from tollgate.gateway.http.connection import MAX_WAITING
 from tollgate.gateway.messages import Answer, Request
 from tollgate.settings import model
 
-SERVER = model.Server(keep_alive_seconds=75.0, read_seconds=30.0)
+SERVER = model.ServerSettings(keep_alive_seconds=75.0, read_seconds=30.0)
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def later(worker: Worker, seconds: float) -> None:
     worker.clock.advance(seconds)
-    worker.lane.tick()
+    worker.context.tick()
 
 
 # --- Expect: 100-continue ----------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_caller_that_does_not_read_gets_no_more_and_is_cut() -> None:
         transport = worker.connect(hello)
         await speak(transport, whole(post(1)))
         edge(transport).pause_writing()
-        for number in range(MOST_WAITING):
+        for number in range(MAX_WAITING):
             assert await speak(transport, whole(post(number))) == []
             later(worker, 1.0)
         assert transport.paused
@@ -172,8 +172,8 @@ def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
         transport.drop()
         answer_upstream(worker)
         await turns(30)
-        assert worker.lane.connections == set()
-        assert worker.lane.flights == set()
+        assert worker.context.connections == set()
+        assert worker.context.flights == set()
         assert worker.budget.held == 0
         assert transport.written == b""
 
@@ -193,7 +193,7 @@ def test_one_connection_too_many_is_told_so() -> None:
         await turns()
         assert await speak(worker.connect(hello), whole(post())) == ["200 1"]
 
-    with_worker(test, server=model.Server(connections=2))
+    with_worker(test, server=model.ServerSettings(connections=2))
 
 
 def test_one_request_under_way_too_many_is_told_so() -> None:
@@ -202,7 +202,7 @@ def test_one_request_under_way_too_many_is_told_so() -> None:
         await speak(busy, whole(post()))
         assert await speak(worker.connect(hello), whole(post())) == ["503 overloaded"]
 
-    with_worker(test, node=lambda _: None, limits=model.Limits(in_flight=1))
+    with_worker(test, node=lambda _: None, limits=model.LimitSettings(in_flight=1))
 
 
 def test_large_bodies_share_a_bound() -> None:

@@ -108,8 +108,8 @@ def test_end_of_the_grace_answers_what_is_still_under_way() -> None:
         await speak(one, whole(post(1)))
         await speak(other, whole(post(2)))
         shut_down(one, other)
-        worker.lane.stop()
-        assert worker.lane.flights == set()
+        worker.context.stop()
+        assert worker.context.flights == set()
         await turns()
         assert told(one) == told(other) == ["503 overloaded close"]
         for pool in worker.pools.values():
@@ -125,7 +125,7 @@ def test_stop_answers_a_caller_that_waits_for_the_store() -> None:
         transport = worker.connect(hello)
         await speak(transport, whole(post()))
         shut_down(transport)
-        worker.lane.stop()
+        worker.context.stop()
         assert told(transport) == ["503 overloaded close"]
         worker.store.gate.set()
         await turns(30)

@@ -8,7 +8,7 @@ from tests.gateway.fakes import turns
 from tests.gateway.speech import GET, Answers, byte_by_byte, edge, hello, post, speak, told, whole
 from tests.gateway.worker import TOKEN, Worker, digest, with_worker
 
-from tollgate.gateway.http.connection import MOST_IN_VAIN
+from tollgate.gateway.http.connection import MAX_IN_VAIN
 from tollgate.gateway.http.known_heads import Opening, opening
 from tollgate.settings import model
 from tollgate.store.base import Changes
@@ -214,11 +214,11 @@ def test_network_that_is_gone_and_a_smaller_limit_hold_for_known_heads() -> None
     async def test(worker: Worker) -> None:
         transport = worker.connect(hello)
         assert await speak(transport, whole(post(1))) == ["200 1"]
-        worker.lane.change(worker.networks.served, model.Limits(body_bytes=20))
+        worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=20))
         assert await speak(transport, whole(post(2))) == ["413 body_too_large"]
-        worker.lane.change(worker.networks.served, model.Limits())
+        worker.context.change(worker.networks.served, model.LimitSettings())
         assert await speak(transport, whole(post(3))) == ["200 3"]
-        worker.lane.change([], model.Limits())
+        worker.context.change([], model.LimitSettings())
         assert await speak(transport, whole(post(4))) == ["404 unknown_network"]
 
     with_worker(test)
@@ -251,7 +251,7 @@ def test_only_posts_are_known(method: str) -> None:
 def test_client_whose_heads_are_never_the_same_is_not_tried_for_ever() -> None:
     async def test(worker: Worker) -> None:
         transport = worker.connect(hello)
-        for number in range(MOST_IN_VAIN + 1):
+        for number in range(MAX_IN_VAIN + 1):
             assert repeats(transport) is (number > 0)
             assert await speak(transport, whole(post(number, f"traceparent: {number}"))) == [f"200 {number}"]
         assert not repeats(transport)

@@ -5,7 +5,7 @@ import pytest
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import Policy
 from tollgate.errors import Refusal
-from tollgate.gateway.http.request import Intake
+from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.messages import Network, Request
 
 JSON = {"content-type": "application/json"}
@@ -16,7 +16,7 @@ def network(family: str, name: str) -> Network:
     return Network(family, name, Policy(), Catalogue(family), ())
 
 
-DOOR = Intake([network("eth", "mainnet"), network("eth", "sepolia"), network("starknet", "mainnet")], 1_000)
+DOOR = RequestReader([network("eth", "mainnet"), network("eth", "sepolia"), network("starknet", "mainnet")], 1_000)
 
 
 def opened(url: str = "/x/eth/mainnet", method: str = "POST", headers: dict[str, str] | None = None) -> Request:

@@ -9,13 +9,20 @@ from typing import Any
 from tests.gateway.fakes import Clock, turns
 
 from tollgate.chains.heads import Block
-from tollgate.gateway.prober.prober import ProbeFailed, Report, Wanted
+from tollgate.gateway.prober.prober import ProbeFailed, ProbeReport, Wanted
 from tollgate.gateway.prober.watch import Watch
 from tollgate.gateway.prober.watched import Watched
-from tollgate.gateway.upstream.listener import Listener
+from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings import model
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import Board, NetworkRow, Places, State, UpstreamRow, place
+from tollgate.shm.upstream_status import (
+    NetworkStatus,
+    SharedStatus,
+    State,
+    StatusSlots,
+    UpstreamStatus,
+    assign_slots,
+)
 
 BASE = "g" * 100
 """Blocks 0 to 99."""
@@ -50,14 +57,14 @@ class Node:
         self.swept = 0
         self.closed = False
 
-    async def probe(self, wanted: Wanted) -> Report:
+    async def probe(self, wanted: Wanted) -> ProbeReport:
         self.probes.append(wanted)
         asked_at, newest = self.clock(), block(self.word)
         if self.gate is not None:
             await self.gate.wait()
         if self.fault is not None:
             raise self.fault
-        return Report(
+        return ProbeReport(
             newest,
             asked_at,
             0.01,
@@ -81,10 +88,10 @@ class Node:
         self.closed = True
 
 
-class Ear(Listener):
+class Ear(UpstreamListener):
     """A listener that hears what the test says."""
 
-    def __init__(self, family: str, upstream: model.Upstream, on_head: Callable[[Block], None]) -> None:
+    def __init__(self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]) -> None:
         self.upstream = upstream
         self.hear = on_head
         self.listening = True
@@ -99,36 +106,38 @@ class Scene:
 
     def __init__(self, *words: str, family: str = "eth", predecessor: Scene | None = None, **network: Any) -> None:
         self.clock: Clock = predecessor.clock if predecessor else Clock()
-        self.board: Board = predecessor.board if predecessor else Board(2, now=self.clock)
+        self.shared_status: SharedStatus = (
+            predecessor.shared_status if predecessor else SharedStatus(2, now=self.clock)
+        )
         self.probe_seconds = PROBE
         self.nodes = {name: Node(word, self.clock) for name, word in zip("abcdef", words, strict=False)}
         self.network = network
         self.made: list[str] = []
         self.ears: list[Ear] = []
         self.regions = metrics.Regions(1)
-        self.places = place(Places(), {f"{family}/main": list("abcdef")})
-        self.row: NetworkRow = self.board.network(self.places.networks[f"{family}/main"], 0)
+        self.slots = assign_slots(StatusSlots(), {f"{family}/main": list("abcdef")})
+        self.row: NetworkStatus = self.shared_status.network(self.slots.networks[f"{family}/main"], 0)
         self.family = family
         self.watch = Watch(
             family, "main", self.row, self._asker, self._listener, self.regions.writer(0), self.clock
         )
 
-    def _asker(self, family: str, upstream: model.Upstream) -> Node:
+    def _asker(self, family: str, upstream: model.UpstreamSettings) -> Node:
         self.made.append(upstream.name)
         return self.nodes[upstream.name]
 
-    def _listener(self, family: str, upstream: model.Upstream, on_head: Callable[[Block], None]) -> Ear:
+    def _listener(self, family: str, upstream: model.UpstreamSettings, on_head: Callable[[Block], None]) -> Ear:
         self.ears.append(Ear(family, upstream, on_head))
         return self.ears[-1]
 
-    def upstream(self, name: str, **more: Any) -> model.Upstream:
+    def upstream(self, name: str, **more: Any) -> model.UpstreamSettings:
         fields = {"url": f"http://{name}", "priority": ord(name) - ord("a"), **more}
-        return model.Upstream(name=name, **fields)
+        return model.UpstreamSettings(name=name, **fields)
 
-    def apply(self, *upstreams: model.Upstream, at_start: bool = False, **network: Any) -> None:
+    def apply(self, *upstreams: model.UpstreamSettings, at_start: bool = False, **network: Any) -> None:
         self.watch.apply(
-            model.Network(upstreams=upstreams, **{**self.network, **network}),
-            model.Health(probe_seconds=self.probe_seconds, timeout_seconds=3.0),
+            model.NetworkSettings(upstreams=upstreams, **{**self.network, **network}),
+            model.HealthSettings(probe_seconds=self.probe_seconds, timeout_seconds=3.0),
             {each.name: self.upstream_row(each.name) for each in upstreams},
             at_start=at_start,
         )
@@ -158,8 +167,8 @@ class Scene:
 
     # --- What can be seen ------------------------------------------------------------------------------
 
-    def upstream_row(self, name: str) -> UpstreamRow:
-        return self.board.upstream(self.places.upstreams[f"{self.family}/main/{name}"], 0)
+    def upstream_row(self, name: str) -> UpstreamStatus:
+        return self.shared_status.upstream(self.slots.upstreams[f"{self.family}/main/{name}"], 0)
 
     def __getitem__(self, name: str) -> Watched:
         return next(each for each in self.watch.watched if each.name == name)

@@ -12,7 +12,7 @@ from tests.gateway.fakes import Clock, run, scripted_loop, turns
 from tests.gateway.worker import http
 
 from tollgate.chains.heads import Block
-from tollgate.gateway.prober.prober import HttpAsker, ProbeFailed, Report, Wanted
+from tollgate.gateway.prober.prober import HttpAsker, ProbeFailed, ProbeReport, Wanted
 from tollgate.settings import model
 
 KEY = "s3cr3t"
@@ -46,7 +46,7 @@ class Scene:
         self.calls: list[dict[str, Any]] = []
         self.reply: Callable[[dict[str, Any]], bytes | None] = self.healthy
         scripted_loop().node = self._say
-        given = model.Upstream(name="a", url=f"http://node:8545/{KEY}", **upstream)
+        given = model.UpstreamSettings(name="a", url=f"http://node:8545/{KEY}", **upstream)
         self.asker = HttpAsker(family, given, self.clock)
 
     def _say(self, body: bytes) -> bytes | None:
@@ -79,7 +79,7 @@ def error(code: int) -> bytes:
 def test_a_plain_probe_is_one_call() -> None:
     async def it() -> None:
         scene = Scene()
-        assert await scene.asker.probe(Wanted()) == Report(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
+        assert await scene.asker.probe(Wanted()) == ProbeReport(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
         assert [(call["method"], call["params"]) for call in scene.calls] == [
             ("eth_getBlockByNumber", ["latest", False])
         ]

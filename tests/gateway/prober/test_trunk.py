@@ -6,7 +6,7 @@ import pytest
 
 from tollgate.chains.track import DEPTH
 from tollgate.core.branches import Chain
-from tollgate.gateway.prober.canonical_chain import Trunk
+from tollgate.gateway.prober.canonical_chain import CanonicalChain
 
 
 def chain(word: str, known: int = 1) -> Chain:
@@ -19,13 +19,13 @@ def chain(word: str, known: int = 1) -> Chain:
     return made
 
 
-def trunk(word: str, known: int = 100) -> Trunk:
-    made = Trunk()
+def trunk(word: str, known: int = 100) -> CanonicalChain:
+    made = CanonicalChain()
     made.begin(chain(word, known))
     return made
 
 
-def known(made: Trunk) -> list[str]:
+def known(made: CanonicalChain) -> list[str]:
     """All hashes that it knows, the newest first."""
     hashes = []
     number = made.head
@@ -36,7 +36,7 @@ def known(made: Trunk) -> list[str]:
 
 
 def test_nothing_is_known_at_first() -> None:
-    made = Trunk()
+    made = CanonicalChain()
     assert (made.head, made.tip, made.lowest, made.hash_of(0), made.hash_of(-1)) == (-1, "", -1, None, None)
 
 
@@ -103,7 +103,7 @@ def test_older_blocks_are_taken_over_where_they_are_the_same() -> None:
 
 
 def test_it_is_bounded() -> None:
-    made, one = Trunk(), Chain()
+    made, one = CanonicalChain(), Chain()
     one.add(0, "0", "")
     made.begin(one)
     for number in range(1, 1_000):

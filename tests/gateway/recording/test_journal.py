@@ -11,7 +11,7 @@ from tests.gateway.speech import Answers, answer_upstream, hello, post, told
 from tests.gateway.worker import TOKEN, Worker, digest, echo, http, token_grant, with_worker
 
 from tollgate.core import secrets
-from tollgate.core.entries import MOST_CALLS, CallEntry, Entry
+from tollgate.core.entries import MAX_CALLS, CallEntry, Entry
 from tollgate.core.models import Team
 from tollgate.gateway.recording.journal import SINGLE_REFUSALS
 from tollgate.settings import model
@@ -127,15 +127,15 @@ def test_each_call_of_a_batch_has_the_bytes_of_its_own_answer() -> None:
 
 def test_batch_larger_than_a_record_becomes_several() -> None:
     async def test(worker: Worker) -> None:
-        count = 2 * MOST_CALLS + 3
+        count = 2 * MAX_CALLS + 3
         request = sent([call(number, "eth_call") for number in range(count)])
         entries = await recorded(worker, request)
-        assert [len(entry.calls) for entry in entries] == [MOST_CALLS, MOST_CALLS, 3]
+        assert [len(entry.calls) for entry in entries] == [MAX_CALLS, MAX_CALLS, 3]
         assert {entry.request_id for entry in entries} == {entries[0].request_id}
         body = len(request.partition(b"\r\n\r\n")[2])
         assert body - 3 <= sum(entry.request_bytes for entry in entries) <= body
 
-    with_worker(test, limits=model.Limits(batch_calls=10_000))
+    with_worker(test, limits=model.LimitSettings(batch_calls=10_000))
 
 
 @pytest.mark.parametrize("body", [NOTIFICATION, [NOTIFICATION, NOTIFICATION]])
@@ -288,7 +288,7 @@ def test_call_that_is_cut_off_by_the_end_of_the_service_is_written() -> None:
         transport = worker.connect(hello)
         transport.say(post(1))
         await turns()
-        worker.lane.stop()
+        worker.context.stop()
         await turns()
         assert told(transport) == ["503 overloaded"]
         assert [entry.calls[0].outcome for entry in worker.sink.written] == ["overloaded"]
@@ -335,13 +335,13 @@ def test_refusals_beyond_ten_a_second_become_one_record_with_their_number() -> N
         answers = await ask(worker, *refused(worker, 25))
         assert [status for status, _ in answers] == [402] * 25
         assert [entry.request_id for entry in worker.sink.written] == [b"r%d" % n for n in range(SINGLE_REFUSALS)]
-        worker.lane.tick()
+        worker.context.tick()
         worker.sink.write()
         assert len(worker.sink.written) == SINGLE_REFUSALS + 1
         rest = worker.sink.written[-1]
         assert (rest.request_id, rest.stands_for, outcomes(rest)) == (b"r10", 15, [("", "spending_cap", -32017)])
         assert sum(entry.stands_for for entry in worker.sink.written) == 25
-        worker.lane.tick()
+        worker.context.tick()
         assert worker.sink.waiting == []
         await ask(worker, sent(call(1)))
         assert worker.sink.written[-1].stands_for == 1, "a new second, a new count"
@@ -365,7 +365,7 @@ def test_batches_none_of_whose_calls_is_answered_by_a_node_cannot_fill_the_disk(
         batch = [call(number, "admin_peers") for number in range(6)]
         await ask(worker, sent(batch), sent(batch), sent(batch))
         assert [len(entry.calls) for entry in worker.sink.written] == [6]
-        worker.lane.tick()
+        worker.context.tick()
         worker.sink.write()
         rest = worker.sink.written[-1]
         assert (rest.stands_for, len(rest.calls), rest.status) == (12, 1, 200)
@@ -394,11 +394,11 @@ def test_full_sink_refuses_calls_of_known_callers_and_grows_no_more() -> None:
             assert {(status, reply["error"]["data"]["reason"]) for status, reply in answers} == {
                 (503, "overloaded")
             }
-            worker.lane.tick()
+            worker.context.tick()
         assert len(worker.sink.written) == 1, "nothing more was taken"
         assert not worker.sink.waiting
         worker.sink.is_full = False
-        worker.lane.tick()
+        worker.context.tick()
         worker.sink.write()
         rest = worker.sink.written[-1]
         assert (rest.stands_for, rest.calls[0].outcome) == (200, "overloaded")

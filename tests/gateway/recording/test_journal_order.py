@@ -34,7 +34,7 @@ def strict(worker: Worker) -> StrictSink:
     worker.sink = sink
     worker.journal._sink = sink
     worker.journal._append = sink.append
-    worker.lane._write = sink.write
+    worker.context._write = sink.write
     return sink
 
 
@@ -60,15 +60,15 @@ def test_no_answer_leaves_while_its_record_waits() -> None:
     async def test(worker: Worker) -> None:
         sink = strict(worker)
         blocked = []
-        real = worker.lane._write
-        worker.lane._write = lambda: blocked.append(len(sink.waiting))
+        real = worker.context._write
+        worker.context._write = lambda: blocked.append(len(sink.waiting))
         transport = worker.connect(hello)
         transport.say(post(1))
         for _ in range(30):
             assert bool(transport.written) == bool(blocked), "written is asked before anything leaves"
             await turns(1)
         assert blocked == [1]
-        worker.lane._write = real
+        worker.context._write = real
 
     with_worker(test)
 
@@ -166,7 +166,7 @@ def test_idle_check_does_not_close_a_connection_whose_answer_waits() -> None:
         await ask(worker, post(0))
         transport.say(sent(b"{"))
         worker.clock.advance(10_000)
-        worker.lane.clock = worker.clock.now
+        worker.context.clock = worker.clock.now
         edge(transport).check(worker.clock.now)
         assert not transport.closed
         await turns()
@@ -181,13 +181,13 @@ def test_write_that_fails_in_an_unforeseen_way_does_not_silence_the_worker() -> 
         loop = asyncio.get_running_loop()
         before = loop.get_exception_handler()
         loop.set_exception_handler(lambda _, context: failures.append(context))
-        real = worker.lane._write
+        real = worker.context._write
 
         def fail() -> None:
-            worker.lane._write = real
+            worker.context._write = real
             raise RuntimeError("a defect")
 
-        worker.lane._write = fail
+        worker.context._write = fail
         assert [status for status, _ in await ask(worker, post(1))] == [200]
         assert [status for status, _ in await ask(worker, post(2))] == [200]
         loop.set_exception_handler(before)

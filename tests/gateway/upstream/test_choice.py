@@ -13,48 +13,48 @@ from tests.gateway.company import Company, chances
 
 from tollgate.gateway.upstream.choice import (
     RECENT_BLOCKS,
-    Known,
     Need,
+    NetworkView,
     choose,
     last_resort,
     somebody_else,
     somebody_is_behind,
     wants_archive,
 )
-from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import NOTHING, State
 
 HEAD = 1_000
 READ = Need("eth_call")
 TIP = Need("eth_call", tip=True)
 OLD = Need("eth_call", oldest=5)
-KNOWN = Known(HEAD, HEAD)
-SILENT = Known(NOTHING, HEAD, believed=False)
+KNOWN = NetworkView(HEAD, HEAD)
+SILENT = NetworkView(NOTHING, HEAD, believed=False)
 Settings = dict[str, Any]
 
 
 def company(*settings: Settings) -> Company:
     made = Company(*settings)
-    for peer in made.peers:
-        made.put(peer.name, head=HEAD)
+    for upstream in made.upstreams:
+        made.put(upstream.name, head=HEAD)
     return made
 
 
-def chosen(made: Company, need: Need, tried: str = "", known: Known = KNOWN, chance: float = 0.0) -> str:
+def chosen(made: Company, need: Need, tried: str = "", known: NetworkView = KNOWN, chance: float = 0.0) -> str:
     """The name of the upstream that is chosen; empty: nobody."""
-    found = choose(made.peers, need, known, [made[name] for name in tried], made.clock(), chances(chance))
+    found = choose(made.upstreams, need, known, [made[name] for name in tried], made.clock(), chances(chance))
     return found.name if found else ""
 
 
-def order(made: Company, need: Need, known: Known = KNOWN) -> str:
+def order(made: Company, need: Need, known: NetworkView = KNOWN) -> str:
     """In which order upstreams are asked, those out of rotation at last."""
-    tried: list[Peer] = []
+    tried: list[Upstream] = []
     while True:
-        found = choose(made.peers, need, known, tried, made.clock(), chances(0.0)) or last_resort(
-            made.peers, need, known, tried
+        found = choose(made.upstreams, need, known, tried, made.clock(), chances(0.0)) or last_resort(
+            made.upstreams, need, known, tried
         )
         if found is None:
-            return "".join(peer.name for peer in tried)
+            return "".join(upstream.name for upstream in tried)
         tried.append(found)
 
 
@@ -103,16 +103,16 @@ def test_weight_is_a_share_of_the_calls() -> None:
 @given(st.integers(0, 2**32), st.integers(3, 9))
 def test_of_many_two_different_ones_are_compared(seed: int, count: int) -> None:
     made = company(*[{}] * count)
-    for index, peer in enumerate(made.peers):
-        made.answer(peer.name, 1.0 + index)
+    for index, upstream in enumerate(made.upstreams):
+        made.answer(upstream.name, 1.0 + index)
     random = Random(seed).random
     names = {
         found.name
         for _ in range(200)
-        if (found := choose(made.peers, READ, KNOWN, [], made.clock(), random)) is not None
+        if (found := choose(made.upstreams, READ, KNOWN, [], made.clock(), random)) is not None
     }
-    assert made.peers[-1].name not in names, "the slowest loses to whomever it is compared with"
-    assert made.peers[0].name in names
+    assert made.upstreams[-1].name not in names, "the slowest loses to whomever it is compared with"
+    assert made.upstreams[0].name in names
 
 
 # --- Rotation ----------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_while_the_prober_is_silent_its_word_does_not_count(state: State) -> Non
     for need in (READ, TIP):
         assert chosen(made, need, known=SILENT) == "a"
         assert order(made, need, SILENT) == "ac"
-        assert not somebody_is_behind(made.peers, need, SILENT, [], made.clock())
+        assert not somebody_is_behind(made.upstreams, need, SILENT, [], made.clock())
 
 
 def test_breaker_and_quota_keep_calls_away_until_nobody_else_is_left() -> None:
@@ -166,8 +166,8 @@ def test_breaker_and_quota_keep_calls_away_until_nobody_else_is_left() -> None:
 @given(st.lists(st.sampled_from(State), min_size=1, max_size=6), st.booleans(), st.booleans())
 def test_wrong_chain_is_never_asked(states: list[State], tip: bool, believed: bool) -> None:
     made = company(*[{}] * len(states))
-    for peer, state in zip(made.peers, states, strict=True):
-        made.put(peer.name, state, HEAD)
+    for upstream, state in zip(made.upstreams, states, strict=True):
+        made.put(upstream.name, state, HEAD)
     for slot in (None, *range(len(states))):
         asked = order(made, Need("eth_call", tip=tip, slot=slot), KNOWN if believed else SILENT)
         assert not any(made[name].row.state == State.WRONG_CHAIN for name in asked)
@@ -217,7 +217,7 @@ def test_it_is_worth_waiting_for_one_in_rotation_that_is_behind(
     made.put("a", state, head)
     made.put("b", State.DOWN, HEAD)
     tried_peers = [made[name] for name in tried]
-    assert somebody_is_behind(made.peers, need, KNOWN, tried_peers, made.clock()) is behind
+    assert somebody_is_behind(made.upstreams, need, KNOWN, tried_peers, made.clock()) is behind
 
 
 # --- Old state ---------------------------------------------------------------------------------------------
@@ -288,4 +288,4 @@ def test_there_is_somebody_else_who_might_be_asked(need: Need, tried: str, more:
     made = company({}, {"deny_methods": ("trace_*",)}, {})
     made.put("b", State.DOWN)
     made.put("c", State.WRONG_CHAIN)
-    assert somebody_else(made.peers, need, [made[name] for name in tried]) is more
+    assert somebody_else(made.upstreams, need, [made[name] for name in tried]) is more

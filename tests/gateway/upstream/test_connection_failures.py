@@ -9,7 +9,7 @@ from tests.gateway.line import BODY, CHUNKED, MOST, Feed, Line, byte_by_byte, ch
 from tests.gateway.worker import http
 
 from tollgate.gateway.memory_budget import SMALL
-from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, Response, TooLarge
+from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, Response, ResponseTooLarge
 
 
 async def failure(line: Line, pieces: Iterator[bytes]) -> AttemptFailed:
@@ -61,7 +61,7 @@ def test_connection_that_speaks_no_http_is_given_up(response: bytes) -> None:
 def test_response_over_the_limit_is_given_up_with_its_connection(feed: Feed, response: bytes) -> None:
     async def test() -> None:
         line = Line(most=1_000)
-        assert isinstance(await failure(line, feed(response)), TooLarge)
+        assert isinstance(await failure(line, feed(response)), ResponseTooLarge)
         assert line.transport.aborted
 
     run(test)
@@ -79,7 +79,7 @@ def test_gzip_bomb_is_not_unpacked_over_the_limit(feed: Feed) -> None:
     async def test() -> None:
         bomb = gzip.compress(bytes(50_000_000), 9)
         assert len(bomb) < MOST
-        assert isinstance(await failure(Line(), feed(http(bomb))), TooLarge)
+        assert isinstance(await failure(Line(), feed(http(bomb))), ResponseTooLarge)
 
     run(test)
 

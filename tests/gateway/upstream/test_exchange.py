@@ -256,7 +256,7 @@ def test_used_up_quotas_of_all_are_no_words_for_callers(answer: Any) -> None:
         for _ in range(10):
             with pytest.raises(UpstreamUnavailable):
                 await scene.ask(READ)
-        assert [scene.peer(index).failures for index in range(2)] == [0, 0], "no breaker will open"
+        assert [scene.upstream(index).failures for index in range(2)] == [0, 0], "no breaker will open"
 
     with_scene(test)
 
@@ -314,10 +314,10 @@ def test_answers_that_are_too_large_do_not_open_the_breaker() -> None:
         for _ in range(10):
             with pytest.raises(UpstreamError):
                 await scene.ask("eth_getBlockReceipts", "0x1")
-        assert scene.peer(0).in_rotation(scene.clock())
+        assert scene.upstream(0).in_rotation(scene.clock())
         assert await scene.told(READ) == "x"
 
-    with_scene(test, {}, limits=model.Limits(response_bytes=1_000))
+    with_scene(test, {}, limits=model.LimitSettings(response_bytes=1_000))
 
 
 def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
@@ -327,7 +327,7 @@ def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
         for _ in range(6):
             with pytest.raises(Overloaded):
                 await scene.ask(READ)
-        assert all(scene.peer(index).in_rotation(scene.clock()) for index in range(2))
+        assert all(scene.upstream(index).in_rotation(scene.clock()) for index in range(2))
 
     with_scene(test, budget=100_000)
 
@@ -337,10 +337,10 @@ def test_call_that_is_cut_off_gives_its_place_back() -> None:
         scene.nodes[0].holds = True
         trace: list[asyncio.Future[Any]] = [scene.ask(READ, seconds=1.0)]
         await turns()
-        assert scene.peer(0).in_flight == 1
+        assert scene.upstream(0).in_flight == 1
         await scene.later(1.2)
         with pytest.raises(UpstreamTimeout):
             await trace[0]
-        assert scene.peer(0).in_flight == 0
+        assert scene.upstream(0).in_flight == 0
 
     with_scene(test, {})

@@ -164,9 +164,9 @@ def test_hedge_takes_no_longer_than_the_upstream_that_it_asks_may() -> None:
         play = Play(scene, [SILENT, SILENT], 1.0)
         play.ask((CHAIN, ()), 1)
         await play.later(0.6)
-        assert scene.peer(1).in_flight == 1
+        assert scene.upstream(1).in_flight == 1
         await play.later(1.2)
-        assert [scene.peer(index).in_flight for index in range(2)] == [1, 0]
+        assert [scene.upstream(index).in_flight for index in range(2)] == [1, 0]
         await play.close()
 
     with_scene(test, {}, {"timeout_seconds": 1.0})
@@ -179,7 +179,7 @@ def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
         play = Play(scene, [Slow(0.02), Slow(0.02)], 0.0)
         play.ask((UNKNOWN, ()), 50)
         await play.later(0.1)
-        assert [scene.peer(index).p95 for index in range(2)] == [pytest.approx(0.02, rel=0.1)] * 2
+        assert [scene.upstream(index).p95 for index in range(2)] == [pytest.approx(0.02, rel=0.1)] * 2
         play.hows = [DROP, DROP]
         scene.exchange._hedges._saved = 5.0
         play.ask((CHAIN, ()), 1)

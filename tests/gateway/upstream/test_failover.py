@@ -12,10 +12,17 @@ from tests.gateway.company import DOUBT, FAILURES, HEAD, METHOD, Company, Failur
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Refusal
 from tollgate.gateway.upstream.choice import Need
-from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
+from tollgate.gateway.upstream.connection import (
+    AttemptFailed,
+    ConnectFailed,
+    NoRoom,
+    PoolFull,
+    ResponseTooLarge,
+    TimedOut,
+)
 from tollgate.gateway.upstream.exchange import BadStatus, Nonsense
-from tollgate.gateway.upstream.failover import MOST_ATTEMPTS, Ask, Course, OutOfStep, Wait
-from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Attempt, Failover, OutOfStep, Wait
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import NOTHING, State
 
 FAULTS = [Verdict.ELSEWHERE, Verdict.LAGGING, Verdict.PRUNED, Verdict.QUOTA, Verdict.UNSUPPORTED]
@@ -45,7 +52,7 @@ states = st.sampled_from([State.UP, State.UP, State.UP, *State])
 class Meanwhile(Struct, frozen=True):
     """What happens in the world between two steps."""
 
-    peer: int
+    upstream: int
     state: State
     head: int
     seconds: float
@@ -82,7 +89,7 @@ class Step(Struct, frozen=True):
 steps = st.builds(Step, worlds, worlds, st.booleans(), ends, ends, st.booleans(), st.booleans())
 
 
-class Failover:
+class DrivenFailover:
     """A course, driven as `exchange.py` does, in a world that changes between its steps."""
 
     def __init__(self, made: list[dict[str, Any]], need: Need, seconds: float) -> None:
@@ -92,32 +99,32 @@ class Failover:
         self.deadline = self.clock() + seconds
         self.full: set[str] = set()
         """Whose rate is used up."""
-        self.course = Course(
-            self.company.peers, self.row, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_ask
+        self.failover = Failover(
+            self.company.upstreams, self.row, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_ask
         )
         self.attempts = 0
-        self.under_way: list[Ask] = []
+        self.under_way: list[Attempt] = []
         self.ends: dict[str, list[object]] = {}
         """How each attempt at an upstream ended: a failure, or a verdict."""
         self.passed_over: set[str] = set()
         self.over = False
 
-    def may_ask(self, peer: Peer) -> bool:
-        if peer.name in self.full:
-            self.passed_over.add(peer.name)
+    def may_ask(self, upstream: Upstream) -> bool:
+        if upstream.name in self.full:
+            self.passed_over.add(upstream.name)
             return False
         return True
 
     def happen(self, meanwhile: Meanwhile | None) -> None:
         if meanwhile is None:
             return
-        peer = self.company.peers[meanwhile.peer % len(self.company.peers)]
-        self.company.put(peer.name, meanwhile.state, meanwhile.head)
+        upstream = self.company.upstreams[meanwhile.upstream % len(self.company.upstreams)]
+        self.company.put(upstream.name, meanwhile.state, meanwhile.head)
         self.clock.advance(meanwhile.seconds)
         if meanwhile.block:
             self.row.publish(self.row.head + 1, NOTHING, changed=True)
-        if peer.limit:
-            (self.full.add if meanwhile.full else self.full.discard)(peer.name)
+        if upstream.limit:
+            (self.full.add if meanwhile.full else self.full.discard)(upstream.name)
 
     # --- The course ------------------------------------------------------------------------------------
 
@@ -125,8 +132,8 @@ class Failover:
         """Take a step."""
         self.happen(script.before)
         now = self.clock()
-        in_reach = {peer.name for peer in self.company.peers if self.would_do(peer)}
-        step = self.course.next(now)
+        in_reach = {upstream.name for upstream in self.company.upstreams if self.would_do(upstream)}
+        step = self.failover.next(now)
         if step is None:
             self.over = True
             self.check_end(in_reach, now)
@@ -134,10 +141,10 @@ class Failover:
             assert 0 <= step.seconds <= self.deadline - now + 1e-9
             self.clock.advance(step.seconds)
         else:
-            self.check_asked(step.peer, now)
+            self.check_asked(step.upstream, now)
             self.check_time(step, now)
             self.under_way = [step]
-            step.peer.began()
+            step.upstream.began()
             self.happen(script.during)
             if script.hedged and self.need.repeatable:
                 self.hedge()
@@ -150,22 +157,22 @@ class Failover:
 
     def hedge(self) -> None:
         now = self.clock()
-        step = self.course.spare(now)
+        step = self.failover.spare(now)
         if step is not None:
-            self.check_asked(step.peer, now)
-            assert step.peer.is_willing(now)
-            assert now < step.until <= now + step.peer.upstream.timeout_seconds
+            self.check_asked(step.upstream, now)
+            assert step.upstream.is_willing(now)
+            assert now < step.until <= now + step.upstream.settings.timeout_seconds
             self.under_way.append(step)
-            step.peer.began()
+            step.upstream.began()
 
-    def end(self, ask: Ask, how: Failure | Verdict, late: bool) -> None:
-        peer = ask.peer
+    def end(self, ask: Attempt, how: Failure | Verdict, late: bool) -> None:
+        upstream = ask.upstream
         if isinstance(how, Verdict):
-            peer.answered(0.01, self.clock())
-            self.ends[peer.name].append(how)
-            self.course.faulted(peer, how, self.clock())
+            upstream.answered(0.01, self.clock())
+            self.ends[upstream.name].append(how)
+            self.failover.faulted(upstream, how, self.clock())
             if how is Verdict.QUOTA:
-                assert not peer.is_willing(self.clock())
+                assert not upstream.is_willing(self.clock())
             elif not self.need.repeatable:
                 # Then it is the answer, and nobody is asked any more.
                 self.over = True
@@ -174,45 +181,45 @@ class Failover:
         kind, sent, _ = how if self.need.repeatable or how[0] is not OutOfStep else FAILURES[0]
         if kind is TimedOut or late:
             self.clock.now = max(self.clock.now, ask.until)
-        if kind in (PoolFull, NoRoom, TooLarge):
-            peer.gave_up()
+        if kind in (PoolFull, NoRoom, ResponseTooLarge):
+            upstream.gave_up()
         else:
-            peer.failed(self.clock())
+            upstream.failed(self.clock())
         failure = kind("scripted", sent=sent)
-        self.ends[peer.name].append(failure)
-        self.course.failed(peer, failure)
+        self.ends[upstream.name].append(failure)
+        self.failover.failed(upstream, failure)
 
     # --- What must hold --------------------------------------------------------------------------------
 
-    def would_do(self, peer: Peer) -> bool:
+    def would_do(self, upstream: Upstream) -> bool:
         """Whether an upstream could be asked now, as far as anybody can know."""
         need, heard = self.need, self.row.heard
-        state = peer.row.state
+        state = upstream.row.state
         return (
             (state in (State.UP, State.UNKNOWN) if heard else state != State.WRONG_CHAIN)
-            and peer.is_willing(self.clock())
-            and peer.takes(need.method)
-            and peer.name not in self.full
-            and need.slot in (None, peer.slot)
-            and self.tells_the_tip(peer)
+            and upstream.is_willing(self.clock())
+            and upstream.takes(need.method)
+            and upstream.name not in self.full
+            and need.slot in (None, upstream.slot)
+            and self.tells_the_tip(upstream)
         )
 
-    def tells_the_tip(self, peer: Peer) -> bool:
+    def tells_the_tip(self, upstream: Upstream) -> bool:
         if not self.need.tip or self.need.slot is not None or not self.row.heard:
             return True
-        return peer.row.head == NOTHING or peer.row.head >= self.row.floor
+        return upstream.row.head == NOTHING or upstream.row.head >= self.row.floor
 
-    def check_asked(self, peer: Peer, now: float) -> None:
+    def check_asked(self, upstream: Upstream, now: float) -> None:
         need = self.need
         self.attempts += 1
         assert now < self.deadline
-        assert peer.row.state != State.WRONG_CHAIN
-        assert peer.takes(need.method)
-        assert need.slot in (None, peer.slot)
-        assert self.tells_the_tip(peer)
-        assert peer.name not in self.full
-        assert all(ask.peer is not peer for ask in self.under_way)
-        ends = self.ends.setdefault(peer.name, [])
+        assert upstream.row.state != State.WRONG_CHAIN
+        assert upstream.takes(need.method)
+        assert need.slot in (None, upstream.slot)
+        assert self.tells_the_tip(upstream)
+        assert upstream.name not in self.full
+        assert all(ask.upstream is not upstream for ask in self.under_way)
+        ends = self.ends.setdefault(upstream.name, [])
         everything = [end for each in self.ends.values() for end in each]
         if not need.repeatable:
             assert not any(isinstance(end, AttemptFailed) and end.sent for end in everything)
@@ -222,18 +229,18 @@ class Failover:
             assert type(ends[-1]) in (*ASKED_AGAIN, AttemptFailed)
             assert len([end for end in ends if not isinstance(end, OutOfStep)]) < 2
 
-    def check_time(self, step: Ask, now: float) -> None:
+    def check_time(self, step: Attempt, now: float) -> None:
         left = self.deadline - now
         assert now < step.until <= self.deadline
-        assert step.until - now <= step.peer.upstream.timeout_seconds + 1e-9
-        asked = {ask.peer.name for ask in self.under_way} | {step.peer.name}
+        assert step.until - now <= step.upstream.settings.timeout_seconds + 1e-9
+        asked = {ask.upstream.name for ask in self.under_way} | {step.upstream.name}
         others = [
-            peer
-            for peer in self.company.peers
-            if peer.row.state != State.WRONG_CHAIN
-            and peer.takes(METHOD)
-            and not self.ends.get(peer.name)
-            and peer.name not in asked | self.passed_over
+            upstream
+            for upstream in self.company.upstreams
+            if upstream.row.state != State.WRONG_CHAIN
+            and upstream.takes(METHOD)
+            and not self.ends.get(upstream.name)
+            and upstream.name not in asked | self.passed_over
         ]
         if others and self.need.repeatable and self.need.slot is None:
             assert step.until - now <= left / 2 + 1e-9, "time is left for the others"
@@ -241,9 +248,9 @@ class Failover:
     def check_end(self, in_reach: set[str], now: float) -> None:
         failed = [end for each in self.ends.values() for end in each if isinstance(end, AttemptFailed)]
         stopped = not self.need.repeatable and any(end.sent for end in failed)
-        if self.attempts < MOST_ATTEMPTS and now < self.deadline and not stopped:
+        if self.attempts < MAX_ATTEMPTS and now < self.deadline and not stopped:
             assert in_reach <= self.ends.keys() | self.passed_over, "somebody could have answered"
-        refusal = self.course.refusal()
+        refusal = self.failover.refusal()
         assert isinstance(refusal, Refusal)
         in_doubt = any(end.sent for end in failed)
         assert (DOUBT in refusal.message) is (in_doubt and not self.need.repeatable)
@@ -251,14 +258,14 @@ class Failover:
     def finish(self) -> None:
         """However it goes on, there is an end, and it is not after the deadline."""
         for _ in range(5_000):
-            step = self.course.next(self.clock())
+            step = self.failover.next(self.clock())
             if step is None:
                 return
             assert self.clock() < self.deadline
             if isinstance(step, Wait):
                 self.clock.advance(step.seconds)
             else:
-                self.course.failed(step.peer, OutOfStep("scripted", sent=True))
+                self.failover.failed(step.upstream, OutOfStep("scripted", sent=True))
         raise AssertionError("no end")
 
 
@@ -272,10 +279,10 @@ class Failover:
 def test_failover_keeps_its_rules(
     made: list[dict[str, Any]], need: Need, seconds: float, script: list[Step]
 ) -> None:
-    failover = Failover(made, need, seconds)
+    failover = DrivenFailover(made, need, seconds)
     for step in script:
         if failover.over:
             break
         failover.take(step)
-        assert failover.attempts <= MOST_ATTEMPTS
+        assert failover.attempts <= MAX_ATTEMPTS
     failover.finish()

@@ -9,22 +9,22 @@ from tests.gateway.company import DOUBT, FAILURES, METHOD, Company, Failure, cha
 
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.upstream.choice import Need
-from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, TimedOut, TooLarge
-from tollgate.gateway.upstream.failover import AGAIN_SECONDS, MOST_ATTEMPTS, WAIT_SECONDS, Ask, Course, Wait
+from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, ResponseTooLarge, TimedOut
+from tollgate.gateway.upstream.failover import AGAIN_SECONDS, MAX_ATTEMPTS, WAIT_SECONDS, Attempt, Failover, Wait
 from tollgate.shm.upstream_status import NOTHING, State
 
 # --- Driven to the end -------------------------------------------------------------------------------------
 
 
-def course(company: Company, need: Need, seconds: float = 30.0) -> Course:
-    return Course(company.peers, company.row, need, company.clock() + seconds, chances(0.0), lambda _: True)
+def failover(company: Company, need: Need, seconds: float = 30.0) -> Failover:
+    return Failover(company.upstreams, company.row, need, company.clock() + seconds, chances(0.0), lambda _: True)
 
 
-def asked(made: Course, company: Company) -> str:
+def asked(made: Failover, company: Company) -> str:
     """Who is asked next."""
     step = made.next(company.clock())
-    assert isinstance(step, Ask)
-    return step.peer.name
+    assert isinstance(step, Attempt)
+    return step.upstream.name
 
 
 def conversation(
@@ -33,15 +33,15 @@ def conversation(
     need: Need,
 ) -> tuple[str, Refusal]:
     """Fail every attempt as scripted; who was asked, `.` for a pause, and the refusal."""
-    made, names, left = course(company, need), "", list(failures)
+    made, names, left = failover(company, need), "", list(failures)
     while (step := made.next(company.clock())) is not None:
         if isinstance(step, Wait):
             names += "."
             company.clock.advance(step.seconds)
             continue
-        names += step.peer.name
+        names += step.upstream.name
         kind, sent, _ = left.pop(0)
-        made.failed(step.peer, kind("scripted", sent=sent))
+        made.failed(step.upstream, kind("scripted", sent=sent))
     return names, made.refusal()
 
 
@@ -61,10 +61,10 @@ def test_read_asks_everybody_in_order_then_those_that_broke_off_and_the_last_fai
     again = "".join(
         name
         for name, (kind, _, _) in zip(names, failures, strict=False)
-        if kind not in (TimedOut, TooLarge, NoRoom)
+        if kind not in (TimedOut, ResponseTooLarge, NoRoom)
     )
     expected = names + ("." + again if again else "")
-    attempts = expected.replace(".", "")[:MOST_ATTEMPTS]
+    attempts = expected.replace(".", "")[:MAX_ATTEMPTS]
     assert found.replace(".", "") == attempts
     assert found.startswith(names)
     assert type(refusal) is failures[len(attempts) - 1][2]
@@ -99,7 +99,7 @@ def test_where_all_are_on_another_chain_that_is_what_is_told() -> None:
     company = Company({}, {})
     for name in "ab":
         company.put(name, State.WRONG_CHAIN)
-    made = course(company, Need(METHOD))
+    made = failover(company, Need(METHOD))
     assert made.next(company.clock()) is None
     refusal = made.refusal()
     assert isinstance(refusal, UpstreamUnavailable)
@@ -109,7 +109,7 @@ def test_where_all_are_on_another_chain_that_is_what_is_told() -> None:
 def test_tip_waits_for_one_that_comes_along() -> None:
     company = ranked(2)
     company.row.publish(101, NOTHING, changed=True)
-    made = course(company, Need(METHOD, tip=True))
+    made = failover(company, Need(METHOD, tip=True))
     for _ in range(5):
         step = made.next(company.clock())
         assert step == Wait(WAIT_SECONDS)
@@ -121,7 +121,7 @@ def test_tip_waits_for_one_that_comes_along() -> None:
 def test_tip_waits_no_longer_than_the_deadline() -> None:
     company = ranked(1)
     company.row.publish(101, NOTHING, changed=True)
-    made = course(company, Need(METHOD, tip=True), seconds=0.05)
+    made = failover(company, Need(METHOD, tip=True), seconds=0.05)
     rested = 0.0
     while isinstance(step := made.next(company.clock()), Wait):
         rested += step.seconds
@@ -133,7 +133,7 @@ def test_tip_waits_no_longer_than_the_deadline() -> None:
 def test_one_at_the_tip_that_broke_off_is_asked_again_while_another_is_behind() -> None:
     company = ranked(2)
     company.put("b", head=99)
-    made = course(company, Need(METHOD, tip=True))
+    made = failover(company, Need(METHOD, tip=True))
     assert asked(made, company) == "a"
     made.failed(company["a"], AttemptFailed("scripted", sent=True))
     assert made.next(company.clock()) == Wait(AGAIN_SECONDS)
@@ -142,14 +142,14 @@ def test_one_at_the_tip_that_broke_off_is_asked_again_while_another_is_behind() 
 
 def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_it() -> None:
     company = ranked(3)
-    made = course(company, Need(METHOD), seconds=8.0)
+    made = failover(company, Need(METHOD), seconds=8.0)
     given_ = []
     for _ in range(3):
         step = made.next(company.clock())
-        assert isinstance(step, Ask)
+        assert isinstance(step, Attempt)
         given_.append(step.until - company.clock())
         company.clock.now = step.until
-        made.failed(step.peer, TimedOut("scripted", sent=True))
+        made.failed(step.upstream, TimedOut("scripted", sent=True))
     assert given_ == [4.0, 2.0, 2.0]
     assert made.next(company.clock()) is None
 
@@ -157,25 +157,27 @@ def test_time_for_each_attempt_is_half_of_what_is_left_and_the_last_gets_all_of_
 @pytest.mark.parametrize("need", [Need(METHOD, repeatable=False), Need(METHOD, slot=0)])
 def test_what_nobody_else_will_be_asked_gets_all_the_time_there_is(need: Need) -> None:
     company = ranked(3)
-    step = course(company, need, seconds=8.0).next(company.clock())
-    assert isinstance(step, Ask)
+    step = failover(company, need, seconds=8.0).next(company.clock())
+    assert isinstance(step, Attempt)
     assert step.until == company.clock() + 8.0
 
 
 def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_told_where_there_is_no_elsewhere() -> None:
     company = Company({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
     full = {"a"}
-    may_ask = lambda peer: peer.name not in full  # noqa: E731
-    made = Course(company.peers, company.row, Need(METHOD), 2_000.0, chances(0.0), may_ask)
+    may_ask = lambda upstream: upstream.name not in full  # noqa: E731
+    made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_ask)
     assert asked(made, company) == "b"
     full.add("b")
-    made = Course(company.peers, company.row, Need(METHOD), 2_000.0, chances(0.0), may_ask)
+    made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_ask)
     assert made.next(company.clock()) is None
     assert "at their limits" in made.refusal().message
 
 
 def test_those_that_were_tried_before_are_not_asked() -> None:
     company = ranked(2)
-    made = Course(company.peers, company.row, Need(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]])
+    made = Failover(
+        company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), lambda _: True, [company["a"]]
+    )
     assert asked(made, company) == "b"
     assert made.next(company.clock()) is None

@@ -143,7 +143,7 @@ def test_answer_that_is_behind_is_never_given_however_long_it_stays_so() -> None
         with pytest.raises(UpstreamUnavailable, match="behind"):
             await asked
         assert scene.counts() == [6]
-        assert scene.peer(0).in_rotation(scene.clock())
+        assert scene.upstream(0).in_rotation(scene.clock())
 
     with_scene(test, {})
 

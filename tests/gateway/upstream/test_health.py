@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.company import Company
 
-from tollgate.gateway.upstream.health import QUOTA_SECONDS, Peer
+from tollgate.gateway.upstream.health import QUOTA_SECONDS, Upstream
 from tollgate.settings import model
 from tollgate.shm.upstream_status import Fared, State
 
 
-def one(**settings: object) -> tuple[Company, Peer]:
+def one(**settings: object) -> tuple[Company, Upstream]:
     company = Company(settings)
     return company, company["a"]
 
 
 def openings(company: Company, times: int) -> list[float]:
     """Fail each call that the breaker lets through; for how long it was open each time."""
-    peer, found = company["a"], []
+    upstream, found = company["a"], []
     company.fail("a", 5)
     for _ in range(times):
         began = company.clock()
-        while peer.is_open(company.clock()):
+        while upstream.is_open(company.clock()):
             company.clock.advance(0.25)
         found.append(company.clock() - began)
         company.fail("a")
@@ -37,74 +37,74 @@ def openings(company: Company, times: int) -> list[float]:
 
 
 def test_breaker_opens_after_five_failures_in_a_row() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.fail("a", 4)
-    assert peer.in_rotation(company.clock())
+    assert upstream.in_rotation(company.clock())
     company.fail("a")
-    assert not peer.in_rotation(company.clock())
+    assert not upstream.in_rotation(company.clock())
 
 
 def test_answer_in_between_begins_the_row_anew() -> None:
-    company, peer = one()
+    company, upstream = one()
     for _ in range(4):
         company.fail("a", 4)
         company.clock.advance(20)
         company.answer("a")
-    assert peer.in_rotation(company.clock())
+    assert upstream.in_rotation(company.clock())
 
 
 def test_breaker_opens_when_half_of_twenty_calls_have_failed() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.fail("a")
     for number in range(30):
-        assert peer.in_rotation(company.clock()), number
+        assert upstream.in_rotation(company.clock()), number
         company.answer("a")
         company.fail("a")
         if number >= 9:
             break
-    assert not peer.in_rotation(company.clock())
+    assert not upstream.in_rotation(company.clock())
 
 
 def test_fewer_failures_than_half_leave_it_in_rotation() -> None:
-    company, peer = one()
+    company, upstream = one()
     for _ in range(50):
         company.fail("a")
         company.answer("a", times=2)
-    assert peer.in_rotation(company.clock())
+    assert upstream.in_rotation(company.clock())
 
 
 def test_failures_of_long_ago_are_forgotten() -> None:
-    company, peer = one()
+    company, upstream = one()
     for _ in range(40):
         company.fail("a")
         company.answer("a")
         company.clock.advance(1.0)
-    assert peer.in_rotation(company.clock())
+    assert upstream.in_rotation(company.clock())
 
 
 def test_one_call_is_let_through_when_the_time_is_over() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.fail("a", 5)
     company.clock.advance(0.99)
-    assert peer.is_open(company.clock())
+    assert upstream.is_open(company.clock())
     company.clock.advance(0.02)
-    assert not peer.is_open(company.clock())
-    peer.began()
-    assert peer.is_open(company.clock()), "one is under way"
+    assert not upstream.is_open(company.clock())
+    upstream.began()
+    assert upstream.is_open(company.clock()), "one is under way"
 
 
 def test_trial_that_is_answered_closes_the_breaker() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.fail("a", 5)
     company.clock.advance(1.01)
     company.answer("a")
-    assert not peer.is_open(company.clock())
+    assert not upstream.is_open(company.clock())
     company.fail("a", 4)
-    assert not peer.is_open(company.clock()), "it takes five again"
+    assert not upstream.is_open(company.clock()), "it takes five again"
 
 
 def test_what_failed_before_the_breaker_opened_does_not_count_after_it_closed() -> None:
-    company, peer = one()
+    company, upstream = one()
     for _ in range(10):
         company.fail("a")
         company.answer("a")
@@ -112,16 +112,16 @@ def test_what_failed_before_the_breaker_opened_does_not_count_after_it_closed() 
     company.clock.advance(1.01)
     company.answer("a")
     company.fail("a")
-    assert not peer.is_open(company.clock()), "though half of the last twenty have failed"
+    assert not upstream.is_open(company.clock()), "though half of the last twenty have failed"
 
 
 def test_trial_that_says_nothing_of_the_upstream_is_tried_again() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.fail("a", 5)
     company.clock.advance(1.01)
-    peer.began()
-    peer.gave_up()
-    assert not peer.is_open(company.clock())
+    upstream.began()
+    upstream.gave_up()
+    assert not upstream.is_open(company.clock())
 
 
 def test_back_off_grows_to_half_a_minute_and_stays_there() -> None:
@@ -143,75 +143,75 @@ def test_back_off_begins_anew_after_an_answer() -> None:
 
 
 def test_calls_that_were_under_way_when_it_opened_do_not_make_it_longer() -> None:
-    company, peer = one()
+    company, upstream = one()
     for _ in range(50):
-        peer.began()
+        upstream.began()
     for _ in range(50):
-        peer.failed(company.clock())
+        upstream.failed(company.clock())
     company.clock.advance(1.01)
-    assert not peer.is_open(company.clock())
-    assert peer.in_flight == 0
+    assert not upstream.is_open(company.clock())
+    assert upstream.in_flight == 0
 
 
 def test_late_failure_during_a_trial_does_not_lock_the_breaker() -> None:
-    company, peer = one()
-    peer.began()
+    company, upstream = one()
+    upstream.began()
     company.fail("a", 5)
     company.clock.advance(1.01)
-    peer.began()
-    peer.failed(company.clock())
+    upstream.began()
+    upstream.failed(company.clock())
     company.clock.advance(2.01)
-    peer.failed(company.clock())
+    upstream.failed(company.clock())
     company.clock.advance(4.01)
-    assert not peer.is_open(company.clock())
+    assert not upstream.is_open(company.clock())
 
 
 def test_last_resort_that_answers_closes_the_breaker_early() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.fail("a", 5)
     company.answer("a")
-    assert peer.in_rotation(company.clock())
+    assert upstream.in_rotation(company.clock())
 
 
 # --- Quotas and states -------------------------------------------------------------------------------------
 
 
 def test_upstream_whose_quota_is_used_up_is_spared_for_a_while() -> None:
-    company, peer = one()
-    peer.spare(company.clock())
+    company, upstream = one()
+    upstream.spare(company.clock())
     company.clock.advance(QUOTA_SECONDS - 0.01)
-    assert not peer.in_rotation(company.clock())
+    assert not upstream.in_rotation(company.clock())
     company.clock.advance(0.02)
-    assert peer.in_rotation(company.clock())
+    assert upstream.in_rotation(company.clock())
 
 
 @pytest.mark.parametrize("state", State)
 def test_only_those_that_are_up_or_not_known_are_in_rotation(state: State) -> None:
-    company, peer = one()
+    company, upstream = one()
     company.put("a", state)
-    assert peer.in_rotation(company.clock()) is (state in {State.UP, State.UNKNOWN})
-    assert peer.is_willing(company.clock())
+    assert upstream.in_rotation(company.clock()) is (state in {State.UP, State.UNKNOWN})
+    assert upstream.is_willing(company.clock())
 
 
 # --- Speed -------------------------------------------------------------------------------------------------
 
 
 def test_p95_is_not_believed_before_twenty_answers() -> None:
-    company, peer = one()
+    company, upstream = one()
     for _ in range(40):
-        peer.began()
-    assert peer.p95 == 0
+        upstream.began()
+    assert upstream.p95 == 0
     for _ in range(19):
-        peer.answered(0.1, company.clock())
-    assert peer.p95 == 0
-    peer.answered(0.1, company.clock())
-    assert peer.p95 == pytest.approx(0.1, rel=0.1)
+        upstream.answered(0.1, company.clock())
+    assert upstream.p95 == 0
+    upstream.answered(0.1, company.clock())
+    assert upstream.p95 == pytest.approx(0.1, rel=0.1)
 
 
 @pytest.mark.parametrize("start", [0.001, 0.05, 5.0])
 @given(st.integers(0, 2**32), st.floats(0.2, 1.2), st.floats(0.001, 1.0))
 def test_p95_converges_from_wherever_it_starts(start: float, seed: int, spread: float, median: float) -> None:
-    company, peer = one()
+    company, upstream = one()
     random = Random(seed)
     company.answer("a", start)
     for _ in range(3_000):
@@ -221,42 +221,42 @@ def test_p95_converges_from_wherever_it_starts(start: float, seed: int, spread: 
     seen = []
     for _ in range(300):
         company.answer("a", median * math.exp(random.gauss(0, spread)))
-        seen.append(peer.p95)
+        seen.append(upstream.p95)
     mean = math.exp(sum(map(math.log, seen)) / len(seen))
     assert true / 2 < mean < true * 2
 
 
 def test_one_very_slow_answer_hardly_moves_the_p95() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.answer("a", 0.01, 200)
-    before = peer.p95
+    before = upstream.p95
     company.answer("a", 15.0)
-    assert before < peer.p95 < before * 1.1
+    assert before < upstream.p95 < before * 1.1
 
 
 def test_slow_answer_counts_at_once_and_is_forgotten() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.answer("a", 0.01, 100)
-    usual = peer.cost(company.clock())
+    usual = upstream.cost(company.clock())
     company.answer("a", 1.0)
-    assert peer.cost(company.clock()) == pytest.approx(1.0, rel=0.01)
+    assert upstream.cost(company.clock()) == pytest.approx(1.0, rel=0.01)
     company.clock.advance(10)
     company.answer("a", 0.01)
-    assert 0.3 < peer.cost(company.clock()) < 0.4
+    assert 0.3 < upstream.cost(company.clock()) < 0.4
     for _ in range(10):
         company.clock.advance(10)
         company.answer("a", 0.01)
-    assert peer.cost(company.clock()) == pytest.approx(usual, rel=0.1)
+    assert upstream.cost(company.clock()) == pytest.approx(usual, rel=0.1)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 5)), min_size=1, max_size=30))
 def test_cost_is_never_above_the_slowest_answer(answers: list[tuple[float, float]]) -> None:
-    company, peer = one()
+    company, upstream = one()
     for seconds, pause in answers:
         company.clock.advance(pause)
         company.answer("a", seconds)
-        assert peer.cost(company.clock()) >= seconds
-    assert peer.cost(company.clock()) <= max(seconds for seconds, _ in answers) + 1e-5
+        assert upstream.cost(company.clock()) >= seconds
+    assert upstream.cost(company.clock()) <= max(seconds for seconds, _ in answers) + 1e-5
 
 
 def test_each_call_under_way_adds_to_the_cost_and_weight_divides_it() -> None:
@@ -282,47 +282,47 @@ def test_each_call_under_way_adds_to_the_cost_and_weight_divides_it() -> None:
     ],
 )
 def test_lists_say_what_it_is_asked(lists: dict[str, tuple[str, ...]], takes: str) -> None:
-    _, peer = one(**lists)
+    _, upstream = one(**lists)
     for _ in range(2):
-        assert " ".join(method for method in ("eth_call", "trace_block") if peer.takes(method)) == takes
+        assert " ".join(method for method in ("eth_call", "trace_block") if upstream.takes(method)) == takes
 
 
 def test_methods_that_callers_invent_do_not_fill_the_memory() -> None:
-    _, peer = one(deny_methods=("eth_x*",))
-    assert not any(peer.takes(f"eth_x{number}") for number in range(10_000))
-    assert len(peer._refused) < 5_000
+    _, upstream = one(deny_methods=("eth_x*",))
+    assert not any(upstream.takes(f"eth_x{number}") for number in range(10_000))
+    assert len(upstream._refused) < 5_000
 
 
 def test_other_settings_are_taken_over_and_what_is_known_stays() -> None:
-    company, peer = one(deny_methods=("eth_call",), requests_per_second=5)
+    company, upstream = one(deny_methods=("eth_call",), requests_per_second=5)
     company.answer("a", 0.1, 25)
-    assert not peer.takes("eth_call")
-    assert [limit.count for _, limit in peer.limit] == [5]
-    p95 = peer.p95
-    peer.change(model.Upstream(name="a", url="http://node", priority=7), "eth/mainnet")
-    assert peer.takes("eth_call")
-    assert (peer.priority, len(peer.limit), peer.p95) == (7, 0, p95)
+    assert not upstream.takes("eth_call")
+    assert [limit.count for _, limit in upstream.limit] == [5]
+    p95 = upstream.p95
+    upstream.change(model.UpstreamSettings(name="a", url="http://node", priority=7), "eth/mainnet")
+    assert upstream.takes("eth_call")
+    assert (upstream.priority, len(upstream.limit), upstream.p95) == (7, 0, p95)
 
 
 def test_how_calls_fared_is_told_to_everybody() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.answer("a", 0.5, 3)
     company.fail("a", 5)
-    peer.began()
-    peer.tell(company.clock())
-    (fared,) = company.board.upstream(0).fared()
+    upstream.began()
+    upstream.tell(company.clock())
+    (fared,) = company.shared_status.upstream(0).fared()
     assert fared == Fared(9, 5, 500_000, fared.p95_micros, company.clock() + 1.0, 1)
     assert fared.p95_micros > 400_000
 
 
 def test_latency_that_is_told_is_forgotten_while_nobody_asks() -> None:
-    company, peer = one()
+    company, upstream = one()
     company.answer("a", 0.5)
     told = []
     for seconds in (0, 10, 60):
         company.clock.advance(seconds)
-        peer.tell(company.clock())
-        told += [fared.ewma_micros for fared in company.board.upstream(0).fared()]
+        upstream.tell(company.clock())
+        told += [fared.ewma_micros for fared in company.shared_status.upstream(0).fared()]
     assert told[0] == 500_000
     assert 100_000 < told[1] < 300_000
     assert told[2] < 1_000

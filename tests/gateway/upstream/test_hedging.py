@@ -23,7 +23,7 @@ async def used(scene: Scene, times: int = 20, seconds: float = USUAL) -> None:
         await scene.loop.later(seconds)
         first.let()
         await asked
-    assert scene.peer(0).p95 == pytest.approx(seconds, rel=0.1)
+    assert scene.upstream(0).p95 == pytest.approx(seconds, rel=0.1)
     first.calls.clear()
 
 
@@ -62,7 +62,7 @@ def test_upstream_of_which_little_is_known_is_hedged_after_half_a_second() -> No
         for _ in range(20):
             await scene.told("foo_bar")
         scene.nodes[0].holds = True
-        scene.exchange.peers[0].failures += 10
+        scene.exchange.upstreams[0].failures += 10
         asked = scene.ask(READ)
         await scene.loop.later(0.45)
         assert scene.nodes[1].calls == []
@@ -105,9 +105,9 @@ def test_late_answer_of_the_loser_is_dropped_and_its_connection_stays_good() -> 
         await scene.loop.later(0.2)
         await asked
         opened = len(scene.loop.transports)
-        assert scene.peer(0).in_flight == 1
+        assert scene.upstream(0).in_flight == 1
         scene.nodes[0].let()
-        assert scene.peer(0).in_flight == 0
+        assert scene.upstream(0).in_flight == 0
         scene.nodes[0].holds = False
         assert await scene.told(READ) == "up0"
         assert len(scene.loop.transports) == opened
@@ -127,7 +127,7 @@ def test_first_upstream_may_still_win_after_the_hedge_began() -> None:
         assert scene.trace.upstream == "up0"
         scene.nodes[1].drop()
         await turns()
-        assert [scene.peer(index).in_flight for index in range(2)] == [0, 0]
+        assert [scene.upstream(index).in_flight for index in range(2)] == [0, 0]
 
     with_scene(test)
 

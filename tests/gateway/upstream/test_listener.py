@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosedOK, InvalidURI
 
 from tollgate.chains.heads import Block
 from tollgate.gateway.upstream import listener
-from tollgate.gateway.upstream.listener import Listener, Socket
+from tollgate.gateway.upstream.listener import FeedSocket, UpstreamListener
 from tollgate.settings import model
 
 SUBSCRIBED = {"jsonrpc": "2.0", "id": 1, "result": "0x1"}
@@ -66,14 +66,16 @@ class Scene:
         self.opened = 0
         self.heads: list[Block] = []
         self.rests: list[float] = []
-        upstream = model.Upstream(name="a", url="http://a", ws_url="ws://a")
-        self.listener = Listener(family, upstream, self.heads.append, open_socket=self.open, rest=self.rest)
+        upstream = model.UpstreamSettings(name="a", url="http://a", ws_url="ws://a")
+        self.listener = UpstreamListener(
+            family, upstream, self.heads.append, open_socket=self.open, rest=self.rest
+        )
 
-    def open(self, upstream: model.Upstream) -> AbstractAsyncContextManager[Socket]:
+    def open(self, upstream: model.UpstreamSettings) -> AbstractAsyncContextManager[FeedSocket]:
         return self._open()
 
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[Socket]:
+    async def _open(self) -> AsyncIterator[FeedSocket]:
         self.opened += 1
         line = self.lines.pop(0) if self.lines else Line()
         if isinstance(line, BaseException):
@@ -177,10 +179,10 @@ def test_a_real_connection_carries_headers_and_heads() -> None:
 
         async with serve(node, "127.0.0.1", 0) as server:
             port = next(iter(server.sockets)).getsockname()[1]
-            upstream = model.Upstream(
+            upstream = model.UpstreamSettings(
                 name="a", url="http://a", ws_url=f"ws://127.0.0.1:{port}", headers={"Authorization": "Bearer x"}
             )
-            ear = Listener("eth", upstream, heads.put_nowait)
+            ear = UpstreamListener("eth", upstream, heads.put_nowait)
             async with asyncio.timeout(10):
                 assert await heads.get() == Block(7, "0x7b", "0x6b")
             ear.stop()

@@ -19,13 +19,13 @@ from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import Params, Reply
 from tollgate.errors import UpstreamError
 from tollgate.gateway.upstream.completion import Pending
-from tollgate.gateway.upstream.get_logs import MOST_BYTES, Logs
-from tollgate.gateway.upstream.hedging import Outcome
-from tollgate.gateway.upstream.log_ranges import MOST_PARTS, Range, joined, read_range
+from tollgate.gateway.upstream.get_logs import MAX_BYTES, Logs
+from tollgate.gateway.upstream.hedging import AttemptOutcome
+from tollgate.gateway.upstream.log_ranges import MAX_PARTS, Range, joined, read_range
 
 HEAD = 1_000
 GET = "eth_getLogs"
-(PEER,) = Company({}).peers
+(PEER,) = Company({}).upstreams
 
 
 # --- What the parts are --------------------------------------------------------------------------------------
@@ -126,24 +126,26 @@ class Searcher:
         self.too_much: Callable[[int, int], bool] = lambda first, last: last - first >= widest
         self.log = log
         self.asked: list[tuple[int, int]] = []
-        self.at_once = self.most_at_once = 0
+        self.at_once = self.max_at_once = 0
 
-    async def ask(self, params: Params) -> Outcome[Reply]:
+    async def ask(self, params: Params) -> AttemptOutcome[Reply]:
         found = read_range(params, HEAD)
         assert isinstance(params, list)
         filter_ = json.loads(bytes(params[0]))
         first, last = (found.first, found.last) if found else (int(filter_["fromBlock"], 16),) * 2
         self.asked.append((first, last))
         self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.max_at_once = max(self.max_at_once, self.at_once)
         pending: Pending[None] = Pending(asyncio.get_running_loop())
         asyncio.get_running_loop().call_soon(pending.settle, None)
         await pending
         self.at_once -= 1
         if self.too_much(first, last):
-            return Outcome(PEER, Reply(error=Raw(b'{"code":-32005,"message":"too wide"}')), Verdict.TOO_WIDE)
+            return AttemptOutcome(
+                PEER, Reply(error=Raw(b'{"code":-32005,"message":"too wide"}')), Verdict.TOO_WIDE
+            )
         logs = [self.log(number) for number in range(first, last + 1)]
-        return Outcome(PEER, Reply(Raw(json.dumps(logs).encode())))
+        return AttemptOutcome(PEER, Reply(Raw(json.dumps(logs).encode())))
 
     def get(self, first: int, last: int, blocks: int = 0) -> Any:
         filter_ = {"fromBlock": hex(first), "toBlock": hex(last)}
@@ -167,8 +169,8 @@ def test_range_wider_than_an_upstream_searches_is_split_and_joined_in_order(bloc
     searcher = Searcher(widest=blocks)
     last = min(5 + 63 * blocks, 300)
     assert searcher.get(5, last, blocks) == list(range(5, last + 1))
-    assert len(searcher.asked) == -(-(last - 4) // blocks) <= MOST_PARTS
-    assert searcher.most_at_once <= 8
+    assert len(searcher.asked) == -(-(last - 4) // blocks) <= MAX_PARTS
+    assert searcher.max_at_once <= 8
 
 
 def test_range_that_a_node_calls_too_wide_is_halved_until_it_is_not() -> None:
@@ -181,7 +183,7 @@ def test_part_that_holds_more_than_the_oldest_is_halved_again() -> None:
     searcher = Searcher()
     searcher.too_much = lambda first, last: last - first >= (30 if first < 40 else 5)
     assert searcher.get(0, 99) == list(range(100))
-    assert len(searcher.asked) < MOST_PARTS
+    assert len(searcher.asked) < MAX_PARTS
 
 
 @pytest.mark.parametrize(("last", "blocks"), [(999, 0), (2**60, 0), (99_999, 100), (2**60, 100)])
@@ -197,7 +199,7 @@ def test_where_newer_blocks_hold_too_much_it_ends_with_the_nodes_own_words() -> 
     searcher = Searcher()
     searcher.too_much = lambda first, last: last - first >= (30 if first < 40 else 1)
     assert searcher.get(0, 199).code == -32005
-    assert len(searcher.asked) <= 2 * MOST_PARTS + 7
+    assert len(searcher.asked) <= 2 * MAX_PARTS + 7
 
 
 def test_single_block_that_is_too_much_is_the_nodes_own_words() -> None:
@@ -216,7 +218,7 @@ def test_no_log_is_lost_or_doubled_whatever_is_too_wide(first: int, more: int, w
 
 
 def test_more_logs_than_fit_into_one_answer_are_refused() -> None:
-    big = "x" * (MOST_BYTES // 10)
+    big = "x" * (MAX_BYTES // 10)
     searcher = Searcher(log=lambda _: big)
     with pytest.raises(UpstreamError, match="fewer blocks"):
         searcher.get(0, 40, 1)

@@ -15,8 +15,8 @@ from tollgate.settings import model
 
 
 def pool(clock: Clock, url: str = "http://node:8545", connections: int = 4, **headers: Any) -> Pool:
-    upstream = model.Upstream(name="a", url=url, connections=connections, headers=headers)
-    return Pool(upstream, most_bytes=1_000_000, budget=Budget(10_000_000), now=clock)
+    upstream = model.UpstreamSettings(name="a", url=url, connections=connections, headers=headers)
+    return Pool(upstream, max_bytes=1_000_000, budget=Budget(10_000_000), now=clock)
 
 
 def test_call_without_an_answer_fails_at_its_deadline_with_its_connection() -> None:

@@ -15,9 +15,9 @@ from tests.gateway.fakes import Clock, ScriptedLoop, fly, run, scripted_loop, tu
 from tollgate.chains.faults import Verdict
 from tollgate.gateway.upstream.completion import Pending
 from tollgate.gateway.upstream.connection import AttemptFailed
-from tollgate.gateway.upstream.hedging import Hedge, Hedges, Outcome, Race, Relay, Together
+from tollgate.gateway.upstream.hedging import AttemptOutcome, Hedge, Hedges, Race, Relay, Together
 
-PEERS = Company(*[{}] * 4).peers
+PEERS = Company(*[{}] * 4).upstreams
 FAILED = AttemptFailed("scripted", sent=True)
 
 
@@ -26,26 +26,26 @@ class Attempts:
 
     def __init__(self, count: int = 2) -> None:
         self.loop = asyncio.get_running_loop()
-        self.ends: list[Pending[Outcome[str] | BaseException]] = [Pending(self.loop) for _ in range(count)]
+        self.ends: list[Pending[AttemptOutcome[str] | BaseException]] = [Pending(self.loop) for _ in range(count)]
 
-    async def attempt(self, index: int) -> Outcome[str]:
+    async def attempt(self, index: int) -> AttemptOutcome[str]:
         end = await self.ends[index]
         if isinstance(end, BaseException):
             raise end
         return end
 
     def answer(self, index: int, word: str = "yes", verdict: Verdict = Verdict.FINAL) -> None:
-        self.ends[index].settle(Outcome(PEERS[index], word, verdict))
+        self.ends[index].settle(AttemptOutcome(PEERS[index], word, verdict))
 
     def fail(self, index: int) -> None:
-        self.ends[index].settle(Outcome(PEERS[index], failure=FAILED))
+        self.ends[index].settle(AttemptOutcome(PEERS[index], failure=FAILED))
 
 
-async def awaited(race: Race[str]) -> Outcome[str]:
+async def awaited(race: Race[str]) -> AttemptOutcome[str]:
     return await race
 
 
-def race_of(count: int, attempts: Attempts) -> tuple[Race[str], asyncio.Future[Outcome[str]]]:
+def race_of(count: int, attempts: Attempts) -> tuple[Race[str], asyncio.Future[AttemptOutcome[str]]]:
     race: Race[str] = Race(attempts.loop)
     race.start(*[attempts.attempt(index) for index in range(count)])
     return race, fly(awaited(race))
@@ -95,7 +95,7 @@ def test_bad_ones_are_passed_over_while_somebody_is_left() -> None:
         assert not outcome.done()
         attempts.answer(2)
         assert (await outcome).answer == "yes"
-        assert [bad.peer for bad in race.bad] == PEERS[:2]
+        assert [bad.upstream for bad in race.bad] == PEERS[:2]
 
     run(test)
 
@@ -107,7 +107,7 @@ def test_of_bad_ones_alone_the_last_speaks_and_all_are_known() -> None:
         attempts.answer(1, "not me", Verdict.PRUNED)
         attempts.fail(0)
         assert (await outcome).failure is FAILED
-        assert [bad.peer for bad in race.bad] == [PEERS[1], PEERS[0]]
+        assert [bad.upstream for bad in race.bad] == [PEERS[1], PEERS[0]]
 
     run(test)
 
@@ -125,8 +125,8 @@ def test_defect_in_an_attempt_is_not_swallowed() -> None:
 
 
 def test_those_that_begin_together_are_all_heard_even_if_the_first_fails_at_once() -> None:
-    async def at_once() -> Outcome[str]:
-        return Outcome(PEERS[0], failure=FAILED)
+    async def at_once() -> AttemptOutcome[str]:
+        return AttemptOutcome(PEERS[0], failure=FAILED)
 
     async def test() -> None:
         attempts = Attempts()
@@ -149,7 +149,7 @@ def test_what_is_good_can_be_said_otherwise() -> None:
         attempts.answer(0, "no")
         assert not outcome.done()
         attempts.answer(1, "yes")
-        assert (await outcome).peer is PEERS[1]
+        assert (await outcome).upstream is PEERS[1]
 
     run(test)
 
@@ -173,7 +173,7 @@ def test_outcomes_are_given_one_by_one_as_they_land() -> None:
         attempts.fail(1)
         bad = await first
         assert bad is not None
-        assert (bad.peer, bad.failure, relay.left) == (PEERS[1], FAILED, 1)
+        assert (bad.upstream, bad.failure, relay.left) == (PEERS[1], FAILED, 1)
         relay.start(attempts.attempt(2))
         attempts.answer(2, "quick")
         attempts.answer(0, "late")

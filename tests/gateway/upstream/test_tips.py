@@ -121,7 +121,7 @@ def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
                     chain.let(index, 0)
             await scene.loop.later(0.1)
         assert all(asked.done() for asked in left)
-        assert not scene.inquiries._asking
+        assert not scene.resolver._asking
 
     with_scene(test, cache_bytes=cache_bytes)
 
@@ -144,7 +144,7 @@ def test_balance_that_is_kept_is_not_told_after_a_newer_block_was_shown() -> Non
 def test_two_workers_share_what_callers_have_seen() -> None:
     async def test(scene: Scene) -> None:
         scene.up(START, START)
-        other = scene.worker.board.network(0, 0)
+        other = scene.worker.shared_status.network(0, 0)
         other.saw(START + 5)
         scene.nodes[0].always(hex(START))
         scene.nodes[1].always(hex(START + 5))

@@ -17,7 +17,7 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.uri import parse_uri
 
-from tollgate.gateway.http.connection import Edge
+from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.websocket.connection import Socket
 from tollgate.processes.status import public_app
 
@@ -72,7 +72,7 @@ class Caller:
         }
         app = public_app(lambda: None, None, place.endpoint)
         config = Config(app, **{**usual, **options})
-        edge = Edge(place.worker.lane, config, place.worker.state, {}, place.worker.loop)
+        edge = CallerConnection(place.worker.context, config, place.worker.state, {}, place.worker.loop)
         self.wire = Wire(edge)
         edge.connection_made(self.wire)
         self.client = ClientProtocol(parse_uri(f"ws://gate{PATH}"), max_size=None)

@@ -12,8 +12,8 @@ from tests.gateway.websocket.callers import Caller, with_caller
 from tests.gateway.websocket.visitors import Place, call, with_place
 from websockets.frames import Frame, Opcode
 
-from tollgate.gateway.http.handshake import MOST_LINE_BYTES, MOST_LINES
-from tollgate.gateway.websocket.connection import MOST_FRAMES
+from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES
+from tollgate.gateway.websocket.connection import MAX_FRAMES
 from tollgate.settings import model
 
 # --- The handshake -----------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ def test_handshake_and_messages_in_any_pieces(feed: Feed) -> None:
         response = await caller.connect(feed)
         assert response.status_code == 101
         assert "x-request-id" in response.headers
-        assert caller.place.worker.lane.connections == set()
+        assert caller.place.worker.context.connections == set()
         await caller.text(call(1), feed)
         await caller.text(call(2), feed)
         assert [each["id"] for each in caller.said()] == [1, 2]
@@ -59,7 +59,7 @@ def test_handshake_behind_a_call_under_way_is_declined() -> None:
         {"Sec_WebSocket_Version": "8"},
         {"Sec_WebSocket_Version": None},
         {"Upgrade": "h2c"},
-        {"Authorization": "Bearer " + "x" * MOST_LINE_BYTES},
+        {"Authorization": "Bearer " + "x" * MAX_LINE_BYTES},
         {"Sec_WebSocket_Key": "short"},
         {"Sec_WebSocket_Protocol": "tollgate, tollgate.token.tg_secret\xe9"},
         {"Sec_WebSocket_Protocol": "tollgate, tollgate.token.tg_secret tg_secret"},
@@ -90,7 +90,7 @@ def test_doubled_header_is_answered_as_http(name: str) -> None:
 
 def test_too_many_headers_of_one_kind_are_answered_as_http() -> None:
     async def test(caller: Caller) -> None:
-        more = b"x-forwarded-for: 192.0.2.1\r\n" * MOST_LINES
+        more = b"x-forwarded-for: 192.0.2.1\r\n" * MAX_LINES
         await caller.say(caller.head().replace(b"\r\n", b"\r\n" + more, 1))
         assert [status for status, _, _ in caller.answers()] == [405]
 
@@ -148,14 +148,14 @@ def test_message_that_is_too_large_ends_the_connection() -> None:
         assert caller.closed() == 1009
         assert caller.wire.closed
 
-    with_caller(test, limits=model.Limits(body_bytes=10_000))
+    with_caller(test, limits=model.LimitSettings(body_bytes=10_000))
 
 
 @pytest.mark.parametrize("most", [5_000, 20_000])
 def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connections(most: int) -> None:
     async def test(caller: Caller) -> None:
         worker = caller.place.worker
-        worker.lane.change(worker.networks.served, model.Limits(body_bytes=most))
+        worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=most))
         await caller.connect()
         message = json.dumps(call(1, "eth_call", ""))
         await caller.text(call(1, "eth_call", "x" * (most - len(message))))
@@ -170,7 +170,7 @@ def test_connection_that_was_open_before_a_reload_is_held_to_the_lower_bound() -
     async def test(caller: Caller) -> None:
         worker = caller.place.worker
         await caller.connect()
-        worker.lane.change(worker.networks.served, model.Limits(body_bytes=100))
+        worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=100))
         await caller.text(call(1, "eth_call", "x" * 100))
         (told,) = caller.said()
         assert (told["id"], told["error"]["data"]["reason"]) == (1, "body_too_large")
@@ -182,7 +182,7 @@ def test_message_in_too_many_fragments_ends_the_connection() -> None:
     async def test(caller: Caller) -> None:
         await caller.connect()
         caller.client.send_text(b"[", fin=False)
-        for _ in range(MOST_FRAMES + 5):
+        for _ in range(MAX_FRAMES + 5):
             caller.client.send_continuation(b"", fin=False)
         await caller.send()
         assert caller.closed() == 1008
@@ -222,7 +222,7 @@ def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -> None
         assert caller.said()[-1]["id"] == "end"
         assert not caller.wire.paused
 
-    with_caller(test, limits=model.Limits(in_flight=10))
+    with_caller(test, limits=model.LimitSettings(in_flight=10))
 
 
 def test_large_message_is_read_at_once() -> None:

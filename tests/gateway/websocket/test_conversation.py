@@ -12,7 +12,7 @@ from tests.gateway.worker import TOKEN, digest, token_grant
 
 from tollgate.core.limits import Limit
 from tollgate.core.models import Team
-from tollgate.gateway.websocket.session import MOST_IN_FLIGHT
+from tollgate.gateway.websocket.session import MAX_IN_FLIGHT
 from tollgate.settings import model
 from tollgate.shm import metrics
 
@@ -67,7 +67,7 @@ def test_answer_leaves_after_its_record_is_written() -> None:
         client = await place.open()
         left: list[int] = []
         write = place.worker.sink.write
-        place.worker.lane._write = lambda: (left.append(len(client.sent)), write())[1]  # type: ignore[func-returns-value]
+        place.worker.context._write = lambda: (left.append(len(client.sent)), write())[1]  # type: ignore[func-returns-value]
         before = len(client.sent)
         await client.say(call(1))
         assert left[-1] == before
@@ -93,13 +93,13 @@ def test_every_message_has_an_id_of_its_own() -> None:
 def test_reading_stops_while_many_calls_are_under_way() -> None:
     async def test(place: Place) -> None:
         client = await place.open()
-        for number in range(MOST_IN_FLIGHT + 10):
+        for number in range(MAX_IN_FLIGHT + 10):
             await client.say(call(number))
-        assert len(place.worker.lane.flights) == MOST_IN_FLIGHT
+        assert len(place.worker.context.flights) == MAX_IN_FLIGHT
         for _ in range(200):
             answer_upstream(place.worker)
             await turns()
-        assert sorted(ids(client)) == list(range(MOST_IN_FLIGHT + 10))
+        assert sorted(ids(client)) == list(range(MAX_IN_FLIGHT + 10))
 
     with_place(test, node=lambda _: None)
 
@@ -115,7 +115,7 @@ def test_worker_that_has_too_much_to_do_refuses_under_the_calls_own_id() -> None
             ("b", "overloaded"),
         ]
 
-    with_place(test, node=lambda _: None, limits=model.Limits(in_flight=1))
+    with_place(test, node=lambda _: None, limits=model.LimitSettings(in_flight=1))
 
 
 def test_refused_batch_of_notifications_alone_is_not_answered() -> None:
@@ -125,7 +125,7 @@ def test_refused_batch_of_notifications_alone_is_not_answered() -> None:
         await client.say([{"jsonrpc": "2.0", "method": "eth_chainId"}])
         assert client.heard() == []
 
-    with_place(test, node=lambda _: None, limits=model.Limits(in_flight=1))
+    with_place(test, node=lambda _: None, limits=model.LimitSettings(in_flight=1))
 
 
 def test_others_have_their_turn_while_many_messages_are_answered() -> None:
@@ -205,7 +205,7 @@ def test_large_messages_are_bounded_together() -> None:
 def test_bound_on_messages_that_a_reload_has_lowered_holds() -> None:
     async def test(place: Place) -> None:
         client = await place.open()
-        place.worker.lane.change(place.worker.networks.served, model.Limits(body_bytes=100))
+        place.worker.context.change(place.worker.networks.served, model.LimitSettings(body_bytes=100))
         await client.say(call(1, "eth_call", "x" * 100))
         (told,) = client.heard()
         assert (told["id"], told["error"]["data"]["reason"]) == (1, "body_too_large")

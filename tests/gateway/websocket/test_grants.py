@@ -131,7 +131,7 @@ def test_grant_that_can_be_checked_again_stays() -> None:
 def test_network_that_is_not_served_any_more_is_said_goodbye_to() -> None:
     async def test(place: Place) -> None:
         client = await place.open()
-        place.worker.lane.intake.change([], 1_000)
+        place.worker.context.intake.change([], 1_000)
         await place.endpoint.check()
         await turns(40)
         assert client.closed == (4404, "unknown_network")

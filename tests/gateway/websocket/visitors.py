@@ -12,7 +12,7 @@ from tests.gateway.worker import TOKEN, Worker, with_worker
 
 from tollgate.chains.subscriptions import Wrong
 from tollgate.gateway.feeds.feed import Feeds
-from tollgate.gateway.feeds.subscribers import Listener
+from tollgate.gateway.feeds.subscribers import Subscriber
 from tollgate.gateway.websocket.endpoint import Endpoint
 from tollgate.gateway.websocket.subscriptions import SocketPipeline
 from tollgate.settings import model
@@ -24,19 +24,19 @@ class Stream:
     """A feed that tells what the test says."""
 
     def __init__(self) -> None:
-        self.listeners: list[Listener] = []
+        self.listeners: list[Subscriber] = []
         self.wrong: Wrong | None = None
         self.gate: asyncio.Event | None = None
         """Where set, nobody joins before it is."""
 
-    async def join(self, listener: Listener) -> None:
+    async def join(self, listener: Subscriber) -> None:
         if self.gate is not None:
             await self.gate.wait()
         if self.wrong is not None:
             raise self.wrong
         self.listeners.append(listener)
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: Subscriber) -> None:
         listener.gone = True
         if listener in self.listeners:
             self.listeners.remove(listener)
@@ -54,21 +54,21 @@ class Place:
         self.stream = Stream()
         self.pipeline = SocketPipeline(
             worker.credentials,
-            worker.admission,
+            worker.limiter,
             worker.networks.all,
-            worker.recorder,
-            most_calls=100,
+            worker.counters,
+            max_calls=100,
             request_seconds=30.0,
             now=worker.clock,
             sink=worker.sink,
         )
         self.endpoint = Endpoint(
-            worker.lane,
+            worker.context,
             self.pipeline,
             worker.credentials,
             cast("Feeds", _Feeds(self.stream)),
             worker.regions.writer(0),
-            model.WebSocket(**settings),
+            model.WebSocketSettings(**settings),
             grace_seconds=10.0,
         )
 

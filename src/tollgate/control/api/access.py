@@ -15,7 +15,7 @@ from litestar.types import Scope
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotLoggedIn
-from tollgate.control.unit_of_work import Actor, Visit
+from tollgate.control.service_context import Actor, ClientInfo
 from tollgate.core.people import PERSONAL, TOOL
 
 AGENT_LENGTH = 256
@@ -23,7 +23,7 @@ AGENT_LENGTH = 256
 # What handlers and dependencies take, by these names: `request`, `plane`, `visit`, `actor`, and parts of the path.
 Asked = Request[Any, Any, Any]
 Plane = NamedDependency[ControlPlane]
-From = NamedDependency[Visit]
+From = NamedDependency[ClientInfo]
 Who = NamedDependency[Actor]
 Part = FromPath[str]
 
@@ -34,11 +34,11 @@ def request_id(scope: Scope) -> str:
     return given.decode("latin-1")
 
 
-def visit(request: Asked) -> Visit:
+def visit(request: Asked) -> ClientInfo:
     """Where the request came from."""
     client = request.scope["client"]
     agent = request.headers.get("user-agent", "")
-    return Visit(client[0] if client else "", agent[:AGENT_LENGTH], request_id(request.scope))
+    return ClientInfo(client[0] if client else "", agent[:AGENT_LENGTH], request_id(request.scope))
 
 
 async def actor(request: Asked, plane: Plane, visit: From) -> Actor:

@@ -147,15 +147,15 @@ Methods = Annotated[
     Meta(
         description="Methods that it may call, `*` as a wildcard; empty: all.",
         examples=[["eth_*"]],
-        extra_json_schema={"maxItems": tokens.MOST_METHODS},
+        extra_json_schema={"maxItems": tokens.MAX_METHODS},
     ),
 ]
 PerSecond = Annotated[
-    int | UnsetType | None, count("Requests a second; null: no limit.", 50, 1, tokens.MOST_PER_SECOND)
+    int | UnsetType | None, count("Requests a second; null: no limit.", 50, 1, tokens.MAX_PER_SECOND)
 ]
 PerMonth = Annotated[
     int | UnsetType | None,
-    count("Requests a calendar month (UTC); null: no cap.", 1_000_000, 1, tokens.MOST_PER_MONTH),
+    count("Requests a calendar month (UTC); null: no cap.", 1_000_000, 1, tokens.MAX_PER_MONTH),
 ]
 InUrl = Annotated[
     bool | UnsetType,
@@ -210,11 +210,11 @@ class Rotation(_Body, frozen=True):
 
 AddressPerMinute = Annotated[
     int | UnsetType | None,
-    count("Requests a minute for one client address; null: the usual.", 600, 1, domains.MOST_PER_MINUTE),
+    count("Requests a minute for one client address; null: the usual.", 600, 1, domains.MAX_PER_MINUTE),
 ]
 DomainPerMinute = Annotated[
     int | UnsetType | None,
-    count("Requests a minute for the whole domain; null: the usual.", 6_000, 1, domains.MOST_PER_MINUTE),
+    count("Requests a minute for the whole domain; null: the usual.", 6_000, 1, domains.MAX_PER_MINUTE),
 ]
 
 
@@ -249,7 +249,7 @@ class BillingChange(_Body, frozen=True):
             "What it pays for a month at most, in millionths of a US dollar; null: no cap.",
             25_000_000,
             0,
-            billing.MOST_CAP,
+            billing.MAX_CAP,
         ),
     ] = UNSET
     alert_webhook: Annotated[

@@ -12,7 +12,7 @@ from tollgate import log
 from tollgate.control.api.access import Asked, request_id
 from tollgate.control.api.render import Answer, encoded
 from tollgate.control.plane import ControlPlane
-from tollgate.control.unit_of_work import Actor
+from tollgate.control.service_context import Actor
 from tollgate.control.versions import version_of
 from tollgate.store.base import StoreUnavailable
 

@@ -87,8 +87,8 @@ async def revoke(plane: Plane, actor: Who, team: Part, invitation: Part) -> Answ
 async def accept(request: Asked, plane: Plane, actor: Who) -> Answer:
     """Accept an invitation."""
     sent = await reading.body(request, bodies.InvitationLink)
-    seat = await plane.invitations.accept(actor, sent.link)
-    return done() if seat is None else shown(shapes.team(seat), seat.team)
+    membership = await plane.invitations.accept(actor, sent.link)
+    return done() if membership is None else shown(shapes.team(membership), membership.team)
 
 
 def _shape(row: Invitation) -> shapes.Invitation:

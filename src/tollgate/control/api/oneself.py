@@ -18,7 +18,7 @@ from tollgate.control.problems import (
     TooManyAttempts,
     WrongPassword,
 )
-from tollgate.control.unit_of_work import Actor
+from tollgate.control.service_context import Actor
 from tollgate.core.people import Account
 
 

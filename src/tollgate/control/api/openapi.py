@@ -33,7 +33,7 @@ from tollgate.control.problems import (
     RequestRunning,
     StoreAway,
 )
-from tollgate.control.unit_of_work import MOST_ROWS, USUAL_ROWS
+from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS
 
 Json = dict[str, Any]
 
@@ -239,7 +239,7 @@ def _path_parameters(path: str) -> Iterator[Json]:
 
 def _query_parameters(operation: Operation) -> Iterator[Json]:
     if operation.lists:
-        limit = {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": USUAL_ROWS}
+        limit = {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": USUAL_ROWS}
         yield {"name": "limit", "in": "query", "description": "How many at most.", "schema": limit}
         words = "Where to go on: the `next` of the part before."
         yield {"name": "after", "in": "query", "description": words, "schema": {"type": "string"}}

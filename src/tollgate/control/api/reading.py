@@ -16,10 +16,10 @@ from msgspec import Struct
 from tollgate.control.api.access import Asked
 from tollgate.control.api.errors import UnsupportedMediaType
 from tollgate.control.problems import InvalidRequest
-from tollgate.control.unit_of_work import MOST_ROWS, Ask
+from tollgate.control.service_context import MAX_ROWS, PageRequest
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
-MOST_FIELDS = 50
+MAX_FIELDS = 50
 LONGEST_SHOWN = 60
 _LIMIT = re.compile(r"[0-9]{1,4}")
 # What msgspec says of a value that does not fit: what is wrong, and where.
@@ -82,9 +82,9 @@ async def form(request: Asked) -> dict[str, str]:
     if _media_type(request) != FORM:
         raise InvalidRequest(f"Send the parameters as {FORM}.")
     try:
-        pairs = parse_qsl(sent.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS)
+        pairs = parse_qsl(sent.decode("utf-8", "replace"), max_num_fields=MAX_FIELDS)
     except ValueError:
-        raise InvalidRequest(f"Send at most {MOST_FIELDS} parameters.") from None
+        raise InvalidRequest(f"Send at most {MAX_FIELDS} parameters.") from None
     given = dict(pairs)
     if len(given) < len(pairs):
         raise InvalidRequest("A parameter is sent twice: send each once.")
@@ -97,14 +97,14 @@ def query(request: Asked, name: str) -> str | None:
     return dict(pairs).get(name)
 
 
-def page(request: Asked) -> Ask:
+def page(request: Asked) -> PageRequest:
     """Which part of a list is wanted."""
     limit, after = query(request, "limit"), query(request, "after")
     if limit is None:
-        return Ask(after=after)
-    if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MOST_ROWS:
-        raise InvalidRequest(f"`limit` is a whole number from 1 to {MOST_ROWS}.", field="limit")
-    return Ask(int(limit), after)
+        return PageRequest(after=after)
+    if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MAX_ROWS:
+        raise InvalidRequest(f"`limit` is a whole number from 1 to {MAX_ROWS}.", field="limit")
+    return PageRequest(int(limit), after)
 
 
 def if_match(request: Asked) -> str | None:

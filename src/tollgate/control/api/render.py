@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.reading import JSON
-from tollgate.control.unit_of_work import Page
+from tollgate.control.service_context import ResultPage
 from tollgate.control.versions import version_of
 
 REPLAYED = "Idempotency-Replayed"
@@ -34,7 +34,7 @@ def encoded(body: bytes, status: int = 200, *, etag: str | None = None, replayed
     return Response(body, status_code=status, media_type=JSON, headers=headers)
 
 
-def listed(page: Page[Any], show: Callable[[Any], Struct]) -> Answer:
+def listed(page: ResultPage[Any], show: Callable[[Any], Struct]) -> Answer:
     """A part of a list."""
     return listed_items(map(show, page.items), page.next)
 

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tollgate.control.api.bodies import ROLES
+from tollgate.control.service_context import Actor, Membership
 from tollgate.control.services.devices import OAuthError
 from tollgate.control.services.teams import Person
-from tollgate.control.unit_of_work import Actor, Seat
 from tollgate.core import people
 
 Shape = TypeVar("Shape", bound=Struct)
@@ -242,9 +242,9 @@ class InvitationPage(Struct, frozen=True):
     next: Next
 
 
-def team(seat: Seat) -> Team:
+def team(membership: Membership) -> Team:
     """Show a team to one of its members."""
-    return of(Team, seat.team, role=seat.role.value)
+    return of(Team, membership.team, role=membership.role.value)
 
 
 def member(person: Person) -> Member:

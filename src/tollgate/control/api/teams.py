@@ -30,8 +30,8 @@ async def create(request: Asked, plane: Plane, actor: Who) -> Answer:
     wish = await reading.body(request, bodies.NewTeam)
 
     async def make() -> Made:
-        seat = await plane.teams.create(actor, wish.name)
-        return Made(shapes.team(seat), seat.team)
+        membership = await plane.teams.create(actor, wish.name)
+        return Made(shapes.team(membership), membership.team)
 
     return await once(request, plane, actor, make)
 
@@ -57,8 +57,8 @@ async def list_teams(request: Asked, plane: Plane, actor: Who) -> Answer:
 )
 async def show(plane: Plane, actor: Who, team: Part) -> Answer:
     """Show a team."""
-    seat = await plane.teams.show(actor, team)
-    return shown(shapes.team(seat), seat.team)
+    membership = await plane.teams.show(actor, team)
+    return shown(shapes.team(membership), membership.team)
 
 
 @endpoint(
@@ -78,8 +78,8 @@ async def show(plane: Plane, actor: Who, team: Part) -> Answer:
 async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
     """Give a team another name."""
     change = await reading.body(request, bodies.TeamChange)
-    seat = await plane.teams.rename(actor, team, change.name, reading.if_match(request))
-    return shown(shapes.team(seat), seat.team)
+    membership = await plane.teams.rename(actor, team, change.name, reading.if_match(request))
+    return shown(shapes.team(membership), membership.team)
 
 
 HANDLERS = [create, list_teams, show, update]

@@ -36,7 +36,7 @@ async def device_page(request: Asked, plane: Plane) -> Response[str]:
         who=account.email,
         code=f"{letters[:4]}-{letters[4:]}",
         waiting=waiting,
-        now=plane.desk.now(),
+        now=plane.context.now(),
     )
 
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 from tollgate.control.console.paths import Asked
 from tollgate.control.problems import InvalidRequest, Problem
 
-MOST_BYTES = 16_384
-MOST_FIELDS = 20
+MAX_BYTES = 16_384
+MAX_FIELDS = 20
 _TYPE = "application/x-www-form-urlencoded"
 
 Form = Mapping[str, str]
@@ -36,7 +36,7 @@ async def read_form(request: Asked) -> Form:
         raise HTTPException(status_code=415)
     try:
         text = (await request.body()).decode()
-        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
         # Without its cause, which quotes the form, and with it a password.
         raise ClientException from None

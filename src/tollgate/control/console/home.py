@@ -7,7 +7,7 @@ from litestar import Response, post
 from tollgate.control.console import render, session
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.console.safety import HOME
-from tollgate.control.unit_of_work import MOST_ROWS, Ask
+from tollgate.control.service_context import MAX_ROWS, PageRequest
 from tollgate.core.roles import Action, Role, allows
 
 _NOTICES = {
@@ -21,11 +21,11 @@ async def home(request: Asked, plane: Plane) -> Response[str]:
     """Who is signed in, their teams and logins."""
     actor, account = await session.signed_in(request, plane, back=HOME)
     roles = await plane.teams.roles(actor)
-    listed = (await plane.teams.list(actor, Ask(MOST_ROWS))).items
+    listed = (await plane.teams.list(actor, PageRequest(MAX_ROWS))).items
     teams = [
         (team.name, roles[team.id]) for team in sorted(listed, key=lambda team: team.name) if team.id in roles
     ]
-    logins = await plane.logins.list(actor, Ask(MOST_ROWS))
+    logins = await plane.logins.list(actor, PageRequest(MAX_ROWS))
     return render.page(
         "home.html",
         who=account.email,
@@ -37,7 +37,7 @@ async def home(request: Asked, plane: Plane) -> Response[str]:
         logins=list(reversed(logins.items)),
         current=actor.login.id if actor.login else "",
         base_url=plane.base_url,
-        now=plane.desk.now(),
+        now=plane.context.now(),
     )
 
 

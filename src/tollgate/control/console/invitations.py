@@ -11,8 +11,8 @@ from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.console.sign_in import provider_of
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvitationForOther, NotFound, Problem
+from tollgate.control.service_context import Actor
 from tollgate.control.services.invitations import PATH
-from tollgate.control.unit_of_work import Actor
 from tollgate.core.models import Team
 from tollgate.core.people import CONSOLE, Account, Invitation
 

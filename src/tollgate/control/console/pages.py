@@ -17,7 +17,7 @@ from tollgate.control.console import (
     sign_in,
     sign_up,
 )
-from tollgate.control.console.forms import MOST_BYTES
+from tollgate.control.console.forms import MAX_BYTES
 from tollgate.control.console.paths import shown
 from tollgate.control.console.safety import HOME, refuse_other_sites, with_headers
 from tollgate.control.console.session import SignInFirst
@@ -71,6 +71,6 @@ def router() -> Router:
             HTTPException: errors.refusal_page,
             Exception: errors.failure_page,
         },
-        request_max_body_size=MOST_BYTES,
+        request_max_body_size=MAX_BYTES,
         include_in_schema=False,
     )

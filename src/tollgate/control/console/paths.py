@@ -32,7 +32,7 @@ def nowhere(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
     taken: dict[str, set[HttpMethod]] = {"/": set()}
     for handler in handlers:
         for path in handler.paths:
-            for place in _places(path):
+            for place in _slots(path):
                 taken.setdefault(place, set())
             taken[path] |= {HttpMethod(method) for method in handler.http_methods}
     for path, methods in taken.items():
@@ -44,7 +44,7 @@ def nowhere(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
             yield _is_missing(f"{path.rstrip('/')}/{{rest:path}}")
 
 
-def _places(path: str) -> Iterator[str]:
+def _slots(path: str) -> Iterator[str]:
     """The path and all above it."""
     parts = path.strip("/").split("/")
     for count in range(1, len(parts) + 1):

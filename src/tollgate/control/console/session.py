@@ -9,7 +9,7 @@ from tollgate.control.console import render
 from tollgate.control.console.paths import Asked
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import LoginExpired, NotLoggedIn
-from tollgate.control.unit_of_work import Actor, Visit
+from tollgate.control.service_context import Actor, ClientInfo
 from tollgate.core.people import CONSOLE, Account
 from tollgate.errors import TollgateError
 
@@ -22,10 +22,10 @@ class SignInFirst(TollgateError):
         super().__init__("sign in first")
 
 
-def visit_of(request: Asked) -> Visit:
+def visit_of(request: Asked) -> ClientInfo:
     """Where a request came from."""
     client = request.scope.get("client")
-    return Visit(
+    return ClientInfo(
         address=client[0] if client else "",
         agent=request.headers.get("user-agent", ""),
         request_id=request.headers.get("x-request-id", ""),

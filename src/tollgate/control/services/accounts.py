@@ -11,11 +11,11 @@ from tollgate.control.mail import Mailer
 from tollgate.control.oidc import Claim
 from tollgate.control.passwords import Passwords
 from tollgate.control.problems import Busy, InvalidRequest, NameTaken, NotFound, SignUpClosed, WrongPassword
+from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, email_of, name_of
 from tollgate.control.services import throttle
-from tollgate.control.unit_of_work import Actor, Desk, Visit, email_of, name_of
 from tollgate.core import patience, secrets
 from tollgate.core.people import Account, Identity, Invitation, ResetLink
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 RESET_PATH = "/console/reset/"
 CLOSED = "Accounts are made by the operator here: ask for an invitation."
@@ -24,54 +24,54 @@ CLOSED = "Accounts are made by the operator here: ask for an invitation."
 class Accounts:
     """People."""
 
-    def __init__(self, desk: Desk, passwords: Passwords, mailer: Mailer) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, passwords: Passwords, mailer: Mailer) -> None:
+        self._context = context
         self._passwords = passwords
         self._mailer = mailer
 
     # --- Making them -----------------------------------------------------------------------------------
 
-    async def sign_up(self, visit: Visit, email: str, password: str, *, name: str = "") -> Account:
+    async def sign_up(self, visit: ClientInfo, email: str, password: str, *, name: str = "") -> Account:
         """Make an account for oneself, where sign-up is open."""
-        if self._desk.settings.accounts.sign_up != "open":
+        if self._context.settings.accounts.sign_up != "open":
             raise SignUpClosed(CLOSED)
         address = email_of(email)
         self._passwords.check_new(password, address)
         # Hashing is dear, and the answer tells whether an address has an account: both are rationed.
-        guards = [(self._desk.key_from("sign-up", visit), patience.ADDRESS)]
-        async with self._desk.office.changing() as records:
-            await throttle.begin(self._desk, records, guards, "new accounts from this address")
+        guards = [(self._context.key_from("sign-up", visit), patience.ADDRESS)]
+        async with self._context.store.changing() as records:
+            await throttle.begin(self._context, records, guards, "new accounts from this address")
         hashed = await self._passwords.hash(password)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             return await self.add(records, Actor(None, None, visit), address, hashed, name=name, verified=False)
 
     async def sign_up_invited(
-        self, visit: Visit, invitation: Invitation, password: str, *, name: str = ""
+        self, visit: ClientInfo, invitation: Invitation, password: str, *, name: str = ""
     ) -> Account:
         """Make an account for whom an invitation was made.
 
         Only the operator's link proves the address: a team's was seen by whoever invited, who must not be able to
         make an account that a provider would later take for the invited person's.
         """
-        if not invitation.by_operator and self._desk.settings.accounts.sign_up == "closed":
+        if not invitation.by_operator and self._context.settings.accounts.sign_up == "closed":
             raise SignUpClosed(CLOSED)
         self._passwords.check_new(password, invitation.email)
         hashed = await self._passwords.hash(password)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             row = await records.invitations.get(invitation.id)
-            if row is None or self._desk.now() >= row.expires_at:
+            if row is None or self._context.now() >= row.expires_at:
                 raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
             actor = Actor(None, None, visit)
             return await self.add(records, actor, row.email, hashed, name=name, verified=invitation.by_operator)
 
     async def add(
-        self, records: Records, actor: Actor, email: str, hashed: str, *,
+        self, records: Repositories, actor: Actor, email: str, hashed: str, *,
         name: str, verified: bool, **details: object,
     ) -> Account:  # fmt: skip
         """Add an account to the records."""
         if await records.accounts.find(email=email) is not None:
             raise NameTaken(f"{email} has an account already: sign in, or reset its password.", "email")
-        now = self._desk.now()
+        now = self._context.now()
         account = Account(
             id=secrets.new_id("acc"),
             email=email,
@@ -83,44 +83,44 @@ class Accounts:
         await records.accounts.add(account)
         # Whoever makes an account for themselves is the actor.
         who = actor if actor.account or not actor.visit.address else Actor(account, None, actor.visit)
-        await self._desk.note(
+        await self._context.note(
             records, who, "account.create", team_id=None, target=account.id, name=email, **details
         )
         return account
 
     async def find(self, email: str) -> Account | None:
         """The account of an address."""
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             return await records.accounts.find(email=email_of(email))
 
     async def rename(self, actor: Actor, name: str) -> Account:
         """Change one's own name."""
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             account = await _own(records, actor)
             renamed = replace(account, name=name_of(name, least=0))
             await records.accounts.replace(renamed)
-            await self._desk.note(records, actor, "account.rename", target=account.id, name=account.email)
+            await self._context.note(records, actor, "account.rename", target=account.id, name=account.email)
         return renamed
 
     # --- Passwords -------------------------------------------------------------------------------------
 
-    async def check_password(self, visit: Visit, email: str, password: str) -> Account:
+    async def check_password(self, visit: ClientInfo, email: str, password: str) -> Account:
         """Return the account whose password this is. Failures slow down the account and the address."""
         try:
             address = email_of(email)
         except InvalidRequest:
             raise WrongPassword from None
-        key = self._desk.key("password", address)
-        from_here = self._desk.key_from("address", visit)
-        async with self._desk.office.changing() as records:
+        key = self._context.key("password", address)
+        from_here = self._context.key_from("address", visit)
+        async with self._context.store.changing() as records:
             guards = [(key, patience.PASSWORD), (from_here, patience.ADDRESS)]
-            before = await throttle.begin(self._desk, records, guards, "failed sign-ins")
+            before = await throttle.begin(self._context, records, guards, "failed sign-ins")
             account = await records.accounts.find(email=address)
         try:
             fits = await self._passwords.fits(password, account.password_hash if account else "")
         except Busy:
             # Nothing was guessed: who finds the service busy must not be locked out by that.
-            async with self._desk.office.changing() as records:
+            async with self._context.store.changing() as records:
                 for each in before:
                     await throttle.take_back(records, each, before)
             raise
@@ -129,7 +129,7 @@ class Accounts:
         hashed = ""
         if self._passwords.outdated(account.password_hash):
             hashed = await self._passwords.hash(password)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             # Read anew: checking took a while, and what was done to the account meanwhile must not be undone.
             now = await records.accounts.get(account.id)
             if now is None or not now.active:
@@ -148,14 +148,14 @@ class Accounts:
             await self.check_password(actor.visit, account.email, current)
         self._passwords.check_new(new, account.email)
         hashed = await self._passwords.hash(new)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             account = await _own(records, actor)
             await self._set_password(records, actor, account, hashed, by_link=False)
 
     async def reset_link(self, actor: Actor, email: str) -> str:
         """Make a link that lets a password be set, for the operator to hand over; mailed too, if it can be."""
         address = email_of(email)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             account = await records.accounts.find(email=address)
             if account is None:
                 raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
@@ -165,15 +165,15 @@ class Accounts:
         self._mail_reset(address, link)
         return link
 
-    async def forgot(self, visit: Visit, email: str) -> None:
+    async def forgot(self, visit: ClientInfo, email: str) -> None:
         """Send a link to reset the password, if the address has an account. Says nothing either way."""
         address = email_of(email)
         guards = [
-            (self._desk.key("forgot", address), patience.PASSWORD),
-            (self._desk.key_from("forgot-from", visit), patience.ADDRESS),
+            (self._context.key("forgot", address), patience.PASSWORD),
+            (self._context.key_from("forgot-from", visit), patience.ADDRESS),
         ]
-        async with self._desk.office.changing() as records:
-            await throttle.begin(self._desk, records, guards, "requests for a link")
+        async with self._context.store.changing() as records:
+            await throttle.begin(self._context, records, guards, "requests for a link")
             account = await records.accounts.find(email=address)
             if account is None or not account.active or not self._mailer.enabled:
                 return
@@ -181,7 +181,7 @@ class Accounts:
         self._mail_reset(address, link)
 
     def _mail_reset(self, address: str, link: str) -> None:
-        minutes = self._desk.settings.accounts.reset_minutes
+        minutes = self._context.settings.accounts.reset_minutes
         self._mailer.post(
             address,
             "Reset your Tollgate password",
@@ -191,66 +191,66 @@ class Accounts:
 
     async def account_of_reset(self, secret: str) -> Account:
         """Whose password this link resets."""
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             return await self._reset_account(records, secret)
 
-    async def reset(self, visit: Visit, secret: str, password: str) -> Account:
+    async def reset(self, visit: ClientInfo, secret: str, password: str) -> Account:
         """Set the password by a link, once; all logins end."""
         account = await self.account_of_reset(secret)
         self._passwords.check_new(password, account.email)
         hashed = await self._passwords.hash(password)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             account = await self._reset_account(records, secret)
             return await self._set_password(records, Actor(account, None, visit), account, hashed, by_link=True)
 
-    async def _new_reset_link(self, records: Records, actor: Actor, account: Account) -> str:
+    async def _new_reset_link(self, records: Repositories, actor: Actor, account: Account) -> str:
         secret = secrets.new_token(secrets.RESET)
-        now = self._desk.now()
+        now = self._context.now()
         await records.reset_links.remove(account_id=account.id)
-        until = now + 60 * self._desk.settings.accounts.reset_minutes
+        until = now + 60 * self._context.settings.accounts.reset_minutes
         await records.reset_links.add(
-            ResetLink(secrets.new_id("rst"), account.id, self._desk.digest(secret), now, until)
+            ResetLink(secrets.new_id("rst"), account.id, self._context.digest(secret), now, until)
         )
-        await self._desk.note(records, actor, "account.reset_link", target=account.id, name=account.email)
-        return f"{self._desk.base_url}{RESET_PATH}{secret}"
+        await self._context.note(records, actor, "account.reset_link", target=account.id, name=account.email)
+        return f"{self._context.base_url}{RESET_PATH}{secret}"
 
-    async def _reset_account(self, records: Records, secret: str) -> Account:
-        link = await records.reset_links.find(digest=self._desk.digest(secret))
+    async def _reset_account(self, records: Repositories, secret: str) -> Account:
+        link = await records.reset_links.find(digest=self._context.digest(secret))
         account = await records.accounts.get(link.account_id) if link else None
-        if link is None or account is None or not account.active or self._desk.now() >= link.expires_at:
+        if link is None or account is None or not account.active or self._context.now() >= link.expires_at:
             raise NotFound("This link was used or has expired: ask for another.")
         return account
 
     async def _set_password(
-        self, records: Records, actor: Actor, account: Account, hashed: str, *, by_link: bool
+        self, records: Repositories, actor: Actor, account: Account, hashed: str, *, by_link: bool
     ) -> Account:
         changed = replace(account, password_hash=hashed)
         if by_link and account.verified_at is None:
-            changed = replace(changed, verified_at=self._desk.now())
+            changed = replace(changed, verified_at=self._context.now())
             # Whoever signed up with a stranger's address must not stay linked to the account that it now is.
             await records.identities.remove(account_id=account.id)
         await records.accounts.replace(changed)
         await records.reset_links.remove(account_id=account.id)
-        await throttle.forgive(records, [self._desk.key("password", account.email)])
+        await throttle.forgive(records, [self._context.key("password", account.email)])
         for login in await records.logins.page(10_000, account_id=account.id):
             if actor.login is None or login.id != actor.login.id:
                 await records.logins.remove(id=login.id)
         # One that was approved but has not been fetched yet is a login as well.
         await records.device_logins.remove(account_id=account.id)
-        await self._desk.note(records, actor, "account.password", target=account.id, name=account.email)
+        await self._context.note(records, actor, "account.password", target=account.id, name=account.email)
         return changed
 
     # --- Providers -------------------------------------------------------------------------------------
 
-    async def by_provider(self, visit: Visit, claim: Claim, invitation: Invitation | None = None) -> Account:
+    async def by_provider(self, visit: ClientInfo, claim: Claim, invitation: Invitation | None = None) -> Account:
         """The account that a provider vouches for: known by its subject, else by a verified address, else new."""
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             identity = await records.identities.find(issuer=claim.issuer, subject=claim.subject)
             account = await records.accounts.get(identity.account_id) if identity else None
             if account is None:
                 account = await self._by_address(records, visit, claim, invitation)
                 await records.identities.add(
-                    Identity(secrets.new_id("idn"), account.id, claim.issuer, claim.subject, self._desk.now())
+                    Identity(secrets.new_id("idn"), account.id, claim.issuer, claim.subject, self._context.now())
                 )
             # Inside, so that nothing is linked to an account that is switched off.
             if not account.active:
@@ -258,7 +258,7 @@ class Accounts:
         return account
 
     async def _by_address(
-        self, records: Records, visit: Visit, claim: Claim, invitation: Invitation | None
+        self, records: Repositories, visit: ClientInfo, claim: Claim, invitation: Invitation | None
     ) -> Account:
         email = email_of(claim.email)
         account = await records.accounts.find(email=email)
@@ -272,11 +272,11 @@ class Accounts:
             # Otherwise whoever signs up first with a stranger's address would own that person's login.
             raise NameTaken(f"{email} has an account already: sign in with its password.", "email")
         who = Actor(account, None, visit)
-        await self._desk.note(records, who, "account.link", target=account.id, name=email, issuer=claim.issuer)
+        await self._context.note(records, who, "account.link", target=account.id, name=email, issuer=claim.issuer)
         return account
 
     def _check_provider_sign_up(self, email: str, claim: Claim, invitation: Invitation | None) -> None:
-        sign_up = self._desk.settings.accounts.sign_up
+        sign_up = self._context.settings.accounts.sign_up
         if sign_up == "open":
             return
         invited = invitation is not None and invitation.email == email and claim.email_verified
@@ -285,7 +285,7 @@ class Accounts:
         raise SignUpClosed(f"{email} has no account here. {CLOSED}")
 
 
-async def _own(records: Records, actor: Actor) -> Account:
+async def _own(records: Repositories, actor: Actor) -> Account:
     account = await records.accounts.get(actor.id)
     if account is None:
         raise NotFound("This account is gone.")

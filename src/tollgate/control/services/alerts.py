@@ -21,11 +21,11 @@ from msgspec.structs import replace
 
 from tollgate import log
 from tollgate.control.mail import Mailer
-from tollgate.control.outbound import Missing, Refused, Unreachable
+from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.paging import every
+from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext
 from tollgate.control.services.billing import Billing
 from tollgate.control.services.usage import at_hand
-from tollgate.control.unit_of_work import MOST_ROWS, Actor, Desk
 from tollgate.control.webhooks import target_of
 from tollgate.core import alerts, secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, EMAIL, GIVEN_UP, PENDING, WEBHOOK, Alert, BillingSettings
@@ -33,7 +33,7 @@ from tollgate.core.models import Team
 from tollgate.core.months import month_of
 from tollgate.core.pricing import dollars
 from tollgate.core.roles import Role
-from tollgate.store.base import AccountBook, Conflict, Records
+from tollgate.store.base import AccountBook, Conflict, Repositories
 
 EVERY_SECONDS = 5.0
 # A slow receiver takes five seconds: enough at once that one does not hold up the others.
@@ -69,9 +69,9 @@ class Alerts:
     """Finds thresholds that were passed, and tells."""
 
     def __init__(
-        self, desk: Desk, book: AccountBook | None, billing: Billing, mailer: Mailer, poster: Poster
+        self, context: ServiceContext, book: AccountBook | None, billing: Billing, mailer: Mailer, poster: Poster
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._book = book
         self._billing = billing
         self._mailer = mailer
@@ -85,20 +85,20 @@ class Alerts:
 
     async def look(self) -> None:
         """Write down which alerts are due."""
-        now = self._desk.now()
-        async with self._desk.office.reading() as records:
+        now = self._context.now()
+        async with self._context.store.reading() as records:
             chosen = [row async for row in every(records.billing, BillingSettings)]
-        for start in range(0, len(chosen), MOST_ROWS):
-            await self._look_at(chosen[start : start + MOST_ROWS], month_of(now))
+        for start in range(0, len(chosen), MAX_ROWS):
+            await self._look_at(chosen[start : start + MAX_ROWS], month_of(now))
         if now - self._tidied_at >= TIDY_SECONDS:
             self._tidied_at = now
-            async with self._desk.office.changing() as records:
+            async with self._context.store.changing() as records:
                 await records.alerts.remove_older("created_at", now - KEPT_SECONDS)
 
     async def deliver(self) -> None:
         """Try what is due."""
-        now = self._desk.now()
-        async with self._desk.office.reading() as records:
+        now = self._context.now()
+        async with self._context.store.reading() as records:
             pending = every(records.alerts, Alert, state=PENDING)
             due = [alert async for alert in pending if alert.next_at <= now]
         turn = asyncio.Semaphore(AT_ONCE)
@@ -113,12 +113,12 @@ class Alerts:
 
     async def _look_at(self, chosen: list[BillingSettings], month: str) -> None:
         ids = tuple(row.id for row in chosen)
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             teams = {team.id: team for team in await records.teams.page(len(ids), id=ids)}
             told = await records.alerts.page(len(ids) * 6, team_id=ids, month=month)
         known = {(row.team_id, row.threshold, row.channel) for row in told}
         spent = await at_hand(self._book).spent(month, ids)
-        price = self._desk.settings.billing.price()
+        price = self._context.settings.billing.price()
         due = [
             self._alert(teams[row.id], month, threshold, channel, cost)
             for row in chosen
@@ -138,14 +138,14 @@ class Alerts:
             yield EMAIL
 
     def _alert(self, team: Team, month: str, threshold: int, channel: str, spent: int) -> Alert:
-        now = self._desk.now()
+        now = self._context.now()
         key = secrets.new_id("alr")
         return Alert(key, team.id, month, threshold, channel, now, spent, team.spending_cap or 0, next_at=now)
 
     async def _write(self, due: list[Alert]) -> None:
         for alert in due:
             try:
-                async with self._desk.office.changing() as records:
+                async with self._context.store.changing() as records:
                     await records.alerts.add(alert)
             except Conflict:
                 continue  # somebody else was quicker, and tells it
@@ -161,8 +161,8 @@ class Alerts:
 
     async def _claim(self, alert: Alert) -> _Letter | None:
         """Note the attempt that is about to be made; None where there is nothing to be done any more."""
-        now = self._desk.now()
-        async with self._desk.office.changing() as records:
+        now = self._context.now()
+        async with self._context.store.changing() as records:
             stands = await records.alerts.get(alert.id)
             team = await records.teams.get(alert.team_id)
             if stands is None or team is None or stands.state != PENDING or stands.next_at > now:
@@ -182,7 +182,7 @@ class Alerts:
     async def _call(self, letter: _Letter) -> str:
         """Call a webhook; why it failed, or nothing."""
         body = msgspec.json.encode(payload(letter.alert, letter.team))
-        now = self._desk.now()
+        now = self._context.now()
         headers = {
             "Content-Type": "application/json",
             DELIVERY_HEADER: letter.alert.id,
@@ -191,12 +191,12 @@ class Alerts:
         try:
             target = target_of(letter.settings.webhook)
             await self._poster.post(target.host, target.url, body, headers)
-        except (Refused, Missing, Unreachable) as error:
+        except (FetchRefused, Missing, Unreachable) as error:
             return str(error)
         return ""
 
     async def _mail(self, letter: _Letter) -> str:
-        subject, text = _mail_of(letter.alert, letter.team, self._desk.base_url)
+        subject, text = _mail_of(letter.alert, letter.team, self._context.base_url)
         taken = [self._mailer.post(to, subject, text) for to in letter.recipients]
         return "" if all(taken) else "Too many mails wait for the server."
 
@@ -205,10 +205,10 @@ class Alerts:
         if failure and alerts.wait_after(alert.attempts) is not None:
             _log.warning("an alert could not be delivered", alert=alert.id, attempts=alert.attempts, why=failure)
             return
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             await records.alerts.replace(replace(alert, state=GIVEN_UP if failure else DELIVERED))
             if failure:
-                await self._desk.note(
+                await self._context.note(
                     records,
                     _OURSELVES,
                     "alert.give_up",
@@ -253,9 +253,9 @@ def _mail_of(alert: Alert, team: Team, base_url: str) -> tuple[str, str]:
     return subject, text
 
 
-async def _recipients(records: Records, team: Team) -> tuple[str, ...]:
+async def _recipients(records: Repositories, team: Team) -> tuple[str, ...]:
     """The addresses of a team's owners and of whoever pays."""
-    members = await records.members.page(MOST_ROWS, team_id=team.id, role=_ROLES)
+    members = await records.members.page(MAX_ROWS, team_id=team.id, role=_ROLES)
     ids = tuple(member.account_id for member in members)
-    accounts = await records.accounts.page(MOST_ROWS, id=ids, active=True)
+    accounts = await records.accounts.page(MAX_ROWS, id=ids, active=True)
     return tuple(account.email for account in accounts)

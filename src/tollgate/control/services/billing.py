@@ -12,17 +12,17 @@ import secrets
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tollgate.control.outbound import Refused
+from tollgate.control.outbound import FetchRefused
 from tollgate.control.problems import InvalidRequest
-from tollgate.control.unit_of_work import Actor, Desk
+from tollgate.control.service_context import Actor, ServiceContext
 from tollgate.control.versions import check_version
 from tollgate.control.webhooks import target_of
 from tollgate.core.alerts import BillingSettings, webhook_secret
 from tollgate.core.models import Team
 from tollgate.core.roles import Action
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
-MOST_CAP = 1_000_000_000_000_000
+MAX_CAP = 1_000_000_000_000_000
 """A thousand million dollars, in micro-dollars."""
 _SALT_BYTES = 16
 
@@ -48,27 +48,27 @@ class Change(Struct, frozen=True):
 class Billing:
     """Caps and alerts."""
 
-    def __init__(self, desk: Desk, pepper: bytes) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, pepper: bytes) -> None:
+        self._context = context
         self._pepper = pepper
 
     async def show(self, actor: Actor, team: str) -> Terms:
         """What a team has chosen. Not for everybody: the address of a webhook often is a secret itself."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.CHANGE_BILLING)
-            return _terms(seat.team, await self.settings_of(records, seat.team))
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
+            return _terms(membership.team, await self.settings_of(records, membership.team))
 
     async def change(
         self, actor: Actor, team: str, change: Change, if_match: str | None = None
     ) -> tuple[Terms, str | None]:
         """Choose; return what stands now and, where a webhook was set, its secret."""
         _check(change)
-        async with self._desk.office.changing() as records:
-            seat = await self._desk.seat(records, actor, team, Action.CHANGE_BILLING)
-            before = await self.settings_of(records, seat.team)
-            old = _terms(seat.team, before)
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
+            before = await self.settings_of(records, membership.team)
+            old = _terms(membership.team, before)
             check_version(old, if_match)
-            changed, after = _changed(seat.team, before, change)
+            changed, after = _changed(membership.team, before, change)
             new = _terms(changed, after)
             is_new_webhook = after.salt != before.salt and bool(after.webhook)
             if new != old or is_new_webhook:
@@ -78,16 +78,16 @@ class Billing:
                 await self._note(records, actor, changed, old, new)
         return new, self.secret_of(after) if is_new_webhook else None
 
-    async def settings_of(self, records: Records, team: Team) -> BillingSettings:
+    async def settings_of(self, records: Repositories, team: Team) -> BillingSettings:
         """A team's settings, the usual ones where it never chose."""
-        return await records.billing.get(team.id) or BillingSettings(team.id, self._desk.now())
+        return await records.billing.get(team.id) or BillingSettings(team.id, self._context.now())
 
     def secret_of(self, settings: BillingSettings) -> str:
         """The secret that a webhook's calls are signed with."""
         return webhook_secret(self._pepper, settings.id, settings.salt)
 
-    async def _note(self, records: Records, actor: Actor, team: Team, old: Terms, new: Terms) -> None:
-        await self._desk.note(
+    async def _note(self, records: Repositories, actor: Actor, team: Team, old: Terms, new: Terms) -> None:
+        await self._context.note(
             records,
             actor,
             "billing.change",
@@ -127,14 +127,14 @@ def _noted(terms: Terms) -> dict[str, object]:
 
 def _check(change: Change) -> None:
     cap, webhook = change.spending_cap, change.alert_webhook
-    if isinstance(cap, int) and not 0 <= cap <= MOST_CAP:
+    if isinstance(cap, int) and not 0 <= cap <= MAX_CAP:
         raise InvalidRequest(
-            f"`spending_cap_micros` is a whole number from 0 to {MOST_CAP}, in millionths of a dollar, "
+            f"`spending_cap_micros` is a whole number from 0 to {MAX_CAP}, in millionths of a dollar, "
             "or null for no cap.",
             field="spending_cap_micros",
         )
     if isinstance(webhook, str):
         try:
             target_of(webhook)
-        except Refused as error:
+        except FetchRefused as error:
             raise InvalidRequest(str(error), field="alert_webhook") from None

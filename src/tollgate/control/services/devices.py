@@ -12,20 +12,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.control.problems import NotFound, TooManyAttempts
+from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, name_of
 from tollgate.control.services import throttle
 from tollgate.control.services.logins import Logins, Secrets
-from tollgate.control.unit_of_work import Actor, Desk, Visit, name_of
 from tollgate.core import patience, secrets
 from tollgate.core.people import APPROVED, DENIED, PENDING, DeviceLogin
 from tollgate.errors import TollgateError
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 CLIENT_ID = "tollgate-cli"
 PAGE_PATH = "/console/device"
 SLOW_DOWN_SECONDS = 5
 # A poll may come a little early: clocks and networks jitter.
 EARLY_SECONDS = 0.5
-MOST_WAITING, MOST_WAITING_FROM_ADDRESS = 10_000, 50
+MAX_WAITING, MAX_WAITING_FROM_ADDRESS = 10_000, 50
 # Whoever has one IPv6 address has 2 ** 64 of them: what they begin and never finish is rationed together.
 STARTS = patience.Patience(free=200, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
 # An expired one is remembered for so long, so that the tool hears why.
@@ -69,18 +69,18 @@ class OAuthError(TollgateError):
 class Devices:
     """Tools that wait for approval."""
 
-    def __init__(self, desk: Desk, logins: Logins) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, logins: Logins) -> None:
+        self._context = context
         self._logins = logins
 
-    async def start(self, visit: Visit, machine: str) -> Started:
+    async def start(self, visit: ClientInfo, machine: str) -> Started:
         """Begin: a secret for the tool, a code for the person."""
-        settings = self._desk.settings.accounts
-        now = self._desk.now()
+        settings = self._context.settings.accounts
+        now = self._context.now()
         device_code, user_code = secrets.new_token(secrets.DEVICE), secrets.new_code()
         row = DeviceLogin(
             id=secrets.new_id("dev"),
-            digest=self._desk.digest(device_code),
+            digest=self._context.digest(device_code),
             code_digest=self._code_digest(user_code.replace("-", "")),
             machine=name_of(machine, field="machine", least=0),
             address=visit.address,
@@ -89,14 +89,14 @@ class Devices:
             expires_at=now + 60.0 * settings.device_minutes,
             interval=settings.device_interval,
         )
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             from_here = await records.device_logins.count(address=visit.address)
-            if from_here >= MOST_WAITING_FROM_ADDRESS or await records.device_logins.count() >= MOST_WAITING:
+            if from_here >= MAX_WAITING_FROM_ADDRESS or await records.device_logins.count() >= MAX_WAITING:
                 raise TooManyAttempts("Too many logins wait for approval: finish or wait for them.", 60)
-            guards = [(self._desk.key_from("device-from", visit), STARTS)]
-            await throttle.begin(self._desk, records, guards, "logins that nobody approved")
+            guards = [(self._context.key_from("device-from", visit), STARTS)]
+            await throttle.begin(self._context, records, guards, "logins that nobody approved")
             await records.device_logins.add(row)
-        page = self._desk.base_url + PAGE_PATH
+        page = self._context.base_url + PAGE_PATH
         return Started(
             device_code,
             user_code,
@@ -106,11 +106,11 @@ class Devices:
             row.interval,
         )
 
-    async def poll(self, visit: Visit, device_code: str) -> Secrets:
+    async def poll(self, visit: ClientInfo, device_code: str) -> Secrets:
         """Answer the tool's question: its secrets, or an OAuthError."""
-        now = self._desk.now()
-        async with self._desk.office.changing() as records:
-            row = await records.device_logins.find(digest=self._desk.digest(device_code))
+        now = self._context.now()
+        async with self._context.store.changing() as records:
+            row = await records.device_logins.find(digest=self._context.digest(device_code))
             if row is None:
                 raise OAuthError("invalid_grant")
             if now >= row.expires_at:
@@ -126,9 +126,9 @@ class Devices:
                 await records.device_logins.replace(replace(row, polled_at=now, interval=row.interval + slower))
         raise OAuthError(why or "access_denied")
 
-    async def _finish(self, records: Records, row: DeviceLogin) -> None:
+    async def _finish(self, records: Repositories, row: DeviceLogin) -> None:
         await records.device_logins.remove(id=row.id)
-        await throttle.take_back(records, self._desk.key_from("device-from", Visit(row.address)), {})
+        await throttle.take_back(records, self._context.key_from("device-from", ClientInfo(row.address)), {})
 
     # --- The person's side -----------------------------------------------------------------------------
 
@@ -146,10 +146,10 @@ class Devices:
         return await self._act(actor, typed, DENIED)
 
     async def _act(self, actor: Actor, typed: str, state: str | None) -> DeviceLogin:
-        keys = (self._desk.key("code", actor.id), self._desk.key_from("code-from", actor.visit))
-        async with self._desk.office.changing() as records:
+        keys = (self._context.key("code", actor.id), self._context.key_from("code-from", actor.visit))
+        async with self._context.store.changing() as records:
             guards = [(key, patience.CODE) for key in keys]
-            before = await throttle.begin(self._desk, records, guards, "wrong codes")
+            before = await throttle.begin(self._context, records, guards, "wrong codes")
             row = await self._waiting_row(records, typed)
             if row is not None:
                 for key in keys:
@@ -157,21 +157,21 @@ class Devices:
                 if state is not None:
                     row = replace(row, state=state, account_id=actor.id)
                     await records.device_logins.replace(row)
-                    await self._desk.note(records, actor, f"login.{state}", target=row.id, name=row.machine)
+                    await self._context.note(records, actor, f"login.{state}", target=row.id, name=row.machine)
         # After the transaction, so that the failure stays counted.
         if row is None:
             raise NotFound("No login waits with this code: check it, or run `tollgate auth login` again.")
         return row
 
-    async def _waiting_row(self, records: Records, typed: str) -> DeviceLogin | None:
+    async def _waiting_row(self, records: Repositories, typed: str) -> DeviceLogin | None:
         code = secrets.plain_code(typed)
         row = await records.device_logins.find(code_digest=self._code_digest(code)) if code else None
-        if row is None or row.state != PENDING or self._desk.now() >= row.expires_at:
+        if row is None or row.state != PENDING or self._context.now() >= row.expires_at:
             return None
         return row
 
     def _code_digest(self, code: str) -> bytes:
-        return self._desk.digest(f"user code {code}")
+        return self._context.digest(f"user code {code}")
 
 
 def _waiting(row: DeviceLogin, now: float) -> str:

@@ -23,14 +23,22 @@ from tollgate.control.problems import (
     NotProven,
 )
 from tollgate.control.proofs import Finding, Proofs, dns_name, record
-from tollgate.control.unit_of_work import ANOTHER_TEAM, Actor, Ask, Desk, Page, Seat, page_of
+from tollgate.control.service_context import (
+    ANOTHER_TEAM,
+    Actor,
+    Membership,
+    PageRequest,
+    ResultPage,
+    ServiceContext,
+    page_of,
+)
 from tollgate.control.versions import check_version
 from tollgate.core import origins, secrets
 from tollgate.core.models import Domain
 from tollgate.core.roles import Action, Role
-from tollgate.store.base import Conflict, Records
+from tollgate.store.base import Conflict, Repositories
 
-MOST_PER_MINUTE = 1_000_000_000
+MAX_PER_MINUTE = 1_000_000_000
 
 
 class Wish(Struct, frozen=True):
@@ -57,47 +65,47 @@ class Verdict(Struct, frozen=True):
 class Domains:
     """Whitelisted domains."""
 
-    def __init__(self, desk: Desk, proofs: Proofs, mailer: Mailer) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, proofs: Proofs, mailer: Mailer) -> None:
+        self._context = context
         self._proofs = proofs
         self._mailer = mailer
-        self._localhost = desk.settings.whitelist.allow_localhost
+        self._localhost = context.settings.whitelist.allow_localhost
 
     async def add(
         self, actor: Actor, team: str, domain: str, wish: Wish = NOTHING, *, take_over: bool = False
     ) -> Domain:
         """Whitelist a root domain; with `take_over` also one that another team has, by proof."""
-        async with self._desk.office.changing() as records:
-            seat = await self._desk.seat(records, actor, team, Action.CHANGE_DOMAINS)
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_DOMAINS)
             root = self._root(domain)
             held = await records.domains.find(domain=root)
             if held is None:
-                return await self._add(records, actor, seat.team.id, root, wish)
-            if held.team_id == seat.team.id:
+                return await self._add(records, actor, membership.team.id, root, wish)
+            if held.team_id == membership.team.id:
                 raise NameTaken(f"{root} is on your list already, as {held.id}.", "domain")
         if not take_over:
-            raise self._taken(root, seat)
-        return await self._take_over(actor, seat, held, wish)
+            raise self._taken(root, membership)
+        return await self._take_over(actor, membership, held, wish)
 
-    async def list(self, actor: Actor, team: str, ask: Ask) -> Page[Domain]:
+    async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Domain]:
         """A team's entries."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_DOMAINS)
-            scope = f"domains:{seat.team.id}"
-            rows = await records.domains.page(ask.limit + 1, ask.place(scope), team_id=seat.team.id)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
+            scope = f"domains:{membership.team.id}"
+            rows = await records.domains.page(ask.limit + 1, ask.place(scope), team_id=membership.team.id)
         return page_of(scope, rows, ask.limit)
 
     async def show(self, actor: Actor, team: str, domain_id: str) -> Domain:
         """One entry."""
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             return (await self._find(records, actor, team, domain_id, Action.SEE_DOMAINS))[1]
 
     async def update(
         self, actor: Actor, team: str, domain_id: str, wish: Wish, if_match: str | None = None
     ) -> Domain:
         """Change settings of an entry."""
-        async with self._desk.office.changing() as records:
-            seat, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
+        async with self._context.store.changing() as records:
+            membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
             check_version(entry, if_match)
             changed = _with(entry, wish)
             await records.domains.replace(changed)
@@ -106,50 +114,52 @@ class Domains:
                 for name in Wish.__struct_fields__
                 if getattr(changed, name) != getattr(entry, name)
             }
-            await self._desk.note(
-                records, actor, "domain.update", team_id=seat.team.id, target=entry.id, name=entry.domain,
+            await self._context.note(
+                records, actor, "domain.update", team_id=membership.team.id, target=entry.id, name=entry.domain,
                 **differences,
             )  # fmt: skip
         return changed
 
     async def remove(self, actor: Actor, team: str, domain_id: str, if_match: str | None = None) -> None:
         """Remove an entry."""
-        async with self._desk.office.changing() as records:
-            seat, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
+        async with self._context.store.changing() as records:
+            membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
             check_version(entry, if_match)
             await records.domains.remove(id=entry.id)
-            await self._desk.note(
-                records, actor, "domain.remove", team_id=seat.team.id, target=entry.id, name=entry.domain
+            await self._context.note(
+                records, actor, "domain.remove", team_id=membership.team.id, target=entry.id, name=entry.domain
             )
 
     async def verify(self, actor: Actor, team: str, domain_id: str) -> Domain:
         """Look for the proof that the team owns the domain, and note that it was found."""
-        async with self._desk.office.reading() as records:
-            seat, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
-        finding = await self._proofs.look(entry.domain, seat.team.id)
+        async with self._context.store.reading() as records:
+            membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
+        finding = await self._proofs.look(entry.domain, membership.team.id)
         if not finding.proven:
-            raise self._not_proven(entry.domain, seat, finding)
-        async with self._desk.office.changing() as records:
-            seat, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
-            verified = replace(entry, verified_at=self._desk.now())
+            raise self._not_proven(entry.domain, membership, finding)
+        async with self._context.store.changing() as records:
+            membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
+            verified = replace(entry, verified_at=self._context.now())
             await records.domains.replace(verified)
-            await self._desk.note(
-                records, actor, "domain.verify", team_id=seat.team.id, target=entry.id, name=entry.domain,
+            await self._context.note(
+                records, actor, "domain.verify", team_id=membership.team.id, target=entry.id, name=entry.domain,
                 by=finding.by,
             )  # fmt: skip
         return verified
 
     async def check(self, actor: Actor, team: str, origin: str) -> Verdict:
         """Say whether a browser call from this origin would pass as this team's, and why."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_DOMAINS)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
             host = origins.host_of(origin, allow_localhost=self._localhost)
             if host is None:
                 return Verdict(origin, False, self._never(origin))
             names = tuple(origins.candidates(host))
-            entry = await records.domains.find(team_id=seat.team.id, domain=names)
+            entry = await records.domains.find(team_id=membership.team.id, domain=names)
         if entry is None:
-            return Verdict(origin, False, f"{host} is not on the list of {seat.team.name}. {self._to_add(host)}")
+            return Verdict(
+                origin, False, f"{host} is not on the list of {membership.team.name}. {self._to_add(host)}"
+            )
         if not entry.active:
             why = f"The entry {entry.domain} ({entry.id}) covers {host}, but it is switched off."
             return Verdict(origin, False, why, entry.id, entry.domain)
@@ -159,10 +169,10 @@ class Domains:
 
     # --- Taking over -----------------------------------------------------------------------------------
 
-    async def _take_over(self, actor: Actor, seat: Seat, held: Domain, wish: Wish) -> Domain:
-        finding = await self._proofs.look(held.domain, seat.team.id)
+    async def _take_over(self, actor: Actor, membership: Membership, held: Domain, wish: Wish) -> Domain:
+        finding = await self._proofs.look(held.domain, membership.team.id)
         if not finding.proven:
-            raise self._not_proven(held.domain, seat, finding)
+            raise self._not_proven(held.domain, membership, finding)
         if held.verified_at is not None:
             theirs = await self._proofs.look(held.domain, held.team_id)
             if theirs.proven or not theirs.certain:
@@ -171,21 +181,23 @@ class Domains:
                     f"{'' if theirs.proven else ' as far as can be told now'}: remove it, then try again.",
                     domain=held.domain,
                 )
-        async with self._desk.office.changing() as records:
-            seat = await self._desk.seat(records, actor, seat.team.id, Action.CHANGE_DOMAINS)
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, membership.team.id, Action.CHANGE_DOMAINS)
             now_held = await records.domains.find(domain=held.domain)
             # Its settings may have changed: who holds it could otherwise keep it by changing them over and over.
-            if now_held is not None and now_held.team_id == seat.team.id:
+            if now_held is not None and now_held.team_id == membership.team.id:
                 raise NameTaken(f"{held.domain} is on your list already, as {now_held.id}.", "domain")
             if now_held is not None and (now_held.id, now_held.verified_at) != (held.id, held.verified_at):
-                raise self._taken(held.domain, seat)
+                raise self._taken(held.domain, membership)
             if now_held is not None:
                 await records.domains.remove(id=held.id)
-                await self._desk.note(
+                await self._context.note(
                     records, ANOTHER_TEAM, "domain.lost", team_id=held.team_id, target=held.id,
                     name=held.domain, why="another team proved that it owns the domain", by=finding.by,
                 )  # fmt: skip
-            entry = await self._add(records, actor, seat.team.id, held.domain, wish, verified=True, by=finding.by)
+            entry = await self._add(
+                records, actor, membership.team.id, held.domain, wish, verified=True, by=finding.by
+            )
             told = await self._owners(records, held.team_id)
             losing = await records.teams.get(held.team_id)
         for email in told:
@@ -198,19 +210,19 @@ class Domains:
             )
         return entry
 
-    async def _owners(self, records: Records, team_id: str) -> Sequence[str]:
+    async def _owners(self, records: Repositories, team_id: str) -> Sequence[str]:
         owners = await records.members.page(100, team_id=team_id, role=Role.OWNER.value)
         accounts = await records.accounts.page(100, id=tuple(owner.account_id for owner in owners))
         return [account.email for account in accounts]
 
     async def _add(
-        self, records: Records, actor: Actor, team_id: str, root: str, wish: Wish, *,
+        self, records: Repositories, actor: Actor, team_id: str, root: str, wish: Wish, *,
         verified: bool = False, **details: object,
     ) -> Domain:  # fmt: skip
-        most = self._desk.settings.accounts.domains_per_team
+        most = self._context.settings.accounts.domains_per_team
         if await records.domains.count(team_id=team_id) >= most:
             raise LimitReached(f"The team has {most} entries, the most that it may: remove some.", limit=most)
-        now = self._desk.now()
+        now = self._context.now()
         blank = Domain(
             id=secrets.new_id("dom"),
             team_id=team_id,
@@ -224,22 +236,22 @@ class Domains:
             await records.domains.add(entry)
         except Conflict as error:
             raise NameTaken(f"{root} was taken this very moment: try again.", "domain") from error
-        await self._desk.note(
+        await self._context.note(
             records, actor, "domain.add", team_id=team_id, target=entry.id, name=root, verified=verified, **details
         )
         return entry
 
     async def _find(
-        self, records: Records, actor: Actor, team: str, domain_id: str, action: Action
-    ) -> tuple[Seat, Domain]:
-        seat = await self._desk.seat(records, actor, team, action)
-        entry = await records.domains.find(id=domain_id, team_id=seat.team.id)
+        self, records: Repositories, actor: Actor, team: str, domain_id: str, action: Action
+    ) -> tuple[Membership, Domain]:
+        membership = await self._context.membership(records, actor, team, action)
+        entry = await records.domains.find(id=domain_id, team_id=membership.team.id)
         if entry is None:
             raise NotFound(
-                f"The team {seat.team.name} has no entry {domain_id[:60]}: "
-                f"list them with `tollgate rpc whitelist list --team {seat.team.name}`."
+                f"The team {membership.team.name} has no entry {domain_id[:60]}: "
+                f"list them with `tollgate rpc whitelist list --team {membership.team.name}`."
             )
-        return seat, entry
+        return membership, entry
 
     # --- Words -----------------------------------------------------------------------------------------
 
@@ -252,27 +264,28 @@ class Domains:
                 str(refused), domain=domain[:253], suggestion=refused.suggestion or None
             ) from None
 
-    def _taken(self, root: str, seat: Seat) -> DomainTaken:
+    def _taken(self, root: str, membership: Membership) -> DomainTaken:
         return DomainTaken(
-            f"Another team has whitelisted {root}. If it is yours: {self._proofs.how_to(root, seat.team.id)} "
-            f"Then run: tollgate rpc whitelist add {root} --take-over --team {seat.team.name}",
-            **self._where(root, seat),
+            f"Another team has whitelisted {root}. If it is yours: "
+            f"{self._proofs.how_to(root, membership.team.id)} "
+            f"Then run: tollgate rpc whitelist add {root} --take-over --team {membership.team.name}",
+            **self._where(root, membership),
         )
 
-    def _not_proven(self, root: str, seat: Seat, finding: Finding) -> NotProven:
+    def _not_proven(self, root: str, membership: Membership, finding: Finding) -> NotProven:
         problems = " ".join(f"{problem.rstrip('.')}." for problem in finding.problems)
         return NotProven(
-            f"No proof was found that {root} belongs to {seat.team.name}. {problems} "
-            f"{self._proofs.how_to(root, seat.team.id)}",
+            f"No proof was found that {root} belongs to {membership.team.name}. {problems} "
+            f"{self._proofs.how_to(root, membership.team.id)}",
             problems=list(finding.problems),
-            **self._where(root, seat),
+            **self._where(root, membership),
         )
 
-    def _where(self, root: str, seat: Seat) -> dict[str, Any]:
+    def _where(self, root: str, membership: Membership) -> dict[str, Any]:
         return {
             "domain": root,
             "dns_name": dns_name(root),
-            "dns_value": record(seat.team.id),
+            "dns_value": record(membership.team.id),
             "well_known_url": self._proofs.well_known_url(root),
         }
 
@@ -295,6 +308,6 @@ class Domains:
 def _with(entry: Domain, wish: Wish) -> Domain:
     given = {name: value for name in Wish.__struct_fields__ if (value := getattr(wish, name)) is not UNSET}
     for name in ("address_per_minute", "domain_per_minute"):
-        if given.get(name) is not None and not 1 <= given[name] <= MOST_PER_MINUTE:
-            raise InvalidRequest(f"`{name}` is from 1 to {MOST_PER_MINUTE}, or null for the usual.", field=name)
+        if given.get(name) is not None and not 1 <= given[name] <= MAX_PER_MINUTE:
+            raise InvalidRequest(f"`{name}` is from 1 to {MAX_PER_MINUTE}, or null for the usual.", field=name)
     return replace(entry, **given)

@@ -9,13 +9,21 @@ from msgspec import Struct
 
 from tollgate.control.mail import Mailer
 from tollgate.control.problems import AlreadyMember, InvitationForOther, LimitReached, NotFound, RoleNeeded
+from tollgate.control.service_context import (
+    Actor,
+    Membership,
+    PageRequest,
+    ResultPage,
+    ServiceContext,
+    email_of,
+    page_of,
+)
 from tollgate.control.services.teams import Teams, role_of
-from tollgate.control.unit_of_work import Actor, Ask, Desk, Page, Seat, email_of, page_of
 from tollgate.core import secrets
 from tollgate.core.models import Team
 from tollgate.core.people import Invitation
 from tollgate.core.roles import Action, Role, may_change_member
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 PATH = "/console/invitations/"
 DAY = 86_400.0
@@ -35,32 +43,32 @@ class Invited(Struct, frozen=True):
 class Invitations:
     """Links that let people in."""
 
-    def __init__(self, desk: Desk, teams: Teams, mailer: Mailer) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, teams: Teams, mailer: Mailer) -> None:
+        self._context = context
         self._teams = teams
         self._mailer = mailer
 
     async def create(self, actor: Actor, team: str, email: str, role: str) -> Invited:
         """Invite someone to a team; an older invitation of the same person is replaced."""
         address, wanted = email_of(email), role_of(role)
-        async with self._desk.office.changing() as records:
-            seat = await self._desk.seat(records, actor, team, Action.CHANGE_MEMBERS)
-            _check_rank(seat, wanted)
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
+            _check_rank(membership, wanted)
             account = await records.accounts.find(email=address)
-            if account and await records.members.find(team_id=seat.team.id, account_id=account.id):
-                raise AlreadyMember(f"{address} belongs to {seat.team.name} already.")
-            older = await records.invitations.find(team_id=seat.team.id, email=address)
+            if account and await records.members.find(team_id=membership.team.id, account_id=account.id):
+                raise AlreadyMember(f"{address} belongs to {membership.team.name} already.")
+            older = await records.invitations.find(team_id=membership.team.id, email=address)
             if older is not None:
-                _check_rank(seat, Role(older.role))
+                _check_rank(membership, Role(older.role))
                 await records.invitations.remove(id=older.id)
-            await self._check_room(records, seat.team)
-            invitation, link = await self._add(records, actor, address, seat.team, wanted, by_operator=False)
-        return Invited(invitation, link, self._mail(invitation, link, f"join the team {seat.team.name}"))
+            await self._check_room(records, membership.team)
+            invitation, link = await self._add(records, actor, address, membership.team, wanted, by_operator=False)
+        return Invited(invitation, link, self._mail(invitation, link, f"join the team {membership.team.name}"))
 
     async def create_by_operator(self, actor: Actor, email: str, team: str | None, role: str) -> Invited:
         """Invite someone to the service, and to a team of it, whatever the setting of sign-up."""
         address, wanted = email_of(email), role_of(role)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             found = await records.teams.find(name=team) if team else None
             if team and found is None:
                 raise NotFound(f"There is no team {team[:60]}: check its name, or let it be made first.")
@@ -68,39 +76,39 @@ class Invitations:
             invitation, link = await self._add(records, actor, address, found, wanted, by_operator=True)
         return Invited(invitation, link, self._mail(invitation, link, "use Tollgate"))
 
-    async def list(self, actor: Actor, team: str, ask: Ask) -> Page[Invitation]:
+    async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Invitation]:
         """The open invitations of a team."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.CHANGE_MEMBERS)
-            scope = f"invitations:{seat.team.id}"
-            rows = await records.invitations.page(ask.limit + 1, ask.place(scope), team_id=seat.team.id)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
+            scope = f"invitations:{membership.team.id}"
+            rows = await records.invitations.page(ask.limit + 1, ask.place(scope), team_id=membership.team.id)
         return page_of(scope, rows, ask.limit)
 
     async def revoke(self, actor: Actor, team: str, invitation_id: str) -> None:
         """Withdraw an invitation."""
-        async with self._desk.office.changing() as records:
-            seat = await self._desk.seat(records, actor, team, Action.CHANGE_MEMBERS)
-            row = await records.invitations.find(id=invitation_id, team_id=seat.team.id)
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
+            row = await records.invitations.find(id=invitation_id, team_id=membership.team.id)
             if row is None:
                 raise NotFound(
-                    f"The team {seat.team.name} has no invitation {invitation_id[:60]}: "
+                    f"The team {membership.team.name} has no invitation {invitation_id[:60]}: "
                     "see `tollgate teams invitations list`."
                 )
-            _check_rank(seat, Role(row.role))
+            _check_rank(membership, Role(row.role))
             await records.invitations.remove(id=row.id)
-            await self._desk.note(
-                records, actor, "invitation.revoke", team_id=seat.team.id, target=row.id, name=row.email
+            await self._context.note(
+                records, actor, "invitation.revoke", team_id=membership.team.id, target=row.id, name=row.email
             )
 
     async def look(self, link: str) -> tuple[Invitation, Team | None]:
         """What a link invites to."""
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             row = await self._open(records, link)
             return row, await records.teams.get(row.team_id) if row.team_id else None
 
-    async def accept(self, actor: Actor, link: str) -> Seat | None:
+    async def accept(self, actor: Actor, link: str) -> Membership | None:
         """Follow a link: a seat in its team, or None where it was to the service alone."""
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             row = await self._open(records, link)
             if actor.account is None or actor.account.email != row.email:
                 raise InvitationForOther(
@@ -110,59 +118,59 @@ class Invitations:
             await records.invitations.remove(id=row.id)
             team = await records.teams.get(row.team_id) if row.team_id else None
             if team is None:
-                await self._desk.note(records, actor, "invitation.accept", target=row.id, name=row.email)
+                await self._context.note(records, actor, "invitation.accept", target=row.id, name=row.email)
                 return None
             if await records.members.find(team_id=team.id, account_id=actor.id):
                 raise AlreadyMember(f"You belong to {team.name} already.")
             member = await self._teams.add_member(records, actor, team, actor.id, Role(row.role))
-        return Seat(team, member)
+        return Membership(team, member)
 
-    async def _open(self, records: Records, link: str) -> Invitation:
+    async def _open(self, records: Repositories, link: str) -> Invitation:
         secret = link.strip().rpartition("/")[2]
         row = None
         if secrets.well_formed(secret, secrets.INVITATION):
-            row = await records.invitations.find(digest=self._desk.digest(secret))
-        if row is None or self._desk.now() >= row.expires_at:
+            row = await records.invitations.find(digest=self._context.digest(secret))
+        if row is None or self._context.now() >= row.expires_at:
             raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
         return row
 
-    async def _check_room(self, records: Records, team: Team) -> None:
-        most = self._desk.settings.accounts.members_per_team
+    async def _check_room(self, records: Repositories, team: Team) -> None:
+        most = self._context.settings.accounts.members_per_team
         held = await records.members.count(team_id=team.id) + await records.invitations.count(team_id=team.id)
         if held >= most:
             raise LimitReached(f"The team {team.name} has {held} members and invitations, the most.", limit=most)
 
     async def _add(
-        self, records: Records, actor: Actor, email: str, team: Team | None, role: Role, *, by_operator: bool
+        self, records: Repositories, actor: Actor, email: str, team: Team | None, role: Role, *, by_operator: bool
     ) -> tuple[Invitation, str]:
         secret = secrets.new_token(secrets.INVITATION)
-        now = self._desk.now()
+        now = self._context.now()
         row = Invitation(
             id=secrets.new_id("inv"),
             email=email,
-            digest=self._desk.digest(secret),
+            digest=self._context.digest(secret),
             created_at=now,
-            expires_at=now + DAY * self._desk.settings.accounts.invitation_days,
+            expires_at=now + DAY * self._context.settings.accounts.invitation_days,
             created_by=actor.label,
             team_id=team.id if team else None,
             role=role.value,
             by_operator=by_operator,
         )
         await records.invitations.add(row)
-        await self._desk.note(
+        await self._context.note(
             records, actor, "invitation.create", team_id=row.team_id, target=row.id, name=email, role=role.value
         )
-        return row, f"{self._desk.base_url}{PATH}{secret}"
+        return row, f"{self._context.base_url}{PATH}{secret}"
 
     def _mail(self, row: Invitation, link: str, what: str) -> bool:
         return self._mailer.post(
             row.email,
             f"You are invited to {what}",
             f"{row.created_by} invites you to {what}.\n\n{link}\n\n"
-            f"The link works for {self._desk.settings.accounts.invitation_days} days, once.\n",
+            f"The link works for {self._context.settings.accounts.invitation_days} days, once.\n",
         )
 
 
-def _check_rank(seat: Seat, invited: Role) -> None:
-    if not may_change_member(seat.role, invited):
-        raise RoleNeeded("invite an owner or withdraw that", seat.role.value, [Role.OWNER.value])
+def _check_rank(membership: Membership, invited: Role) -> None:
+    if not may_change_member(membership.role, invited):
+        raise RoleNeeded("invite an owner or withdraw that", membership.role.value, [Role.OWNER.value])

@@ -13,8 +13,8 @@ from msgspec import Struct
 from tollgate import log
 from tollgate.control.paging import every
 from tollgate.control.problems import InvalidRequest, NotFound
+from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, page_of
 from tollgate.control.services.usage import at_hand, month_named
-from tollgate.control.unit_of_work import Actor, Ask, Desk, Page, page_of
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, draw
 from tollgate.core.models import Team
@@ -47,19 +47,19 @@ class Listed(Struct, frozen=True):
 class Invoices:
     """Shows invoices, and makes them final."""
 
-    def __init__(self, desk: Desk, book: AccountBook | None) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, book: AccountBook | None) -> None:
+        self._context = context
         self._book = book
 
-    async def list(self, actor: Actor, team: str, ask: Ask) -> Page[Listed]:
+    async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Listed]:
         """A team's invoices, newest first; drafts of the open months among them."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_INVOICES)
-        scope = f"invoices:{seat.team.id}"
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_INVOICES)
+        scope = f"invoices:{membership.team.id}"
         place = ask.place(scope)
         before = _month_at(place) if place else None
-        final = await at_hand(self._book).invoices(ask.limit + 1, team_id=seat.team.id, before=before)
-        drafts = [each for each in await self._drafts(seat.team) if before is None or each.month < before]
+        final = await at_hand(self._book).invoices(ask.limit + 1, team_id=membership.team.id, before=before)
+        drafts = [each for each in await self._drafts(membership.team) if before is None or each.month < before]
         # One that became final between the two looks is listed as that.
         known = {invoice.month for invoice in final}
         found = sorted(
@@ -71,21 +71,21 @@ class Invoices:
 
     async def show(self, actor: Actor, team: str, month: str) -> Invoice:
         """One invoice: the final one, or the draft as of now."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_INVOICES)
-        wanted = month_named(month, self._desk.now())
-        found = await self._of(seat.team, wanted)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_INVOICES)
+        wanted = month_named(month, self._context.now())
+        found = await self._of(membership.team, wanted)
         if found is None:
             raise NotFound(
-                f"The team {seat.team.name} has no invoice for {wanted}: it used nothing then. "
+                f"The team {membership.team.name} has no invoice for {wanted}: it used nothing then. "
                 "See `tollgate invoices list`."
             )
         return found
 
     async def close_due(self) -> Sequence[str]:
         """Make the invoices final of all months whose grace is over; return the months."""
-        now, book = self._desk.now(), at_hand(self._book)
-        grace = self._desk.settings.billing.grace_hours * _HOUR
+        now, book = self._context.now(), at_hand(self._book)
+        grace = self._context.settings.billing.grace_hours * _HOUR
         # The grace of every month before this one is over.
         open_month = month_of(now - grace)
         due = set(await book.open_months(open_month))
@@ -95,7 +95,7 @@ class Invoices:
 
     async def _close(self, month: str) -> bool:
         teams = await self._teams()
-        now, price = self._desk.now(), self._desk.settings.billing.price()
+        now, price = self._context.now(), self._context.settings.billing.price()
 
         def final(used: TeamMonth) -> Invoice:
             team = teams.get(used.team_id) or Team(used.team_id, used.team_id)
@@ -109,12 +109,12 @@ class Invoices:
 
     async def _teams(self) -> dict[str, Team]:
         """All teams: whom an invoice names is known only when the ledger is held."""
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             return {team.id: team async for team in every(records.teams, Team)}
 
     async def _drafts(self, team: Team) -> Sequence[Invoice]:
         """Of the current month, and of the one before while its grace lasts."""
-        current = month_of(self._desk.now())
+        current = month_of(self._context.now())
         found = [await self._of(team, month) for month in (current, previous_month(current))]
         return [invoice for invoice in found if invoice is not None and not invoice.is_final]
 
@@ -122,10 +122,10 @@ class Invoices:
         bill = await at_hand(self._book).bill(team.id, month)
         if bill.invoice is not None:
             return bill.invoice
-        is_current = month == month_of(self._desk.now())
+        is_current = month == month_of(self._context.now())
         if bill.closed or (not bill.used.periods and not is_current):
             return None
-        return draw(bill.used, team.name, self._desk.settings.billing.price(), team.spending_cap)
+        return draw(bill.used, team.name, self._context.settings.billing.price(), team.spending_cap)
 
 
 def _month_at(place: Position) -> str:

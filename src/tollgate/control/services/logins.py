@@ -10,15 +10,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.control.problems import InvalidRequest, LimitReached, LoginExpired, NotFound, NotLoggedIn
-from tollgate.control.unit_of_work import NOWHERE, Actor, Ask, Desk, Page, Visit, name_of, page_of
+from tollgate.control.service_context import (
+    NOWHERE,
+    Actor,
+    ClientInfo,
+    PageRequest,
+    ResultPage,
+    ServiceContext,
+    name_of,
+    page_of,
+)
 from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, Login
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 # A refresh whose answer was lost is asked again by the tool; after this it was someone else.
 REFRESH_GRACE_SECONDS = 60.0
 LAST_USED_SECONDS = 60.0
-MOST_LOGINS = 200
+MAX_LOGINS = 200
 LONGEST_DAYS = 365
 DAY = 86_400.0
 
@@ -37,18 +46,18 @@ class Secrets(Struct, frozen=True):
 class Logins:
     """Ways in."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     # --- Being let in ----------------------------------------------------------------------------------
 
-    async def actor(self, visit: Visit, secret: str, *kinds: str) -> Actor:
+    async def actor(self, visit: ClientInfo, secret: str, *kinds: str) -> Actor:
         """Who shows this secret, if it is one of these kinds."""
         if not any(secrets.well_formed(secret, _PREFIX[kind]) for kind in kinds):
             raise NotLoggedIn(_advice(secret))
-        now = self._desk.now()
-        async with self._desk.office.reading() as records:
-            login = await records.logins.find(digest=self._desk.digest(secret))
+        now = self._context.now()
+        async with self._context.store.reading() as records:
+            login = await records.logins.find(digest=self._context.digest(secret))
             account = await records.accounts.get(login.account_id) if login else None
         if login is None or account is None or login.kind not in kinds or not account.active:
             raise LoginExpired
@@ -59,7 +68,7 @@ class Logins:
         return Actor(account, login, visit)
 
     async def _used(self, login: Login, now: float) -> Login:
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             # Read anew: a refresh in between has given it other secrets, and the old ones must not come back.
             stands = await records.logins.get(login.id)
             if stands is None:
@@ -68,30 +77,30 @@ class Logins:
             await records.logins.replace(used)
         return used
 
-    async def open_session(self, visit: Visit, account: Account) -> str:
+    async def open_session(self, visit: ClientInfo, account: Account) -> str:
         """Sign a browser in; return the secret of its cookie."""
         secret = secrets.new_token(secrets.SESSION)
-        until = self._desk.now() + 3600.0 * self._desk.settings.accounts.session_hours
+        until = self._context.now() + 3600.0 * self._context.settings.accounts.session_hours
         login = self._new(account.id, CONSOLE, _browser(visit.agent), secret, until, visit)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             await self._add(records, login)
-            await self._desk.note(
+            await self._context.note(
                 records, Actor(account, login, visit), "login.open", target=login.id, name=login.name
             )
         return secret
 
     # --- One's own -------------------------------------------------------------------------------------
 
-    async def list(self, actor: Actor, ask: Ask) -> Page[Login]:
+    async def list(self, actor: Actor, ask: PageRequest) -> ResultPage[Login]:
         """One's logins and personal tokens."""
         scope = f"logins:{actor.id}"
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             rows = await records.logins.page(ask.limit + 1, ask.place(scope), account_id=actor.id)
         return page_of(scope, rows, ask.limit)
 
     async def end(self, actor: Actor, login_id: str) -> None:
         """End one of one's logins, or this very one."""
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             login = await records.logins.find(id=login_id, account_id=actor.id)
             if login is None:
                 raise NotFound(
@@ -99,45 +108,47 @@ class Logins:
                     "`tollgate account tokens list`, all logins by the console."
                 )
             await records.logins.remove(id=login.id)
-            await self._desk.note(records, actor, "login.end", target=login.id, name=login.name, kind=login.kind)
+            await self._context.note(
+                records, actor, "login.end", target=login.id, name=login.name, kind=login.kind
+            )
 
     async def new_personal(self, actor: Actor, name: str, days: int | None) -> tuple[Login, str]:
         """Make a personal access token; its secret is shown once."""
         account = actor.person("make personal access tokens")
         if days is not None and not 1 <= days <= LONGEST_DAYS:
             raise InvalidRequest(f"`expires_in_days` is from 1 to {LONGEST_DAYS}.", field="expires_in_days")
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             return await self.add_personal(records, actor, account, name, days)
 
     async def add_personal(
-        self, records: Records, actor: Actor, account: Account, name: str, days: int | None
+        self, records: Repositories, actor: Actor, account: Account, name: str, days: int | None
     ) -> tuple[Login, str]:
         """Add a personal access token for an account."""
         secret = secrets.new_token(secrets.PERSONAL)
-        until = None if days is None else self._desk.now() + DAY * days
+        until = None if days is None else self._context.now() + DAY * days
         login = self._new(account.id, PERSONAL, name_of(name), secret, until, actor.visit)
         await self._add(records, login)
-        await self._desk.note(records, actor, "personal_token.create", target=login.id, name=login.name)
+        await self._context.note(records, actor, "personal_token.create", target=login.id, name=login.name)
         return login, secret
 
     # --- The tool's ------------------------------------------------------------------------------------
 
-    async def issue(self, records: Records, visit: Visit, account: Account, machine: str) -> Secrets:
+    async def issue(self, records: Repositories, visit: ClientInfo, account: Account, machine: str) -> Secrets:
         """Log a tool in."""
         given = self._secrets()
         login = self._renewed(self._new(account.id, TOOL, machine or "tollgate", given.access, None, visit), given)
         await self._add(records, login)
         who = Actor(account, login, visit)
-        await self._desk.note(records, who, "login.open", target=login.id, name=login.name)
+        await self._context.note(records, who, "login.open", target=login.id, name=login.name)
         return given
 
-    async def refresh(self, refresh_token: str, visit: Visit = NOWHERE) -> Secrets:
+    async def refresh(self, refresh_token: str, visit: ClientInfo = NOWHERE) -> Secrets:
         """Renew a tool's login."""
         if not secrets.well_formed(refresh_token, secrets.REFRESH):
             raise LoginExpired
-        digest = self._desk.digest(refresh_token)
-        now = self._desk.now()
-        async with self._desk.office.changing() as records:
+        digest = self._context.digest(refresh_token)
+        now = self._context.now()
+        async with self._context.store.changing() as records:
             login = await records.logins.find(refresh_digest=digest)
             stolen = False
             if login is None:
@@ -153,13 +164,13 @@ class Logins:
             if login is not None and stolen:
                 await records.logins.remove(id=login.id)
                 who = Actor(account, login, visit)
-                await self._desk.note(records, who, "login.reused", target=login.id, name=login.name)
+                await self._context.note(records, who, "login.reused", target=login.id, name=login.name)
         raise LoginExpired
 
-    async def revoke(self, visit: Visit, secret: str) -> None:
+    async def revoke(self, visit: ClientInfo, secret: str) -> None:
         """End the login that an access or refresh token belongs to, if there is one (RFC 7009)."""
-        digest = self._desk.digest(secret)
-        async with self._desk.office.changing() as records:
+        digest = self._context.digest(secret)
+        async with self._context.store.changing() as records:
             # The refresh token before is one as well: a tool that did not hear the answer has no other.
             columns = ("digest", "refresh_digest", "old_refresh_digest")
             found = [await records.logins.find(**{column: digest}) for column in columns]
@@ -169,45 +180,47 @@ class Logins:
             await records.logins.remove(id=login.id)
             account = await records.accounts.get(login.account_id)
             who = Actor(account, login, visit)
-            await self._desk.note(records, who, "login.end", target=login.id, name=login.name, kind=login.kind)
+            await self._context.note(records, who, "login.end", target=login.id, name=login.name, kind=login.kind)
 
     def _secrets(self) -> Secrets:
         return Secrets(
             secrets.new_token(secrets.ACCESS),
             secrets.new_token(secrets.REFRESH),
-            60 * self._desk.settings.accounts.access_minutes,
+            60 * self._context.settings.accounts.access_minutes,
         )
 
     def _renewed(self, login: Login, given: Secrets) -> Login:
-        now = self._desk.now()
+        now = self._context.now()
         return replace(
             login,
-            digest=self._desk.digest(given.access),
+            digest=self._context.digest(given.access),
             expires_at=now + given.expires_in,
-            refresh_digest=self._desk.digest(given.refresh),
+            refresh_digest=self._context.digest(given.refresh),
             refreshed_at=now,
-            refresh_until=now + DAY * self._desk.settings.accounts.refresh_days,
+            refresh_until=now + DAY * self._context.settings.accounts.refresh_days,
         )
 
-    def _new(self, account_id: str, kind: str, name: str, secret: str, until: float | None, visit: Visit) -> Login:
+    def _new(
+        self, account_id: str, kind: str, name: str, secret: str, until: float | None, visit: ClientInfo
+    ) -> Login:
         return Login(
             id=secrets.new_id("log"),
             account_id=account_id,
             kind=kind,
             name=name[:100],
-            created_at=self._desk.now(),
-            digest=self._desk.digest(secret),
+            created_at=self._context.now(),
+            digest=self._context.digest(secret),
             expires_at=until,
             address=visit.address,
             agent=visit.agent[:256],
         )
 
-    async def _add(self, records: Records, login: Login) -> None:
+    async def _add(self, records: Repositories, login: Login) -> None:
         """Add a login. Sessions beyond the bound push out the oldest; personal tokens are never pushed out."""
         held = await records.logins.count(account_id=login.account_id, kind=login.kind)
-        if held >= MOST_LOGINS:
+        if held >= MAX_LOGINS:
             if login.kind == PERSONAL:
-                raise LimitReached(f"You have {held} personal tokens: delete some first.", limit=MOST_LOGINS)
+                raise LimitReached(f"You have {held} personal tokens: delete some first.", limit=MAX_LOGINS)
             oldest = await records.logins.page(1, account_id=login.account_id, kind=login.kind)
             await records.logins.remove(id=oldest[0].id)
         await records.logins.add(login)

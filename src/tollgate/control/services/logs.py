@@ -16,13 +16,13 @@ import msgspec
 from msgspec import Struct
 
 from tollgate.control.problems import InvalidRequest, NotFound
-from tollgate.control.unit_of_work import USUAL_ROWS, Actor, Desk, Seat
+from tollgate.control.service_context import USUAL_ROWS, Actor, Membership, ServiceContext
 from tollgate.core import origins
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.models import Team
 from tollgate.core.roles import Action
 from tollgate.core.sealed import BrokenSeal, Seal
-from tollgate.store.base import LogBook, Records, StoreUnavailable
+from tollgate.store.base import LogBook, Repositories, StoreUnavailable
 
 _TOKEN_ID, _DOMAIN_ID = (re.compile(rf"{kind}_[0-9A-Za-z]{{16}}") for kind in ("tok", "dom"))
 _NEVER = float("-inf")
@@ -119,20 +119,20 @@ class Cursors:
 class Logs:
     """A team's request logs."""
 
-    def __init__(self, desk: Desk, book: LogBook | None, pepper: bytes) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, book: LogBook | None, pepper: bytes) -> None:
+        self._context = context
         self._book = book
         self.cursors = Cursors(pepper)
 
     async def page(self, actor: Actor, team: str, ask: LogAsk) -> LogPage:
         """A part of a team's logs: newest first, or, with `newer`, oldest first."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_LOGS)
-            source_id = await _source(records, seat, ask)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
+            source_id = await _source(records, membership, ask)
         if self._book is None:
             raise StoreUnavailable("no ledger is open here")
         wanted = LogFilter(
-            seat.team.id,
+            membership.team.id,
             source_id,
             network=ask.network,
             method=ask.method,
@@ -140,8 +140,8 @@ class Logs:
             errors=ask.errors,
         )
         if ask.newer is not None:
-            return await self._newer(self._book, seat.team, ask, ask.newer, wanted)
-        return await self._older(self._book, seat.team, ask, wanted)
+            return await self._newer(self._book, membership.team, ask, ask.newer, wanted)
+        return await self._older(self._book, membership.team, ask, wanted)
 
     async def _older(self, book: LogBook, team: Team, ask: LogAsk, wanted: LogFilter) -> LogPage:
         identity = filters_of(wanted)
@@ -168,7 +168,7 @@ class Logs:
         """The place, with the start of a `since` that its list did not begin with."""
         if ask.since is None or (place.start != _NEVER and place.since == ask.since):
             return place
-        return msgspec.structs.replace(place, start=self._desk.now() - ask.since, since=ask.since)
+        return msgspec.structs.replace(place, start=self._context.now() - ask.since, since=ask.since)
 
 
 def _from(wanted: LogFilter, place: Place) -> LogFilter:
@@ -184,26 +184,27 @@ def filters_of(wanted: LogFilter) -> bytes:
     return hashlib.sha256(msgspec.json.encode(wanted)).digest()[:12]
 
 
-async def _source(records: Records, seat: Seat, ask: LogAsk) -> str | None:
+async def _source(records: Repositories, membership: Membership, ask: LogAsk) -> str | None:
     """The id of the token or domain that is asked for. An id needs no look-up: deleted ones have logs, too."""
     if ask.token is not None and ask.domain is not None:
         raise InvalidRequest("An entry has a token or a domain: give one of the two.", field="domain")
     if ask.token is not None and not _TOKEN_ID.fullmatch(ask.token):
-        token = await records.tokens.find(team_id=seat.team.id, name=ask.token)
+        token = await records.tokens.find(team_id=membership.team.id, name=ask.token)
         if token is None:
-            raise _unknown(seat, "token", ask.token, "tokens")
+            raise _unknown(membership, "token", ask.token, "tokens")
         return token.id
     if ask.domain is not None and not _DOMAIN_ID.fullmatch(ask.domain):
         name = origins.normal_host(ask.domain[:300])
-        domain = await records.domains.find(team_id=seat.team.id, domain=name) if name else None
+        domain = await records.domains.find(team_id=membership.team.id, domain=name) if name else None
         if domain is None:
-            raise _unknown(seat, "whitelisted domain", ask.domain, "whitelist")
+            raise _unknown(membership, "whitelisted domain", ask.domain, "whitelist")
         return domain.id
     return ask.token or ask.domain
 
 
-def _unknown(seat: Seat, what: str, name: str, listed: str) -> NotFound:
+def _unknown(membership: Membership, what: str, name: str, listed: str) -> NotFound:
     return NotFound(
-        f"The team {seat.team.name} has no {what} {name[:60]!r}: "
-        f"list them with `tollgate rpc {listed} list --team {seat.team.name}`, or give the id of a deleted one."
+        f"The team {membership.team.name} has no {what} {name[:60]!r}: "
+        f"list them with `tollgate rpc {listed} list --team {membership.team.name}`, "
+        "or give the id of a deleted one."
     )

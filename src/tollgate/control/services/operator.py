@@ -8,17 +8,17 @@ from msgspec.structs import replace
 
 from tollgate.control.passwords import Passwords
 from tollgate.control.problems import NotFound
+from tollgate.control.service_context import OPERATOR, ServiceContext, email_of
 from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.teams import Teams, team_name
-from tollgate.control.unit_of_work import OPERATOR, Desk, email_of
 from tollgate.core.people import Account
 
 
 class Operator:
     """The operator's own commands."""
 
-    def __init__(self, desk: Desk, passwords: Passwords, accounts: Accounts, teams: Teams) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, passwords: Passwords, accounts: Accounts, teams: Teams) -> None:
+        self._context = context
         self._passwords = passwords
         self._accounts = accounts
         self._teams = teams
@@ -32,7 +32,7 @@ class Operator:
             team_name(team)
         self._passwords.check_new(password, address)
         hashed = await self._passwords.hash(password)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             account = await self._accounts.add(records, OPERATOR, address, hashed, name=name, verified=True)
             if team is not None:
                 await self._teams.add(records, OPERATOR, team, account.id)
@@ -40,13 +40,13 @@ class Operator:
 
     async def accounts(self, limit: int) -> Sequence[Account]:
         """All accounts, oldest first."""
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             return await records.accounts.page(limit)
 
     async def switch(self, email: str, *, active: bool) -> Account:
         """Switch an account off or on. Off: no login of it works, though its teams' API tokens go on."""
         address = email_of(email)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             account = await records.accounts.find(email=address)
             if account is None:
                 raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
@@ -57,5 +57,5 @@ class Operator:
                 await records.device_logins.remove(account_id=account.id)
                 await records.reset_links.remove(account_id=account.id)
             action = "account.enable" if active else "account.disable"
-            await self._desk.note(records, OPERATOR, action, target=account.id, name=address)
+            await self._context.note(records, OPERATOR, action, target=account.id, name=address)
         return switched

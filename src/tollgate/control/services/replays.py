@@ -11,7 +11,7 @@ import re
 from msgspec.structs import replace
 
 from tollgate.control.problems import InvalidRequest, KeyReused, RequestRunning
-from tollgate.control.unit_of_work import Actor, Desk
+from tollgate.control.service_context import Actor, ServiceContext
 from tollgate.core.people import Replay
 
 KEPT_SECONDS = 86_400.0
@@ -23,17 +23,17 @@ _KEY = re.compile(r"[!-~]{1,255}")
 class Replays:
     """Creations that may be sent twice."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     async def begin(self, actor: Actor, route: str, key: str, body: bytes) -> Replay:
         """Begin, or return what was answered before (its `status` is not 0 then)."""
         if not _KEY.fullmatch(key):
             raise InvalidRequest("Idempotency-Key has 1 to 255 visible ASCII characters.", field="Idempotency-Key")
-        now = self._desk.now()
+        now = self._context.now()
         name = hashlib.sha256(f"{actor.id}\n{route}\n{key}".encode()).hexdigest()
         new = Replay(name, hashlib.sha256(body).digest(), now)
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             held = await records.replays.get(name)
             if held is not None and _over(held, now):
                 await records.replays.remove(id=name)
@@ -49,12 +49,12 @@ class Replays:
 
     async def finish(self, replay: Replay, status: int, answer: bytes) -> None:
         """Keep what was answered."""
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             await records.replays.replace(replace(replay, status=status, answer=answer))
 
     async def abandon(self, replay: Replay) -> None:
         """Forget a request that failed: it may be sent again."""
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             await records.replays.remove(id=replay.id, status=0)
 
 

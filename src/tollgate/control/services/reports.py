@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from tollgate import log
+from tollgate.control.service_context import ServiceContext
 from tollgate.control.services.usage import at_hand
 from tollgate.control.stripe import KEYS_KEPT_SECONDS, Item, Payments, StripeRefused, StripeUnsure
-from tollgate.control.unit_of_work import Desk
 from tollgate.core import secrets
 from tollgate.core.invoices import Invoice
 from tollgate.core.months import end_of, month_of, previous_month, start_of
@@ -24,7 +24,7 @@ from tollgate.store.base import AccountBook, Conflict
 
 EVERY_SECONDS = 600.0
 # Of one month. More teams than this, and it is time for another way.
-MOST_INVOICES = 100_000
+MAX_INVOICES = 100_000
 # Whoever begins to use the payment service does not want years to be charged at once.
 MONTHS_BACK = 2
 _log = log.get("reports")
@@ -33,17 +33,17 @@ _log = log.get("reports")
 class Reports:
     """Reports final invoices."""
 
-    def __init__(self, desk: Desk, book: AccountBook | None, payments: Payments) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, book: AccountBook | None, payments: Payments) -> None:
+        self._context = context
         self._book = book
         self._payments = payments
 
     async def run(self) -> None:
         """Now and then: report what is not reported yet."""
-        month = month_of(self._desk.now())
+        month = month_of(self._context.now())
         for _ in range(MONTHS_BACK):
             month = previous_month(month)
-            for invoice in await at_hand(self._book).invoices(MOST_INVOICES, month=month):
+            for invoice in await at_hand(self._book).invoices(MAX_INVOICES, month=month):
                 if invoice.total_cents > 0:
                     await self._report(invoice)
 
@@ -81,7 +81,7 @@ class Reports:
         row = await self._row(team_id, month, kind)
         if row.reference:
             return row.reference
-        now = self._desk.now()
+        now = self._context.now()
         if row.tried_at is not None and now - row.tried_at > KEYS_KEPT_SECONDS:
             _log.error(
                 "nobody knows whether this was charged: look for it at the payment service",
@@ -104,17 +104,17 @@ class Reports:
 
     async def _row(self, team_id: str, month: str, kind: str) -> Report:
         where = {"team_id": team_id, "month": month, "kind": kind}
-        made = Report(secrets.new_id("rep"), team_id, month, kind, self._desk.now())
+        made = Report(secrets.new_id("rep"), team_id, month, kind, self._context.now())
         try:
-            async with self._desk.office.changing() as records:
+            async with self._context.store.changing() as records:
                 found = await records.reports.find(**where)
                 if found is None:
                     await records.reports.add(made)
                 return found or made
         except Conflict:
-            async with self._desk.office.reading() as records:
+            async with self._context.store.reading() as records:
                 return await records.reports.find(**where) or made
 
     async def _write(self, row: Report) -> None:
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             await records.reports.replace(row)

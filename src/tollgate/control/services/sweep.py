@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tollgate.control.service_context import ServiceContext
 from tollgate.control.services.devices import REMEMBERED_SECONDS
 from tollgate.control.services.replays import KEPT_SECONDS
-from tollgate.control.unit_of_work import Desk
 from tollgate.core.people import CONSOLE
 
 DAY = 86_400.0
@@ -14,13 +14,13 @@ EVERY_SECONDS = 60.0
 class Sweep:
     """Throws away what has expired."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     async def run(self) -> None:
         """Once a minute."""
-        now = self._desk.now()
-        async with self._desk.office.changing() as records:
+        now = self._context.now()
+        async with self._context.store.changing() as records:
             await records.device_logins.remove_older("expires_at", now - REMEMBERED_SECONDS)
             await records.replays.remove_older("created_at", now - KEPT_SECONDS)
             await records.failures.remove_older("created_at", now - DAY)
@@ -28,5 +28,5 @@ class Sweep:
             await records.reset_links.remove_older("expires_at", now)
             await records.logins.remove_older("expires_at", now, kind=CONSOLE)
             await records.logins.remove_older("refresh_until", now)
-            kept = self._desk.settings.accounts.audit_days
+            kept = self._context.settings.accounts.audit_days
             await records.audit.remove_older("created_at", now - DAY * kept)

@@ -15,13 +15,22 @@ from tollgate.control.problems import (
     NotFound,
     RoleNeeded,
 )
-from tollgate.control.unit_of_work import MOST_ROWS, Actor, Ask, Desk, Page, Seat, page_of, teams_of
+from tollgate.control.service_context import (
+    MAX_ROWS,
+    Actor,
+    Membership,
+    PageRequest,
+    ResultPage,
+    ServiceContext,
+    page_of,
+    teams_of,
+)
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.models import Team
 from tollgate.core.people import Account, Member
 from tollgate.core.roles import Action, Role, may_change_member
-from tollgate.store.base import Conflict, Records
+from tollgate.store.base import Conflict, Repositories
 
 _NAME = re.compile(r"[a-z0-9-]{2,40}")
 
@@ -62,21 +71,21 @@ def role_of(text: str) -> Role:
 class Teams:
     """Teams and their members."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
-    async def create(self, actor: Actor, name: str) -> Seat:
+    async def create(self, actor: Actor, name: str) -> Membership:
         """Make a team that one owns."""
-        async with self._desk.office.changing() as records:
+        async with self._context.store.changing() as records:
             owned = await records.members.count(account_id=actor.id, role=Role.OWNER.value)
-            most = self._desk.settings.accounts.teams_per_account
+            most = self._context.settings.accounts.teams_per_account
             if owned >= most:
                 raise LimitReached(f"You own {owned} teams, the most that one account may.", limit=most)
             return await self.add(records, actor, team_name(name), actor.id)
 
-    async def add(self, records: Records, actor: Actor, name: str, owner_id: str) -> Seat:
+    async def add(self, records: Repositories, actor: Actor, name: str, owner_id: str) -> Membership:
         """Add a team with its first owner to the records."""
-        now = self._desk.now()
+        now = self._context.now()
         team = Team(id=secrets.new_id("team"), name=team_name(name), created_at=now)
         try:
             await records.teams.add(team)
@@ -85,119 +94,127 @@ class Teams:
         member = self._new_member(actor, team, owner_id, Role.OWNER)
         await records.members.add(member)
         owner = (await _account(records, member)).email
-        await self._desk.note(
+        await self._context.note(
             records, actor, "team.create", team_id=team.id, target=team.id, name=name, owner=owner
         )
-        return Seat(team, member)
+        return Membership(team, member)
 
-    async def list(self, actor: Actor, ask: Ask) -> Page[Team]:
+    async def list(self, actor: Actor, ask: PageRequest) -> ResultPage[Team]:
         """One's teams, by when they were made."""
         scope = f"teams:{actor.id}"
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             ids = tuple(team.id for team in await teams_of(records, actor.id))
             rows = await records.teams.page(ask.limit + 1, ask.place(scope), id=ids)
         return page_of(scope, rows, ask.limit)
 
     async def roles(self, actor: Actor) -> dict[str, str]:
         """One's role in each of one's teams, by team id."""
-        async with self._desk.office.reading() as records:
-            return {seat.team_id: seat.role for seat in await records.members.page(MOST_ROWS, account_id=actor.id)}
+        async with self._context.store.reading() as records:
+            return {
+                membership.team_id: membership.role
+                for membership in await records.members.page(MAX_ROWS, account_id=actor.id)
+            }
 
-    async def show(self, actor: Actor, team: str) -> Seat:
+    async def show(self, actor: Actor, team: str) -> Membership:
         """One of one's teams."""
-        async with self._desk.office.reading() as records:
-            return await self._desk.seat(records, actor, team, Action.SEE_TEAM)
+        async with self._context.store.reading() as records:
+            return await self._context.membership(records, actor, team, Action.SEE_TEAM)
 
-    async def rename(self, actor: Actor, team: str, name: str, if_match: str | None = None) -> Seat:
+    async def rename(self, actor: Actor, team: str, name: str, if_match: str | None = None) -> Membership:
         """Give a team another name."""
-        async with self._desk.office.changing() as records:
-            seat = await self._desk.seat(records, actor, team, Action.RENAME_TEAM)
-            check_version(seat.team, if_match)
-            renamed = replace(seat.team, name=team_name(name))
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.RENAME_TEAM)
+            check_version(membership.team, if_match)
+            renamed = replace(membership.team, name=team_name(name))
             try:
                 await records.teams.replace(renamed)
             except Conflict as error:
                 raise NameTaken(f"The team name {name} is taken: choose another.", "name") from error
-            await self._desk.note(
+            await self._context.note(
                 records,
                 actor,
                 "team.rename",
                 team_id=renamed.id,
                 target=renamed.id,
                 name=name,
-                before=seat.team.name,
+                before=membership.team.name,
             )
-        return Seat(renamed, seat.member)
+        return Membership(renamed, membership.member)
 
     # --- Members ---------------------------------------------------------------------------------------
 
-    async def members(self, actor: Actor, team: str, ask: Ask) -> Page[Person]:
+    async def members(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Person]:
         """Who belongs to a team."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_MEMBERS)
-            scope = f"members:{seat.team.id}"
-            rows = await records.members.page(ask.limit + 1, ask.place(scope), team_id=seat.team.id)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_MEMBERS)
+            scope = f"members:{membership.team.id}"
+            rows = await records.members.page(ask.limit + 1, ask.place(scope), team_id=membership.team.id)
             accounts = await records.accounts.page(len(rows), id=tuple(row.account_id for row in rows))
         by_id = {account.id: account for account in accounts}
         return page_of(scope, [Person(row, by_id[row.account_id]) for row in rows], ask.limit)
 
-    async def add_member(self, records: Records, actor: Actor, team: Team, account_id: str, role: Role) -> Member:
+    async def add_member(
+        self, records: Repositories, actor: Actor, team: Team, account_id: str, role: Role
+    ) -> Member:
         """Add someone to a team's records."""
         member = self._new_member(actor, team, account_id, role)
         await records.members.add(member)
         account = await _account(records, member)
-        await self._desk.note(
+        await self._context.note(
             records, actor, "member.add", team_id=team.id, target=member.id, name=account.email, role=role.value
         )
         return member
 
     def _new_member(self, actor: Actor, team: Team, account_id: str, role: Role) -> Member:
-        return Member(secrets.new_id("mem"), team.id, account_id, role.value, self._desk.now(), actor.label)
+        return Member(secrets.new_id("mem"), team.id, account_id, role.value, self._context.now(), actor.label)
 
     async def set_role(self, actor: Actor, team: str, member_id: str, role: str) -> Person:
         """Give a member another role."""
         new = role_of(role)
-        async with self._desk.office.changing() as records:
-            seat, member = await self._member(records, actor, team, member_id)
+        async with self._context.store.changing() as records:
+            membership, member = await self._member(records, actor, team, member_id)
             old = Role(member.role)
             for touched in (old, new):
-                _check_rank(seat.role, touched)
+                _check_rank(membership.role, touched)
             if old is Role.OWNER and new is not Role.OWNER:
-                await _keep_an_owner(records, seat.team)
+                await _keep_an_owner(records, membership.team)
             changed = replace(member, role=new.value)
             await records.members.replace(changed)
             account = await _account(records, member)
-            await self._desk.note(
-                records, actor, "member.role", team_id=seat.team.id, target=member.id, name=account.email,
+            await self._context.note(
+                records, actor, "member.role", team_id=membership.team.id, target=member.id, name=account.email,
                 before=old.value, role=new.value,
             )  # fmt: skip
         return Person(changed, account)
 
     async def remove(self, actor: Actor, team: str, member_id: str) -> None:
         """Take a member out of a team, or leave it oneself."""
-        async with self._desk.office.changing() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_TEAM)
-            if seat.member.id != member_id:
-                seat, member = await self._member(records, actor, team, member_id)
-                _check_rank(seat.role, Role(member.role))
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_TEAM)
+            if membership.member.id != member_id:
+                membership, member = await self._member(records, actor, team, member_id)
+                _check_rank(membership.role, Role(member.role))
             else:
-                member = seat.member
+                member = membership.member
             if member.role == Role.OWNER:
-                await _keep_an_owner(records, seat.team)
+                await _keep_an_owner(records, membership.team)
             await records.members.remove(id=member.id)
             account = await _account(records, member)
-            await self._desk.note(
-                records, actor, "member.remove", team_id=seat.team.id, target=member.id, name=account.email
+            await self._context.note(
+                records, actor, "member.remove", team_id=membership.team.id, target=member.id, name=account.email
             )
 
-    async def _member(self, records: Records, actor: Actor, team: str, member_id: str) -> tuple[Seat, Member]:
-        seat = await self._desk.seat(records, actor, team, Action.CHANGE_MEMBERS)
-        member = await records.members.find(id=member_id, team_id=seat.team.id)
+    async def _member(
+        self, records: Repositories, actor: Actor, team: str, member_id: str
+    ) -> tuple[Membership, Member]:
+        membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
+        member = await records.members.find(id=member_id, team_id=membership.team.id)
         if member is None:
             raise NotFound(
-                f"The team {seat.team.name} has no member {member_id[:60]}: see `tollgate teams members list`."
+                f"The team {membership.team.name} has no member {member_id[:60]}: "
+                "see `tollgate teams members list`."
             )
-        return seat, member
+        return membership, member
 
 
 def _check_rank(mine: Role, touched: Role) -> None:
@@ -205,12 +222,12 @@ def _check_rank(mine: Role, touched: Role) -> None:
         raise RoleNeeded("invite, change or remove an owner", mine.value, [Role.OWNER.value])
 
 
-async def _keep_an_owner(records: Records, team: Team) -> None:
+async def _keep_an_owner(records: Repositories, team: Team) -> None:
     if await records.members.count(team_id=team.id, role=Role.OWNER.value) < 2:
         raise LastOwner
 
 
-async def _account(records: Records, member: Member) -> Account:
+async def _account(records: Repositories, member: Member) -> Account:
     account = await records.accounts.get(member.account_id)
     assert account is not None  # noqa: S101 - a foreign key says so
     return account

@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from tollgate.control.problems import TooManyAttempts
-from tollgate.control.unit_of_work import Desk
+from tollgate.control.service_context import ServiceContext
 from tollgate.core.patience import Patience, failed, wait
 from tollgate.core.people import Failures
-from tollgate.store.base import Records
+from tollgate.store.base import Repositories
 
 Guard = tuple[str, Patience]
 Before = Mapping[str, Failures | None]
 
 
-async def begin(desk: Desk, records: Records, guards: Sequence[Guard], what: str) -> Before:
+async def begin(context: ServiceContext, records: Repositories, guards: Sequence[Guard], what: str) -> Before:
     """Refuse who must wait; otherwise count this attempt as failed until it is known better.
 
     Returns how things stood before, for `take_back`.
     """
-    now = desk.now()
+    now = context.now()
     known = [(await records.failures.get(key), key, patience) for key, patience in guards]
     seconds = max(wait(failures, patience, now) for failures, _, patience in known)
     if seconds > 0:
@@ -32,12 +32,12 @@ async def begin(desk: Desk, records: Records, guards: Sequence[Guard], what: str
     return {key: failures for failures, key, _ in known}
 
 
-async def forgive(records: Records, keys: Sequence[str]) -> None:
+async def forgive(records: Repositories, keys: Sequence[str]) -> None:
     """Forget all failures of these."""
     await records.failures.remove(id=tuple(keys))
 
 
-async def take_back(records: Records, key: str, before: Before) -> None:
+async def take_back(records: Repositories, key: str, before: Before) -> None:
     """Take back the attempt that `begin` counted, and no other."""
     failures, earlier = await records.failures.get(key), before.get(key)
     if failures is None:

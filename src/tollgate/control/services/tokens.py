@@ -9,17 +9,25 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from tollgate.control.problems import InvalidRequest, LimitReached, NameTaken, NotFound
-from tollgate.control.unit_of_work import Actor, Ask, Desk, Page, Seat, name_of, page_of
+from tollgate.control.service_context import (
+    Actor,
+    Membership,
+    PageRequest,
+    ResultPage,
+    ServiceContext,
+    name_of,
+    page_of,
+)
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.methods import NEVER_FORWARDED, is_pattern
 from tollgate.core.models import Token
 from tollgate.core.roles import Action
-from tollgate.store.base import Conflict, Records
+from tollgate.store.base import Conflict, Repositories
 
-MOST_METHODS = 100
-MOST_PER_SECOND = 1_000_000
-MOST_PER_MONTH = 1_000_000_000_000
+MAX_METHODS = 100
+MAX_PER_SECOND = 1_000_000
+MAX_PER_MONTH = 1_000_000_000_000
 LONGEST_OVERLAP = 30 * 86_400
 USUAL_OVERLAP = 86_400
 # Far enough for everybody; a date that a database, a calendar or a shell cannot hold is no use.
@@ -43,16 +51,16 @@ class Wish(Struct, frozen=True):
 class Tokens:
     """API tokens."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
 
     async def create(self, actor: Actor, team: str, wish: Wish) -> tuple[Token, str]:
         """Make a token; its secret is shown once."""
-        async with self._desk.office.changing() as records:
-            seat = await self._desk.seat(records, actor, team, Action.CHANGE_TOKENS)
-            return await self.add(records, actor, seat.team.id, wish)
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_TOKENS)
+            return await self.add(records, actor, membership.team.id, wish)
 
-    async def add(self, records: Records, actor: Actor, team_id: str, wish: Wish) -> tuple[Token, str]:
+    async def add(self, records: Repositories, actor: Actor, team_id: str, wish: Wish) -> tuple[Token, str]:
         """Add a token to a team's records."""
         if wish.name is UNSET:
             raise InvalidRequest("A token needs a `name`.", field="name")
@@ -62,49 +70,49 @@ class Tokens:
             team_id=team_id,
             name="",
             prefix=secrets.shown_prefix(secret),
-            created_at=self._desk.now(),
+            created_at=self._context.now(),
             created_by=actor.label,
         )
         token = self._with(blank, wish)
         await self._keep(records, token, secret)
-        await self._desk.note(
+        await self._context.note(
             records, actor, "token.create", team_id=team_id, target=token.id, name=token.name, prefix=token.prefix
         )
         return token, secret
 
-    async def _keep(self, records: Records, token: Token, secret: str) -> None:
-        most = self._desk.settings.accounts.tokens_per_team
+    async def _keep(self, records: Repositories, token: Token, secret: str) -> None:
+        most = self._context.settings.accounts.tokens_per_team
         if await records.tokens.count(team_id=token.team_id) >= most:
             raise LimitReached(f"The team has {most} tokens, the most that it may: delete some.", limit=most)
         try:
-            await records.tokens.add(token, digest=self._desk.digest(secret))
+            await records.tokens.add(token, digest=self._context.digest(secret))
         except Conflict as error:
             raise _taken(token.name) from error
 
-    async def list(self, actor: Actor, team: str, ask: Ask) -> Page[Token]:
+    async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Token]:
         """A team's tokens."""
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_TOKENS)
-            scope = f"tokens:{seat.team.id}"
-            rows = await records.tokens.page(ask.limit + 1, ask.place(scope), team_id=seat.team.id)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_TOKENS)
+            scope = f"tokens:{membership.team.id}"
+            rows = await records.tokens.page(ask.limit + 1, ask.place(scope), team_id=membership.team.id)
         return page_of(scope, rows, ask.limit)
 
     async def show(self, actor: Actor, team: str, token_id: str) -> Token:
         """One token."""
-        async with self._desk.office.reading() as records:
+        async with self._context.store.reading() as records:
             return (await self._find(records, actor, team, token_id, Action.SEE_TOKENS))[1]
 
     async def update(
         self, actor: Actor, team: str, token_id: str, wish: Wish, if_match: str | None = None
     ) -> Token:
         """Change settings of a token."""
-        async with self._desk.office.changing() as records:
-            seat, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
+        async with self._context.store.changing() as records:
+            membership, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             check_version(token, if_match)
             changed = self._with(token, wish)
             await _write(records, changed)
-            await self._desk.note(
-                records, actor, "token.update", team_id=seat.team.id, target=token.id, name=changed.name,
+            await self._context.note(
+                records, actor, "token.update", team_id=membership.team.id, target=token.id, name=changed.name,
                 **_differences(token, changed),
             )  # fmt: skip
         return changed
@@ -113,29 +121,29 @@ class Tokens:
         """Issue a successor that takes over the name; the old secret works for the overlap."""
         if not 0 <= overlap <= LONGEST_OVERLAP:
             raise InvalidRequest(f"`overlap_seconds` is from 0 to {LONGEST_OVERLAP}.", field="overlap_seconds")
-        now = self._desk.now()
-        async with self._desk.office.changing() as records:
-            seat, old = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
+        now = self._context.now()
+        async with self._context.store.changing() as records:
+            membership, old = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             if not old.active or (old.expires_at is not None and old.expires_at <= now):
                 raise InvalidRequest(
                     "A token that is disabled or has expired cannot be rotated: create a new one."
                 )
-            successor = await records.tokens.find(team_id=seat.team.id, replaces=old.id)
+            successor = await records.tokens.find(team_id=membership.team.id, replaces=old.id)
             if successor is not None:
                 raise InvalidRequest(f"This token was rotated already: rotate its successor {successor.id}.")
             ends = min(now + overlap, old.expires_at or LATEST)
             await _write(records, replace(old, name=_old_name(old, ends), expires_at=ends))
             new, secret = self._successor(actor, old)
             await self._keep(records, new, secret)
-            await self._desk.note(
-                records, actor, "token.rotate", team_id=seat.team.id, target=old.id, name=old.name,
+            await self._context.note(
+                records, actor, "token.rotate", team_id=membership.team.id, target=old.id, name=old.name,
                 successor=new.id, prefix=new.prefix, old_works_until=ends,
             )  # fmt: skip
         return new, secret
 
     def _successor(self, actor: Actor, old: Token) -> tuple[Token, str]:
         """A token with all settings of another, also those that could not be set any more."""
-        now, secret = self._desk.now(), secrets.new_token()
+        now, secret = self._context.now(), secrets.new_token()
         lives = None if old.expires_at is None else min(now + old.expires_at - old.created_at, LATEST)
         new = replace(
             old,
@@ -151,25 +159,25 @@ class Tokens:
 
     async def delete(self, actor: Actor, team: str, token_id: str, if_match: str | None = None) -> None:
         """Delete a token; it stops working within a second."""
-        async with self._desk.office.changing() as records:
-            seat, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
+        async with self._context.store.changing() as records:
+            membership, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             check_version(token, if_match)
             await records.tokens.remove(id=token.id)
-            await self._desk.note(
-                records, actor, "token.delete", team_id=seat.team.id, target=token.id, name=token.name
+            await self._context.note(
+                records, actor, "token.delete", team_id=membership.team.id, target=token.id, name=token.name
             )
 
     async def _find(
-        self, records: Records, actor: Actor, team: str, token_id: str, action: Action
-    ) -> tuple[Seat, Token]:
-        seat = await self._desk.seat(records, actor, team, action)
-        token = await records.tokens.find(id=token_id, team_id=seat.team.id)
+        self, records: Repositories, actor: Actor, team: str, token_id: str, action: Action
+    ) -> tuple[Membership, Token]:
+        membership = await self._context.membership(records, actor, team, action)
+        token = await records.tokens.find(id=token_id, team_id=membership.team.id)
         if token is None:
             raise NotFound(
-                f"The team {seat.team.name} has no token {token_id[:60]}: "
-                f"list them with `tollgate rpc tokens list --team {seat.team.name}`."
+                f"The team {membership.team.name} has no token {token_id[:60]}: "
+                f"list them with `tollgate rpc tokens list --team {membership.team.name}`."
             )
-        return seat, token
+        return membership, token
 
     def _with(self, token: Token, wish: Wish) -> Token:
         """The token with what is wished for, each checked."""
@@ -182,7 +190,7 @@ class Tokens:
         ):
             if given.get(name) is not None:
                 given[name] = check(given[name])
-        for name, most in (("requests_per_second", MOST_PER_SECOND), ("monthly_requests", MOST_PER_MONTH)):
+        for name, most in (("requests_per_second", MAX_PER_SECOND), ("monthly_requests", MAX_PER_MONTH)):
             if given.get(name) is not None and not 1 <= given[name] <= most:
                 raise InvalidRequest(f"`{name}` is from 1 to {most}, or null for no limit.", field=name)
         return replace(token, **given)
@@ -190,7 +198,7 @@ class Tokens:
     @property
     def _networks(self) -> Sequence[str]:
         # They may change while the service runs.
-        families = self._desk.settings.families
+        families = self._context.settings.families
         return [f"{family}/{name}" for family, networks in families.items() for name in networks]
 
     def _check_networks(self, networks: Sequence[str]) -> tuple[str, ...]:
@@ -201,7 +209,7 @@ class Tokens:
         return tuple(dict.fromkeys(networks))
 
     def _check_expiry(self, at: float) -> float:
-        if not self._desk.now() < at <= LATEST:
+        if not self._context.now() < at <= LATEST:
             raise InvalidRequest(
                 "`expires_at` must lie in the future, but not beyond the year 9998.", field="expires_at"
             )
@@ -209,8 +217,8 @@ class Tokens:
 
 
 def _check_methods(methods: Sequence[str]) -> tuple[str, ...]:
-    if len(methods) > MOST_METHODS:
-        raise InvalidRequest(f"At most {MOST_METHODS} patterns.", field="methods")
+    if len(methods) > MAX_METHODS:
+        raise InvalidRequest(f"At most {MAX_METHODS} patterns.", field="methods")
     for pattern in methods:
         if not is_pattern(pattern):
             raise InvalidRequest(
@@ -238,7 +246,7 @@ def _differences(before: Token, after: Token) -> dict[str, object]:
     return changed if after.name == before.name else {"before": before.name, **changed}
 
 
-async def _write(records: Records, token: Token) -> None:
+async def _write(records: Repositories, token: Token) -> None:
     try:
         await records.tokens.replace(token)
     except Conflict as error:

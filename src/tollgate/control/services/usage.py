@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from tollgate.control.problems import InvalidRequest
-from tollgate.control.unit_of_work import MOST_ROWS, Actor, Desk
+from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext
 from tollgate.core.models import Team
 from tollgate.core.months import is_month, month_of
 from tollgate.core.pricing import capped
 from tollgate.core.roles import Action
 from tollgate.core.usage import By, UsageItem, forecast
-from tollgate.store.base import AccountBook, Records, StoreUnavailable
+from tollgate.store.base import AccountBook, Repositories, StoreUnavailable
 
 # Tokens may come and go by the thousand in a month; beyond this the least of them stand together.
-MOST_ITEMS = MOST_ROWS
+MAX_ITEMS = MAX_ROWS
 # What the empty key stands for.
 _OTHERS = {By.TOKEN: "(domains)", By.DOMAIN: "(tokens)"}
 _REST = "(others)"
@@ -53,22 +53,22 @@ class Usage(Struct, frozen=True):
 class Usages:
     """Reads usage."""
 
-    def __init__(self, desk: Desk, book: AccountBook | None) -> None:
-        self._desk = desk
+    def __init__(self, context: ServiceContext, book: AccountBook | None) -> None:
+        self._context = context
         self._book = book
 
     async def of_team(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> Usage:
         """What a team used in a month, the current one unless told otherwise."""
         listed_by = by_of(by)
-        wanted = month_named(month, self._desk.now())
-        async with self._desk.office.reading() as records:
-            seat = await self._desk.seat(records, actor, team, Action.SEE_USAGE)
-            names = await _names(records, seat.team, listed_by)
-        items = await at_hand(self._book).usage(seat.team.id, wanted, listed_by)
-        return self._report(seat.team, wanted, listed_by, items, names)
+        wanted = month_named(month, self._context.now())
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
+            names = await _names(records, membership.team, listed_by)
+        items = await at_hand(self._book).usage(membership.team.id, wanted, listed_by)
+        return self._report(membership.team, wanted, listed_by, items, names)
 
     def _report(self, team: Team, month: str, by: By, items: list[UsageItem], names: Mapping[str, str]) -> Usage:
-        now, price = self._desk.now(), self._desk.settings.billing.price()
+        now, price = self._context.now(), self._context.settings.billing.price()
         billable = sum(item.billable for item in items)
         cost = sum(item.cost for item in items)
         is_current = month == month_of(now)
@@ -118,12 +118,12 @@ def by_of(text: str) -> By:
         ) from None
 
 
-async def _names(records: Records, team: Team, by: By) -> dict[str, str]:
+async def _names(records: Repositories, team: Team, by: By) -> dict[str, str]:
     """The names that tokens or domains of a team have now, by id."""
     if by is By.TOKEN:
-        return {row.id: row.name for row in await records.tokens.page(MOST_ROWS, team_id=team.id)}
+        return {row.id: row.name for row in await records.tokens.page(MAX_ROWS, team_id=team.id)}
     if by is By.DOMAIN:
-        return {row.id: row.domain for row in await records.domains.page(MOST_ROWS, team_id=team.id)}
+        return {row.id: row.domain for row in await records.domains.page(MAX_ROWS, team_id=team.id)}
     return {}
 
 
@@ -142,8 +142,8 @@ def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[Sh
     if by is By.DAY:
         return shares
     shares.sort(key=lambda share: (-share.cost, -share.billable, -share.requests, share.key))
-    if len(shares) <= MOST_ITEMS:
+    if len(shares) <= MAX_ITEMS:
         return shares
-    kept, rest = shares[: MOST_ITEMS - 1], shares[MOST_ITEMS - 1 :]
+    kept, rest = shares[: MAX_ITEMS - 1], shares[MAX_ITEMS - 1 :]
     together = (sum(getattr(share, name) for share in rest) for name in ("requests", "billable", "cost"))
     return [*kept, Share("", _REST, *together)]

@@ -63,7 +63,7 @@ class Caller:
         "told",
     )
 
-    def __init__(self, grant: Grant, limits: model.Limits) -> None:
+    def __init__(self, grant: Grant, limits: model.LimitSettings) -> None:
         self.grant = grant
         self.team_id = grant.team.id
         self.source_id, self.source_name = _source(grant)
@@ -95,7 +95,7 @@ def _source(grant: Grant) -> tuple[str, str]:
     return grant.domain.id, grant.domain.domain
 
 
-def _quotas(grant: Grant, limits: model.Limits) -> tuple[tuple[Quota, ...], Limit | None]:
+def _quotas(grant: Grant, limits: model.LimitSettings) -> tuple[tuple[Quota, ...], Limit | None]:
     """The limits of a caller, and the one that is counted for each client address."""
     quotas = []
     per_address = None

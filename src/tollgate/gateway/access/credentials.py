@@ -23,10 +23,10 @@ from tollgate.gateway.access.limits import limited
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
-_MOST_HOSTS = 4_096
+_MAX_HOSTS = 4_096
 # Scheme, the longest host name there is, and a port.
 _LONGEST_ORIGIN = 320
-_MOST_DIGESTS = 32_768
+_MAX_DIGESTS = 32_768
 
 
 class Credentials:
@@ -122,7 +122,7 @@ class Credentials:
         raise _not_allowed(request.origin or b"", host)
 
     def _remember(self, authorization: bytes, digest: bytes) -> None:
-        if len(self._digests) >= _MOST_DIGESTS:
+        if len(self._digests) >= _MAX_DIGESTS:
             self._digests.clear()
         quick = self._quick.copy()
         quick.update(authorization)
@@ -144,7 +144,7 @@ class Credentials:
         if host is None and len(origin) <= _LONGEST_ORIGIN:
             host = origins.host_of(origin.decode("utf-8", "replace"), allow_localhost=self._allow_localhost)
             if host is not None:
-                if len(self._hosts) >= _MOST_HOSTS:
+                if len(self._hosts) >= _MAX_HOSTS:
                     self._hosts.clear()
                 self._hosts[origin] = host
         if host is None:

@@ -27,7 +27,7 @@ from tollgate.store.base import Changes, Directory, StoreUnavailable
 K = TypeVar("K")
 
 # Look-ups under way at once; a flood of unknown tokens beyond that is told to come back.
-MOST_LOOKUPS = 64
+MAX_LOOKUPS = 64
 _log = log.get("directory")
 
 
@@ -116,7 +116,7 @@ class CallerDirectory:
         self.stale = False
         """Set when the store has been silent for longer than known grants may go on."""
 
-    def change(self, limits: model.Limits) -> None:
+    def change(self, limits: model.LimitSettings) -> None:
         """Take over limits. Nobody is forgotten: to look all of them up again at once is more than is allowed."""
         self._limits = limits
         self._hosts.renew(lambda caller: Caller(caller.grant, limits))
@@ -149,7 +149,7 @@ class CallerDirectory:
         """Ask once for all requests that wait for the same key."""
         task = self._pending.get(key)
         if task is None:
-            if len(self._pending) >= MOST_LOOKUPS:
+            if len(self._pending) >= MAX_LOOKUPS:
                 raise Overloaded("Too many unknown callers at once: try again.")
             task = asyncio.get_running_loop().create_task(self._look_up(recent, key, ask))
             self._pending[key] = task

@@ -17,7 +17,7 @@ from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
 
-class Admission:
+class Limiter:
     """Counts requests against the limits of their callers."""
 
     def __init__(

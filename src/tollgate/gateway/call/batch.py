@@ -16,12 +16,12 @@ from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Replies
 from tollgate.errors import Refusal
-from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Inquiries, Judge, Told
+from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Judge, Resolver, Told
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream.choice import Need
 from tollgate.gateway.upstream.failover import OutOfStep
-from tollgate.gateway.upstream.health import Peer
-from tollgate.gateway.upstream.hedging import Outcome, Together
+from tollgate.gateway.upstream.health import Upstream
+from tollgate.gateway.upstream.hedging import AttemptOutcome, Together
 
 _UNSET = Trace()
 _HIT = Trace()
@@ -40,39 +40,39 @@ class Question(Struct, gc=False):
     judge: Judge | None = None
 
 
-async def ask_many(inquiries: Inquiries, calls: Sequence[Call], deadline: float) -> list[Question]:
+async def ask_many(resolver: Resolver, calls: Sequence[Call], deadline: float) -> list[Question]:
     """Get the answers to a batch, in its order."""
-    questions = [Question(call, inquiries.key(call)) for call in calls]
-    together, alone = _sorted(inquiries, questions)
+    questions = [Question(call, resolver.key(call)) for call in calls]
+    together, alone = _sorted(resolver, questions)
     # One call is asked as one: not every upstream takes batches.
     parts: list[Coroutine[Any, Any, None]] = [
-        _Chunk(inquiries, chunk, deadline).ask() if len(chunk) > 1 else _ask_alone(inquiries, chunk[0], deadline)
-        for chunk in _chunks(inquiries, together)
+        _Chunk(resolver, chunk, deadline).ask() if len(chunk) > 1 else _ask_alone(resolver, chunk[0], deadline)
+        for chunk in _chunks(resolver, together)
     ]
     # After the chunks, whose questions they may join.
-    parts += [_ask_alone(inquiries, question, deadline) for question in alone]
+    parts += [_ask_alone(resolver, question, deadline) for question in alone]
     if len(parts) == 1:
         await parts[0]
     elif parts:
-        await Together(inquiries.loop, parts)
+        await Together(resolver.loop, parts)
     return questions
 
 
-def _sorted(inquiries: Inquiries, questions: list[Question]) -> tuple[list[Question], list[Question]]:
+def _sorted(resolver: Resolver, questions: list[Question]) -> tuple[list[Question], list[Question]]:
     """Answer from memory what can be; what is left may be asked together, or must be asked alone."""
     together: list[Question] = []
     alone: list[Question] = []
     asked: set[bytes] = set()
-    stamp = inquiries.stamp()
+    stamp = resolver.stamp()
     for each in questions:
         key = each.key
         if key is None:
             (alone if each.call.method in APART else together).append(each)
             continue
-        told = inquiries.recall(key)
+        told = resolver.recall(key)
         if told is not None:
             each.told, each.trace = told, _HIT
-        elif each.call.method in APART or key in asked or inquiries.waiting(key, stamp) is not None:
+        elif each.call.method in APART or key in asked or resolver.waiting(key, stamp) is not None:
             alone.append(each)
         else:
             together.append(each)
@@ -80,11 +80,11 @@ def _sorted(inquiries: Inquiries, questions: list[Question]) -> tuple[list[Quest
     return together, alone
 
 
-def _chunks(inquiries: Inquiries, questions: list[Question]) -> list[list[Question]]:
+def _chunks(resolver: Resolver, questions: list[Question]) -> list[list[Question]]:
     """Batches for upstreams: of calls that the same ones may be asked, reads apart from what is none."""
-    size, repeatable = inquiries.batch_calls, inquiries.repeatable
+    size, repeatable = resolver.batch_calls, resolver.repeatable
     likes = {
-        method: (method in repeatable, *inquiries.exchange.takers(method))
+        method: (method in repeatable, *resolver.exchange.takers(method))
         for method in {each.call.method for each in questions}
     }
     if len(set(likes.values())) == 1:
@@ -95,10 +95,10 @@ def _chunks(inquiries: Inquiries, questions: list[Question]) -> list[list[Questi
     return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
 
 
-async def _ask_alone(inquiries: Inquiries, question: Question, deadline: float) -> None:
+async def _ask_alone(resolver: Resolver, question: Question, deadline: float) -> None:
     question.trace = Trace()
     try:
-        question.told = await inquiries.ask(question.call, question.key, deadline, question.trace)
+        question.told = await resolver.ask(question.call, question.key, deadline, question.trace)
     except Refusal as refusal:
         question.told = refusal
 
@@ -106,8 +106,8 @@ async def _ask_alone(inquiries: Inquiries, question: Question, deadline: float) 
 class _Chunk:
     """Calls that are asked of one upstream at once."""
 
-    def __init__(self, inquiries: Inquiries, questions: list[Question], deadline: float) -> None:
-        self._inquiries = inquiries
+    def __init__(self, resolver: Resolver, questions: list[Question], deadline: float) -> None:
+        self._resolver = resolver
         self._deadline = deadline
         self._questions = questions
         self._trace, self._missed = Trace(), Trace()
@@ -118,23 +118,23 @@ class _Chunk:
 
     async def ask(self) -> None:
         """Ask, and let others share what is answered."""
-        inquiries = self._inquiries
+        resolver = self._resolver
         shared = [(each, each.key) for each in self._questions if each.key is not None]
         if not shared:
             await self._ask()
             return
-        stamp = inquiries.stamp()
-        led = [(each, key, inquiries.lead(key, stamp)) for each, key in shared]
+        stamp = resolver.stamp()
+        led = [(each, key, resolver.lead(key, stamp)) for each, key in shared]
         try:
             await self._ask()
             for each, key in shared:
-                inquiries.keep(key, each.scope, each.told, stamp)
+                resolver.keep(key, each.scope, each.told, stamp)
         finally:
             for each, key, mine in led:
-                inquiries.settle(key, mine, each.told)
+                resolver.settle(key, mine, each.told)
 
     async def _ask(self) -> None:
-        exchange, asked, trace = self._inquiries.exchange, self._questions, self._trace
+        exchange, asked, trace = self._resolver.exchange, self._questions, self._trace
         need = self._need()
         body = jsonrpc.encode_batch([each.call for each in asked])
         try:
@@ -150,23 +150,24 @@ class _Chunk:
         again = self._told(outcome, need)
         if again:
             await Together(
-                self._inquiries.loop, [self._ask_elsewhere(each, outcome.peer, verdict) for each, verdict in again]
+                self._resolver.loop,
+                [self._ask_elsewhere(each, outcome.upstream, verdict) for each, verdict in again],
             )
 
     def _need(self) -> Need:
         """What the calls need of whoever answers them. Finds out who judges each, before they are asked."""
-        inquiries, trace = self._inquiries, self._trace
+        resolver, trace = self._resolver, self._trace
         tip, oldest, number, repeatable = False, None, None, True
         before, method = Question(self._questions[0].call, None), ""
         for each in self._questions:
-            each.scope = scope = inquiries.scope(each.call)
+            each.scope = scope = resolver.scope(each.call)
             if scope is before.scope and each.call.method == method and self._plain:
                 # Another call about the same: most batches are made of these.
                 each.judge, each.trace = before.judge, before.trace
                 continue
             method = each.call.method
-            judge = inquiries.judge(method, scope)
-            each.judge, each.trace = judge, self._missed if inquiries.may_keep(method) else trace
+            judge = resolver.judge(method, scope)
+            each.judge, each.trace = judge, self._missed if resolver.may_keep(method) else trace
             before = each
             self._plain = self._plain and judge.plain
             tip = tip or scope.tip
@@ -174,10 +175,10 @@ class _Chunk:
                 oldest = scope.oldest if oldest is None else min(oldest, scope.oldest)
             if scope.number is not None:
                 number = scope.number if number is None else max(number, scope.number)
-            repeatable = repeatable and method in inquiries.repeatable
+            repeatable = repeatable and method in resolver.repeatable
         return Need(method, repeatable, tip, oldest, number=number)
 
-    def _told(self, outcome: Outcome[Replies], need: Need) -> list[tuple[Question, Verdict | None]]:
+    def _told(self, outcome: AttemptOutcome[Replies], need: Need) -> list[tuple[Question, Verdict | None]]:
         """Take over the answers; those that are to be asked again elsewhere, None: not fit to be told."""
         assert outcome.answer is not None  # noqa: S101 - an outcome without a refusal has one
         again: list[tuple[Question, Verdict | None]] = []
@@ -192,25 +193,25 @@ class _Chunk:
             except OutOfStep:
                 again.append((each, None))
                 continue
-            each.judge.note(outcome.peer)
+            each.judge.note(outcome.upstream)
             if verdict is not Verdict.FINAL and need.repeatable:
                 again.append((each, verdict))
         return again
 
-    async def _ask_elsewhere(self, question: Question, peer: Peer, verdict: Verdict | None) -> None:
+    async def _ask_elsewhere(self, question: Question, upstream: Upstream, verdict: Verdict | None) -> None:
         """Ask again for a call that an upstream could not answer; its words stand where nobody knows better."""
-        inquiries, before = self._inquiries, question.trace
+        resolver, before = self._resolver, question.trace
         # From here on it goes its own way.
         question.trace = trace = Trace()
         trace.upstream, trace.attempts, trace.cache = before.upstream, before.attempts, before.cache
         if verdict is Verdict.QUOTA:
-            inquiries.exchange.spare(peer)
+            resolver.exchange.spare(upstream)
         try:
-            question.told = await inquiries.inquire(
-                question.call, question.scope, self._deadline, trace, [peer] if verdict else []
+            question.told = await resolver.inquire(
+                question.call, question.scope, self._deadline, trace, [upstream] if verdict else []
             )
         except Refusal as refusal:
             if verdict is None or verdict is Verdict.QUOTA:
                 question.told = refusal
             else:
-                trace.upstream = peer.name
+                trace.upstream = upstream.name

@@ -20,13 +20,13 @@ from msgspec import Raw
 from tollgate.chains.catalogue import Catalogue, Holds, Scope
 from tollgate.chains.keeping import keep as kept_for
 from tollgate.core.shapes import ABSENT, Call, Reply
-from tollgate.shm.upstream_status import NOTHING, NetworkRow, Stamp
+from tollgate.shm.upstream_status import NOTHING, NetworkStatus, Stamp
 
 # What an entry costs beside its answer and its key, roughly.
 _OVERHEAD = 250
 _NEVER, _TIP, _BLOCK, _FOREVER = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER
 # Marks of keys that were asked for, and how many may be set before all are taken away.
-_MARKS, _MOST_MARKS = 1 << 16, 1 << 15
+_MARKS, _MAX_MARKS = 1 << 16, 1 << 15
 _json = msgspec.json.encode
 
 
@@ -49,9 +49,9 @@ class _Kept(Reply, gc=False):
 class Cache:
     """The answers of one network."""
 
-    def __init__(self, catalogue: Catalogue, row: NetworkRow, most_bytes: int, most_entry: int) -> None:
+    def __init__(self, catalogue: Catalogue, row: NetworkStatus, max_bytes: int, max_entry: int) -> None:
         self._row = row
-        self._bound(most_bytes, most_entry)
+        self._bound(max_bytes, max_entry)
         self._asked = bytearray()
         """A mark for each key that was asked for while there was little room; keys may share one."""
         self._marks = 0
@@ -96,29 +96,29 @@ class Cache:
         # A copy: what msgspec gives is a view of all that the upstream sent.
         result = bytes(reply.result)
         size = len(key) + len(result) + _OVERHEAD
-        if size > self._most_entry:
+        if size > self._max_entry:
             return
         entries = self._entries
         if key in entries:
             self._drop(key)
         self.used += size
-        if self.used > self._most_bytes:
+        if self.used > self._max_bytes:
             self._make_room()
         entries[key] = _Kept(Raw(result), ABSENT, size, stamp, scope)
 
-    def resize(self, most_bytes: int, most_entry: int) -> None:
+    def resize(self, max_bytes: int, max_entry: int) -> None:
         """Take over bounds; what is too much makes room."""
-        self._bound(most_bytes, most_entry)
+        self._bound(max_bytes, max_entry)
         self._make_room()
 
-    def _bound(self, most_bytes: int, most_entry: int) -> None:
-        self._most_bytes = most_bytes
-        self._most_entry = min(most_entry, most_bytes)
-        self._brim = most_bytes - most_bytes // 16
+    def _bound(self, max_bytes: int, max_entry: int) -> None:
+        self._max_bytes = max_bytes
+        self._max_entry = min(max_entry, max_bytes)
+        self._brim = max_bytes - max_bytes // 16
 
     def _was_asked(self, key: bytes) -> bool:
         """Whether somebody has asked for this before; from now on somebody has."""
-        if not self._asked or self._marks > _MOST_MARKS:
+        if not self._asked or self._marks > _MAX_MARKS:
             self._asked, self._marks = bytearray(_MARKS), 0
         place = hash(key) % _MARKS
         if self._asked[place]:
@@ -142,7 +142,7 @@ class Cache:
 
     def _make_room(self) -> None:
         entries = self._entries
-        while entries and self.used > self._most_bytes:
+        while entries and self.used > self._max_bytes:
             self.used -= entries.popitem(last=False)[1].size
 
     def _drop(self, key: bytes) -> None:

@@ -12,16 +12,15 @@ from collections.abc import Callable
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import Policy
 from tollgate.gateway.call.cache import Cache
-from tollgate.gateway.call.resolver import Inquiries
+from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.messages import Network
 from tollgate.gateway.upstream.exchange import Exchange
-from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.pool import Pool
-from tollgate.settings.model import Network as NetworkSettings
-from tollgate.settings.model import Settings, Upstream
+from tollgate.settings.model import NetworkSettings, Settings, UpstreamSettings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import Board, Places
+from tollgate.shm.upstream_status import SharedStatus, StatusSlots
 from tollgate.store.base import Meters
 
 
@@ -30,7 +29,7 @@ class Networks:
 
     def __init__(
         self,
-        board: Board,
+        shared_status: SharedStatus,
         worker: int,
         meters: Meters,
         writer: metrics.Writer,
@@ -38,14 +37,14 @@ class Networks:
         now: Callable[[], float],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._board = board
+        self._shared_status = shared_status
         self._worker = worker
         self._meters = meters
         self._writer = writer
         self._budget = budget
         self._now = now
         self._loop = loop
-        self.all: dict[str, Inquiries] = {}
+        self.all: dict[str, Resolver] = {}
         """By path; the same dictionary for good."""
         self._leaving: list[tuple[Pool, float]] = []
         """Pools of upstreams that were taken away, until no call can know them any more."""
@@ -56,25 +55,25 @@ class Networks:
         """The networks as they are now."""
         return [each.exchange.network for each in self.all.values()]
 
-    def apply(self, settings: Settings, places: Places) -> None:
+    def apply(self, settings: Settings, slots: StatusSlots) -> None:
         """Serve what the settings say."""
         # Calls that are under way have the deadline of the settings before.
         self._request_seconds = max(self._request_seconds, settings.limits.request_seconds)
         networks = {network.path: network for network in build_networks(settings)}
         for path in self.all.keys() - networks.keys():
-            for peer in self.all.pop(path).exchange.peers:
-                self._retire(peer.pool)
+            for upstream in self.all.pop(path).exchange.upstreams:
+                self._retire(upstream.pool)
         share = settings.cache.bytes // (len(networks) or 1)
         for path, network in networks.items():
             known = self.all.get(path)
-            peers = self._peers(network, known.exchange.peers if known else (), settings, places)
-            cache = self._cache(known, network, places, share, settings.cache.entry_bytes)
+            upstreams = self._upstreams(network, known.exchange.upstreams if known else (), settings, slots)
+            cache = self._cache(known, network, slots, share, settings.cache.entry_bytes)
             if known is None:
-                row = self._board.network(places.networks[path], self._worker)
-                exchange = Exchange(network, peers, row, self._meters, self._writer, self._now, self._loop)
-                self.all[path] = Inquiries(exchange, cache, self._now, self._loop)
+                row = self._shared_status.network(slots.networks[path], self._worker)
+                exchange = Exchange(network, upstreams, row, self._meters, self._writer, self._now, self._loop)
+                self.all[path] = Resolver(exchange, cache, self._now, self._loop)
             else:
-                known.exchange.change(network, peers)
+                known.exchange.change(network, upstreams)
                 known.change(cache)
 
     def sweep(self) -> None:
@@ -95,42 +94,44 @@ class Networks:
             names = (network.family, network.name)
             each.exchange.tell()
             writer.set(writer.cell(metrics.CACHE_BYTES, *names), each.cache.used if each.cache else 0)
-            for peer in each.exchange.peers:
-                writer.set(writer.cell(metrics.UPSTREAM_CONNECTIONS, *names, peer.name), peer.pool.size)
+            for upstream in each.exchange.upstreams:
+                writer.set(writer.cell(metrics.UPSTREAM_CONNECTIONS, *names, upstream.name), upstream.pool.size)
 
     def close(self) -> None:
         """Close all connections; calls under way fail."""
         for each in self.all.values():
-            for peer in each.exchange.peers:
-                peer.pool.close()
+            for upstream in each.exchange.upstreams:
+                upstream.pool.close()
         for pool, _ in self._leaving:
             pool.close()
 
-    def _peers(self, network: Network, before: tuple[Peer, ...], settings: Settings, places: Places) -> list[Peer]:
-        known = {peer.name: peer for peer in before}
-        peers = []
-        for upstream in network.upstreams:
-            peer = known.pop(upstream.name, None)
-            if peer is None:
-                slot = places.upstreams[f"{network.path}/{upstream.name}"]
-                row = self._board.upstream(slot, self._worker)
-                peer = Peer(upstream, self._pool(upstream, settings), row, slot, network.path)
-            elif _same_place(peer.upstream, upstream):
-                peer.pool.change(settings.limits.response_bytes)
-                peer.change(upstream, network.path)
+    def _upstreams(
+        self, network: Network, before: tuple[Upstream, ...], settings: Settings, slots: StatusSlots
+    ) -> list[Upstream]:
+        known = {upstream.name: upstream for upstream in before}
+        upstreams = []
+        for wanted in network.upstreams:
+            upstream = known.pop(wanted.name, None)
+            if upstream is None:
+                slot = slots.upstreams[f"{network.path}/{wanted.name}"]
+                row = self._shared_status.upstream(slot, self._worker)
+                upstream = Upstream(wanted, self._pool(wanted, settings), row, slot, network.path)
+            elif _same_address(upstream.settings, wanted):
+                upstream.pool.change(settings.limits.response_bytes)
+                upstream.change(wanted, network.path)
             else:
-                self._retire(peer.pool)
-                peer.pool = self._pool(upstream, settings)
-                peer.change(upstream, network.path)
-            peers.append(peer)
-        for peer in known.values():
-            self._retire(peer.pool)
-        return peers
+                self._retire(upstream.pool)
+                upstream.pool = self._pool(wanted, settings)
+                upstream.change(wanted, network.path)
+            upstreams.append(upstream)
+        for upstream in known.values():
+            self._retire(upstream.pool)
+        return upstreams
 
-    def _pool(self, upstream: Upstream, settings: Settings) -> Pool:
+    def _pool(self, upstream: UpstreamSettings, settings: Settings) -> Pool:
         return Pool(
             upstream,
-            most_bytes=settings.limits.response_bytes,
+            max_bytes=settings.limits.response_bytes,
             budget=self._budget,
             now=self._now,
             loop=self._loop,
@@ -141,15 +142,15 @@ class Networks:
         self._leaving.append((pool, self._now() + self._request_seconds))
 
     def _cache(
-        self, known: Inquiries | None, network: Network, places: Places, share: int, most_entry: int
+        self, known: Resolver | None, network: Network, slots: StatusSlots, share: int, max_entry: int
     ) -> Cache | None:
         if not network.cache or not share:
             return None
         if known is not None and known.cache is not None:
-            known.cache.resize(share, most_entry)
+            known.cache.resize(share, max_entry)
             return known.cache
-        row = self._board.network(places.networks[network.path], self._worker)
-        return Cache(network.catalogue, row, share, most_entry)
+        row = self._shared_status.network(slots.networks[network.path], self._worker)
+        return Cache(network.catalogue, row, share, max_entry)
 
 
 def build_networks(settings: Settings) -> list[Network]:
@@ -173,6 +174,6 @@ def _network(family: str, name: str, settings: NetworkSettings) -> Network:
     )
 
 
-def _same_place(before: Upstream, after: Upstream) -> bool:
+def _same_address(before: UpstreamSettings, after: UpstreamSettings) -> bool:
     """Whether connections to it can be kept."""
     return (before.url, before.headers, before.connections) == (after.url, after.headers, after.connections)

@@ -28,16 +28,16 @@ from tollgate.errors import (
 )
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
-from tollgate.gateway.access.limits import Admission
+from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.batch import Question, ask_many
-from tollgate.gateway.call.resolver import Inquiries
+from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.http import cors, response
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
-from tollgate.gateway.recording.counters import NODE_ERROR, OK, Recorder
-from tollgate.gateway.recording.journal import Sink
+from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
+from tollgate.gateway.recording.journal import RecordSink
 
 # Decisions about methods that are remembered; callers can invent names.
-_MOST_METHODS = 4_096
+_MAX_METHODS = 4_096
 _NO_CONTENT = Answer(204, b"")
 _NOTHING: frozenset[str] = frozenset()
 _log = log.get("gateway")
@@ -52,29 +52,29 @@ class Pipeline:
     def __init__(
         self,
         credentials: Credentials,
-        admission: Admission,
-        networks: Mapping[str, Inquiries],
-        recorder: Recorder,
+        limiter: Limiter,
+        networks: Mapping[str, Resolver],
+        counters: Counters,
         *,
-        most_calls: int,
+        max_calls: int,
         request_seconds: float,
         now: Callable[[], float],
-        sink: Sink,
+        sink: RecordSink,
     ) -> None:
         self._credentials = credentials
-        self._admission = admission
+        self._limiter = limiter
         self._networks = networks
-        self._recorder = recorder
+        self._counters = counters
         self._now = now
         self._sink = sink
         """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {}
         """Methods that a network lets through, as far as they have been asked for."""
-        self.change(most_calls, request_seconds)
+        self.change(max_calls, request_seconds)
 
-    def change(self, most_calls: int, request_seconds: float) -> None:
+    def change(self, max_calls: int, request_seconds: float) -> None:
         """Take over limits, and the rules of networks as they are now."""
-        self._most_calls = most_calls
+        self._max_calls = max_calls
         self.request_seconds = request_seconds
         self._allowed = {path: set() for path in self._networks}
 
@@ -106,42 +106,42 @@ class Pipeline:
         request.caller = caller
         if self._sink.is_full:
             raise Overloaded("Calls cannot be recorded now: try again.")
-        inquiries = self._inquiries(request.network)
-        self._admission.admit(caller, request)
-        parsed = jsonrpc.parse(request.body, self._most_calls)
+        resolver = self._resolver(request.network)
+        self._limiter.admit(caller, request)
+        parsed = jsonrpc.parse(request.body, self._max_calls)
         if isinstance(parsed, list):
-            self._admission.admit_rest(caller, request, len(parsed))
-            return self._answer_batch(request, request.network, inquiries, caller, parsed)
+            self._limiter.admit_rest(caller, request, len(parsed))
+            return self._answer_batch(request, request.network, resolver, caller, parsed)
         if not caller.restricted and parsed.method in self._allowed.get(request.network.path, ()):
-            return self._answer_call(request, request.network, inquiries, parsed)
+            return self._answer_call(request, request.network, resolver, parsed)
         refusal = self._policy(request.network, caller, parsed)
         if refusal is not None:
-            self._recorder.called(request.network, parsed.method, refusal.reason)
+            self._counters.called(request.network, parsed.method, refusal.reason)
             return self.refuse(request, refusal, jsonrpc.caller_id(parsed), parsed.method)
-        return self._answer_call(request, request.network, inquiries, parsed)
+        return self._answer_call(request, request.network, resolver, parsed)
 
     # --- One call --------------------------------------------------------------------------------------
 
     def _answer_call(
-        self, request: Request, network: Network, inquiries: Inquiries, call: Call
+        self, request: Request, network: Network, resolver: Resolver, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
-        key = inquiries.key(call)
-        reply = inquiries.recall(key)
+        key = resolver.key(call)
+        reply = resolver.recall(key)
         if reply is None:
-            return self._ask(request, network, inquiries, call, key)
+            return self._ask(request, network, resolver, call, key)
         request.cache = "hit"
         return self._tell(request, network, call, reply)
 
     async def _ask(
-        self, request: Request, network: Network, inquiries: Inquiries, call: Call, key: bytes | None
+        self, request: Request, network: Network, resolver: Resolver, call: Call, key: bytes | None
     ) -> Answer:
         try:
-            reply = await inquiries.ask(call, key, self._now() + self.request_seconds, request)
+            reply = await resolver.ask(call, key, self._now() + self.request_seconds, request)
         except Refusal as refusal:
-            self._recorder.called(network, call.method, refusal.reason)
+            self._counters.called(network, call.method, refusal.reason)
             if call.id is not None:
                 return self.refuse(request, refusal, call.id, call.method)
-            self._recorder.refused(refusal)
+            self._counters.refused(refusal)
             request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
             return _NO_CONTENT
         return self._tell(request, network, call, reply)
@@ -153,21 +153,21 @@ class Pipeline:
             headers = response.shown(request.upstream, request.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = _result(reply)
-        self._recorder.told(network, call.method, outcome, request.cache)
+        self._counters.told(network, call.method, outcome, request.cache)
         request.calls = ((call.method[:LONGEST_METHOD], outcome, code, len(answer.body)),)
         return answer
 
-    def _inquiries(self, network: Network) -> Inquiries:
-        inquiries = self._networks.get(network.path)
-        if inquiries is None:
+    def _resolver(self, network: Network) -> Resolver:
+        resolver = self._networks.get(network.path)
+        if resolver is None:
             served = ", ".join(sorted(self._networks)) or "none"
             raise UnknownNetwork(f"{network.path} is not served any more. Served here: {served}.")
-        return inquiries
+        return resolver
 
     # --- A batch ---------------------------------------------------------------------------------------
 
     async def _answer_batch(
-        self, request: Request, network: Network, inquiries: Inquiries, caller: Caller, calls: Sequence[Call]
+        self, request: Request, network: Network, resolver: Resolver, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
         deadline = self._now() + self.request_seconds
         refusals: list[Refusal | None] = []
@@ -176,10 +176,10 @@ class Pipeline:
         ):
             refusals = [self._refusal(network, caller, call) for call in calls]
         if not any(refusals):
-            questions = await ask_many(inquiries, calls, deadline)
+            questions = await ask_many(resolver, calls, deadline)
         else:
             allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-            asked = await ask_many(inquiries, allowed, deadline)
+            asked = await ask_many(resolver, allowed, deadline)
             answered = iter(asked)
             questions = [
                 next(answered) if refusal is None else Question(call, None, Trace(), refusal)
@@ -204,8 +204,8 @@ class Pipeline:
             counted = (method, outcome, way)
             counts[counted] = counts.get(counted, 0) + 1
         for (method, outcome, way), count in counts.items():
-            self._recorder.called(network, method, outcome, count)
-            self._recorder.cached(network, way, count)
+            self._counters.called(network, method, outcome, count)
+            self._counters.cached(network, way, count)
         bodies = [body for body in bodies if body]
         request.calls = notes
         if not bodies:
@@ -249,7 +249,7 @@ class Pipeline:
         if why is None and not self.subscribes and network.catalogue.kind(method) is Kind.SUBSCRIBE:
             why = "Subscriptions need a WebSocket: connect to the same address by wss:// or ws://."
         if why is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
-            if len(allowed) >= _MOST_METHODS:
+            if len(allowed) >= _MAX_METHODS:
                 allowed.clear()
             allowed.add(method)
         return why
@@ -258,7 +258,7 @@ class Pipeline:
         self, request: Request, refusal: Refusal, call_id: Raw | int = jsonrpc.NULL, method: str = ""
     ) -> Answer:
         """Answer a whole request with a refusal, and count it."""
-        self._recorder.refused(refusal)
+        self._counters.refused(refusal)
         answer = response.refuse(request, refusal, call_id)
         if request.caller is not None:
             request.calls = ((method[:LONGEST_METHOD], refusal.reason, refusal.code, len(answer.body)),)

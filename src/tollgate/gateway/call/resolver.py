@@ -25,14 +25,14 @@ from tollgate.gateway.upstream.completion import Pending
 from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, answer
-from tollgate.gateway.upstream.health import Peer
-from tollgate.gateway.upstream.hedging import Outcome
+from tollgate.gateway.upstream.health import Upstream
+from tollgate.gateway.upstream.hedging import AttemptOutcome
 from tollgate.shm.upstream_status import NOTHING, Stamp
 
 APART = SIGNED | sticky.METHODS | {GET_LOGS}
 """These go their own ways, also within a batch."""
 # A head so far above the highest one that is known is a mistake: no chain is that fast.
-MOST_AHEAD = 10_000
+MAX_AHEAD = 10_000
 NOTHING_KNOWN = Scope(Holds.NEVER)
 _TIP, _NOWHERE, _FINAL = Holds.TIP, Look.NOWHERE, Verdict.FINAL
 _STOPPING = "The service stops: try again."
@@ -42,7 +42,7 @@ UnderWay = tuple[Stamp, list[Pending[Told]]]
 """A question under way: what it was stamped with, and who else waits for its answer."""
 
 
-class Inquiries:
+class Resolver:
     """What answers for one network."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Inquiries:
         self._kept = cache.methods if cache is not None else frozenset()
         self._shared = {name: f"{name}(".encode() for name in network.reads} if cache is not None else {}
         """Methods whose questions are shared, with what their keys begin with."""
-        upstreams = [peer.upstream for peer in self.exchange.peers]
+        upstreams = [upstream.settings for upstream in self.exchange.upstreams]
         self.batch_calls = min((each.batch_calls for each in upstreams), default=1)
         """Most calls in a batch that any of the upstreams takes."""
         self._logs_blocks = min((each.logs_blocks for each in upstreams if each.logs_blocks), default=0)
@@ -168,7 +168,7 @@ class Inquiries:
         return NOTHING_KNOWN if read is None else read(call.params)
 
     async def inquire(
-        self, call: Call, scope: Scope, deadline: float, trace: Trace, tried: Sequence[Peer] = ()
+        self, call: Call, scope: Scope, deadline: float, trace: Trace, tried: Sequence[Upstream] = ()
     ) -> Reply:
         """Ask upstreams, but those that were tried, or raise a refusal."""
         method = call.method
@@ -185,11 +185,13 @@ class Inquiries:
         outcome = await self._one(_with(call, params), scope, slot, deadline, trace, tried)
         reply = answer(outcome)
         return (
-            reply if reply.error is not ABSENT else Reply(sticky.pinned(method, reply.result, outcome.peer.slot))
+            reply
+            if reply.error is not ABSENT
+            else Reply(sticky.pinned(method, reply.result, outcome.upstream.slot))
         )
 
     async def _logs(self, call: Call, scope: Scope, deadline: float, trace: Trace) -> Reply:
-        def ask(params: Params) -> Coroutine[Any, Any, Outcome[Reply]]:
+        def ask(params: Params) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
             return self._one(_with(call, params), scope, None, deadline, trace)
 
         return await Logs(ask, self.loop).get(call.params, self.exchange.row.floor, self._logs_blocks)
@@ -201,8 +203,8 @@ class Inquiries:
         slot: int | None,
         deadline: float,
         trace: Trace,
-        tried: Sequence[Peer] = (),
-    ) -> Outcome[Reply]:
+        tried: Sequence[Upstream] = (),
+    ) -> AttemptOutcome[Reply]:
         method = call.method
         oldest = scope.oldest if scope.state else None
         need = Need(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
@@ -214,7 +216,7 @@ class Inquiries:
         finally:
             if judge.kind is Kind.WRITE:
                 self.exchange.row.nudge()
-        judge.note(outcome.peer)
+        judge.note(outcome.upstream)
         return outcome
 
     def judge(self, method: str, scope: Scope) -> Judge:
@@ -268,13 +270,13 @@ class Judge:
         least = max(head, row.shown)
         if number < least:
             raise OutOfStep(f"block {number}, where callers have seen {least}", sent=True)
-        if head != NOTHING and number > max(row.head, least) + MOST_AHEAD:
+        if head != NOTHING and number > max(row.head, least) + MAX_AHEAD:
             raise OutOfStep(f"block {number}, where nobody has seen more than {least}", sent=True)
 
-    def note(self, peer: Peer) -> None:
+    def note(self, upstream: Upstream) -> None:
         """Note how far the chain is, where the last answer showed it: nobody is told of less from now on."""
         if self._number is not None and self._exchange.row.reorgs == self._reorgs:
-            peer.row.saw(self._number)
+            upstream.row.saw(self._number)
             self._exchange.row.saw(self._number)
 
 

@@ -11,29 +11,29 @@ import asyncio
 from collections.abc import Callable
 
 from tollgate.chains.subscriptions import Head
-from tollgate.chains.subscriptions_starknet import MOST_BLOCKS_BACK
-from tollgate.gateway.feeds.follower import TooDeep, Walker
+from tollgate.chains.subscriptions_starknet import MAX_BLOCKS_BACK
+from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
 from tollgate.gateway.feeds.source import Source
-from tollgate.gateway.feeds.subscribers import Audience, Listener
+from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 from tollgate.shm.upstream_status import NOTHING
 
 # Those who go on at once, on one network, and how many blocks they go until others have their turn.
-MOST_AT_ONCE, STRIDE = 8, 16
+MAX_AT_ONCE, STRIDE = 8, 16
 # Twice as far as anybody may begin in the past.
-MOST_BEHIND = 2 * MOST_BLOCKS_BACK
+MAX_BEHIND = 2 * MAX_BLOCKS_BACK
 TOO_DEEP = "The chain was reorganised too deeply to follow: subscribe again."
 
 
-class Latecomer:
+class CatchUp:
     """One listener on its way from a block in the past."""
 
     def __init__(
         self,
-        listener: Listener,
+        listener: Subscriber,
         number: int,
         source: Source,
-        together: Callable[[], Walker | None],
-        arrive: Callable[[Listener], None],
+        together: Callable[[], ChainFollower | None],
+        arrive: Callable[[Subscriber], None],
         turns: asyncio.Semaphore,
     ) -> None:
         self._listener = listener
@@ -43,9 +43,9 @@ class Latecomer:
         """The walk of the others."""
         self._arrive = arrive
         self._turns = turns
-        self._alone = Audience(listener.family)
+        self._alone = Subscribers(listener.family)
         self._alone.add(listener)
-        self._walker: Walker | None = None
+        self._follower: ChainFollower | None = None
         self._opened = asyncio.Event()
         others = together()
         self._known = NOTHING if others is None else others.reached
@@ -66,38 +66,38 @@ class Latecomer:
             if not is_on_its_way:
                 return self._has_arrived(together)
 
-    def _is_too_far_behind(self, together: Walker) -> bool:
+    def _is_too_far_behind(self, together: ChainFollower) -> bool:
         """Give it up where its client takes too long."""
-        last = self._number if self._walker is None else self._walker.trail.last.number
-        if together.trail.last.number - last <= MOST_BEHIND:
+        last = self._number if self._follower is None else self._follower.history.last.number
+        if together.history.last.number - last <= MAX_BEHIND:
             return False
-        self._listener.lose(f"More than {MOST_BEHIND} blocks wait to be read: read faster, and subscribe again.")
+        self._listener.lose(f"More than {MAX_BEHIND} blocks wait to be read: read faster, and subscribe again.")
         return True
 
-    async def _go_on(self, together: Walker) -> bool:
+    async def _go_on(self, together: ChainFollower) -> bool:
         """Go a part of the way; return whether there is more of it."""
-        if self._walker is None:
+        if self._follower is None:
             first = await self._source.block(self._number)
-            self._walker = Walker(self._source, Head(self._number - 1, first.parent, ""), self._alone)
-        walker, newest = self._walker, together.trail.last.number
-        last = walker.trail.last.number
+            self._follower = ChainFollower(self._source, Head(self._number - 1, first.parent, ""), self._alone)
+        follower, newest = self._follower, together.history.last.number
+        last = follower.history.last.number
         try:
             if newest > last:
-                await walker.advance(min(newest, last + STRIDE))
-            elif newest >= walker.trail.first.number:
-                await walker.verify(newest)
+                await follower.advance(min(newest, last + STRIDE))
+            elif newest >= follower.history.first.number:
+                await follower.verify(newest)
         except TooDeep:
             # Everything that it was told of is replaced, and what was before that: it begins again.
-            self._alone.take_back(walker.trail.cut(walker.trail.first.number))
-            self._walker = None
+            self._alone.take_back(follower.history.cut(follower.history.first.number))
+            self._follower = None
             return False
-        return walker.trail.last.number < newest
+        return follower.history.last.number < newest
 
-    def _has_arrived(self, together: Walker) -> bool:
+    def _has_arrived(self, together: ChainFollower) -> bool:
         """Let it in with the others if its newest block is theirs."""
-        if self._walker is None or self._together() is not together:
+        if self._follower is None or self._together() is not together:
             return False
-        mine, theirs = self._walker.trail.last, together.trail.last
+        mine, theirs = self._follower.history.last, together.history.last
         if mine.number < self._known or mine.hash != theirs.hash:
             return False
         self._arrive(self._listener)

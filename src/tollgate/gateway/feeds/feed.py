@@ -14,21 +14,21 @@ from collections.abc import Awaitable, Callable
 
 from tollgate import log
 from tollgate.chains.subscriptions import Start, Topic, Wrong
-from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MOST_BLOCKS_BACK, TOO_FAR_BACK
+from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MAX_BLOCKS_BACK, TOO_FAR_BACK
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.feeds.catch_up import MOST_AT_ONCE, TOO_DEEP, Latecomer
-from tollgate.gateway.feeds.follower import TooDeep, Walker
-from tollgate.gateway.feeds.pending import Pending
+from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp
+from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
+from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
 from tollgate.gateway.feeds.statuses import Statuses
-from tollgate.gateway.feeds.subscribers import Audience, Listener
-from tollgate.shm.upstream_status import NOTHING, NetworkRow
+from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
+from tollgate.shm.upstream_status import NOTHING, NetworkStatus
 
 LOOK_SECONDS = 0.03
 # Without the prober's word the upstreams are asked for their head this often.
 ASK_SECONDS = 1.0
 _SOONEST, _LATEST = 0.05, 2.0
-MOST_BEHIND = 1_024
+MAX_BEHIND = 1_024
 # A reorganisation below the first block that is kept is followed this far down, where the board knows its depth.
 _DEEPEST = 256
 _log = log.get("feed")
@@ -42,9 +42,9 @@ class Feed:
     def __init__(
         self,
         path: str,
-        row: NetworkRow,
+        row: NetworkStatus,
         source: EthSource | StarknetSource,
-        pending: Pending,
+        pending: PendingTransactions,
         now: Callable[[], float],
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -54,11 +54,11 @@ class Feed:
         self._pending = pending
         self._now = now
         self._sleep = sleep
-        self._audience = Audience(path.partition("/")[0])
+        self._subscribers = Subscribers(path.partition("/")[0])
         self._statuses = (
             Statuses(path, source, lambda: row.head, now, sleep) if isinstance(source, StarknetSource) else None
         )
-        self._walker: Walker | None = None
+        self._follower: ChainFollower | None = None
         self._start: int | None = None
         """The head when the first listener came: what comes after it is told."""
         self._polled: int | None = None
@@ -66,13 +66,13 @@ class Feed:
         self._sign: tuple[int, int, int] | None = None
         self._reorgs = 0
         self._task: asyncio.Task[None] | None = None
-        self._alone: dict[Listener, asyncio.Task[None]] = {}
+        self._alone: dict[Subscriber, asyncio.Task[None]] = {}
         """Those who have begun in the past and have not come up yet."""
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
 
     # --- Who listens -----------------------------------------------------------------------------------
 
-    async def join(self, listener: Listener) -> None:
+    async def join(self, listener: Subscriber) -> None:
         """Let somebody listen from here on. Raise `Wrong`, or a Refusal, where that cannot be."""
         if listener.topic is Topic.PENDING:
             self._pending.join(listener)
@@ -84,41 +84,41 @@ class Feed:
             number = await self._number(listener.subscription.start)
             if listener.gone:
                 return
-            if self._walker is None and self._start is None and listener.subscription.start is None:
+            if self._follower is None and self._start is None and listener.subscription.start is None:
                 self._start = number
             self._join_later(listener, number)
 
-    def _begins_with_newest(self, listener: Listener) -> bool:
+    def _begins_with_newest(self, listener: Subscriber) -> bool:
         """Whether the newest block is told first: so nodes read the `latest` with which Starknet begins."""
         return isinstance(self._source, StarknetSource) and listener.topic in (Topic.HEADS, Topic.EVENTS)
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: Subscriber) -> None:
         """Let somebody go."""
         listener.gone = True
         self._pending.leave(listener)
         if self._statuses is not None:
             self._statuses.leave(listener)
-        self._audience.discard(listener)
+        self._subscribers.discard(listener)
         task = self._alone.pop(listener, None)
         if task is not None:
-            self._audience.unwant(listener.topic)
+            self._subscribers.unwant(listener.topic)
             task.cancel()
-        if not self._audience and not self._alone:
+        if not self._subscribers and not self._alone:
             self._stop()
 
-    def _join_now(self, listener: Listener) -> None:
-        if self._walker is not None:
-            listener.since = self._walker.reached
+    def _join_now(self, listener: Subscriber) -> None:
+        if self._follower is not None:
+            listener.since = self._follower.reached
         elif self._start is not None:
             listener.since = self._start
         elif self._is_heard:
             self._start = listener.since = self._row.head
-        self._audience.add(listener)
+        self._subscribers.add(listener)
         self._run()
 
-    def _join_later(self, listener: Listener, number: int) -> None:
-        late = Latecomer(listener, number, self._source, lambda: self._walker, self._arrive, self._turns)
-        self._audience.want(listener.topic)
+    def _join_later(self, listener: Subscriber, number: int) -> None:
+        late = CatchUp(listener, number, self._source, lambda: self._follower, self._arrive, self._turns)
+        self._subscribers.want(listener.topic)
         self._alone[listener] = asyncio.create_task(repeat(self._path, late.step, self._sleep))
         self._run()
 
@@ -139,7 +139,7 @@ class Feed:
             raise UpstreamUnavailable from error
         if number is None or number > newest:
             raise Wrong(BLOCK_NOT_FOUND, "Block not found")
-        if newest - number > MOST_BLOCKS_BACK:
+        if newest - number > MAX_BLOCKS_BACK:
             raise Wrong(TOO_FAR_BACK, "Cannot go back more than 1024 blocks")
         return number
 
@@ -152,11 +152,11 @@ class Feed:
     def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        self._task = self._walker = self._start = self._polled = self._sign = None
+        self._task = self._follower = self._start = self._polled = self._sign = None
 
     def close(self) -> None:
         """End, whoever listens."""
-        for listener in [*self._audience, *self._alone]:
+        for listener in [*self._subscribers, *self._alone]:
             self.leave(listener)
         self._pending.close()
         if self._statuses is not None:
@@ -167,21 +167,21 @@ class Feed:
         newest = await self._newest()
         if newest is None:
             return False
-        if self._walker is None:
+        if self._follower is None:
             await self._begin(newest)
-        walker = self._walker
-        assert walker is not None  # noqa: S101 - begun just now
-        if newest - walker.trail.last.number > MOST_BEHIND:
-            self._lose_all(f"More than {MOST_BEHIND} blocks could not be told in time: subscribe again.")
+        follower = self._follower
+        assert follower is not None  # noqa: S101 - begun just now
+        if newest - follower.history.last.number > MAX_BEHIND:
+            self._lose_all(f"More than {MAX_BEHIND} blocks could not be told in time: subscribe again.")
             return False
         sign = self._seen()
         try:
-            if newest > walker.trail.last.number:
-                await walker.advance(newest)
+            if newest > follower.history.last.number:
+                await follower.advance(newest)
             elif sign != self._sign:
-                await walker.verify(newest)
+                await follower.verify(newest)
         except TooDeep:
-            await self._begin_below(walker)
+            await self._begin_below(follower)
             return False
         self._sign, self._reorgs = sign, sign[2]
         return False
@@ -210,42 +210,42 @@ class Feed:
         # A chain may become shorter before it was looked at for the first time.
         number = newest if self._start is None else min(self._start, newest)
         self._reorgs = self._row.reorgs
-        walker = Walker(self._source, await self._source.block(number), self._audience)
-        for listener in self._audience:
+        follower = ChainFollower(self._source, await self._source.block(number), self._subscribers)
+        for listener in self._subscribers:
             listener.since = number if listener.since is None else min(listener.since, number)
-        self._walker = walker
+        self._follower = follower
 
-    async def _begin_below(self, walker: Walker) -> None:
+    async def _begin_below(self, follower: ChainFollower) -> None:
         """Go on after a reorganisation that went below all blocks that are kept."""
-        first = walker.trail.first
+        first = follower.history.first
         ancestor = self._row.ancestor(self._reorgs)
         if not max(0, first.number - _DEEPEST) <= ancestor < first.number:
             ancestor = max(0, first.number - 1)
-        if walker.trail.is_full:
+        if follower.history.is_full:
             self._lose_all(TOO_DEEP)
             return
         below = await self._source.block(ancestor)
-        for listener in self._audience:
+        for listener in self._subscribers:
             if listener.since is not None and listener.since < first.number - 1:
                 # It was told of blocks that are not kept here.
                 listener.lose(TOO_DEEP)
-        self._audience.take_back(walker.trail.cut(first.number - 1))
-        for listener in self._audience:
+        self._subscribers.take_back(follower.history.cut(first.number - 1))
+        for listener in self._subscribers:
             listener.since = ancestor if listener.since is None else min(listener.since, ancestor)
-        self._walker = Walker(self._source, below, self._audience)
+        self._follower = ChainFollower(self._source, below, self._subscribers)
 
     def _lose_all(self, why: str) -> None:
         _log.error("subscribers were lost", network=self._path, why=why)
-        for listener in self._audience:
+        for listener in self._subscribers:
             listener.lose(why)
             self.leave(listener)
-        self._walker = self._start = self._sign = None
+        self._follower = self._start = self._sign = None
 
-    def _arrive(self, listener: Listener) -> None:
+    def _arrive(self, listener: Subscriber) -> None:
         """Let somebody in with the others who has begun in the past."""
         del self._alone[listener]
-        self._audience.add(listener)
-        self._audience.unwant(listener.topic)
+        self._subscribers.add(listener)
+        self._subscribers.unwant(listener.topic)
 
 
 class Feeds:

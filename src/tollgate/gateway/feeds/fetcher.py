@@ -15,10 +15,10 @@ from msgspec import Raw
 from tollgate.chains.subscriptions import Call
 from tollgate.core.shapes import Params, Reply, WrittenCall
 from tollgate.errors import Refusal, UpstreamUnavailable
-from tollgate.gateway.call.resolver import Inquiries
+from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream.completion import Flight
-from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.health import Upstream
 
 T = TypeVar("T")
 
@@ -28,12 +28,12 @@ _ID = Raw(b"1")
 _json = msgspec.json.Encoder().encode
 
 
-class Fetcher:
+class BlockFetcher:
     """Asks the upstreams of one network."""
 
     def __init__(
         self,
-        network: Callable[[], Inquiries | None],
+        network: Callable[[], Resolver | None],
         now: Callable[[], float],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -60,30 +60,30 @@ class Fetcher:
         return await flown
 
     async def _ask(self, call: Call) -> Reply:
-        inquiries = self._network()
-        if inquiries is None:
+        resolver = self._network()
+        if resolver is None:
             raise UpstreamUnavailable("This network is not served any more.")
         written = WrittenCall(call.method, _params(call), _ID)
-        scope, deadline = inquiries.scope(written), self._now() + FETCH_SECONDS
-        tried: list[Peer] = []
+        scope, deadline = resolver.scope(written), self._now() + FETCH_SECONDS
+        tried: list[Upstream] = []
         found: Reply | None = None
         while True:
             trace = Trace()
             try:
                 if tried:
-                    reply = await inquiries.inquire(written, scope, deadline, trace, tried)
+                    reply = await resolver.inquire(written, scope, deadline, trace, tried)
                 else:
                     # Never from memory, but together with whoever asks for the same just now.
-                    reply = await inquiries.ask(written, inquiries.key(written), deadline, trace)
+                    reply = await resolver.ask(written, resolver.key(written), deadline, trace)
             except Refusal:
                 if found is None:
                     raise
                 return found
-            peers = [peer for peer in inquiries.exchange.peers if peer.name == trace.upstream]
-            if bytes(reply.result) != _NOTHING or not peers or peers[0] in tried:
+            upstreams = [upstream for upstream in resolver.exchange.upstreams if upstream.name == trace.upstream]
+            if bytes(reply.result) != _NOTHING or not upstreams or upstreams[0] in tried:
                 return reply
             found = reply
-            tried.append(peers[0])
+            tried.append(upstreams[0])
 
 
 def _params(call: Call) -> Params:

@@ -12,21 +12,21 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tollgate.chains.subscriptions import Head, Item, Topic
-from tollgate.gateway.feeds.history import Kept, Trail
-from tollgate.gateway.feeds.source import NotNow, Page, Source
+from tollgate.gateway.feeds.history import BlockHistory, Kept
+from tollgate.gateway.feeds.source import EventPage, NotNow, Source
 
 # Blocks that are fetched at once.
 AHEAD = 8
 
 
-class Hearers(Protocol):
+class BlockSink(Protocol):
     """Those to whom blocks are handed on."""
 
     def topics(self) -> Collection[Topic]:
         """What they need of a block."""
         ...
 
-    async def tell(self, page: Page) -> Sequence[Item]:
+    async def tell(self, page: EventPage) -> Sequence[Item]:
         """Hand a block on; return what would have to be taken back."""
         ...
 
@@ -39,40 +39,40 @@ class TooDeep(Exception):
     """A reorganisation below all blocks that are kept."""
 
 
-class Walker:
+class ChainFollower:
     """The walk along one chain."""
 
-    def __init__(self, source: Source, first: Head, hearers: Hearers) -> None:
+    def __init__(self, source: Source, first: Head, hearers: BlockSink) -> None:
         self._source = source
         self._hearers = hearers
-        self.trail = Trail(first)
+        self.history = BlockHistory(first)
         self.reached = first.number
         """The newest block that was asked for, with what was needed of it then."""
 
     async def advance(self, newest: int) -> None:
         """Go on until this block was handed on."""
-        under_way: dict[int, asyncio.Task[Page]] = {}
+        under_way: dict[int, asyncio.Task[EventPage]] = {}
         try:
-            while self.trail.last.number < newest:
+            while self.history.last.number < newest:
                 page = await self._next(newest, under_way)
-                if self.trail.is_next(page.head):
-                    kept = self.trail.push(page.head)
-                    self.trail.keep(kept, await self._hearers.tell(page))
+                if self.history.is_next(page.head):
+                    kept = self.history.push(page.head)
+                    self.history.keep(kept, await self._hearers.tell(page))
                     continue
                 await _drop(under_way)
-                if await self._go_back(self.trail.last.number) == page.head.number - 1:
+                if await self._go_back(self.history.last.number) == page.head.number - 1:
                     raise NotNow("a block whose parent nobody has")
         finally:
             await _drop(under_way)
-            self.reached = self.trail.last.number
+            self.reached = self.history.last.number
 
     async def verify(self, newest: int) -> None:
         """Go back where the block of this number, or the newest, is not the one that was handed on any more."""
         await self._go_back(newest)
-        self.reached = self.trail.last.number
+        self.reached = self.history.last.number
 
-    async def _next(self, newest: int, under_way: dict[int, asyncio.Task[Page]]) -> Page:
-        number = self.trail.last.number + 1
+    async def _next(self, newest: int, under_way: dict[int, asyncio.Task[EventPage]]) -> EventPage:
+        number = self.history.last.number + 1
         topics = self._hearers.topics()
         for ahead in range(number, min(newest, number + AHEAD - 1) + 1):
             if ahead not in under_way:
@@ -82,7 +82,7 @@ class Walker:
 
     async def _go_back(self, newest: int) -> int:
         """Return to the newest block that is still in place, and take back those above it."""
-        search = self.trail.ancestor(newest)
+        search = self.history.ancestor(newest)
         ancestor: int | None = None
         try:
             number = next(search)
@@ -92,12 +92,12 @@ class Walker:
             ancestor = stop.value
         if ancestor is None:
             raise TooDeep
-        if ancestor < min(newest, self.trail.last.number):
-            self._hearers.take_back(self.trail.cut(ancestor))
+        if ancestor < min(newest, self.history.last.number):
+            self._hearers.take_back(self.history.cut(ancestor))
         return ancestor
 
 
-async def _drop(under_way: dict[int, asyncio.Task[Page]]) -> None:
+async def _drop(under_way: dict[int, asyncio.Task[EventPage]]) -> None:
     for task in under_way.values():
         task.cancel()
     await asyncio.gather(*under_way.values(), return_exceptions=True)

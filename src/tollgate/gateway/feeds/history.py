@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from tollgate.chains.subscriptions import Head, Item
 
-MOST_KEPT = 256
+MAX_KEPT = 256
 # Logs that were told are kept to be taken back. Beyond so many bytes the oldest are forgotten first.
-MOST_KEPT_BYTES = 16 * 1_048_576
+MAX_KEPT_BYTES = 16 * 1_048_576
 
 
 class Kept(Struct):
@@ -27,7 +27,7 @@ class Kept(Struct):
     """Whether that is not known any more."""
 
 
-class Trail:
+class BlockHistory:
     """Blocks that were handed on. The first of them was not: it is what the next one is the child of."""
 
     def __init__(self, first: Head) -> None:
@@ -47,7 +47,7 @@ class Trail:
     @property
     def is_full(self) -> bool:
         """Whether as many blocks are kept as there may be."""
-        return len(self._kept) >= MOST_KEPT
+        return len(self._kept) >= MAX_KEPT
 
     def is_next(self, head: Head) -> bool:
         """Whether a block is the child of the newest one."""
@@ -58,7 +58,7 @@ class Trail:
         # Not what was told of it as a head: nobody asks for that again.
         kept = Kept(Head(head.number, head.hash, head.parent))
         self._kept.append(kept)
-        if len(self._kept) > MOST_KEPT:
+        if len(self._kept) > MAX_KEPT:
             self._bytes -= _size(self._kept.popleft())
         return kept
 
@@ -66,12 +66,12 @@ class Trail:
         """Remember what was told of a block."""
         kept.logs = logs
         self._bytes += _size(kept)
-        if self._bytes > MOST_KEPT_BYTES:
+        if self._bytes > MAX_KEPT_BYTES:
             self._forget()
 
     def _forget(self) -> None:
         for kept in self._kept:
-            if self._bytes <= MOST_KEPT_BYTES:
+            if self._bytes <= MAX_KEPT_BYTES:
                 return
             if kept.logs:
                 self._bytes -= _size(kept)

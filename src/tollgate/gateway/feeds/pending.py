@@ -19,12 +19,12 @@ from msgspec import Raw, Struct
 from tollgate import log
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import MethodNotAllowed
-from tollgate.gateway.feeds.subscribers import Listener
+from tollgate.gateway.feeds.subscribers import Subscriber
 from tollgate.gateway.upstream.listener import SILENCE_SECONDS, Connect, open_socket
-from tollgate.settings.model import Upstream
+from tollgate.settings.model import UpstreamSettings
 
 # Transactions that are remembered as told.
-_MOST_TOLD = 8_192
+_MAX_TOLD = 8_192
 # For an upstream to answer whether it tells them.
 ANSWER_SECONDS = 10.0
 _SOONEST, _LATEST = 0.2, 10.0
@@ -64,12 +64,12 @@ class Silence(Exception):
     """Nothing was heard for long. Some servers forget a subscription and keep the connection."""
 
 
-Listen = Callable[[Upstream, bool], AsyncGenerator[Heard, None]]
+Listen = Callable[[UpstreamSettings, bool], AsyncGenerator[Heard, None]]
 """Listens to an upstream's pending transactions, hashes (False) or whole ones (True), until it fails."""
 
 
 async def listen(
-    upstream: Upstream,
+    upstream: UpstreamSettings,
     full: bool,
     connect: Connect = open_socket,
     *,
@@ -103,12 +103,12 @@ async def listen(
 class Upstreams(Protocol):
     """The upstreams of a network as they are set now."""
 
-    def __call__(self) -> Sequence[Upstream]:
+    def __call__(self) -> Sequence[UpstreamSettings]:
         """Return them, the one to prefer first."""
         ...
 
 
-class Pending:
+class PendingTransactions:
     """The pending transactions of one network."""
 
     def __init__(
@@ -122,12 +122,12 @@ class Pending:
         self._upstreams = upstreams
         self._hear = hear
         self._sleep = sleep
-        self._listeners: dict[bool, dict[Listener, None]] = {False: {}, True: {}}
+        self._listeners: dict[bool, dict[Subscriber, None]] = {False: {}, True: {}}
         """Those who want hashes, and those who want whole transactions."""
         self._tasks: dict[bool, asyncio.Task[None]] = {}
         self._told: OrderedDict[tuple[str, bool], None] = OrderedDict()
 
-    def join(self, listener: Listener) -> None:
+    def join(self, listener: Subscriber) -> None:
         """Let somebody listen; refuse where no upstream can be listened to."""
         if not self._spoken():
             raise MethodNotAllowed(
@@ -138,7 +138,7 @@ class Pending:
         if full not in self._tasks:
             self._tasks[full] = asyncio.create_task(self._run(full))
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: Subscriber) -> None:
         """Let somebody go."""
         full = listener.subscription.full
         listeners = self._listeners[full]
@@ -160,7 +160,7 @@ class Pending:
         if not self._tasks:
             self._told.clear()
 
-    def _spoken(self) -> list[Upstream]:
+    def _spoken(self) -> list[UpstreamSettings]:
         return [upstream for upstream in self._upstreams() if upstream.ws_url]
 
     async def _run(self, full: bool) -> None:
@@ -176,7 +176,7 @@ class Pending:
             await self._sleep(delay)
             delay = min(2 * delay, _LATEST)
 
-    async def _listen(self, upstream: Upstream, full: bool) -> bool:
+    async def _listen(self, upstream: UpstreamSettings, full: bool) -> bool:
         """Listen to one upstream until it fails or is taken away; return whether there was anything to hear."""
         was_heard = False
         try:
@@ -198,7 +198,7 @@ class Pending:
             )
         return was_heard
 
-    def _is_set(self, upstream: Upstream) -> bool:
+    def _is_set(self, upstream: UpstreamSettings) -> bool:
         """Whether it may still be listened to: a reload may have changed or removed it."""
         return any((each.name, each.ws_url) == (upstream.name, upstream.ws_url) for each in self._upstreams())
 
@@ -218,7 +218,7 @@ class Pending:
         if key in self._told:
             return
         self._told[key] = None
-        if len(self._told) > _MOST_TOLD:
+        if len(self._told) > _MAX_TOLD:
             self._told.popitem(last=False)
         for listener in list(self._listeners[heard.full]):
             listener.tell(heard.result)

@@ -23,18 +23,18 @@ Fetch = Callable[[Call], Awaitable[Reply]]
 """Asks the upstreams of a network. Raises a Refusal where none has answered. A task must be able to await it."""
 
 # Pages of events of one block: a node that never comes to an end must not be followed for ever.
-_MOST_PAGES = 1_000
+_MAX_PAGES = 1_000
 # A node may have a block before it has the logs of it; then it is asked again, but not for ever.
-_MOST_DOUBTS = 5
+_MAX_DOUBTS = 5
 # Blocks of which that is remembered; more of them than are fetched at once.
-_MOST_DOUBTED = 64
+_MAX_DOUBTED = 64
 
 
 class NotNow(Exception):
     """It could not be had; later it may."""
 
 
-class Page(Struct, frozen=True):
+class EventPage(Struct, frozen=True):
     """A block, with what subscribers need of it."""
 
     head: Head
@@ -52,7 +52,7 @@ class Source(Protocol):
         """Return a block."""
         ...
 
-    async def page(self, number: int, topics: Collection[Topic]) -> Page:
+    async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
         """Return a block with what belongs to these topics."""
         ...
 
@@ -76,19 +76,19 @@ class EthSource:
         )
         return _checked(found, number)
 
-    async def page(self, number: int, topics: Collection[Topic]) -> Page:
+    async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
         """Return a block with what belongs to these topics."""
         head = await self.block(number)
-        return Page(head, {Topic.LOGS: await self._logs(head)} if Topic.LOGS in topics else {})
+        return EventPage(head, {Topic.LOGS: await self._logs(head)} if Topic.LOGS in topics else {})
 
     async def _logs(self, head: Head) -> list[Item]:
         result = await _result(self._fetch, subscriptions_eth.logs_call(head))
         logs = _read(lambda body: subscriptions_eth.read_logs(body, head), result)
         if head.has_logs and not logs:
             doubts = self._doubts.get(head.hash, 0)
-            if doubts < _MOST_DOUBTS:
+            if doubts < _MAX_DOUBTS:
                 self._doubts[head.hash] = doubts + 1
-                if len(self._doubts) > _MOST_DOUBTED:
+                if len(self._doubts) > _MAX_DOUBTED:
                     del self._doubts[next(iter(self._doubts))]
                 raise NotNow("a block has logs by its header, and none by its node")
         return logs
@@ -127,7 +127,7 @@ class StarknetSource:
         reply = await _reply(self._fetch, subscriptions_starknet.status_call(transaction_hash))
         return None if reply.error is not ABSENT else bytes(reply.result)
 
-    async def page(self, number: int, topics: Collection[Topic]) -> Page:
+    async def page(self, number: int, topics: Collection[Topic]) -> EventPage:
         """Return a block with what belongs to these topics."""
         head = await self.block(number)
         items: dict[Topic, Sequence[Item]] = {}
@@ -138,12 +138,12 @@ class StarknetSource:
             items[Topic.TRANSACTIONS], items[Topic.RECEIPTS] = _read(
                 lambda body: subscriptions_starknet.read_transactions(body, head), result
             )
-        return Page(head, items)
+        return EventPage(head, items)
 
     async def _events(self, head: Head) -> list[Item]:
         found: list[Item] = []
         token: str | None = None
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             result = await _result(self._fetch, subscriptions_starknet.events_call(head, token))
             items, token = _read(lambda body: subscriptions_starknet.read_events(body, head), result)
             found += items

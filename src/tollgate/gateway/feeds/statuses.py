@@ -13,7 +13,7 @@ from tollgate import log
 from tollgate.chains.subscriptions import Misread
 from tollgate.chains.subscriptions_starknet import FINAL_STATUSES, read_status, status_result
 from tollgate.gateway.feeds.source import NotNow, StarknetSource
-from tollgate.gateway.feeds.subscribers import Listener
+from tollgate.gateway.feeds.subscribers import Subscriber
 
 ASK_SECONDS = 2.0
 SETTLED_SECONDS = 30.0
@@ -25,7 +25,7 @@ _log = log.get("feed")
 
 class _Transaction:
     def __init__(self) -> None:
-        self.listeners: dict[Listener, None] = {}
+        self.listeners: dict[Subscriber, None] = {}
         self.told: bytes | None = None
         """What was told last."""
         self.asked_at = float("-inf")
@@ -59,7 +59,7 @@ class Statuses:
         self._waited_for: dict[str, _Transaction] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def join(self, listener: Listener) -> None:
+    def join(self, listener: Subscriber) -> None:
         """Wait for a transaction."""
         transaction = self._waited_for.setdefault(listener.subscription.hash, _Transaction())
         transaction.listeners[listener] = None
@@ -68,7 +68,7 @@ class Statuses:
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: Subscriber) -> None:
         """Wait no more."""
         transaction = self._waited_for.get(listener.subscription.hash)
         if transaction is None or listener not in transaction.listeners:

@@ -13,18 +13,18 @@ from types import ModuleType
 from typing import Protocol
 
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
-from tollgate.chains.subscriptions import Head, Item, Place, Subscription, Topic, passes, places, places_of
+from tollgate.chains.subscriptions import Head, Item, Place, Subscription, Topic, passes, places_of, slots
 from tollgate.gateway.feeds.history import Kept
-from tollgate.gateway.feeds.source import Page
+from tollgate.gateway.feeds.source import EventPage
 
 # After so many notifications others have their turn.
 _IN_A_ROW = 200
 # What may wait for the answer to a subscription to leave: in a batch that takes as long as its slowest call.
-_MOST_HELD_BYTES = 1_048_576
+_MAX_HELD_BYTES = 1_048_576
 FILTERED = (Topic.LOGS, Topic.EVENTS, Topic.RECEIPTS, Topic.TRANSACTIONS)
 
 
-class Ear(Protocol):
+class NotificationSink(Protocol):
     """The connection of a listener."""
 
     @property
@@ -41,10 +41,12 @@ class Ear(Protocol):
         ...
 
 
-class Listener:
+class Subscriber:
     """One subscription of one connection."""
 
-    def __init__(self, subscription: Subscription, subscription_id: str, family: str, ear: Ear) -> None:
+    def __init__(
+        self, subscription: Subscription, subscription_id: str, family: str, ear: NotificationSink
+    ) -> None:
         self.subscription = subscription
         self.topic = subscription.topic
         self.id = subscription_id
@@ -92,7 +94,7 @@ class Listener:
             return
         if self._held is None:
             self._ear.notify(data)
-        elif self._held_bytes > _MOST_HELD_BYTES:
+        elif self._held_bytes > _MAX_HELD_BYTES:
             self.lose(
                 "Too much happened before the subscription was answered: subscribe outside of large batches."
             )
@@ -104,19 +106,19 @@ class Listener:
 FAMILIES: dict[str, ModuleType] = {"eth": subscriptions_eth, "starknet": subscriptions_starknet}
 
 
-class Audience:
+class Subscribers:
     """All listeners of one network that have come up to its newest block."""
 
     def __init__(self, family: str) -> None:
         self._is_eth = family == "eth"
-        self._all: dict[Listener, None] = {}
-        self._by_place: dict[Topic, dict[Place, dict[Listener, None]]] = {topic: {} for topic in FILTERED}
+        self._all: dict[Subscriber, None] = {}
+        self._by_place: dict[Topic, dict[Place, dict[Subscriber, None]]] = {topic: {} for topic in FILTERED}
         self._wanted: Counter[Topic] = Counter()
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Listener]:
+    def __iter__(self) -> Iterator[Subscriber]:
         return iter(list(self._all))
 
     def want(self, topic: Topic) -> None:
@@ -127,16 +129,16 @@ class Audience:
         """Note that it does not come."""
         self._wanted[topic] -= 1
 
-    def add(self, listener: Listener) -> None:
+    def add(self, listener: Subscriber) -> None:
         """Let somebody listen."""
         self._all[listener] = None
         self.want(listener.topic)
         if listener.topic in self._by_place:
             by_place = self._by_place[listener.topic]
-            for place in places(listener.subscription):
+            for place in slots(listener.subscription):
                 by_place.setdefault(place, {})[listener] = None
 
-    def discard(self, listener: Listener) -> None:
+    def discard(self, listener: Subscriber) -> None:
         """Let somebody go."""
         if listener not in self._all:
             return
@@ -144,7 +146,7 @@ class Audience:
         self.unwant(listener.topic)
         if listener.topic in self._by_place:
             by_place = self._by_place[listener.topic]
-            for place in places(listener.subscription):
+            for place in slots(listener.subscription):
                 by_place[place].pop(listener, None)
                 if not by_place[place]:
                     del by_place[place]
@@ -155,7 +157,7 @@ class Audience:
         """What listeners need of a block."""
         return frozenset(topic for topic in FILTERED if self._wanted[topic] > 0)
 
-    async def tell(self, page: Page) -> Sequence[Item]:
+    async def tell(self, page: EventPage) -> Sequence[Item]:
         """Hand a block on; return the logs that were told to somebody."""
         told = [
             (listener, page.head.result)
@@ -175,7 +177,7 @@ class Audience:
                 await asyncio.sleep(0)
         return logs
 
-    def _concerned(self, topic: Topic, item: Item) -> Iterator[Listener]:
+    def _concerned(self, topic: Topic, item: Item) -> Iterator[Subscriber]:
         by_place = self._by_place[topic]
         for place in places_of(item):
             for listener in by_place.get(place, ()):
@@ -196,7 +198,7 @@ class Audience:
             listener.since = min(since, replaced[0].head.number - 1)
 
 
-def _hears(listener: Listener, head: Head) -> bool:
+def _hears(listener: Subscriber, head: Head) -> bool:
     """Whether a block is one that a listener is told of."""
     if listener.gone or listener.since is None or head.number <= listener.since:
         return False
@@ -204,7 +206,7 @@ def _hears(listener: Listener, head: Head) -> bool:
     return subscription.first <= head.number and (subscription.last is None or head.number <= subscription.last)
 
 
-def _take_back_logs(listener: Listener, seen: Sequence[Kept]) -> None:
+def _take_back_logs(listener: Subscriber, seen: Sequence[Kept]) -> None:
     if listener.topic is not Topic.LOGS:
         return
     if any(kept.forgotten for kept in seen):

@@ -23,23 +23,23 @@ from uvicorn.server import ServerState
 from tollgate.errors import InvalidRequest, Overloaded
 from tollgate.gateway.http import handshake, known_heads, response
 from tollgate.gateway.http.request import PREFIX
-from tollgate.gateway.http.worker_context import Lane
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.upstream.completion import Flight
 
 # Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
-MOST_HEAD_BYTES = 65_536
+MAX_HEAD_BYTES = 65_536
 # What is read past of a body that is refused, so that a browser sees the reason and not a reset.
-MOST_DRAINED_BYTES = 16 * 1_048_576
+MAX_DRAINED_BYTES = 16 * 1_048_576
 # Requests that may wait in line before we stop reading from their connection.
-MOST_WAITING = 8
+MAX_WAITING = 8
 # On stop, a kept connection gets this long to send a request that is already on its way.
 LINGER_SECONDS = 0.5
 # Heads that were kept in vain, one after the other, before no more are.
-MOST_IN_VAIN = 8
+MAX_IN_VAIN = 8
 
 
-class Edge(HttpToolsProtocol):
+class CallerConnection(HttpToolsProtocol):
     """One connection of a caller."""
 
     # Slots, because a dictionary of all that a connection has is too large for Python's quick way to its values.
@@ -64,19 +64,19 @@ class Edge(HttpToolsProtocol):
         "_request",
         "_since",
         "_size",
-        "lane",
+        "context",
     )
 
     def __init__(
         self,
-        lane: Lane,
+        context: WorkerContext,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.lane = lane
+        self.context = context
         self._request: Request | None = None
         """The request of ours that is being read."""
         self._chunks: list[bytes] = []
@@ -114,17 +114,17 @@ class Edge(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a caller in, unless there are too many already."""
         super().connection_made(transport)
-        self._since = self.lane.clock
-        self.lane.connections.add(self)
-        if len(self.lane.connections) > self.lane.most_connections:
+        self._since = self.context.clock
+        self.context.connections.add(self)
+        if len(self.context.connections) > self.context.max_connections:
             self._hang_up(Overloaded("Too many connections: try again."))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a caller. What it asked for goes on, nobody reads it."""
-        self.lane.connections.discard(self)
+        self.context.connections.discard(self)
         self._finished = True
         self._forget_line()
-        self.lane.budget.free(self._held)
+        self.context.budget.free(self._held)
         self._held = 0
         if self._asgi is not None:
             # uvicorn tells only the newest request, which may be one that waits behind this.
@@ -155,18 +155,18 @@ class Edge(HttpToolsProtocol):
             if not rest and self._become_websocket():
                 return
             self._decline_upgrade(rest)
-        if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             self._hang_up(InvalidRequest("The request's head is too large."))
         elif self._read is not None:
             self._remember(data, whole=between and self._between)
 
     def _repeat(self, opening: known_heads.Opening, body: bytes) -> bool:
         """Answer a request whose head is known; whether it can be done."""
-        lane = self.lane
-        request = lane.intake.again(
+        context = self.context
+        request = context.intake.again(
             opening.url, opening.headers, self.client[0] if self.client is not None else ""
         )
-        if request is None or len(body) > lane.weighed_from:
+        if request is None or len(body) > context.weighed_from:
             return False
         request.body = body
         request.digest = opening.digest
@@ -174,7 +174,7 @@ class Edge(HttpToolsProtocol):
         if self._answering or self._asgi or self._line or self._blocked:
             self._queue(request)
         else:
-            self._since = lane.clock
+            self._since = context.clock
             self._answer(request)
             opening.digest = request.digest
         return True
@@ -184,7 +184,7 @@ class Edge(HttpToolsProtocol):
         request, self._read = self._read, None
         self._opening = None
         self._in_vain += 1
-        if request is not None and whole and request.refusal is None and self._in_vain <= MOST_IN_VAIN:
+        if request is not None and whole and request.refusal is None and self._in_vain <= MAX_IN_VAIN:
             self._opening = known_heads.opening(data, self.url, request.headers, len(request.body))
 
     def eof_received(self) -> bool:  # type: ignore[override]
@@ -201,7 +201,7 @@ class Edge(HttpToolsProtocol):
         kept = handshake.needed(self.parser.get_method(), self.url, self.headers)
         if kept is None:
             return False
-        self.lane.connections.discard(self)
+        self.context.connections.discard(self)
         self._finished = True
         self.scope = {"method": "GET", "headers": kept}  # type: ignore[typeddict-item]
         self.handle_websocket_upgrade()
@@ -222,29 +222,29 @@ class Edge(HttpToolsProtocol):
         """Stop answering while the caller does not read."""
         super().pause_writing()
         self._blocked = True
-        self._since = self.lane.clock
+        self._since = self.context.clock
 
     def resume_writing(self) -> None:
         """Go on with what waits."""
         super().resume_writing()
         self._blocked = False
-        self._since = self.lane.clock
+        self._since = self.context.clock
         self._advance()
 
     def check(self, now: float) -> None:
         """Close a connection that has waited for its caller for too long."""
         waited = now - self._since
         if self._blocked:
-            if waited > self.lane.read_seconds:
+            if waited > self.context.read_seconds:
                 self.transport.abort()
         elif self._busy():
             return
-        elif waited > (self.lane.read_seconds if self._reading() else self.lane.keep_alive_seconds):
+        elif waited > (self.context.read_seconds if self._reading() else self.context.keep_alive_seconds):
             self.transport.close()
 
     def shutdown(self) -> None:
         """Begin to stop. A request on its way is still answered; an idle connection is closed in a moment."""
-        self.lane.draining = True
+        self.context.draining = True
         if self._asgi is not None:
             super().shutdown()
         self.loop.call_later(LINGER_SECONDS, self._close_if_idle)
@@ -269,7 +269,7 @@ class Edge(HttpToolsProtocol):
         self._in_head = True
         self._reading_asgi = False
         if not self._blocked:
-            self._since = self.lane.clock
+            self._since = self.context.clock
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect a header."""
@@ -291,7 +291,7 @@ class Edge(HttpToolsProtocol):
         if len(headers) != len(self.headers):
             headers = _joined(self.headers)
         peer = self.client[0] if self.client is not None else ""
-        self._request = request = self.lane.intake.open(self.parser.get_method(), self.url, headers, peer)
+        self._request = request = self.context.intake.open(self.parser.get_method(), self.url, headers, peer)
         request.keep_alive = self.parser.should_keep_alive()
         if b"connection" in headers and self.parser.get_http_version() == "1.0":
             # Such a caller expects to be told that the connection is kept; it is not.
@@ -332,21 +332,21 @@ class Edge(HttpToolsProtocol):
             return
         self._chunks.append(body)
         self._size += len(body)
-        if self._size > self.lane.weighed_from or request.refusal is not None:
+        if self._size > self.context.weighed_from or request.refusal is not None:
             self._weigh(request, body)
 
     def _weigh(self, request: Request, body: bytes) -> None:
         """Bound a large body, or read past a refused one."""
         if request.refusal is not None:
             self._chunks.clear()
-            if self._size > MOST_DRAINED_BYTES:
+            if self._size > MAX_DRAINED_BYTES:
                 request.keep_alive = False
                 self._finished = True
                 self._whole(request)
             return
-        if self._size > self.lane.most_bytes:
-            request.refusal = self.lane.intake.too_large()
-        elif self.lane.budget.hold(len(body)):
+        if self._size > self.context.max_bytes:
+            request.refusal = self.context.intake.too_large()
+        elif self.context.budget.hold(len(body)):
             self._held += len(body)
         else:
             request.refusal = Overloaded("Too many large requests at once: try again.")
@@ -384,48 +384,48 @@ class Edge(HttpToolsProtocol):
     # --- Answers, in order -----------------------------------------------------------------------------
 
     def _answer(self, request: Request) -> None:
-        lane = self.lane
-        request.began = lane.now()
-        if len(lane.flights) >= lane.most_in_flight and request.refusal is None:
+        context = self.context
+        request.began = context.now()
+        if len(context.flights) >= context.max_in_flight and request.refusal is None:
             request.refusal = Overloaded()
         try:
-            answer = lane.pipeline.answer(request)
+            answer = context.pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
-            answer = lane.pipeline.failed(request, error)
+            answer = context.pipeline.failed(request, error)
         if isinstance(answer, Answer):
             self._send(request, answer)
             return
         self._answering = request
         flight = Flight(answer, self._landed)
-        lane.flights.add(flight)
+        context.flights.add(flight)
         flight.step()
 
     def _landed(self, flight: Flight[Answer], answer: Answer | None, error: BaseException | None) -> None:
-        lane = self.lane
-        lane.flights.discard(flight)
+        context = self.context
+        context.flights.discard(flight)
         request, self._answering = self._answering, None
         assert request is not None  # noqa: S101 - one flight at a time, and this is it
         if isinstance(error, asyncio.CancelledError):
-            answer = lane.pipeline.refuse(request, Overloaded("The service stops: try again."))
+            answer = context.pipeline.refuse(request, Overloaded("The service stops: try again."))
         elif answer is None:
-            answer = lane.pipeline.failed(request, error)
+            answer = context.pipeline.failed(request, error)
         self._send(request, answer)
         if self._line or self.flow.read_paused or self._owes_leave:
             self._advance()
 
     def _send(self, request: Request, answer: Answer) -> None:
-        lane = self.lane
+        context = self.context
         if request.held:
-            lane.budget.free(request.held)
-        lane.recorder.answered(request, answer.status)
-        close = not request.keep_alive or ((lane.draining or self._eof) and not self._line)
-        data = response.render(request, answer, lane.date, close=close)
+            context.budget.free(request.held)
+        context.counters.answered(request, answer.status)
+        close = not request.keep_alive or ((context.draining or self._eof) and not self._line)
+        data = response.render(request, answer, context.date, close=close)
         self._leaving += 1
         if request.caller is not None:
-            lane.journal.note(request, answer.status)
-            lane.send(self, data, close=close)
+            context.journal.note(request, answer.status)
+            context.send(self, data, close=close)
         elif self._leaving > 1:
-            lane.send(self, data, close=close)
+            context.send(self, data, close=close)
         else:
             self.leave(data, close=close)
         if close:
@@ -435,7 +435,7 @@ class Edge(HttpToolsProtocol):
     def leave(self, data: bytes, *, close: bool) -> None:
         """Send an answer whose record is written."""
         self._leaving -= 1
-        self._since = self.lane.clock
+        self._since = self.context.clock
         if self.transport.is_closing():
             return
         self.transport.write(data)
@@ -446,7 +446,7 @@ class Edge(HttpToolsProtocol):
 
     def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
         self._line.append(waiting)
-        if len(self._line) >= MOST_WAITING:
+        if len(self._line) >= MAX_WAITING:
             self.flow.pause_reading()
 
     def _advance(self) -> None:
@@ -464,13 +464,13 @@ class Edge(HttpToolsProtocol):
     def _forget_line(self) -> None:
         for waiting in self._line:
             if isinstance(waiting, Request):
-                self.lane.budget.free(waiting.held)
+                self.context.budget.free(waiting.held)
         self._line.clear()
 
     def _hang_up(self, refusal: InvalidRequest | Overloaded) -> None:
         """Answer what was read before, tell why, and close: the connection cannot go on."""
         self._finished = True
-        request = self._request or Request(b"", {}, "", self.lane.intake.new_id())
+        request = self._request or Request(b"", {}, "", self.context.intake.new_id())
         request.refusal = refusal
         request.keep_alive = False
         self._whole(request)
@@ -499,14 +499,14 @@ class Edge(HttpToolsProtocol):
 
     def _start_asgi(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._asgi = cycle
-        if self.lane.draining and not self._line:
+        if self.context.draining and not self._line:
             cycle.keep_alive = False
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Go on after an ASGI answer."""
         self._asgi = None
-        self._since = self.lane.clock
+        self._since = self.context.clock
         super().on_response_complete()
         # Idle connections are our business (`check`): uvicorn's timer knows nothing of our answers.
         self._unset_keepalive_if_required()

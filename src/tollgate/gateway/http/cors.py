@@ -13,7 +13,7 @@ from tollgate.gateway.messages import Answer, Request
 
 # Chromium caps it here.
 _MAX_AGE = 7200
-_MOST_HEADER_BYTES = 1024
+_MAX_HEADER_BYTES = 1024
 _TOKENS = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*")
 _EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, X-Tollgate-Cache, X-Tollgate-Upstream"
 
@@ -33,6 +33,6 @@ def preflight(request: Request) -> Answer:
     lines = b"access-control-allow-methods: POST\r\naccess-control-max-age: %d\r\n" % _MAX_AGE
     # Echoed, because `*` does not cover Authorization.
     wanted = request.headers.get(b"access-control-request-headers", b"").strip()
-    if wanted and len(wanted) <= _MOST_HEADER_BYTES and _TOKENS.fullmatch(wanted):
+    if wanted and len(wanted) <= _MAX_HEADER_BYTES and _TOKENS.fullmatch(wanted):
         lines += b"access-control-allow-headers: %b\r\n" % wanted
     return Answer(204, b"", lines)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 Header = tuple[bytes, bytes]
 
 # Below the library's own bounds: 8,192 and 128.
-MOST_LINE_BYTES, MOST_LINES = 8_000, 64
+MAX_LINE_BYTES, MAX_LINES = 8_000, 64
 _NEEDED = frozenset(
     {
         b"host",
@@ -48,8 +48,8 @@ def needed(method: bytes, url: bytes, headers: Sequence[Header]) -> list[Header]
         or not _KEY.fullmatch(by_name.get(b"sec-websocket-key", b""))
         or any(names.count(name) > 1 for name in _SINGLE)
         or not all(_PROTOCOLS.fullmatch(value) for name, value in kept if name == b"sec-websocket-protocol")
-        or len(kept) > MOST_LINES
-        or max(len(url), *map(len, by_name.values())) > MOST_LINE_BYTES
+        or len(kept) > MAX_LINES
+        or max(len(url), *map(len, by_name.values())) > MAX_LINE_BYTES
     ):
         return None
     return kept

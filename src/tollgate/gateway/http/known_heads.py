@@ -16,7 +16,7 @@ from msgspec import Struct
 _END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)\r\n", re.IGNORECASE)
 # Digits of a length; a longer one is read the long way.
-_MOST_DIGITS = 9
+_MAX_DIGITS = 9
 # These heads say more than who calls and what follows, or name the single request.
 _NOT_AGAIN = (b"expect", b"transfer-encoding", b"upgrade", b"x-request-id")
 
@@ -38,7 +38,7 @@ class Opening(Struct, gc=False):
         if not data.startswith(self.before):
             return None
         start = len(self.before)
-        end = data.find(b"\r", start, start + _MOST_DIGITS)
+        end = data.find(b"\r", start, start + _MAX_DIGITS)
         length = data[start:end]
         if not length.isdigit() or not data.startswith(self.after, end):
             return None

@@ -19,19 +19,19 @@ _JSON = re.compile(rb"application/json[ \t]*(?:;.*)?", re.IGNORECASE)
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 
 
-class Intake:
+class RequestReader:
     """Knows the networks and the size limit."""
 
-    def __init__(self, networks: Iterable[Network], most_bytes: int) -> None:
-        self.change(networks, most_bytes)
+    def __init__(self, networks: Iterable[Network], max_bytes: int) -> None:
+        self.change(networks, max_bytes)
         # Unique for this process without a look at the clock: random start, then a count.
         self._id_start = secrets.token_hex(8).encode()
         self._count = itertools.count()
 
-    def change(self, networks: Iterable[Network], most_bytes: int) -> None:
+    def change(self, networks: Iterable[Network], max_bytes: int) -> None:
         """Take over networks and the limit."""
         self._networks = {b"/x/%b" % network.path.encode(): network for network in networks}
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     def open(self, method: bytes, url: bytes, headers: dict[bytes, bytes], peer: str) -> Request:
         """Begin a request from its head; `refusal` is set where it has no future."""
@@ -45,7 +45,7 @@ class Intake:
             and request.network is not None
             and headers.get(b"content-type") == b"application/json"
             and b"content-encoding" not in headers
-            and int(headers.get(b"content-length", 0)) <= self._most_bytes
+            and int(headers.get(b"content-length", 0)) <= self._max_bytes
         ):
             return request
         if method != b"OPTIONS":
@@ -81,7 +81,7 @@ class Intake:
         if b"content-encoding" in request.headers and request.headers[b"content-encoding"].lower() != b"identity":
             raise UnsupportedMediaType("Compressed request bodies are not accepted: send the JSON as it is.")
         length = request.headers.get(b"content-length")
-        if length is not None and int(length) > self._most_bytes:
+        if length is not None and int(length) > self._max_bytes:
             raise self.too_large()
 
     def _find_network(self, request: Request, url: bytes) -> None:
@@ -107,6 +107,6 @@ class Intake:
     def too_large(self) -> BodyTooLarge:
         """The refusal of a body that turns out too large."""
         return BodyTooLarge(
-            f"The body is larger than {self._most_bytes} bytes: send fewer or smaller calls.",
-            data={"limit": self._most_bytes},
+            f"The body is larger than {self._max_bytes} bytes: send fewer or smaller calls.",
+            data={"limit": self._max_bytes},
         )

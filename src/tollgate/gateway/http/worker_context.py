@@ -12,10 +12,10 @@ from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.http import request
 from tollgate.gateway.memory_budget import SMALL, Budget
 from tollgate.gateway.messages import Answer, Network
-from tollgate.gateway.recording.counters import Recorder
+from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.upstream.completion import Flight
-from tollgate.settings.model import Limits
+from tollgate.settings.model import LimitSettings
 from tollgate.shm import metrics
 
 _log = log.get("gateway")
@@ -37,22 +37,22 @@ class Leaving(Protocol):
         ...
 
 
-class Lane:
+class WorkerContext:
     """What all connections of a worker share."""
 
     def __init__(
         self,
         pipeline: Pipeline,
-        door: request.Intake,
-        recorder: Recorder,
+        door: request.RequestReader,
+        counters: Counters,
         writer: metrics.Writer,
         budget: Budget,
         journal: Journal,
         write: Callable[[], None],
         *,
-        most_bytes: int,
-        most_connections: int,
-        most_in_flight: int,
+        max_bytes: int,
+        max_connections: int,
+        max_in_flight: int,
         keep_alive_seconds: float,
         read_seconds: float,
         now: Callable[[], float],
@@ -60,16 +60,16 @@ class Lane:
     ) -> None:
         self.pipeline = pipeline
         self.intake = door
-        self.recorder = recorder
+        self.counters = counters
         self.budget = budget
         self.journal = journal
         self._write = write
         """Puts what the journal took on the disk."""
         self._outbox: list[tuple[Leaving, bytes, bool]] = []
-        self.most_connections = most_connections
+        self.max_connections = max_connections
         self.keep_alive_seconds = keep_alive_seconds
         self.read_seconds = read_seconds
-        self._bound(most_bytes, most_in_flight)
+        self._bound(max_bytes, max_in_flight)
         self.now = now
         self._time = time
         self._writer = writer
@@ -83,16 +83,16 @@ class Lane:
         self.clock = now()
         """The time of the last tick: exact enough for idle connections, and costs nothing."""
 
-    def change(self, networks: Iterable[Network], limits: Limits) -> None:
+    def change(self, networks: Iterable[Network], limits: LimitSettings) -> None:
         """Take over networks and limits; what was begun goes on."""
         self.intake.change(networks, limits.body_bytes)
         self.budget.most = limits.buffer_bytes
         self._bound(limits.body_bytes, limits.in_flight)
 
-    def _bound(self, most_bytes: int, most_in_flight: int) -> None:
-        self.most_bytes = most_bytes
-        self.weighed_from = min(SMALL, most_bytes)
-        self.most_in_flight = most_in_flight
+    def _bound(self, max_bytes: int, max_in_flight: int) -> None:
+        self.max_bytes = max_bytes
+        self.weighed_from = min(SMALL, max_bytes)
+        self.max_in_flight = max_in_flight
 
     def tick(self) -> None:
         """Once a second: the date, the gauges, and connections that have waited too long."""

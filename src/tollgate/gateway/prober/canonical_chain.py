@@ -11,7 +11,7 @@ from tollgate.chains.track import Change, Track
 from tollgate.core.branches import Chain
 
 
-class Trunk:
+class CanonicalChain:
     """The network's newest blocks, without holes."""
 
     def __init__(self) -> None:

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Sequence
 from tollgate import log
 from tollgate.core import branches, health
 from tollgate.core.branches import DEEP, Claim
-from tollgate.gateway.prober.canonical_chain import Trunk
+from tollgate.gateway.prober.canonical_chain import CanonicalChain
 from tollgate.gateway.prober.watched import Watched
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, NetworkRow, State
+from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State
 
 # Blocks below the first head that are fetched at the start: a reorganisation is not deeper as a rule.
 BACKFILL = 8
@@ -32,15 +32,15 @@ Fetch = Callable[[Watched, Sequence[int]], None]
 """Wishes for blocks of an upstream, by number; they are in its chain when `follow` is called again."""
 
 
-class Following:
+class HeadFollower:
     """The chain of one network."""
 
-    def __init__(self, path: str, row: NetworkRow, fetch: Fetch, count: Callable[[metrics.Spec], None]) -> None:
+    def __init__(self, path: str, row: NetworkStatus, fetch: Fetch, count: Callable[[metrics.Spec], None]) -> None:
         self._path = path
         self._row = row
         self._fetch = fetch
         self._count = count
-        self._trunk = Trunk()
+        self._trunk = CanonicalChain()
         self._watched: Sequence[Watched] = ()
         self._told = ""
         """The hash of the head that was published last; empty before our first word."""

@@ -23,11 +23,11 @@ from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.upstream.completion import Flight
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, TimedOut
 from tollgate.gateway.upstream.pool import Pool
-from tollgate.settings.model import Health, Upstream
+from tollgate.settings.model import HealthSettings, UpstreamSettings
 
 # A block of hashes is some hundred kilobytes at most.
-MOST_BYTES = 8_388_608
-MOST_HELD_BYTES = 67_108_864
+MAX_BYTES = 8_388_608
+MAX_HELD_BYTES = 67_108_864
 
 T = TypeVar("T")
 _reply = msgspec.json.Decoder(Reply).decode
@@ -42,7 +42,7 @@ class Wanted(Struct, frozen=True):
     finalized: bool = False
 
 
-class Report(Struct, frozen=True):
+class ProbeReport(Struct, frozen=True):
     """What an upstream said. None: it was not asked, or does not know."""
 
     block: Block
@@ -68,7 +68,7 @@ class Asker(Protocol):
 
     timeout_seconds: float
 
-    async def probe(self, wanted: Wanted) -> Report:
+    async def probe(self, wanted: Wanted) -> ProbeReport:
         """How it is, or ProbeFailed."""
         ...
 
@@ -88,15 +88,15 @@ class Asker(Protocol):
 class HttpAsker:
     """Asks an upstream by HTTP."""
 
-    def __init__(self, family: str, upstream: Upstream, now: Callable[[], float]) -> None:
+    def __init__(self, family: str, upstream: UpstreamSettings, now: Callable[[], float]) -> None:
         self._family = family
-        self.timeout_seconds = Health().timeout_seconds
+        self.timeout_seconds = HealthSettings().timeout_seconds
         self._now = now
         # So that an operator can tell our questions from those of callers.
         named = replace(upstream, headers={"User-Agent": f"tollgate-prober/{__version__}", **upstream.headers})
-        self._pool = Pool(named, most_bytes=MOST_BYTES, budget=Budget(MOST_HELD_BYTES), now=now)
+        self._pool = Pool(named, max_bytes=MAX_BYTES, budget=Budget(MAX_HELD_BYTES), now=now)
 
-    async def probe(self, wanted: Wanted) -> Report:
+    async def probe(self, wanted: Wanted) -> ProbeReport:
         """How it is. What it does not know beside its head is no failure."""
         asked_at = self._now()
         calls = {"head": heads.head_call(self._family)}
@@ -109,7 +109,7 @@ class HttpAsker:
         asking = (self._ask(call) for call in calls.values())
         said = dict(zip(calls, await asyncio.gather(*asking, return_exceptions=True), strict=True))
         seconds = self._now() - asked_at
-        return Report(
+        return ProbeReport(
             _read(heads.read_block, self._family, said["head"]),
             asked_at,
             seconds,

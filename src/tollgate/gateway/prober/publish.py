@@ -22,7 +22,7 @@ _STATES = tuple(each.name.lower() for each in State)
 _log = log.get("prober")
 
 
-class Display:
+class StatusPublisher:
     """Shows, once a second."""
 
     def __init__(

@@ -18,13 +18,13 @@ from tollgate.chains import heads
 from tollgate.chains.heads import Block
 from tollgate.core import health
 from tollgate.core.health import Verdict
-from tollgate.gateway.prober.head_follower import Following
+from tollgate.gateway.prober.head_follower import HeadFollower
 from tollgate.gateway.prober.prober import Asker, ProbeFailed, Wanted
 from tollgate.gateway.prober.watched import Watched
-from tollgate.gateway.upstream.listener import Listener
-from tollgate.settings.model import Health, Network, Upstream
+from tollgate.gateway.upstream.listener import UpstreamListener
+from tollgate.settings.model import HealthSettings, NetworkSettings, UpstreamSettings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, NetworkRow, State, UpstreamRow
+from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State, UpstreamStatus
 
 # Those who are new wait for each other for so long.
 WARM_SECONDS = 1.0
@@ -34,8 +34,8 @@ HASTE_SECONDS = 0.05
 AT_ONCE = 8
 _log = log.get("prober")
 
-MakeAsker = Callable[[str, Upstream], Asker]
-MakeListener = Callable[[str, Upstream, Callable[[Block], None]], Listener]
+MakeAsker = Callable[[str, UpstreamSettings], Asker]
+MakeListener = Callable[[str, UpstreamSettings, Callable[[Block], None]], UpstreamListener]
 
 
 class Watch:
@@ -45,7 +45,7 @@ class Watch:
         self,
         family: str,
         name: str,
-        row: NetworkRow,
+        row: NetworkStatus,
         make_asker: MakeAsker,
         make_listener: MakeListener,
         writer: metrics.Writer,
@@ -63,7 +63,7 @@ class Watch:
         self._blind = family not in heads.FAMILIES
         self._rules = health.Rules()
         self._probe_seconds = 1.0
-        self._following = Following(f"{family}/{name}", row, self._fetch, self._count)
+        self._following = HeadFollower(f"{family}/{name}", row, self._fetch, self._count)
         self._defect: BaseException | None = None
         self._nudges = row.nudges
         self._hasty_at = 0.0
@@ -74,7 +74,12 @@ class Watch:
         return all(each.joined for each in self.watched)
 
     def apply(
-        self, network: Network, settings: Health, rows: Mapping[str, UpstreamRow], *, at_start: bool = False
+        self,
+        network: NetworkSettings,
+        settings: HealthSettings,
+        rows: Mapping[str, UpstreamStatus],
+        *,
+        at_start: bool = False,
     ) -> None:
         """Take over settings. What is known of an upstream that stays the same node is kept.
 
@@ -103,7 +108,7 @@ class Watch:
             gone.close()
         self._settle()
 
-    def _listen(self, each: Watched, upstream: Upstream) -> None:
+    def _listen(self, each: Watched, upstream: UpstreamSettings) -> None:
         """Listen where there is something to listen to, on the connection that is there where it is the same."""
         if each.listener is not None and each.upstream.ws_url != upstream.ws_url:
             each.listener.stop()

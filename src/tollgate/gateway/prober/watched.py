@@ -14,10 +14,10 @@ from tollgate.chains.heads import Block
 from tollgate.core import health
 from tollgate.core.branches import Chain
 from tollgate.core.health import Sight, Verdict
-from tollgate.gateway.prober.prober import Asker, ProbeFailed, Report, Wanted
-from tollgate.gateway.upstream.listener import Listener
-from tollgate.settings.model import Upstream
-from tollgate.shm.upstream_status import NOTHING, State, UpstreamRow
+from tollgate.gateway.prober.prober import Asker, ProbeFailed, ProbeReport, Wanted
+from tollgate.gateway.upstream.listener import UpstreamListener
+from tollgate.settings.model import UpstreamSettings
+from tollgate.shm.upstream_status import NOTHING, State, UpstreamStatus
 
 # Finality and syncing are asked in one of so many probes.
 SELDOM = 4
@@ -32,7 +32,7 @@ _SMOOTHING = 0.2
 class Watched:
     """What is known of one upstream."""
 
-    def __init__(self, upstream: Upstream, asker: Asker, row: UpstreamRow, now: float) -> None:
+    def __init__(self, upstream: UpstreamSettings, asker: Asker, row: UpstreamStatus, now: float) -> None:
         self.upstream = upstream
         self.asker = asker
         self.row = row
@@ -48,7 +48,7 @@ class Watched:
         self.next_at = now
         self.probing: asyncio.Task[None] | None = None
         self.fetching: asyncio.Task[None] | None = None
-        self.listener: Listener | None = None
+        self.listener: UpstreamListener | None = None
         self.fetch_failures = 0
         self.retreats = 0
         """Answers in a row that showed a lower head than it had before."""
@@ -68,11 +68,11 @@ class Watched:
         """Whether blocks of it that are needed can be hoped for."""
         return self.fetch_failures < FETCH_FAILURES
 
-    def is_same(self, upstream: Upstream) -> bool:
+    def is_same(self, upstream: UpstreamSettings) -> bool:
         """Whether other settings mean the same node."""
         return (self.upstream.url, self.upstream.headers) == (upstream.url, upstream.headers)
 
-    def change(self, upstream: Upstream) -> None:
+    def change(self, upstream: UpstreamSettings) -> None:
         """Take over settings that leave it the same node."""
         self.upstream = upstream
         self.sight = replace(self.sight, priority=upstream.priority)
@@ -100,7 +100,7 @@ class Watched:
             fault=failure.words,
         )
 
-    def reported(self, report: Report, wanted: Wanted, shown: int, now: float) -> None:
+    def reported(self, report: ProbeReport, wanted: Wanted, shown: int, now: float) -> None:
         """Take in an answer. `shown`: the head on the board when it was asked."""
         self._saw(report.block, now)
         sight = self.sight

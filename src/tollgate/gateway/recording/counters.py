@@ -13,7 +13,7 @@ OK = "ok"
 NODE_ERROR = "node_error"
 
 
-class Recorder:
+class Counters:
     """Counts for one worker."""
 
     def __init__(self, writer: metrics.Writer) -> None:

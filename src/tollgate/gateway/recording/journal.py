@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tollgate import log
-from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MOST_CALLS, encode
+from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MAX_CALLS, encode
 from tollgate.gateway.messages import CallNote, Request
 
 SINGLE_REFUSALS = 10
@@ -24,7 +24,7 @@ _CALLS, _REQUEST_BYTES, _STANDS_FOR = 7, 8, 15
 _log = log.get("journal")
 
 
-class Sink(Protocol):
+class RecordSink(Protocol):
     """Where records go."""
 
     is_full: bool
@@ -39,7 +39,7 @@ class Journal:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: RecordSink,
         address: Callable[[Request], str],
         *,
         time: Callable[[], float],
@@ -96,7 +96,7 @@ class Journal:
         )
         if calls[0][1] not in BILLABLE and not _some_billable(calls):
             self._refused(caller.team_id, record, calls)
-        elif len(calls) <= MOST_CALLS:
+        elif len(calls) <= MAX_CALLS:
             self._append(encode(record))
         else:
             self._append_parts(record, calls)
@@ -121,8 +121,8 @@ class Journal:
 
     def _append_parts(self, record: tuple[Any, ...], calls: Sequence[CallNote]) -> None:
         """Write a batch that is too large for one record; each part has its share of the bytes."""
-        for start in range(0, len(calls), MOST_CALLS):
-            part = calls[start : start + MOST_CALLS]
+        for start in range(0, len(calls), MAX_CALLS):
+            part = calls[start : start + MAX_CALLS]
             shared = list(_with_calls(record, part))
             shared[_REQUEST_BYTES] = record[_REQUEST_BYTES] * len(part) // len(calls)
             self._append(encode(shared))

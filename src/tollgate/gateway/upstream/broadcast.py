@@ -23,9 +23,9 @@ from tollgate.errors import Refusal
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream.choice import Need
 from tollgate.gateway.upstream.exchange import Exchange
-from tollgate.gateway.upstream.failover import MOST_ATTEMPTS, Ask, Course
-from tollgate.gateway.upstream.health import Peer
-from tollgate.gateway.upstream.hedging import Outcome, Race
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Attempt, Failover
+from tollgate.gateway.upstream.health import Upstream
+from tollgate.gateway.upstream.hedging import AttemptOutcome, Race
 
 SIGNED = frozenset(
     {
@@ -49,58 +49,60 @@ class Writes:
         self._now = now
         self._loop = loop
 
-    async def send(self, call: Call, deadline: float, trace: Trace) -> Outcome[Reply]:
+    async def send(self, call: Call, deadline: float, trace: Trace) -> AttemptOutcome[Reply]:
         """Send a transaction; what its sender is told."""
         exchange = self._exchange
         count = exchange.network.broadcast
-        course = exchange.course(Need(call.method), deadline, most=MOST_ATTEMPTS + count - 1)
+        failover = exchange.failover(Need(call.method), deadline, most=MAX_ATTEMPTS + count - 1)
         sent = _Sent(call)
         try:
             while True:
-                outcome = await self._round(sent, course, trace, count)
+                outcome = await self._round(sent, failover, trace, count)
                 if outcome is None:
                     break
                 if _is_done(outcome):
-                    trace.upstream = outcome.peer.name
+                    trace.upstream = outcome.upstream.name
                     return outcome
                 if sent.said(Verdict.FINAL) or sent.said(Verdict.KNOWN):
                     break
                 # Whoever was asked at first did not get it, or we do not know: on to the next, one by one.
                 count = 1
-            return await self._settled(sent, course, deadline, trace)
+            return await self._settled(sent, failover, deadline, trace)
         finally:
             if sent.attempts:
                 exchange.row.nudge()
 
-    async def _round(self, sent: _Sent, course: Course, trace: Trace, count: int) -> Outcome[Reply] | None:
+    async def _round(
+        self, sent: _Sent, failover: Failover, trace: Trace, count: int
+    ) -> AttemptOutcome[Reply] | None:
         """Send it to so many at once; the first success, or the last failure; None: nobody is left."""
-        step = course.next(self._now())
-        while step is not None and not isinstance(step, Ask):
+        step = failover.next(self._now())
+        while step is not None and not isinstance(step, Attempt):
             await self._exchange.rest(step.seconds)
-            step = course.next(self._now())
+            step = failover.next(self._now())
         if step is None:
             return None
         steps = [step]
-        while len(steps) < count and (other := course.spare(self._now())) is not None:
+        while len(steps) < count and (other := failover.spare(self._now())) is not None:
             steps.append(other)
         race: Race[Reply] = Race(self._loop, _is_done)
         sent.attempts += len(steps)
-        race.start(*[self._attempt(each.peer, sent, each.until, trace) for each in steps])
+        race.start(*[self._attempt(each.upstream, sent, each.until, trace) for each in steps])
         outcome = await race
         for bad in race.bad:
             if bad.failure is not None:
-                course.failed(bad.peer, bad.failure)
+                failover.failed(bad.upstream, bad.failure)
             else:
-                course.faulted(bad.peer, bad.verdict, self._now())
+                failover.faulted(bad.upstream, bad.verdict, self._now())
                 sent.answered.append(bad)
         return outcome
 
-    async def _attempt(self, peer: Peer, sent: _Sent, until: float, trace: Trace) -> Outcome[Reply]:
+    async def _attempt(self, upstream: Upstream, sent: _Sent, until: float, trace: Trace) -> AttemptOutcome[Reply]:
         exchange = self._exchange
         # Not repeated by the connection itself: we must know how often it went out.
         once = Need("", repeatable=False)
         return await exchange.attempt(
-            peer,
+            upstream,
             sent.body,
             jsonrpc.decode_reply,
             lambda reply: exchange.judge(Kind.WRITE, reply),
@@ -109,26 +111,28 @@ class Writes:
             once,
         )
 
-    async def _settled(self, sent: _Sent, course: Course, deadline: float, trace: Trace) -> Outcome[Reply]:
+    async def _settled(
+        self, sent: _Sent, failover: Failover, deadline: float, trace: Trace
+    ) -> AttemptOutcome[Reply]:
         """What to tell the sender where no upstream has said yes."""
         known, final = sent.said(Verdict.KNOWN), sent.said(Verdict.FINAL)
         # Somebody knew it before we came: that is for its sender to know, unless it was we who came before.
-        ours = course.in_doubt or sent.said(Verdict.ELSEWHERE) is not None
+        ours = failover.in_doubt or sent.said(Verdict.ELSEWHERE) is not None
         tx_hash = transaction_hash(sent.call) if ours else ""
         if tx_hash:
             there = known or await self._found(tx_hash, deadline, trace)
             if there is not None:
-                trace.upstream = there.peer.name
-                return Outcome(there.peer, Reply(Raw(_json(tx_hash))))
+                trace.upstream = there.upstream.name
+                return AttemptOutcome(there.upstream, Reply(Raw(_json(tx_hash))))
         told = known or final
-        if told is None and not course.in_doubt:
+        if told is None and not failover.in_doubt:
             told = sent.last_words
         if told is None:
-            raise course.refusal(harmless=False)
-        trace.upstream = told.peer.name
+            raise failover.refusal(harmless=False)
+        trace.upstream = told.upstream.name
         return told
 
-    async def _found(self, tx_hash: str, deadline: float, trace: Trace) -> Outcome[Reply] | None:
+    async def _found(self, tx_hash: str, deadline: float, trace: Trace) -> AttemptOutcome[Reply] | None:
         """Who says that the chain, or its pool of transactions, has it."""
         method = "eth_getTransactionByHash"
         body = _json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))]))
@@ -148,21 +152,21 @@ class _Sent:
         self.call = call
         self.body = jsonrpc.encode_call(call)
         self.attempts = 0
-        self.answered: list[Outcome[Reply]] = []
+        self.answered: list[AttemptOutcome[Reply]] = []
         """Errors of upstreams."""
 
-    def said(self, verdict: Verdict) -> Outcome[Reply] | None:
+    def said(self, verdict: Verdict) -> AttemptOutcome[Reply] | None:
         """The first error that means this."""
         return next((each for each in self.answered if each.verdict is verdict), None)
 
     @property
-    def last_words(self) -> Outcome[Reply] | None:
+    def last_words(self) -> AttemptOutcome[Reply] | None:
         """The last error that says something to the sender; of a quota of ours it need not know."""
         words = [each for each in self.answered if each.verdict is not Verdict.QUOTA]
         return words[-1] if words else None
 
 
-def _is_done(outcome: Outcome[Reply]) -> bool:
+def _is_done(outcome: AttemptOutcome[Reply]) -> bool:
     return outcome.answer is not None and outcome.answer.error is ABSENT
 
 

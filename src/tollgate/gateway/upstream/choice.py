@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import NOTHING, State
 
 # State older than this many blocks is what pruned nodes lack (geth keeps 128).
@@ -41,7 +41,7 @@ class Need(Struct, frozen=True, gc=False):
         return self.tip or self.number is not None
 
 
-class Known(Struct, frozen=True, gc=False):
+class NetworkView(Struct, frozen=True, gc=False):
     """What the board says of the network, for one choice."""
 
     floor: int = NOTHING
@@ -52,66 +52,74 @@ class Known(Struct, frozen=True, gc=False):
 
 
 def choose(
-    peers: Sequence[Peer],
+    upstreams: Sequence[Upstream],
     need: Need,
-    known: Known,
-    tried: Sequence[Peer],
+    known: NetworkView,
+    tried: Sequence[Upstream],
     now: float,
     random: Callable[[], float],
-) -> Peer | None:
+) -> Upstream | None:
     """The upstream in rotation to ask next; None where there is none. `peers` are in the order of priority.
 
     Who holds no archive is asked for old state where nobody else can be, and who was never probed where nobody is
     known to be up: it may turn out to be on another chain.
     """
-    found: list[Peer] = []
-    second: list[Peer] = []
+    found: list[Upstream] = []
+    second: list[Upstream] = []
     believed, oldest = known.believed, need.oldest
-    for peer in peers:
-        state = peer.row.state
+    for upstream in upstreams:
+        state = upstream.row.state
         if state > _UP if believed else state == _WRONG_CHAIN:
             continue
-        if peer in tried or (peer.in_doubt and not peer.is_willing(now)) or not _may_answer(peer, need, known):
+        if (
+            upstream in tried
+            or (upstream.in_doubt and not upstream.is_willing(now))
+            or not _may_answer(upstream, need, known)
+        ):
             continue
         best = state == _UP or not believed
-        if oldest is not None and not peer.upstream.archive and wants_archive(oldest, known.head):
+        if oldest is not None and not upstream.settings.archive and wants_archive(oldest, known.head):
             best = False
         line = found if best else second
-        if not line or line[0].priority == peer.priority:
-            line.append(peer)
+        if not line or line[0].priority == upstream.priority:
+            line.append(upstream)
     return _cheaper(found or second, now, random)
 
 
-def last_resort(peers: Sequence[Peer], need: Need, known: Known, tried: Sequence[Peer]) -> Peer | None:
+def last_resort(
+    upstreams: Sequence[Upstream], need: Need, known: NetworkView, tried: Sequence[Upstream]
+) -> Upstream | None:
     """Somebody out of rotation, where nobody else is left: an error would be the only other answer."""
     states = _LAST_RESORT_FOR_TIPS if need.tip and known.believed else _LAST_RESORT
-    for peer in peers:
-        if peer not in tried and peer.row.state in states and _may_answer(peer, need, known):
-            return peer
+    for upstream in upstreams:
+        if upstream not in tried and upstream.row.state in states and _may_answer(upstream, need, known):
+            return upstream
     return None
 
 
-def somebody_else(peers: Sequence[Peer], need: Need, tried: Sequence[Peer]) -> bool:
+def somebody_else(upstreams: Sequence[Upstream], need: Need, tried: Sequence[Upstream]) -> bool:
     """Whether there is anybody left who might be asked, sooner or later."""
     if need.slot is None:
-        for peer in peers:
-            if peer not in tried and peer.row.state != _WRONG_CHAIN and peer.takes(need.method):
+        for upstream in upstreams:
+            if upstream not in tried and upstream.row.state != _WRONG_CHAIN and upstream.takes(need.method):
                 return True
     return False
 
 
-def somebody_is_behind(peers: Sequence[Peer], need: Need, known: Known, tried: Sequence[Peer], now: float) -> bool:
+def somebody_is_behind(
+    upstreams: Sequence[Upstream], need: Need, known: NetworkView, tried: Sequence[Upstream], now: float
+) -> bool:
     """Whether it is worth waiting: somebody could answer if only its head came along."""
     return (
         need.has_floor
         and need.slot is None
         and known.believed
         and any(
-            peer not in tried
-            and NOTHING < peer.row.head < known.floor
-            and peer.in_rotation(now)
-            and peer.takes(need.method)
-            for peer in peers
+            upstream not in tried
+            and NOTHING < upstream.row.head < known.floor
+            and upstream.in_rotation(now)
+            and upstream.takes(need.method)
+            for upstream in upstreams
         )
     )
 
@@ -121,16 +129,16 @@ def wants_archive(oldest: int, head: int) -> bool:
     return head != NOTHING and oldest < head - RECENT_BLOCKS
 
 
-def _may_answer(peer: Peer, need: Need, known: Known) -> bool:
-    if peer.picky and not peer.takes(need.method):
+def _may_answer(upstream: Upstream, need: Need, known: NetworkView) -> bool:
+    if upstream.picky and not upstream.takes(need.method):
         return False
     if need.slot is not None:
-        return peer.slot == need.slot
+        return upstream.slot == need.slot
     # There is a floor only where what is known of heads is believed.
-    return known.floor == NOTHING or not need.has_floor or not NOTHING < peer.row.head < known.floor
+    return known.floor == NOTHING or not need.has_floor or not NOTHING < upstream.row.head < known.floor
 
 
-def _cheaper(found: list[Peer], now: float, random: Callable[[], float]) -> Peer | None:
+def _cheaper(found: list[Upstream], now: float, random: Callable[[], float]) -> Upstream | None:
     """The power of two choices: of two taken by chance, the one that is quicker and less busy."""
     count = len(found)
     if count <= 1:

@@ -50,7 +50,7 @@ class TimedOut(AttemptFailed):
     outcome = "timeout"
 
 
-class TooLarge(AttemptFailed):
+class ResponseTooLarge(AttemptFailed):
     """The response is over the limit."""
 
     outcome = "too_large"
@@ -83,10 +83,10 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """A connection, busy with one request or idle."""
 
-    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop, most_bytes: int, budget: Budget) -> None:
+    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop, max_bytes: int, budget: Budget) -> None:
         self._owner = owner
         self._loop = loop
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._budget = budget
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
             return
         self._body.append(body)
         self._size += len(body)
-        if self._size > self._most_bytes:
+        if self._size > self._max_bytes:
             self._too_large()
         elif self._size > SMALL:
             if self._budget.hold(len(body)):
@@ -231,12 +231,12 @@ class Connection(asyncio.Protocol):
 
     def _deliver_unpacked(self, waiting: Pending[Response], status: int, body: bytes) -> None:
         try:
-            waiting.settle(Response(status, _unpacked(body, self._most_bytes)))
+            waiting.settle(Response(status, _unpacked(body, self._max_bytes)))
         except AttemptFailed as failure:
             waiting.fail(failure)
 
     def _too_large(self) -> None:
-        self.fail(TooLarge("the response is too large", sent=True))
+        self.fail(ResponseTooLarge("the response is too large", sent=True))
 
     def _give_back(self) -> None:
         self._budget.free(self._held)
@@ -250,7 +250,7 @@ def _unpacked(body: bytes, most: int) -> bytes:
     except zlib.error as error:
         raise AttemptFailed("a broken gzip body", sent=True) from error
     if len(unpacked) > most:
-        raise TooLarge("the response is too large", sent=True)
+        raise ResponseTooLarge("the response is too large", sent=True)
     if not unpacker.eof:
         raise AttemptFailed("a torn gzip body", sent=True)
     return unpacked

@@ -19,12 +19,12 @@ from tollgate.core.shapes import ABSENT, Replies, Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.messages import Network, Trace
 from tollgate.gateway.upstream.choice import Need
-from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, PoolFull, Response, TooLarge
-from tollgate.gateway.upstream.failover import MOST_ATTEMPTS, Ask, Course, OutOfStep, Wait
-from tollgate.gateway.upstream.health import Peer
-from tollgate.gateway.upstream.hedging import Hedges, Outcome, Relay
+from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, PoolFull, Response, ResponseTooLarge
+from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Attempt, Failover, OutOfStep, Wait
+from tollgate.gateway.upstream.health import Upstream
+from tollgate.gateway.upstream.hedging import AttemptOutcome, Hedges, Relay
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NetworkRow
+from tollgate.shm.upstream_status import NetworkStatus
 from tollgate.store.base import Meters
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _ABOUT_THE_UPSTREAM = frozenset({401, 402, 403, 407, 408, 429})
 _QUOTA_STATUSES = frozenset({402, 429})
 # What is no fault of the upstream: our own bounds.
-_OUR_BOUNDS = (PoolFull, NoRoom, TooLarge)
+_OUR_BOUNDS = (PoolFull, NoRoom, ResponseTooLarge)
 # Errors after which also what must not be repeated may be asked elsewhere: it was turned away at the door.
 _FINAL = Verdict.FINAL
 _TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
@@ -65,8 +65,8 @@ class Exchange:
     def __init__(
         self,
         network: Network,
-        peers: Sequence[Peer],
-        row: NetworkRow,
+        upstreams: Sequence[Upstream],
+        row: NetworkStatus,
         meters: Meters,
         writer: metrics.Writer,
         now: Callable[[], float],
@@ -82,28 +82,28 @@ class Exchange:
         self._random = random
         self._hedges = Hedges(loop, now)
         self._ready: dict[str, tuple[int, list[int]]] = {}
-        self.change(network, peers)
+        self.change(network, upstreams)
 
-    def change(self, network: Network, peers: Sequence[Peer]) -> None:
+    def change(self, network: Network, upstreams: Sequence[Upstream]) -> None:
         """Take over a network's settings and upstreams; calls under way go on with those they have."""
         self.network = network
-        self.peers: tuple[Peer, ...] = tuple(sorted(peers, key=lambda peer: peer.priority))
+        self.upstreams: tuple[Upstream, ...] = tuple(sorted(upstreams, key=lambda upstream: upstream.priority))
         self._names = (network.family, network.name)
-        self._hedging = network.hedge and len(peers) > 1
+        self._hedging = network.hedge and len(upstreams) > 1
         self._hedged = self._writer.cell(metrics.UPSTREAM_HEDGES, *self._names)
         self._ready = {
-            peer.name: (
-                self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, peer.name, "ok"),
-                self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, peer.name),
+            upstream.name: (
+                self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, "ok"),
+                self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, upstream.name),
             )
-            for peer in peers
+            for upstream in upstreams
         }
 
     # --- One question ----------------------------------------------------------------------------------
 
     async def ask_call(
-        self, body: bytes, deadline: float, trace: Trace, need: Need, tried: Sequence[Peer] = ()
-    ) -> Outcome[Reply]:
+        self, body: bytes, deadline: float, trace: Trace, need: Need, tried: Sequence[Upstream] = ()
+    ) -> AttemptOutcome[Reply]:
         """Get the answer to one call."""
         kind = self.network.catalogue.kind(need.method)
         return await self.ask(
@@ -112,7 +112,7 @@ class Exchange:
 
     async def ask_batch(
         self, body: bytes, count: int, deadline: float, trace: Trace, need: Need
-    ) -> Outcome[Replies]:
+    ) -> AttemptOutcome[Replies]:
         """Get the answers to a batch of so many calls, from one upstream. Errors in it are for whoever asked."""
         return await self.ask(body, lambda data: jsonrpc.decode_batch(data, count), None, deadline, trace, need)
 
@@ -124,24 +124,24 @@ class Exchange:
         deadline: float,
         trace: Trace,
         need: Need,
-        tried: Sequence[Peer] = (),
-    ) -> Outcome[T]:
+        tried: Sequence[Upstream] = (),
+    ) -> AttemptOutcome[T]:
         """Get an answer, as `read` understands and `judge` judges it, or raise a refusal.
 
         `judge` may raise `OutOfStep` for an answer that nobody may be given.
         """
-        course = self.course(need, deadline, tried)
+        failover = self.failover(need, deadline, tried)
         hedged = self._hedging and need.repeatable and need.slot is None
         relay: Relay[T] | None = Relay(self._loop) if hedged else None
-        fault: Outcome[T] | None = None
+        fault: AttemptOutcome[T] | None = None
         try:
             while True:
-                step = course.next(self._now())
+                step = failover.next(self._now())
                 if relay is not None:
-                    outcome = await self._raced(relay, step, course, body, read, judge, trace, need)
-                elif isinstance(step, Ask):
+                    outcome = await self._raced(relay, step, failover, body, read, judge, trace, need)
+                elif isinstance(step, Attempt):
                     self._hedges.earn()
-                    outcome = await self.attempt(step.peer, body, read, judge, step.until, trace, need)
+                    outcome = await self.attempt(step.upstream, body, read, judge, step.until, trace, need)
                 else:
                     outcome = None
                     if step is not None:
@@ -150,105 +150,107 @@ class Exchange:
                     if step is None:
                         break
                 elif outcome.failure is not None:
-                    course.failed(outcome.peer, outcome.failure)
+                    failover.failed(outcome.upstream, outcome.failure)
                 elif outcome.verdict is _FINAL or not (need.repeatable or outcome.verdict in _TURNED_AWAY):
-                    trace.upstream = outcome.peer.name
+                    trace.upstream = outcome.upstream.name
                     return outcome
                 else:
-                    course.faulted(outcome.peer, outcome.verdict, self._now())
+                    failover.faulted(outcome.upstream, outcome.verdict, self._now())
                     fault = outcome
         finally:
             if relay is not None:
                 relay.call_off()
         if fault is None:
-            raise course.refusal()
+            raise failover.refusal()
         if fault.verdict is Verdict.QUOTA:
             raise UpstreamUnavailable("The upstreams of this network have used up their quotas: try again later.")
-        trace.upstream = fault.peer.name
+        trace.upstream = fault.upstream.name
         return fault
 
-    def course(self, need: Need, deadline: float, tried: Sequence[Peer] = (), most: int = MOST_ATTEMPTS) -> Course:
+    def failover(
+        self, need: Need, deadline: float, tried: Sequence[Upstream] = (), most: int = MAX_ATTEMPTS
+    ) -> Failover:
         """The attempts at a call, still to be made."""
-        return Course(self.peers, self.row, need, deadline, self._random, self._may_ask, tried, most)
+        return Failover(self.upstreams, self.row, need, deadline, self._random, self._may_ask, tried, most)
 
     async def _raced(
         self,
         relay: Relay[T],
-        step: Ask | Wait | None,
-        course: Course,
+        step: Attempt | Wait | None,
+        failover: Failover,
         body: bytes,
         read: Callable[[bytes], T],
         judge: Callable[[T], Verdict] | None,
         trace: Trace,
         need: Need,
-    ) -> Outcome[T] | None:
+    ) -> AttemptOutcome[T] | None:
         """Take a step beside attempts that are still under way; the next outcome of any. None: there is none yet.
 
         So nobody waits for a silent upstream alone while there is somebody else who could be asked.
         """
-        if not isinstance(step, Ask):
+        if not isinstance(step, Attempt):
             if relay.left:
                 return await relay.next(None if step is None else step.seconds)
             if step is not None:
                 await self.rest(step.seconds)
             return None
-        peer = step.peer
+        upstream = step.upstream
         self._hedges.earn()
 
         def hedge() -> bool:
-            other = course.spare(self._now())
+            other = failover.spare(self._now())
             if other is None:
                 return False
             self._cells[self._hedged] += 1
-            relay.start(self.attempt(other.peer, body, read, judge, other.until, trace, need))
+            relay.start(self.attempt(other.upstream, body, read, judge, other.until, trace, need))
             return True
 
-        due = self._now() + max(peer.p95 or _FIRST_HEDGE, _SOONEST_HEDGE)
-        relay.hedge(self._hedges.watch(peer.slot, due, hedge))
-        relay.start(self.attempt(peer, body, read, judge, step.until, trace, need))
+        due = self._now() + max(upstream.p95 or _FIRST_HEDGE, _SOONEST_HEDGE)
+        relay.hedge(self._hedges.watch(upstream.slot, due, hedge))
+        relay.start(self.attempt(upstream, body, read, judge, step.until, trace, need))
         return await relay.next()
 
     async def attempt(
         self,
-        peer: Peer,
+        upstream: Upstream,
         body: bytes,
         read: Callable[[bytes], T],
         judge: Callable[[T], Verdict] | None,
         until: float,
         trace: Trace,
         need: Need,
-    ) -> Outcome[T]:
+    ) -> AttemptOutcome[T]:
         """Ask one upstream once, and keep its books."""
         began = self._now()
         trace.attempts += 1
-        trace.upstream = peer.name
-        peer.began()
+        trace.upstream = upstream.name
+        upstream.began()
         try:
-            response = await peer.pool.send(body, until, repeatable=need.repeatable)
+            response = await upstream.pool.send(body, until, repeatable=need.repeatable)
             answer = read_response(response, read)
         except QuotaStatus as failure:
-            peer.gave_up()
-            self._count(peer, failure.outcome)
-            return Outcome(peer, verdict=Verdict.QUOTA)
+            upstream.gave_up()
+            self._count(upstream, failure.outcome)
+            return AttemptOutcome(upstream, verdict=Verdict.QUOTA)
         except AttemptFailed as failure:
             if isinstance(failure, _OUR_BOUNDS):
-                peer.gave_up()
+                upstream.gave_up()
             else:
-                peer.failed(self._now())
-            self._count(peer, failure.outcome)
-            return Outcome(peer, failure=failure)
+                upstream.failed(self._now())
+            self._count(upstream, failure.outcome)
+            return AttemptOutcome(upstream, failure=failure)
         except BaseException:
-            peer.gave_up()
+            upstream.gave_up()
             raise
         now = self._now()
-        peer.answered(now - began, now)
-        ok, histogram = self._ready.get(peer.name) or self._late(peer)
+        upstream.answered(now - began, now)
+        ok, histogram = self._ready.get(upstream.name) or self._late(upstream)
         self._cells[ok] += 1
         self._writer.observe(histogram, now - began)
         try:
-            return Outcome(peer, answer, judge(answer) if judge is not None else _FINAL)
+            return AttemptOutcome(upstream, answer, judge(answer) if judge is not None else _FINAL)
         except OutOfStep as failure:
-            return Outcome(peer, failure=failure)
+            return AttemptOutcome(upstream, failure=failure)
 
     def judge(self, kind: Kind, reply: Reply) -> Verdict:
         """What a node's answer to a call means."""
@@ -259,40 +261,40 @@ class Exchange:
 
     def has(self, slot: int) -> bool:
         """Whether the upstream of this row of the board is one of ours."""
-        return any(peer.slot == slot for peer in self.peers)
+        return any(upstream.slot == slot for upstream in self.upstreams)
 
     def takers(self, method: str) -> list[bool]:
         """Which of the upstreams that do not take everything take this method."""
-        return [peer.takes(method) for peer in self.peers if peer.picky]
+        return [upstream.takes(method) for upstream in self.upstreams if upstream.picky]
 
-    def spare(self, peer: Peer) -> None:
+    def spare(self, upstream: Upstream) -> None:
         """Leave an upstream alone for a while that said that a quota is used up."""
-        peer.spare(self._now())
+        upstream.spare(self._now())
 
     def sweep(self) -> None:
         """Now and then: fail what has passed its deadline."""
-        for peer in self.peers:
-            peer.pool.sweep()
+        for upstream in self.upstreams:
+            upstream.pool.sweep()
 
     def tell(self) -> None:
         """Once a second: say how our calls fared."""
         now = self._now()
-        for peer in self.peers:
-            peer.tell(now)
+        for upstream in self.upstreams:
+            upstream.tell(now)
 
     # --- Books -----------------------------------------------------------------------------------------
 
-    def _may_ask(self, peer: Peer) -> bool:
-        return not peer.limit or self._meters.take(peer.limit, self._now())[-1].allowed
+    def _may_ask(self, upstream: Upstream) -> bool:
+        return not upstream.limit or self._meters.take(upstream.limit, self._now())[-1].allowed
 
-    def _count(self, peer: Peer, outcome: str) -> None:
-        self._writer.add(self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, peer.name, outcome))
+    def _count(self, upstream: Upstream, outcome: str) -> None:
+        self._writer.add(self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, outcome))
 
-    def _late(self, peer: Peer) -> tuple[int, list[int]]:
+    def _late(self, upstream: Upstream) -> tuple[int, list[int]]:
         """The books of an upstream that was taken away while it was asked."""
         return (
-            self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, peer.name, "ok"),
-            self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, peer.name),
+            self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, "ok"),
+            self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, upstream.name),
         )
 
     async def rest(self, seconds: float) -> None:

@@ -18,12 +18,26 @@ from msgspec import Struct
 
 from tollgate.chains.faults import Verdict
 from tollgate.errors import Overloaded, Refusal, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from tollgate.gateway.upstream.choice import Known, Need, choose, last_resort, somebody_else, somebody_is_behind
-from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, NoRoom, PoolFull, TimedOut, TooLarge
-from tollgate.gateway.upstream.health import Peer
-from tollgate.shm.upstream_status import NOTHING, NetworkRow, State
+from tollgate.gateway.upstream.choice import (
+    Need,
+    NetworkView,
+    choose,
+    last_resort,
+    somebody_else,
+    somebody_is_behind,
+)
+from tollgate.gateway.upstream.connection import (
+    AttemptFailed,
+    ConnectFailed,
+    NoRoom,
+    PoolFull,
+    ResponseTooLarge,
+    TimedOut,
+)
+from tollgate.gateway.upstream.health import Upstream
+from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State
 
-MOST_ATTEMPTS = 6
+MAX_ATTEMPTS = 6
 # Between two looks whether somebody has come along to the head.
 WAIT_SECONDS = 0.02
 # Before those that broke off are asked again; each time twice as long.
@@ -31,9 +45,9 @@ AGAIN_SECONDS = 0.05
 _IN_DOUBT = " The call may have been carried out all the same: check before you send it again."
 
 
-_NO_MATTER = Known()
+_NO_MATTER = NetworkView()
 # These end as they did, whoever is asked again.
-_NOT_AGAIN = (TimedOut, TooLarge, NoRoom)
+_NOT_AGAIN = (TimedOut, ResponseTooLarge, NoRoom)
 
 
 class OutOfStep(AttemptFailed):
@@ -42,10 +56,10 @@ class OutOfStep(AttemptFailed):
     outcome = "out_of_step"
 
 
-class Ask(Struct, frozen=True, gc=False):
+class Attempt(Struct, frozen=True, gc=False):
     """Ask this upstream, until then."""
 
-    peer: Peer
+    upstream: Upstream
     until: float
 
 
@@ -55,15 +69,15 @@ class Wait(Struct, frozen=True, gc=False):
     seconds: float
 
 
-class Course:
+class Failover:
     """The attempts at one call."""
 
     # Defaults stand on the class: most calls end with their first attempt.
     in_doubt = False
     """Whether some attempt may have been carried out though we do not know."""
-    _broken: Sequence[Peer] = ()
-    _out_of_step: Sequence[Peer] = ()
-    _asked_again: Sequence[Peer] = ()
+    _broken: Sequence[Upstream] = ()
+    _out_of_step: Sequence[Upstream] = ()
+    _asked_again: Sequence[Upstream] = ()
     """Those that broke off and are asked once more, or were."""
     _rounds = 0
     _attempts = 0
@@ -73,16 +87,16 @@ class Course:
 
     def __init__(
         self,
-        peers: Sequence[Peer],
-        row: NetworkRow,
+        upstreams: Sequence[Upstream],
+        row: NetworkStatus,
         need: Need,
         deadline: float,
         random: Callable[[], float],
-        may_ask: Callable[[Peer], bool],
-        tried: Sequence[Peer] = (),
-        most: int = MOST_ATTEMPTS,
+        may_ask: Callable[[Upstream], bool],
+        tried: Sequence[Upstream] = (),
+        most: int = MAX_ATTEMPTS,
     ) -> None:
-        self._peers = peers
+        self._upstreams = upstreams
         self._most = most
         self._row = row
         self._need = need
@@ -90,42 +104,46 @@ class Course:
         self._random = random
         self._may_ask = may_ask
         """Whether an upstream's rate allows another call; takes it, if so."""
-        self.tried: list[Peer] = list(tried)
+        self.tried: list[Upstream] = list(tried)
 
-    def next(self, now: float) -> Ask | Wait | None:
+    def next(self, now: float) -> Attempt | Wait | None:
         """What to do now; None: give up."""
         if self._stopped or self._attempts >= self._most or now >= self._deadline:
             return None
         known = self._known()
-        peer = self._choose(known, now)
-        if peer is None:
-            if somebody_is_behind(self._peers, self._need, known, self.tried, now):
+        upstream = self._choose(known, now)
+        if upstream is None:
+            if somebody_is_behind(self._upstreams, self._need, known, self.tried, now):
                 return self._again(now) or Wait(min(WAIT_SECONDS, self._deadline - now))
-            peer = self._last_resort(known)
-            if peer is None:
+            upstream = self._last_resort(known)
+            if upstream is None:
                 return self._again(now)
-        return self._ask(peer, now)
+        return self._ask(upstream, now)
 
-    def spare(self, now: float) -> Ask | None:
+    def spare(self, now: float) -> Attempt | None:
         """Somebody else to ask at the same time; None where there is nobody in rotation, and within its rate."""
         if self._attempts >= self._most or now >= self._deadline:
             return None
         tried, limited = self.tried, self._limited
         self.tried = list(tried)
-        peer = self._choose(self._known(), now)
+        upstream = self._choose(self._known(), now)
         # Who is at its rate now need not be so when the attempt that is under way has ended.
         self.tried, self._limited = tried, limited
-        return None if peer is None else self._ask(peer, now)
+        return None if upstream is None else self._ask(upstream, now)
 
-    def _ask(self, peer: Peer, now: float) -> Ask:
+    def _ask(self, upstream: Upstream, now: float) -> Attempt:
         self._attempts += 1
-        self.tried.append(peer)
+        self.tried.append(upstream)
         left = self._deadline - now
-        if self._need.repeatable and len(self._peers) > 1 and somebody_else(self._peers, self._need, self.tried):
+        if (
+            self._need.repeatable
+            and len(self._upstreams) > 1
+            and somebody_else(self._upstreams, self._need, self.tried)
+        ):
             left /= 2
-        return Ask(peer, now + min(peer.upstream.timeout_seconds, left))
+        return Attempt(upstream, now + min(upstream.settings.timeout_seconds, left))
 
-    def failed(self, peer: Peer, failure: AttemptFailed) -> None:
+    def failed(self, upstream: Upstream, failure: AttemptFailed) -> None:
         """Be told of an attempt that gave no answer."""
         self._failure = failure
         if failure.sent:
@@ -133,14 +151,14 @@ class Course:
             if not self._need.repeatable:
                 self._stopped = True
         if isinstance(failure, OutOfStep):
-            self._out_of_step = [*self._out_of_step, peer]
-        elif not isinstance(failure, _NOT_AGAIN) and peer not in self._asked_again:
-            self._broken = [*self._broken, peer]
+            self._out_of_step = [*self._out_of_step, upstream]
+        elif not isinstance(failure, _NOT_AGAIN) and upstream not in self._asked_again:
+            self._broken = [*self._broken, upstream]
 
-    def faulted(self, peer: Peer, verdict: Verdict, now: float) -> None:
+    def faulted(self, upstream: Upstream, verdict: Verdict, now: float) -> None:
         """Be told of an answer that is an error of the upstream rather than of the call."""
         if verdict is Verdict.QUOTA:
-            peer.spare(now)
+            upstream.spare(now)
 
     def refusal(self, *, harmless: bool | None = None) -> Refusal:
         """Why there is no answer. What may have been carried out without one is told so, unless it is harmless."""
@@ -155,7 +173,11 @@ class Course:
             return UpstreamUnavailable("The upstreams are behind what callers have seen of the chain: try again.")
         if failure is None and self._limited:
             return UpstreamUnavailable("The upstreams of this network are at their limits: try again.")
-        if failure is None and self._peers and all(each.row.state == State.WRONG_CHAIN for each in self._peers):
+        if (
+            failure is None
+            and self._upstreams
+            and all(each.row.state == State.WRONG_CHAIN for each in self._upstreams)
+        ):
             return UpstreamUnavailable(
                 "All upstreams of this network report another chain: its operator must mend them or `chain_id`."
             )
@@ -163,37 +185,37 @@ class Course:
             return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)
         return UpstreamError(UpstreamError.hint + doubt)
 
-    def _known(self) -> Known:
+    def _known(self) -> NetworkView:
         row, need = self._row, self._need
         head = NOTHING if need.oldest is None else row.head
         if not row.heard:
-            return Known(NOTHING, head, believed=False)
+            return NetworkView(NOTHING, head, believed=False)
         floor, number = NOTHING, need.number
         if need.tip:
             floor = row.floor
         elif number is not None and (number <= row.head or number <= row.shown):
             # A block that nobody has seen yet may be asked of anybody.
             floor = number
-        return _NO_MATTER if floor == head == NOTHING else Known(floor, head)
+        return _NO_MATTER if floor == head == NOTHING else NetworkView(floor, head)
 
-    def _choose(self, known: Known, now: float) -> Peer | None:
+    def _choose(self, known: NetworkView, now: float) -> Upstream | None:
         while True:
-            peer = choose(self._peers, self._need, known, self.tried, now, self._random)
-            if peer is None or not peer.limit or self._is_within_its_rate(peer):
-                return peer
+            upstream = choose(self._upstreams, self._need, known, self.tried, now, self._random)
+            if upstream is None or not upstream.limit or self._is_within_its_rate(upstream):
+                return upstream
 
-    def _last_resort(self, known: Known) -> Peer | None:
+    def _last_resort(self, known: NetworkView) -> Upstream | None:
         while True:
-            peer = last_resort(self._peers, self._need, known, self.tried)
-            if peer is None or self._is_within_its_rate(peer):
-                return peer
+            upstream = last_resort(self._upstreams, self._need, known, self.tried)
+            if upstream is None or self._is_within_its_rate(upstream):
+                return upstream
 
-    def _is_within_its_rate(self, peer: Peer) -> bool:
+    def _is_within_its_rate(self, upstream: Upstream) -> bool:
         """Whether it may be asked now; otherwise it is passed over for good."""
-        if not peer.limit or self._may_ask(peer):
+        if not upstream.limit or self._may_ask(upstream):
             return True
         self._limited = True
-        self.tried.append(peer)
+        self.tried.append(upstream)
         return False
 
     def _again(self, now: float) -> Wait | None:
@@ -201,7 +223,7 @@ class Course:
         again = [*self._out_of_step, *self._broken]
         if not again or not self._need.repeatable:
             return None
-        self.tried = [peer for peer in self.tried if peer not in again]
+        self.tried = [upstream for upstream in self.tried if upstream not in again]
         self._asked_again = [*self._asked_again, *self._broken]
         self._out_of_step = self._broken = ()
         self._rounds += 1

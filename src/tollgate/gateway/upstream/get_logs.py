@@ -12,15 +12,15 @@ from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import ABSENT, Params, Reply
 from tollgate.errors import UpstreamError
 from tollgate.gateway.upstream import log_ranges
-from tollgate.gateway.upstream.hedging import Outcome, Together
+from tollgate.gateway.upstream.hedging import AttemptOutcome, Together
 
 GET_LOGS = "eth_getLogs"
 # Parts that are asked for at the same time: one call must not take all connections.
 _AT_ONCE = 8
 # All parts together may be as large as one answer is by default.
-MOST_BYTES = 67_108_864
+MAX_BYTES = 67_108_864
 
-Ask = Callable[[Params], Awaitable[Outcome[Reply]]]
+Ask = Callable[[Params], Awaitable[AttemptOutcome[Reply]]]
 """Asks an upstream for logs."""
 
 
@@ -36,7 +36,7 @@ class Logs:
     async def get(self, params: Params, head: int, blocks: int) -> Reply:
         """Get the logs, in parts of so many blocks where that is known, or else where an upstream says so."""
         whole = log_ranges.read_range(params, head)
-        if whole is not None and blocks and 1 < whole.count(blocks) <= log_ranges.MOST_PARTS:
+        if whole is not None and blocks and 1 < whole.count(blocks) <= log_ranges.MAX_PARTS:
             self._count = whole.count(blocks)
             return await self._parts(whole.pieces(blocks))
         outcome = await self._ask(params)
@@ -53,7 +53,7 @@ class Logs:
         while blocks > 1:
             blocks = -(-blocks // 2)
             self._count = whole.count(blocks)
-            if self._count > log_ranges.MOST_PARTS:
+            if self._count > log_ranges.MAX_PARTS:
                 break
             oldest, *rest = whole.pieces(blocks)
             outcome = await self._ask(oldest.params())
@@ -64,7 +64,7 @@ class Logs:
     async def _halves(self, whole: log_ranges.Range, refused: Reply) -> Reply:
         """Ask for both halves of what was too wide; the node's own words where that makes too many parts."""
         self._count += 1
-        if whole.first == whole.last or self._count > log_ranges.MOST_PARTS:
+        if whole.first == whole.last or self._count > log_ranges.MAX_PARTS:
             return refused
         return await self._parts(list(whole.halves()))
 
@@ -91,7 +91,7 @@ class Logs:
 
     def _counted(self, reply: Reply) -> Reply:
         self._bytes += len(memoryview(reply.result))
-        if self._bytes > MOST_BYTES:
+        if self._bytes > MAX_BYTES:
             raise UpstreamError("These are more logs than fit into one answer: ask for fewer blocks.")
         return reply
 
@@ -100,7 +100,7 @@ def _failed(replies: Sequence[Reply]) -> Reply | None:
     return next((reply for reply in replies if reply.error is not ABSENT), None)
 
 
-def answer(outcome: Outcome[Reply]) -> Reply:
+def answer(outcome: AttemptOutcome[Reply]) -> Reply:
     """What an upstream said."""
     assert outcome.answer is not None  # noqa: S101 - failures are raised before
     return outcome.answer

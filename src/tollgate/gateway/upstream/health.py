@@ -10,8 +10,8 @@ from math import exp
 from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy, refusal_of
 from tollgate.gateway.upstream.pool import Pool
-from tollgate.settings.model import Upstream
-from tollgate.shm.upstream_status import Fared, State, UpstreamRow
+from tollgate.settings.model import UpstreamSettings
+from tollgate.shm.upstream_status import Fared, State, UpstreamStatus
 
 # Peak EWMA: a slow answer counts at once, and is forgotten with this half-life or so.
 _FORGET_SECONDS = 10.0
@@ -24,18 +24,18 @@ _P95_AFTER = 20
 _FAILURES_IN_A_ROW = 5
 _WINDOW_CALLS = 20
 _WINDOW_SECONDS = 10.0
-_OPEN_SECONDS, _MOST_OPEN_SECONDS = 1.0, 30.0
+_OPEN_SECONDS, _MAX_OPEN_SECONDS = 1.0, 30.0
 # After so many in a row it is open for the longest time.
-_MOST_OPENINGS = 5
+_MAX_OPENINGS = 5
 # Spared for so long after it said that a quota is used up.
 QUOTA_SECONDS = 5.0
-_MOST_METHODS = 4_096
+_MAX_METHODS = 4_096
 
 
-class Peer:
+class Upstream:
     """One upstream of one network."""
 
-    def __init__(self, upstream: Upstream, pool: Pool, row: UpstreamRow, slot: int, path: str) -> None:
+    def __init__(self, settings: UpstreamSettings, pool: Pool, row: UpstreamStatus, slot: int, path: str) -> None:
         self.pool = pool
         self.row = row
         self.slot = slot
@@ -56,17 +56,17 @@ class Peer:
         self._spared_until = 0.0
         self.in_doubt = False
         """Whether something may speak against asking it: `is_willing` knows."""
-        self.change(upstream, path)
+        self.change(settings, path)
 
-    def change(self, upstream: Upstream, path: str) -> None:
+    def change(self, settings: UpstreamSettings, path: str) -> None:
         """Take over settings, new or as they were."""
-        self.upstream = upstream
-        self.name = upstream.name
-        self.priority = upstream.priority
-        self.policy = Policy(upstream.allow_methods, upstream.deny_methods)
-        self.picky = bool(upstream.allow_methods or upstream.deny_methods)
-        rate = upstream.requests_per_second
-        self.limit = ((f"up:{path}/{upstream.name}", Limit(rate, 1.0)),) if rate else ()
+        self.settings = settings
+        self.name = settings.name
+        self.priority = settings.priority
+        self.policy = Policy(settings.allow_methods, settings.deny_methods)
+        self.picky = bool(settings.allow_methods or settings.deny_methods)
+        rate = settings.requests_per_second
+        self.limit = ((f"up:{path}/{settings.name}", Limit(rate, 1.0)),) if rate else ()
         self._refused: dict[str, bool] = {}
 
     # --- What it may be asked --------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Peer:
         refused = self._refused.get(method)
         if refused is None:
             refused = refusal_of(method, self.policy) is not None
-            if len(self._refused) < _MOST_METHODS:
+            if len(self._refused) < _MAX_METHODS:
                 self._refused[method] = refused
         return not refused
 
@@ -109,7 +109,7 @@ class Peer:
         ewma = self._ewma
         if ewma:
             ewma *= exp((self._ewma_at - now) / _FORGET_SECONDS)
-        return (ewma + 1e-6) * (self.in_flight + 1) / self.upstream.weight
+        return (ewma + 1e-6) * (self.in_flight + 1) / self.settings.weight
 
     @property
     def p95(self) -> float:
@@ -158,8 +158,8 @@ class Peer:
             or self._in_a_row >= _FAILURES_IN_A_ROW
             or (calls >= _WINDOW_CALLS and failures * 2 >= calls)
         ):
-            self._open_until = now + min(_OPEN_SECONDS * 2**self._openings, _MOST_OPEN_SECONDS)
-            self._openings = min(self._openings + 1, _MOST_OPENINGS)
+            self._open_until = now + min(_OPEN_SECONDS * 2**self._openings, _MAX_OPEN_SECONDS)
+            self._openings = min(self._openings + 1, _MAX_OPENINGS)
             self._trial = False
             self.in_doubt = True
 

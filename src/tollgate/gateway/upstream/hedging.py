@@ -13,13 +13,13 @@ from msgspec import Struct
 from tollgate.chains.faults import Verdict
 from tollgate.gateway.upstream.completion import Flight, Pending
 from tollgate.gateway.upstream.connection import AttemptFailed
-from tollgate.gateway.upstream.health import Peer
+from tollgate.gateway.upstream.health import Upstream
 
 T = TypeVar("T")
 
 # More calls than were asked for, at most: one hedge for twenty calls, and no more than this saved up.
 _HEDGES_PER_CALL = 0.05
-_MOST_SAVED = 20.0
+_MAX_SAVED = 20.0
 # Where calls are few, one in so many seconds: a single call must not wait for a silent upstream because nobody
 # else calls.
 _SECONDS_PER_HEDGE = 2.0
@@ -27,10 +27,10 @@ _SECONDS_PER_HEDGE = 2.0
 _AGAIN_SECONDS = 0.02
 
 
-class Outcome(Struct, Generic[T], gc=False):
+class AttemptOutcome(Struct, Generic[T], gc=False):
     """What became of one attempt: an answer and what it means, or a failure."""
 
-    peer: Peer
+    upstream: Upstream
     answer: T | None = None
     """None: a failure, or no more than the word that a quota is used up."""
     verdict: Verdict = Verdict.FINAL
@@ -48,22 +48,24 @@ class Race(Generic[T]):
     __slots__ = ("_good", "_left", "_pending", "bad", "over")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, good: Callable[[Outcome[T]], bool] = lambda outcome: outcome.good
+        self,
+        loop: asyncio.AbstractEventLoop,
+        good: Callable[[AttemptOutcome[T]], bool] = lambda outcome: outcome.good,
     ) -> None:
-        self._pending: Pending[Outcome[T]] = Pending(loop)
+        self._pending: Pending[AttemptOutcome[T]] = Pending(loop)
         self._good = good
         self._left = 0
-        self.bad: list[Outcome[T]] = []
+        self.bad: list[AttemptOutcome[T]] = []
         self.over = False
 
-    def start(self, *attempts: Coroutine[Any, Any, Outcome[T]]) -> None:
+    def start(self, *attempts: Coroutine[Any, Any, AttemptOutcome[T]]) -> None:
         """Begin, or begin one more. Those that begin together are all heard, however soon one of them ends."""
         self._left += len(attempts)
         for attempt in attempts:
             Flight(attempt, self._landed).step()
 
     def _landed(
-        self, _flight: Flight[Outcome[T]], outcome: Outcome[T] | None, error: BaseException | None
+        self, _flight: Flight[AttemptOutcome[T]], outcome: AttemptOutcome[T] | None, error: BaseException | None
     ) -> None:
         self._left -= 1
         if self.over:
@@ -80,7 +82,7 @@ class Race(Generic[T]):
                 self.over = True
                 self._pending.settle(outcome)
 
-    def __await__(self) -> Generator[Any, None, Outcome[T]]:
+    def __await__(self) -> Generator[Any, None, AttemptOutcome[T]]:
         """Wait for the end."""
         return self._pending.__await__()
 
@@ -97,11 +99,11 @@ class Relay(Generic[T]):
         self._loop = loop
         self.left = 0
         """How many are under way, or have landed and were not taken yet."""
-        self._landed: list[Outcome[T] | BaseException] = []
+        self._landed: list[AttemptOutcome[T] | BaseException] = []
         self._waiting: Pending[None] | None = None
         self._hedge: Hedge | None = None
 
-    def start(self, attempt: Coroutine[Any, Any, Outcome[T]]) -> None:
+    def start(self, attempt: Coroutine[Any, Any, AttemptOutcome[T]]) -> None:
         """Begin one more."""
         self.left += 1
         Flight(attempt, self._land).step()
@@ -116,7 +118,7 @@ class Relay(Generic[T]):
         if self._hedge is not None:
             self._hedge.call_off()
 
-    async def next(self, seconds: float | None = None) -> Outcome[T] | None:
+    async def next(self, seconds: float | None = None) -> AttemptOutcome[T] | None:
         """The next outcome; None where nothing has landed for so many seconds."""
         if not self._landed:
             self._waiting = Pending(self._loop)
@@ -134,7 +136,9 @@ class Relay(Generic[T]):
             raise landed
         return landed
 
-    def _land(self, _flight: Flight[Outcome[T]], outcome: Outcome[T] | None, error: BaseException | None) -> None:
+    def _land(
+        self, _flight: Flight[AttemptOutcome[T]], outcome: AttemptOutcome[T] | None, error: BaseException | None
+    ) -> None:
         self._landed.append(outcome or error or AssertionError("an attempt without an outcome"))
         self._wake()
 
@@ -179,7 +183,7 @@ class Hedges:
 
     def earn(self) -> None:
         """Count a call: twenty of them pay for a hedge."""
-        self._saved = min(self._saved + _HEDGES_PER_CALL, _MOST_SAVED)
+        self._saved = min(self._saved + _HEDGES_PER_CALL, _MAX_SAVED)
 
     def watch(self, slot: int, due: float, start: Callable[[], bool]) -> Hedge:
         """Call `start` then, unless it is called off before."""

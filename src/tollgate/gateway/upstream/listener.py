@@ -22,13 +22,13 @@ from tollgate import __version__
 from tollgate.chains import heads
 from tollgate.chains.heads import Block
 from tollgate.core.shapes import ABSENT
-from tollgate.settings.model import Upstream
+from tollgate.settings.model import UpstreamSettings
 
 OPEN_SECONDS = 10.0
 # Without a head for so long the subscription is made anew: some servers forget one and keep the connection.
 SILENCE_SECONDS = 120.0
-FIRST_WAIT_SECONDS, MOST_WAIT_SECONDS = 0.5, 60.0
-MOST_BYTES = 4_194_304
+FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 60.0
+MAX_BYTES = 4_194_304
 
 _SUBSCRIBE = {"eth": ("eth_subscribe", ["newHeads"]), "starknet": ("starknet_subscribeNewHeads", {})}
 # What the library says of connections goes nowhere: its lines hold addresses, and those hold keys.
@@ -36,7 +36,7 @@ _silent = logging.getLogger("tollgate.listener")
 _silent.disabled = True
 
 
-class Socket(Protocol):
+class FeedSocket(Protocol):
     """What is used of a WebSocket."""
 
     async def send(self, message: str) -> None:
@@ -48,10 +48,10 @@ class Socket(Protocol):
         ...
 
 
-Connect = Callable[[Upstream], AbstractAsyncContextManager[Socket]]
+Connect = Callable[[UpstreamSettings], AbstractAsyncContextManager[FeedSocket]]
 
 
-class Refused(Exception):
+class HandshakeRefused(Exception):
     """The upstream has no new heads to tell, or tells something else."""
 
 
@@ -69,7 +69,7 @@ class _Message(Struct):
 _message = msgspec.json.Decoder(_Message).decode
 
 
-def open_socket(upstream: Upstream) -> AbstractAsyncContextManager[Socket]:
+def open_socket(upstream: UpstreamSettings) -> AbstractAsyncContextManager[FeedSocket]:
     """Connect to an upstream's WebSocket."""
     return connect(
         upstream.ws_url,
@@ -79,18 +79,18 @@ def open_socket(upstream: Upstream) -> AbstractAsyncContextManager[Socket]:
         compression=None,
         open_timeout=OPEN_SECONDS,
         close_timeout=1.0,
-        max_size=MOST_BYTES,
+        max_size=MAX_BYTES,
         logger=_silent,
     )
 
 
-class Listener:
+class UpstreamListener:
     """Hears new heads of one upstream until it is stopped."""
 
     def __init__(
         self,
         family: str,
-        upstream: Upstream,
+        upstream: UpstreamSettings,
         on_head: Callable[[Block], None],
         *,
         open_socket: Connect = open_socket,
@@ -115,13 +115,13 @@ class Listener:
         wait = FIRST_WAIT_SECONDS
         while True:
             # All that a connection can end with; the last two: a message that cannot be read.
-            with suppress(OSError, WebSocketException, Refused, ValueError, RecursionError):
+            with suppress(OSError, WebSocketException, HandshakeRefused, ValueError, RecursionError):
                 await self._listen()
             if self._heard:
                 wait = FIRST_WAIT_SECONDS
             self.listening = self._heard = False
             await self._rest(wait * (0.5 + random()))
-            wait = min(2 * wait, MOST_WAIT_SECONDS)
+            wait = min(2 * wait, MAX_WAIT_SECONDS)
 
     async def _listen(self) -> None:
         method, params = _SUBSCRIBE[self._family]
@@ -132,7 +132,7 @@ class Listener:
                 async with asyncio.timeout(SILENCE_SECONDS):
                     said = _message(await socket.recv())
                 if said.error is not ABSENT:
-                    raise Refused
+                    raise HandshakeRefused
                 if said.params is not None:
                     self._heard = True
                     self._on_head(heads.read_block(self._family, said.params.result))

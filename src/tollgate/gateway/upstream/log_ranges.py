@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from tollgate.core.shapes import Params
 
 # Parts that one call may become; beyond that its sender is told to ask for less.
-MOST_PARTS = 64
+MAX_PARTS = 64
 _QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,16}")
 _filter = msgspec.json.Decoder(dict[str, Raw]).decode
 _text = msgspec.json.Decoder(str).decode

@@ -28,7 +28,7 @@ from tollgate.gateway.upstream.connection import (
     Response,
     TimedOut,
 )
-from tollgate.settings.model import Upstream
+from tollgate.settings.model import UpstreamSettings
 
 CONNECT_SECONDS = 5.0
 # Shorter than the idle timeouts of common servers (nginx 75 s, geth 120 s, load balancers 60 s).
@@ -43,9 +43,9 @@ class Pool:
 
     def __init__(
         self,
-        upstream: Upstream,
+        upstream: UpstreamSettings,
         *,
-        most_bytes: int,
+        max_bytes: int,
         budget: Budget,
         now: Callable[[], float],
         loop: asyncio.AbstractEventLoop | None = None,
@@ -55,7 +55,7 @@ class Pool:
         self._clock = now()
         """The time of the last sweep: exact enough for idle connections."""
         self._budget = budget
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._most = upstream.connections
         address = urlsplit(upstream.url)
         self._host = address.hostname or ""
@@ -105,10 +105,10 @@ class Pool:
             connection.fail(AttemptFailed("the service stops", sent=True))
         self._idle.clear()
 
-    def change(self, most_bytes: int) -> None:
+    def change(self, max_bytes: int) -> None:
         """Take over a bound, for connections that are opened from now on; idle ones make room for them."""
-        if most_bytes != self._most_bytes:
-            self._most_bytes = most_bytes
+        if max_bytes != self._max_bytes:
+            self._max_bytes = max_bytes
             while self._idle:
                 self._idle.pop().close()
 
@@ -194,7 +194,7 @@ class Pool:
         try:
             async with asyncio.timeout(min(CONNECT_SECONDS, max(0.0, deadline - self._now()))):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self, self._loop, self._most_bytes, self._budget),
+                    lambda: Connection(self, self._loop, self._max_bytes, self._budget),
                     self._host,
                     self._port,
                     ssl=self._tls,
@@ -211,7 +211,7 @@ class Pool:
         return connection
 
 
-def _head(upstream: Upstream) -> bytes:
+def _head(upstream: UpstreamSettings) -> bytes:
     """Everything of a request but its length and body."""
     address = urlsplit(upstream.url)
     target = (address.path or "/") + (f"?{address.query}" if address.query else "")

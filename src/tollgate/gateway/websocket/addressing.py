@@ -17,7 +17,7 @@ from tollgate.gateway.messages import Answer
 # Whole requests that are refused have such a status.
 _REFUSED = 400
 # Calls of a refused batch that are answered one by one; a larger one is refused for its size.
-_MOST_ADDRESSED = 10_000
+_MAX_ADDRESSED = 10_000
 
 
 class _Refused(Struct):
@@ -36,7 +36,7 @@ def addressed(body: bytes, answer: Answer) -> bytes:
     if bytes(refused.id) != b"null":
         return answer.body
     try:
-        parsed = jsonrpc.parse(body, _MOST_ADDRESSED)
+        parsed = jsonrpc.parse(body, _MAX_ADDRESSED)
     except Refusal:
         return answer.body
     calls = parsed if isinstance(parsed, list) else [parsed]

@@ -25,7 +25,7 @@ from websockets.frames import Frame
 # For the client to answer our goodbye.
 CLOSE_SECONDS = 3.0
 # Empty frames cost nothing to send, and a place in a list to keep.
-MOST_FRAMES = 1_024
+MAX_FRAMES = 1_024
 # Bytes that are read at once, and frames after which others have their turn: two milliseconds at most.
 _PIECE, _IN_A_ROW = 1_024, 64
 _NOT_TEXT, _POLICY = 1007, 1008
@@ -140,8 +140,8 @@ class Socket(WebSocketsSansIOProtocol):
             raise ClientDisconnected
         if message["type"] == "websocket.accept":
             # Beside what ASGI knows.
-            most_bytes = cast("dict[str, Any]", message).get("most_bytes")
-            self.conn.max_message_size = most_bytes or self.conn.max_message_size
+            max_bytes = cast("dict[str, Any]", message).get("max_bytes")
+            self.conn.max_message_size = max_bytes or self.conn.max_message_size
         elif message["type"] == "websocket.close":
             self.writable.set()
             self._give_up_soon()
@@ -203,7 +203,7 @@ class Socket(WebSocketsSansIOProtocol):
         """Take a further part of a message."""
         if self.close_sent:
             return
-        if len(self.frames) >= MOST_FRAMES:
+        if len(self.frames) >= MAX_FRAMES:
             self.conn.fail(_POLICY, "too many fragments")
             self.handle_parser_exception()
             return

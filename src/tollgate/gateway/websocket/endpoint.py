@@ -19,14 +19,14 @@ from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.feeds.feed import Feeds
 from tollgate.gateway.feeds.subscribers import FAMILIES
 from tollgate.gateway.http import response
-from tollgate.gateway.http.worker_context import Lane
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Network, Request
 from tollgate.gateway.websocket.connection import CLOSE_SECONDS
 from tollgate.gateway.websocket.grants import Grants, check_network
 from tollgate.gateway.websocket.outbox import Send
-from tollgate.gateway.websocket.session import TRY_LATER, Conversation, Receive
+from tollgate.gateway.websocket.session import TRY_LATER, Receive, SocketSession
 from tollgate.gateway.websocket.subscriptions import SocketPipeline
-from tollgate.settings.model import WebSocket
+from tollgate.settings.model import WebSocketSettings
 from tollgate.shm import metrics
 
 Scope = dict[str, Any]
@@ -47,23 +47,23 @@ class Endpoint:
 
     def __init__(
         self,
-        lane: Lane,
+        context: WorkerContext,
         pipeline: SocketPipeline,
         credentials: Credentials,
         feeds: Feeds,
         writer: metrics.Writer,
-        settings: WebSocket,
+        settings: WebSocketSettings,
         *,
         grace_seconds: float,
     ) -> None:
-        self._lane = lane
+        self._context = context
         self._pipeline = pipeline
         self._credentials = credentials
         self._feeds = feeds
         self._writer = writer
         self._settings = settings
         self._grace_seconds = grace_seconds
-        self._open: dict[Conversation, str] = {}
+        self._open: dict[SocketSession, str] = {}
         """Open connections, with the id of the token or domain that they came with."""
         self._of_caller: Counter[str] = Counter()
         self._refused = 0
@@ -72,7 +72,7 @@ class Endpoint:
         self._stopping = False
         self._gauge = writer.cell(metrics.WS_CONNECTIONS)
 
-    def change(self, settings: WebSocket) -> None:
+    def change(self, settings: WebSocketSettings) -> None:
         """Take over settings; connections stay."""
         self._settings = settings
 
@@ -83,12 +83,12 @@ class Endpoint:
         await receive()
         headers, url = _headers(scope), scope["raw_path"]
         client = scope.get("client")
-        request = self._lane.intake.open(b"POST", url, headers, client[0] if client else "")
-        request.began = self._lane.now()
+        request = self._context.intake.open(b"POST", url, headers, client[0] if client else "")
+        request.began = self._context.now()
         accept = {
             "type": "websocket.accept",
             "headers": [(b"x-request-id", request.request_id)],
-            "most_bytes": self._lane.most_bytes,
+            "max_bytes": self._context.max_bytes,
         }
         if PROTOCOL in scope["subprotocols"]:
             accept["subprotocol"] = PROTOCOL
@@ -116,7 +116,7 @@ class Endpoint:
             caller = await self._credentials.look_up(request)
         request.caller = caller
         check_network(caller, request)
-        if self._stopping or self._lane.draining:
+        if self._stopping or self._context.draining:
             raise Overloaded("The service stops: try again.")
         if len(self._open) >= self._settings.connections:
             raise Overloaded("Too many WebSockets are open: try again later.")
@@ -129,10 +129,10 @@ class Endpoint:
 
     async def _refuse(self, request: Request, refusal: Refusal, accept: Scope, send: Send) -> None:
         answer = self._pipeline.refuse(request, refusal)
-        self._lane.recorder.answered(request, answer.status)
+        self._context.counters.answered(request, answer.status)
         if request.caller is not None:
-            self._lane.journal.note(request, answer.status)
-            await _written(self._lane)
+            self._context.journal.note(request, answer.status)
+            await _written(self._context)
         if request.origin is None or self._refused >= self._settings.connections:
             lines = [
                 *refusal.headers,
@@ -151,17 +151,17 @@ class Endpoint:
     def _refused_is_gone(self) -> None:
         self._refused -= 1
 
-    def _conversation(self, request: Request, url: bytes, caller: Caller) -> Conversation:
+    def _conversation(self, request: Request, url: bytes, caller: Caller) -> SocketSession:
         network = request.network
         assert network is not None  # noqa: S101 - refused otherwise
-        conversation = Conversation(
-            self._lane,
+        conversation = SocketSession(
+            self._context,
             self._pipeline,
             request,
             url,
             self._feeds.feed(network.path) if network.family in FAMILIES else None,
-            most_queued=self._settings.queue_bytes,
-            most_subscriptions=self._settings.subscriptions,
+            max_queued=self._settings.queue_bytes,
+            max_subscriptions=self._settings.subscriptions,
             on_notified=self._counter(network),
             on_cut=self._cut,
         )
@@ -171,7 +171,7 @@ class Endpoint:
         self._writer.set(self._gauge, len(self._open))
         return conversation
 
-    def _forget(self, conversation: Conversation) -> None:
+    def _forget(self, conversation: SocketSession) -> None:
         source_id = self._open.pop(conversation)
         self._grants.discard(conversation)
         self._of_caller[source_id] -= 1
@@ -198,11 +198,11 @@ class Endpoint:
         """Close the connections of those whose grant has ended."""
         await self._grants.check()
 
-    def _lost(self, conversation: Conversation, refusal: Refusal) -> None:
+    def _lost(self, conversation: SocketSession, refusal: Refusal) -> None:
         if conversation.ending:
             return
         self._cut("grant")
-        self._lane.recorder.refused(refusal)
+        self._context.counters.refused(refusal)
         words = response.error_body(conversation.opened, refusal, jsonrpc.NULL)
         conversation.close(_code(refusal), refusal.reason, words, drop=True)
 
@@ -254,7 +254,7 @@ class _Departure:
             self.written.set_result(None)
 
 
-async def _written(lane: Lane) -> None:
+async def _written(context: WorkerContext) -> None:
     departure = _Departure()
-    lane.send(departure, b"", close=False)
+    context.send(departure, b"", close=False)
     await departure.written

@@ -14,7 +14,7 @@ from tollgate.errors import NetworkNotAllowed, Overloaded, RateLimited, Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.messages import Request
-from tollgate.gateway.websocket.session import Conversation
+from tollgate.gateway.websocket.session import SocketSession
 
 # Callers that are looked up in the store at once.
 _AT_ONCE = 16
@@ -25,10 +25,10 @@ _IN_A_ROW = 200
 class Grants:
     """What the connections of a worker were opened with."""
 
-    def __init__(self, credentials: Credentials, on_lost: Callable[[Conversation, Refusal], None]) -> None:
+    def __init__(self, credentials: Credentials, on_lost: Callable[[SocketSession, Refusal], None]) -> None:
         self._credentials = credentials
         self._on_lost = on_lost
-        self._groups: dict[bytes, dict[Conversation, None]] = {}
+        self._groups: dict[bytes, dict[SocketSession, None]] = {}
         """Connections by credential."""
         self._doubted: set[bytes] = set()
         """Credentials that could not be checked the last time."""
@@ -37,11 +37,11 @@ class Grants:
         """How many credentials there are."""
         return len(self._groups)
 
-    def add(self, conversation: Conversation) -> None:
+    def add(self, conversation: SocketSession) -> None:
         """Look after a connection from here on."""
         self._groups.setdefault(_credential(conversation.opened), {})[conversation] = None
 
-    def discard(self, conversation: Conversation) -> None:
+    def discard(self, conversation: SocketSession) -> None:
         """Forget a connection."""
         key = _credential(conversation.opened)
         group = self._groups.get(key, {})
@@ -99,7 +99,7 @@ class Grants:
 
     def _doubt(self, key: bytes, refusal: Refusal) -> None:
         """Let go whose grant has ended; who only cannot be checked now, when that was so before too."""
-        group: Iterable[Conversation] = list(self._groups.get(key, ()))
+        group: Iterable[SocketSession] = list(self._groups.get(key, ()))
         if isinstance(refusal, Overloaded | RateLimited) and key not in self._doubted:
             if group:
                 self._doubted.add(key)

@@ -13,18 +13,18 @@ from contextlib import suppress
 from typing import Any
 
 from tollgate.errors import Overloaded
-from tollgate.gateway.http.worker_context import Lane
+from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.upstream.completion import Flight
 from tollgate.gateway.websocket.addressing import addressed
 from tollgate.gateway.websocket.outbox import Outbox, Send
-from tollgate.gateway.websocket.subscriptions import Desk, Said, SocketPipeline, Stream
+from tollgate.gateway.websocket.subscriptions import Said, SocketPipeline, Stream, Subscriptions
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 # Calls under way on one connection before nothing more is read from it.
-MOST_IN_FLIGHT = 64
+MAX_IN_FLIGHT = 64
 # After so many messages others have their turn.
 _IN_A_ROW = 16
 # For what waits, and the reason, to leave before the connection is closed.
@@ -36,23 +36,23 @@ GOING_AWAY, FAILED, TRY_LATER = 1001, 1011, 1013
 _STOPPING = "The service stops: try again."
 
 
-class Conversation:
+class SocketSession:
     """One open WebSocket."""
 
     def __init__(
         self,
-        lane: Lane,
+        context: WorkerContext,
         pipeline: SocketPipeline,
         opened: Request,
         url: bytes,
         stream: Stream | None,
         *,
-        most_queued: int,
-        most_subscriptions: int,
+        max_queued: int,
+        max_subscriptions: int,
         on_notified: Callable[[], None],
         on_cut: Callable[[str], None],
     ) -> None:
-        self._lane = lane
+        self._context = context
         self._pipeline = pipeline
         self.opened = opened
         """The handshake: whose connection it is."""
@@ -62,12 +62,14 @@ class Conversation:
         self._on_notified = on_notified
         self._on_cut = on_cut
         assert opened.network is not None  # noqa: S101 - a handshake without one is refused
-        self._desk = Desk(opened.network.family, stream, self, most_subscriptions) if stream is not None else None
+        self._subscriptions = (
+            Subscriptions(opened.network.family, stream, self, max_subscriptions) if stream is not None else None
+        )
         self._flights: dict[Flight[Answer], Said] = {}
         self._leaving: deque[Said] = deque()
         """Answers that wait for their records to be written."""
         self._room = asyncio.Event()
-        self._outbox = Outbox(lane.budget, most_queued, self._room.set)
+        self._outbox = Outbox(context.budget, max_queued, self._room.set)
         self._ending: tuple[int, str] | None = None
         self._stopping = False
         self._send: Send | None = None
@@ -97,7 +99,7 @@ class Conversation:
             self._end()
 
     async def _wait_for_room(self) -> None:
-        while not self._ending and (len(self._flights) >= MOST_IN_FLIGHT or self._outbox.is_full):
+        while not self._ending and (len(self._flights) >= MAX_IN_FLIGHT or self._outbox.is_full):
             self._room.clear()
             await self._room.wait()
 
@@ -105,7 +107,7 @@ class Conversation:
         """Answer a message, now or later."""
         if self._ending:
             return
-        lane = self._lane
+        context = self._context
         said = self._said(body)
         try:
             answer = self._pipeline.answer(said)
@@ -116,38 +118,38 @@ class Conversation:
             return
         flight = Flight(answer, self._landed)
         self._flights[flight] = said
-        lane.flights.add(flight)
+        context.flights.add(flight)
         flight.step()
 
     def request(self) -> Said:
         """A request like the handshake. Made anew each time: a reload may have changed the network."""
-        opened = self._lane.intake.open(b"POST", self._url, self._headers, self.opened.peer)
+        opened = self._context.intake.open(b"POST", self._url, self._headers, self.opened.peer)
         said = Said(b"POST", self._headers, opened.peer, opened.request_id)
         said.network, said.path_token, said.refusal = opened.network, opened.path_token, opened.refusal
         return said
 
     def _said(self, body: bytes) -> Said:
-        lane = self._lane
+        context = self._context
         said = self.request()
-        said.desk = self._desk
+        said.subscriptions = self._subscriptions
         said.body = body
-        said.began = lane.now()
+        said.began = context.now()
         if self._stopping:
             said.refusal = Overloaded(_STOPPING)
-        elif len(lane.flights) >= lane.most_in_flight:
+        elif len(context.flights) >= context.max_in_flight:
             said.refusal = Overloaded()
-        elif len(body) > lane.most_bytes:
+        elif len(body) > context.max_bytes:
             # A reload may have lowered the bound.
-            said.refusal = lane.intake.too_large()
+            said.refusal = context.intake.too_large()
         elif len(body) > SMALL:
-            if lane.budget.hold(len(body)):
+            if context.budget.hold(len(body)):
                 said.held = len(body)
             else:
                 said.refusal = Overloaded("Too many large requests at once: try again.")
         return said
 
     def _landed(self, flight: Flight[Answer], answer: Answer | None, error: BaseException | None) -> None:
-        self._lane.flights.discard(flight)
+        self._context.flights.discard(flight)
         said = self._flights.pop(flight)
         if isinstance(error, asyncio.CancelledError):
             answer = self._pipeline.refuse(said, Overloaded(_STOPPING))
@@ -160,14 +162,14 @@ class Conversation:
 
     def _answered(self, said: Said, answer: Answer) -> None:
         """Let an answer leave when its record is written."""
-        lane = self._lane
+        context = self._context
         if said.held:
-            lane.budget.free(said.held)
-        lane.recorder.answered(said, answer.status)
+            context.budget.free(said.held)
+        context.counters.answered(said, answer.status)
         if said.caller is not None:
-            lane.journal.note(said, answer.status)
+            context.journal.note(said, answer.status)
         self._leaving.append(said)
-        lane.send(self, addressed(said.body, answer), close=False)
+        context.send(self, addressed(said.body, answer), close=False)
 
     def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - HTTP closes with an answer, this does not
         """Send an answer whose record is written."""
@@ -219,8 +221,8 @@ class Conversation:
         if self._ending:
             return
         self._ending = (code, reason.encode()[:_LONGEST_REASON].decode("utf-8", "ignore"))
-        if self._desk is not None:
-            self._desk.close()
+        if self._subscriptions is not None:
+            self._subscriptions.close()
         if drop:
             self._outbox.drop()
         if words:
@@ -259,8 +261,8 @@ class Conversation:
     def _end(self) -> None:
         """Forget everything: the connection is gone. Calls under way go on, nobody hears their answers."""
         self._ending = self._ending or (GOING_AWAY, "")
-        if self._desk is not None:
-            self._desk.close()
+        if self._subscriptions is not None:
+            self._subscriptions.close()
         self._outbox.drop()
         for task in (self._writing, self._closing):
             if task is not None:

@@ -23,8 +23,8 @@ from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeou
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.call.batch import Question, ask_many
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.resolver import Inquiries
-from tollgate.gateway.feeds.subscribers import FAMILIES, Ear, Listener
+from tollgate.gateway.call.resolver import Resolver
+from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 
 _json = msgspec.json.Encoder().encode
@@ -35,11 +35,11 @@ _NO_CONTENT = Answer(204, b"")
 class Stream(Protocol):
     """Where a subscription listens: the feed of a network."""
 
-    async def join(self, listener: Listener) -> None:
+    async def join(self, listener: Subscriber) -> None:
         """Begin to listen. Raise `Wrong`, or a Refusal, where that cannot be."""
         ...
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: Subscriber) -> None:
         """Listen no more."""
         ...
 
@@ -47,11 +47,11 @@ class Stream(Protocol):
 class Said(Request):
     """A message of a WebSocket."""
 
-    desk: Desk | None = None
+    subscriptions: Subscriptions | None = None
 
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
         super().__init__(method, headers, peer, request_id)
-        self.fresh: list[Listener] = []
+        self.fresh: list[Subscriber] = []
         """Subscriptions that it has made: they are told nothing before its answer has left."""
 
 
@@ -73,17 +73,17 @@ class Declined(Refusal):
         )
 
 
-class Desk:
+class Subscriptions:
     """The subscriptions of one connection."""
 
-    def __init__(self, family: str, stream: Stream, ear: Ear, most: int) -> None:
+    def __init__(self, family: str, stream: Stream, ear: NotificationSink, most: int) -> None:
         self._family = family
         self._words = FAMILIES[family]
         self.methods: frozenset[str] = self._words.METHODS
         self._stream = stream
         self._ear = ear
         self._most = most
-        self._listeners: dict[str, Listener] = {}
+        self._listeners: dict[str, Subscriber] = {}
         self._closed = False
 
     async def ask(self, call: Call, said: Said) -> Reply:
@@ -94,7 +94,7 @@ class Desk:
             wanted = self._words.parse(call.method, call.params)
             if isinstance(wanted, End):
                 return self._end(wanted)
-            listener = Listener(wanted, self._new_id(), self._family, self._ear)
+            listener = Subscriber(wanted, self._new_id(), self._family, self._ear)
             self._check()
             # Taken before the wait, so that many calls at once cannot go beyond the bound.
             self._listeners[listener.id] = listener
@@ -104,7 +104,7 @@ class Desk:
         said.fresh.append(listener)
         return Reply(Raw(_json(listener.id)))
 
-    async def _join(self, listener: Listener) -> None:
+    async def _join(self, listener: Subscriber) -> None:
         try:
             await self._stream.join(listener)
         except BaseException:
@@ -147,18 +147,18 @@ class SocketPipeline(Pipeline):
     subscribes = True
 
     def _answer_call(
-        self, request: Request, network: Network, inquiries: Inquiries, call: Call
+        self, request: Request, network: Network, resolver: Resolver, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
-        desk = _desk(request, call)
-        if desk is None:
-            return super()._answer_call(request, network, inquiries, call)
-        return self._ask_alone(cast("Said", request), network, desk, call)
+        subscriptions = _subscriptions(request, call)
+        if subscriptions is None:
+            return super()._answer_call(request, network, resolver, call)
+        return self._ask_alone(cast("Said", request), network, subscriptions, call)
 
-    async def _ask_alone(self, said: Said, network: Network, desk: Desk, call: Call) -> Answer:
-        told = await self._ask_desk(desk, call, said)
+    async def _ask_alone(self, said: Said, network: Network, subscriptions: Subscriptions, call: Call) -> Answer:
+        told = await self._ask_desk(subscriptions, call, said)
         if isinstance(told, Reply):
             return self._tell(said, network, call, told)
-        self._recorder.called(network, call.method, told.reason)
+        self._counters.called(network, call.method, told.reason)
         answer = self.refuse(said, told, jsonrpc.caller_id(call), call.method)
         if call.id is None:
             answer = _NO_CONTENT
@@ -168,24 +168,26 @@ class SocketPipeline(Pipeline):
         return answer
 
     async def _answer_batch(
-        self, request: Request, network: Network, inquiries: Inquiries, caller: Caller, calls: Sequence[Call]
+        self, request: Request, network: Network, resolver: Resolver, caller: Caller, calls: Sequence[Call]
     ) -> Answer:
-        if all(_desk(request, call) is None for call in calls):
-            return await super()._answer_batch(request, network, inquiries, caller, calls)
+        if all(_subscriptions(request, call) is None for call in calls):
+            return await super()._answer_batch(request, network, resolver, caller, calls)
         deadline = self._now() + self.request_seconds
         questions = [Question(call, None, Trace(), self._refusal(network, caller, call)) for call in calls]
         open_ones = [each for each in questions if each.told is None]
-        others = [each for each in open_ones if _desk(request, each.call) is None]
+        others = [each for each in open_ones if _subscriptions(request, each.call) is None]
         for asked, found in zip(
-            others, await ask_many(inquiries, [each.call for each in others], deadline), strict=True
+            others, await ask_many(resolver, [each.call for each in others], deadline), strict=True
         ):
             asked.told, asked.trace = found.told, found.trace
         for each in open_ones:
-            desk = _desk(request, each.call)
-            if desk is not None:
+            subscriptions = _subscriptions(request, each.call)
+            if subscriptions is not None:
                 is_late = self._now() >= deadline
                 each.told = (
-                    UpstreamTimeout() if is_late else await self._ask_desk(desk, each.call, cast("Said", request))
+                    UpstreamTimeout()
+                    if is_late
+                    else await self._ask_desk(subscriptions, each.call, cast("Said", request))
                 )
         if any(isinstance(each.told, Declined) for each in questions):
             return self._tell_one_by_one(request, network, caller, questions)
@@ -207,17 +209,17 @@ class SocketPipeline(Pipeline):
         request.calls = notes
         return Answer(200, b"[%b]" % b",".join(filter(None, bodies)))
 
-    async def _ask_desk(self, desk: Desk, call: Call, said: Said) -> Reply | Refusal:
+    async def _ask_desk(self, subscriptions: Subscriptions, call: Call, said: Said) -> Reply | Refusal:
         try:
-            return await desk.ask(call, said)
+            return await subscriptions.ask(call, said)
         except Refusal as refusal:
             return refusal
 
 
-def _desk(request: Request, call: Call) -> Desk | None:
+def _subscriptions(request: Request, call: Call) -> Subscriptions | None:
     """Who answers a call itself, if it is about subscriptions."""
-    desk = request.desk if isinstance(request, Said) else None
-    return desk if desk is not None and call.method in desk.methods else None
+    subscriptions = request.subscriptions if isinstance(request, Said) else None
+    return subscriptions if subscriptions is not None and call.method in subscriptions.methods else None
 
 
 def _sized(note: CallNote, body: bytes) -> CallNote:

@@ -21,9 +21,9 @@ from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, AuditEntry, Login, Member
 from tollgate.core.roles import Action, Role, allows, holders
 from tollgate.settings.model import Settings
-from tollgate.store.base import Office, Records
+from tollgate.store.base import ControlStore, Repositories
 
-MOST_ROWS = 1_000
+MAX_ROWS = 1_000
 USUAL_ROWS = 100
 # What RFC 5321 calls a dot-string, in ASCII: a comma, a bracket or an encoded word (`=?`, RFC 2047) would let a
 # mail's header name someone else.
@@ -33,7 +33,7 @@ _LONGEST_EMAIL = 254
 _PRINTABLE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*")
 
 
-class Visit(Struct, frozen=True):
+class ClientInfo(Struct, frozen=True):
     """Where a request came from."""
 
     address: str = ""
@@ -41,7 +41,7 @@ class Visit(Struct, frozen=True):
     request_id: str = ""
 
 
-NOWHERE = Visit()
+NOWHERE = ClientInfo()
 
 
 class Actor(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Actor(Struct, frozen=True):
 
     account: Account | None
     login: Login | None = None
-    visit: Visit = NOWHERE
+    visit: ClientInfo = NOWHERE
     other: str = "operator"
     """Who acts without an account."""
 
@@ -82,7 +82,7 @@ OPERATOR = Actor(None)
 ANOTHER_TEAM = Actor(None, other="another team")
 
 
-class Seat(Struct, frozen=True):
+class Membership(Struct, frozen=True):
     """A member at the table of a team."""
 
     team: Team
@@ -111,14 +111,14 @@ class Ordered(Protocol):
 Item = TypeVar("Item", bound=Ordered)
 
 
-class Page(Struct, Generic[Item], frozen=True):
+class ResultPage(Struct, Generic[Item], frozen=True):
     """A part of a list, and the cursor of the next."""
 
     items: list[Item]
     next: str | None
 
 
-class Ask(Struct, frozen=True):
+class PageRequest(Struct, frozen=True):
     """Which part of a list is wanted."""
 
     limit: int = USUAL_ROWS
@@ -134,20 +134,20 @@ class Ask(Struct, frozen=True):
             raise InvalidRequest(str(error), field="after") from error
 
 
-def page_of(scope: str, rows: list[Item], limit: int) -> Page[Item]:
+def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
     """Make a page of one row more than it may hold."""
     items = rows[:limit]
     last = items[-1] if len(rows) > limit else None
-    return Page(items, cursors.write(scope, Position(last.created_at, last.id)) if last else None)
+    return ResultPage(items, cursors.write(scope, Position(last.created_at, last.id)) if last else None)
 
 
-class Desk:
+class ServiceContext:
     """What all services share."""
 
     def __init__(
-        self, office: Office, settings: Settings, pepper: bytes, base_url: str, now: Callable[[], float]
+        self, store: ControlStore, settings: Settings, pepper: bytes, base_url: str, now: Callable[[], float]
     ) -> None:
-        self.office = office
+        self.store = store
         self.settings = settings
         self.base_url = base_url
         self.now = now
@@ -162,11 +162,11 @@ class Desk:
         """A name for something that should not be kept in clear, such as a mistyped address."""
         return f"{kind}:{self.digest(text).hex()[:40]}"
 
-    def key_from(self, kind: str, visit: Visit) -> str:
+    def key_from(self, kind: str, visit: ClientInfo) -> str:
         """A name for where a visit comes from; whoever has one IPv6 address has its whole /64."""
         return self.key(kind, limit_key(visit.address))
 
-    async def seat(self, records: Records, actor: Actor, team: str, action: Action) -> Seat:
+    async def membership(self, records: Repositories, actor: Actor, team: str, action: Action) -> Membership:
         """Let a member in who may do this; everybody else learns nothing."""
         found = await _team(records, team)
         member = None
@@ -177,11 +177,11 @@ class Desk:
         role = Role(member.role)
         if not allows(role, action):
             raise RoleNeeded(action.value, role.value, [each.value for each in holders(action)])
-        return Seat(found, member)
+        return Membership(found, member)
 
     async def note(
         self,
-        records: Records,
+        records: Repositories,
         actor: Actor,
         action: str,
         *,
@@ -209,21 +209,21 @@ class Desk:
         )
 
 
-async def _team(records: Records, team: str) -> Team | None:
+async def _team(records: Repositories, team: str) -> Team | None:
     """A team by its id or its name; names have no underscore, so one is never taken for the other."""
     return await (records.teams.get(team) if "_" in team else records.teams.find(name=team))
 
 
-async def _nearest(records: Records, actor: Actor, team: str) -> str | None:
+async def _nearest(records: Repositories, actor: Actor, team: str) -> str | None:
     names = [each.name for each in await teams_of(records, actor.id)]
     close = difflib.get_close_matches(team[:60].lower(), names, n=1)
     return close[0] if close else None
 
 
-async def teams_of(records: Records, account_id: str) -> Sequence[Team]:
+async def teams_of(records: Repositories, account_id: str) -> Sequence[Team]:
     """The teams that an account belongs to, by name."""
-    seats = await records.members.page(MOST_ROWS, account_id=account_id)
-    teams = await records.teams.page(MOST_ROWS, id=tuple(seat.team_id for seat in seats))
+    memberships = await records.members.page(MAX_ROWS, account_id=account_id)
+    teams = await records.teams.page(MAX_ROWS, id=tuple(membership.team_id for membership in memberships))
     return sorted(teams, key=lambda team: team.name)
 
 

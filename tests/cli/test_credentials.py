@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollgate.cli.credentials import Choices, Credential, Keep
+from tollgate.cli.credentials import Choices, Credential, CredentialStore
 from tollgate.cli.failures import Failure
-from tollgate.cli.keyring import SystemVault, Vault, VaultError
+from tollgate.cli.keyring import Keyring, KeyringError, SystemKeyring
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ class FakeVault:
 
     def _fail(self, what: str) -> None:
         if what in self.fails:
-            raise VaultError("KeyringLocked")
+            raise KeyringError("KeyringLocked")
 
     def get(self, url: str) -> str | None:
         self._fail("get")
@@ -45,9 +45,9 @@ class FakeVault:
         del self.held[url]
 
 
-def keep_in(folder: Path, vault: Vault | None = None, said: list[str] | None = None) -> Keep:
+def keep_in(folder: Path, keyring: Keyring | None = None, said: list[str] | None = None) -> CredentialStore:
     heard: list[str] = [] if said is None else said
-    return Keep(folder / "tollgate", vault=lambda: vault, warn=heard.append)
+    return CredentialStore(folder / "tollgate", keyring=lambda: keyring, warn=heard.append)
 
 
 def mode(path: Path) -> int:
@@ -156,7 +156,7 @@ def test_the_folder_is_where_xdg_says(
     environ: dict[str, str], folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    assert str(Keep.at_home(environ).folder) == folder
+    assert str(CredentialStore.at_home(environ).folder) == folder
 
 
 def test_secrets_stay_out_of_reprs() -> None:
@@ -167,7 +167,7 @@ def test_secrets_stay_out_of_reprs() -> None:
 
 
 def test_a_lock_held_by_another_is_waited_for_only_so_long(tmp_path: Path) -> None:
-    keep = Keep(tmp_path, vault=lambda: None, lock_seconds=0.0)
+    keep = CredentialStore(tmp_path, keyring=lambda: None, lock_seconds=0.0)
     with (tmp_path / "lock").open("w") as theirs:
         fcntl.flock(theirs, fcntl.LOCK_EX)
         with pytest.raises(Failure, match=r"Another tollgate holds .*lock\. Try again"):
@@ -179,7 +179,7 @@ def test_who_holds_the_lock_can_keep_a_login(tmp_path: Path) -> None:
     keep = keep_in(tmp_path)
     with keep.locked():
         keep.put(URL, LOGIN)
-        other = Keep(keep.folder, vault=lambda: None, lock_seconds=0.0)
+        other = CredentialStore(keep.folder, keyring=lambda: None, lock_seconds=0.0)
         with pytest.raises(Failure, match="Another tollgate"):
             other.forget(URL)
     assert keep.credential(URL) == LOGIN
@@ -189,14 +189,14 @@ def test_who_holds_the_lock_can_keep_a_login(tmp_path: Path) -> None:
 
 
 def test_a_usable_keyring_holds_the_login_and_the_file_only_says_so(tmp_path: Path) -> None:
-    vault = FakeVault()
-    keep = keep_in(tmp_path, vault)
+    keyring = FakeVault()
+    keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
     assert keep.credential(URL) == LOGIN
     assert keep.place(URL) == "the system keyring"
     assert "secret" not in keep.credentials_file.read_text()
     keep.forget(URL)
-    assert (vault.held, keep.credential(URL)) == ({}, None)
+    assert (keyring.held, keep.credential(URL)) == ({}, None)
 
 
 def test_without_a_keyring_the_file_holds_it(tmp_path: Path) -> None:
@@ -217,47 +217,47 @@ def test_a_keyring_that_refuses_is_said_and_the_file_holds_it(tmp_path: Path) ->
 def test_a_login_in_the_file_is_read_without_a_look_at_the_keyring(tmp_path: Path) -> None:
     keep_in(tmp_path).put(URL, LOGIN)
 
-    def never() -> Vault | None:
+    def never() -> Keyring | None:
         raise AssertionError("the keyring was asked for")
 
-    assert Keep(tmp_path / "tollgate", vault=never).credential(URL) == LOGIN
+    assert CredentialStore(tmp_path / "tollgate", keyring=never).credential(URL) == LOGIN
 
 
 @pytest.mark.parametrize("renewed", [PERSONAL, LOGIN])
 def test_a_renewed_login_stays_where_it_was(tmp_path: Path, renewed: Credential) -> None:
     keep_in(tmp_path).put(URL, LOGIN)
-    vault = FakeVault()
-    keep = keep_in(tmp_path, vault)
+    keyring = FakeVault()
+    keep = keep_in(tmp_path, keyring)
     keep.renew(URL, renewed)
-    assert (keep.credential(URL), vault.held) == (renewed, {})
+    assert (keep.credential(URL), keyring.held) == (renewed, {})
     keep.put(OTHER, LOGIN)
     keep.renew(OTHER, renewed)
     assert keep.credential(OTHER) == renewed
-    assert list(vault.held) == [OTHER]
+    assert list(keyring.held) == [OTHER]
 
 
-@pytest.mark.parametrize("vault", [None, FakeVault(fails="get")])
-def test_a_keyring_that_has_gone_says_how_to_go_on(tmp_path: Path, vault: Vault | None) -> None:
+@pytest.mark.parametrize("keyring", [None, FakeVault(fails="get")])
+def test_a_keyring_that_has_gone_says_how_to_go_on(tmp_path: Path, keyring: Keyring | None) -> None:
     keep_in(tmp_path, FakeVault()).put(URL, LOGIN)
     with pytest.raises(Failure, match=r"keyring.*Run: tollgate auth login \(or set TOLLGATE_TOKEN\)"):
-        keep_in(tmp_path, vault).credential(URL)
+        keep_in(tmp_path, keyring).credential(URL)
 
 
 def test_nonsense_in_the_keyring_says_how_to_go_on(tmp_path: Path) -> None:
-    vault = FakeVault()
-    keep = keep_in(tmp_path, vault)
+    keyring = FakeVault()
+    keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
-    vault.held[URL] = "hunter2"
+    keyring.held[URL] = "hunter2"
     with pytest.raises(Failure, match="what it holds is not a login") as caught:
         keep.credential(URL)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_login_that_somebody_took_out_of_the_keyring_is_no_login(tmp_path: Path) -> None:
-    vault = FakeVault()
-    keep = keep_in(tmp_path, vault)
+    keyring = FakeVault()
+    keep = keep_in(tmp_path, keyring)
     keep.put(URL, LOGIN)
-    vault.held.clear()
+    keyring.held.clear()
     assert keep.credential(URL) is None
 
 
@@ -275,7 +275,7 @@ def test_what_a_backend_raises_never_carries_the_secret() -> None:
         def set_password(self, service: str, user: str, password: str) -> None:
             raise RuntimeError(f"cannot store {password}")
 
-    with pytest.raises(VaultError) as caught:
-        SystemVault(Backend()).put(URL, "hunter2")
+    with pytest.raises(KeyringError) as caught:
+        SystemKeyring(Backend()).put(URL, "hunter2")
     assert str(caught.value) == "RuntimeError"
     assert caught.value.__suppress_context__
