@@ -52,10 +52,10 @@ def digest(token: str) -> bytes:
     return secrets.digest(token.encode(), PEPPER)
 
 
-def request(body: bytes = b"", *, upstream: str = "192.0.2.1", **headers: str) -> Request:
+def request(body: bytes = b"", *, peer: str = "192.0.2.1", **headers: str) -> Request:
     """A request as the edge hands it on; `_` in a header's name stands for `-`."""
     named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    made = Request(b"POST", named, upstream, b"rid-1")
+    made = Request(b"POST", named, peer, b"rid-1")
     made.body = body
     return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -76,7 +76,11 @@ class Request(Trace):
     """Who calls, once that is known: from then on the request is written down."""
     calls: Sequence[CallNote] = ()
     """What became of each call."""
+    status = 0
+    """Of its answer."""
     began = 0.0
+    admission: Any = None
+    """What lets the next request of its connection go straight on, once its caller is known."""
     digest: bytes | None = None
     """Of the token that it carries, once that is known to be one."""
 
@@ -86,6 +90,10 @@ class Request(Trace):
         self.peer = peer
         self.request_id = request_id
         self.origin = headers.get(b"origin")
+
+    def record(self, _at: bytes, _now: float) -> bytes | None:
+        """Nothing is encoded yet: the journal makes its record."""
+        return None
 
 
 class Answer(Struct, frozen=True, gc=False):

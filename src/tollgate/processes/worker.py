@@ -199,7 +199,7 @@ class Worker:
     def _feed(self, path: str, networks: Networks, loop: asyncio.AbstractEventLoop) -> Feed:
         """What tells subscribers of one network."""
         row = self._shared_status.network(self._shared.current.slots.networks[path], self._slot)
-        fetch = BlockFetcher(lambda: networks.all.get(path), time.monotonic, loop)
+        fetch = BlockFetcher(lambda: networks.all.get(path), time.monotonic)
         source = StarknetSource(fetch) if path.startswith("starknet/") else EthSource(fetch)
 
         def upstreams() -> list[UpstreamSettings]:

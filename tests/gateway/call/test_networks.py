@@ -36,10 +36,10 @@ def reload(scene: Scene, *upstreams: model.UpstreamSettings, bytes_: int = 0, **
 def test_upstream_that_stays_keeps_its_connections_and_what_is_known_of_it() -> None:
     async def test(scene: Scene) -> None:
         await scene.told(READ)
-        upstream = scene.upstream(0)
+        kept = scene.upstream(0)
         reload(scene, upstream(0, priority=7, weight=3), upstream(2, priority=1))
-        assert scene.upstream(0) is upstream
-        assert (upstream.priority, upstream.settings.weight, upstream.calls, upstream.pool.size) == (7, 3, 1, 1)
+        assert scene.upstream(0) is kept
+        assert (kept.priority, kept.settings.weight, kept.calls, kept.pool.size) == (7, 3, 1, 1)
         assert [each.name for each in scene.exchange.upstreams] == ["up2", "up0"]
         assert scene.resolver is scene.worker.networks.all["eth/mainnet"]
 

@@ -24,7 +24,7 @@ def saying(result: object) -> Callable[[FakeTransport, bytes], bytes]:
 
 
 def fetcher(worker: Worker) -> BlockFetcher:
-    return BlockFetcher(lambda: worker.resolver, worker.clock, worker.loop)
+    return BlockFetcher(lambda: worker.resolver, worker.clock)
 
 
 def test_call_is_answered_also_to_a_task() -> None:
@@ -64,7 +64,7 @@ def test_block_that_nobody_has_is_none() -> None:
 
 def test_network_that_is_not_served_any_more_cannot_be_asked() -> None:
     async def test(worker: Worker) -> None:
-        fetch = BlockFetcher(lambda: None, worker.clock, worker.loop)
+        fetch = BlockFetcher(lambda: None, worker.clock)
         with pytest.raises(UpstreamUnavailable):
             await fetch(BLOCK)
 

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import Server, ServerState
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
 def parameters(function: Any) -> list[str]:

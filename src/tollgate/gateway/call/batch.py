@@ -6,6 +6,7 @@ asked again elsewhere, alone. Knows no HTTP and writes nothing down.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -16,12 +17,12 @@ from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Replies
 from tollgate.errors import Refusal
-from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Judge, Resolver, Told
+from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Judge, Resolved, Resolver
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream.choice import Need
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import AttemptOutcome, Together
+from tollgate.gateway.upstream.hedging import AttemptOutcome
 
 _UNSET = Trace()
 _HIT = Trace()
@@ -35,7 +36,7 @@ class Question(Struct, gc=False):
     key: bytes | None
     trace: Trace = _UNSET
     """May be that of others, too: they went the same way."""
-    told: Told | None = None
+    told: Resolved | None = None
     scope: Scope = NOTHING_KNOWN
     judge: Judge | None = None
 
@@ -54,7 +55,9 @@ async def ask_many(resolver: Resolver, calls: Sequence[Call], deadline: float) -
     if len(parts) == 1:
         await parts[0]
     elif parts:
-        await Together(resolver.loop, parts)
+        async with asyncio.TaskGroup() as group:
+            for part in parts:
+                group.create_task(part)
     return questions
 
 
@@ -72,7 +75,7 @@ def _sorted(resolver: Resolver, questions: list[Question]) -> tuple[list[Questio
         told = resolver.recall(key)
         if told is not None:
             each.told, each.trace = told, _HIT
-        elif each.call.method in APART or key in asked or resolver.waiting(key, stamp) is not None:
+        elif each.call.method in APART or key in asked or resolver.flight(key, stamp) is not None:
             alone.append(each)
         else:
             together.append(each)
@@ -98,7 +101,7 @@ def _chunks(resolver: Resolver, questions: list[Question]) -> list[list[Question
 async def _ask_alone(resolver: Resolver, question: Question, deadline: float) -> None:
     question.trace = Trace()
     try:
-        question.told = await resolver.ask(question.call, question.key, deadline, question.trace)
+        question.told = await resolver.resolve(question.call, question.key, deadline, question.trace)
     except Refusal as refusal:
         question.told = refusal
 
@@ -127,11 +130,9 @@ class _Chunk:
         led = [(each, key, resolver.lead(key, stamp)) for each, key in shared]
         try:
             await self._ask()
-            for each, key in shared:
-                resolver.keep(key, each.scope, each.told, stamp)
         finally:
             for each, key, mine in led:
-                resolver.settle(key, mine, each.told)
+                resolver.land(key, mine, each.scope, each.told)
 
     async def _ask(self) -> None:
         exchange, asked, trace = self._resolver.exchange, self._questions, self._trace
@@ -149,10 +150,9 @@ class _Chunk:
                 exchange.row.nudge()
         again = self._told(outcome, need)
         if again:
-            await Together(
-                self._resolver.loop,
-                [self._ask_elsewhere(each, outcome.upstream, verdict) for each, verdict in again],
-            )
+            async with asyncio.TaskGroup() as group:
+                for each, verdict in again:
+                    group.create_task(self._ask_elsewhere(each, outcome.upstream, verdict))
 
     def _need(self) -> Need:
         """What the calls need of whoever answers them. Finds out who judges each, before they are asked."""
@@ -207,7 +207,7 @@ class _Chunk:
         if verdict is Verdict.QUOTA:
             resolver.exchange.spare(upstream)
         try:
-            question.told = await resolver.inquire(
+            question.told = await resolver.ask(
                 question.call, question.scope, self._deadline, trace, [upstream] if verdict else []
             )
         except Refusal as refusal:

@@ -1,11 +1,13 @@
 """One request, top to bottom: credentials, caps and limits, parse, policy, upstream, answer.
 
-`Pipeline.answer` reads like section 7 of the contract: the first check that applies answers. Whatever needs
-no upstream and no store is answered at once, without a task; the rest is a coroutine that the edge runs.
+The general way of a request: whatever `straight.py` leaves. `Pipeline.answer` reads like the order of checks in
+docs/request-path.md: the first that applies answers. Whatever needs no upstream and no store is answered at once, without
+a task; the rest is a coroutine for the connection to run.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -30,11 +32,12 @@ from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.batch import Question, ask_many
-from tollgate.gateway.call.resolver import Resolver
+from tollgate.gateway.call.resolver import Resolver, SingleFlight
 from tollgate.gateway.http import cors, response
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
+from tollgate.gateway.upstream.exchange import FirstAttempt
 
 # Decisions about methods that are remembered; callers can invent names.
 _MAX_METHODS = 4_096
@@ -130,23 +133,44 @@ class Pipeline:
         if reply is None:
             return self._ask(request, network, resolver, call, key)
         request.cache = "hit"
-        return self._tell(request, network, call, reply)
+        return self.tell(request, network, call, reply)
 
     async def _ask(
         self, request: Request, network: Network, resolver: Resolver, call: Call, key: bytes | None
     ) -> Answer:
         try:
-            reply = await resolver.ask(call, key, self._now() + self.request_seconds, request)
+            reply = await resolver.resolve(call, key, self._now() + self.request_seconds, request)
         except Refusal as refusal:
-            self._counters.called(network, call.method, refusal.reason)
-            if call.id is not None:
-                return self.refuse(request, refusal, call.id, call.method)
-            self._counters.refused(refusal)
-            request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
-            return _NO_CONTENT
-        return self._tell(request, network, call, reply)
+            return self.refuse_call(request, network, call, refusal)
+        return self.tell(request, network, call, reply)
 
-    def _tell(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
+    async def resume(
+        self,
+        request: Request,
+        resolver: Resolver,
+        call: Call,
+        key: bytes | None,
+        flight: SingleFlight | None,
+        first: FirstAttempt,
+    ) -> Answer:
+        """Go on with a call that left the straight way after it was sent."""
+        assert request.network is not None  # noqa: S101 - a straight call has one
+        try:
+            reply = await resolver.resume(call, key, flight, first, request.began + self.request_seconds, request)
+        except Refusal as refusal:
+            return self.refuse_call(request, request.network, call, refusal)
+        return self.tell(request, request.network, call, reply)
+
+    def refuse_call(self, request: Request, network: Network, call: Call, refusal: Refusal) -> Answer:
+        """Answer a call that no upstream has answered."""
+        self._counters.called(network, call.method, refusal.reason)
+        if call.id is not None:
+            return self.refuse(request, refusal, call.id, call.method)
+        self._counters.refused(refusal)
+        request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
+        return _NO_CONTENT
+
+    def tell(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
         assert request.caller is not None  # noqa: S101 - asked on behalf of one
         answer = _NO_CONTENT
         if call.id is not None:
@@ -263,6 +287,13 @@ class Pipeline:
         if request.caller is not None:
             request.calls = ((method[:LONGEST_METHOD], refusal.reason, refusal.code, len(answer.body)),)
         return answer
+
+    def outcome(self, request: Request, task: asyncio.Task[Answer]) -> Answer:
+        """The answer that a finished task gave, or the refusal that stands for it."""
+        if task.cancelled():
+            return self.refuse(request, Overloaded("The service stops: try again."))
+        error = task.exception()
+        return self.failed(request, error) if error is not None else task.result()
 
     def failed(self, request: Request, error: BaseException | None) -> Answer:
         """Answer a request at which we failed ourselves."""

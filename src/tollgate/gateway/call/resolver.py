@@ -1,12 +1,14 @@
-"""The answers of one network: from memory, from a question that is under way, from an upstream.
+"""Answers the calls of one network: from the cache, from an equal call that is under way, from an upstream.
 
-`recall` never waits; `ask` gets the answer to one call. What a batch makes of it is `batches.py`'s.
+`recall` never waits; `resolve` gets the answer to one call. `batch.py` builds on both for the calls of a batch, and
+`straight.py` takes the same steps by plain calls where nothing stands in the way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
@@ -21,8 +23,7 @@ from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.broadcast import SIGNED, Writes
 from tollgate.gateway.upstream.choice import Need
-from tollgate.gateway.upstream.completion import Pending
-from tollgate.gateway.upstream.exchange import Exchange
+from tollgate.gateway.upstream.exchange import Exchange, FirstAttempt
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.get_logs import GET_LOGS, Logs, answer
 from tollgate.gateway.upstream.health import Upstream
@@ -30,20 +31,29 @@ from tollgate.gateway.upstream.hedging import AttemptOutcome
 from tollgate.shm.upstream_status import NOTHING, Stamp
 
 APART = SIGNED | sticky.METHODS | {GET_LOGS}
-"""These go their own ways, also within a batch."""
+"""Methods with a way of their own, also within a batch."""
 # A head so far above the highest one that is known is a mistake: no chain is that fast.
 MAX_AHEAD = 10_000
 NOTHING_KNOWN = Scope(Holds.NEVER)
 _TIP, _NOWHERE, _FINAL = Holds.TIP, Look.NOWHERE, Verdict.FINAL
 _STOPPING = "The service stops: try again."
 
-Told = Reply | Refusal
-UnderWay = tuple[Stamp, list[Pending[Told]]]
-"""A question under way: what it was stamped with, and who else waits for its answer."""
+Resolved = Reply | Refusal
+
+
+class SingleFlight:
+    """A call under way whose answer others may share."""
+
+    __slots__ = ("stamp", "waiters")
+
+    def __init__(self, stamp: Stamp) -> None:
+        self.stamp = stamp
+        """The network's status before it was sent. A call from before the last block is not equal."""
+        self.waiters: list[Callable[[Resolved], None]] = []
 
 
 class Resolver:
-    """What answers for one network."""
+    """Answers the calls of one network."""
 
     def __init__(
         self,
@@ -54,9 +64,9 @@ class Resolver:
     ) -> None:
         self.exchange = exchange
         self._row = exchange.row
-        self.loop = loop
-        self._writes = Writes(exchange, now, loop)
-        self._asking: dict[bytes, UnderWay] = {}
+        self._loop = loop
+        self._writes = Writes(exchange, now)
+        self.flights: dict[bytes, SingleFlight] = {}
         self.change(cache)
 
     def change(self, cache: Cache | None) -> None:
@@ -67,18 +77,18 @@ class Resolver:
         self._judges: dict[str, Judge] = {}
         self.repeatable = network.reads | sticky.MAKE_FILTER
         """Methods that can be asked of several upstreams without harm."""
-        self._readers = network.catalogue.readers(self.repeatable)
-        self._kept = cache.methods if cache is not None else frozenset()
-        self._shared = {name: f"{name}(".encode() for name in network.reads} if cache is not None else {}
-        """Methods whose questions are shared, with what their keys begin with."""
+        self.readers = network.catalogue.readers(self.repeatable)
+        self._cached = cache.methods if cache is not None else frozenset()
+        self.key_prefixes = {name: f"{name}(".encode() for name in network.reads} if cache is not None else {}
+        """Methods whose calls are shared, with what their keys begin with."""
         upstreams = [upstream.settings for upstream in self.exchange.upstreams]
         self.batch_calls = min((each.batch_calls for each in upstreams), default=1)
         """Most calls in a batch that any of the upstreams takes."""
         self._logs_blocks = min((each.logs_blocks for each in upstreams if each.logs_blocks), default=0)
 
     def key(self, call: Call) -> bytes | None:
-        """What makes a call the same question as another; None where each is asked on its own."""
-        name = self._shared.get(call.method)
+        """What makes a call equal to another; None where each is sent on its own."""
+        name = self.key_prefixes.get(call.method)
         if name is None:
             return None
         params = call.params
@@ -86,88 +96,100 @@ class Resolver:
         return name + b"\0".join(params) if params and type(params) is list else key_of(call)
 
     def recall(self, key: bytes | None) -> Reply | None:
-        """An answer that is kept and still holds."""
+        """An answer that is cached and still holds."""
         return None if key is None or self.cache is None else self.cache.get(key)
 
-    # --- Questions under way ---------------------------------------------------------------------------
+    # --- Single flight ---------------------------------------------------------------------------------
 
-    async def ask(self, call: Call, key: bytes | None, deadline: float, trace: Trace) -> Reply:
-        """Get the answer to one call, under its key, that is not kept, or raise a refusal."""
+    async def resolve(self, call: Call, key: bytes | None, deadline: float, trace: Trace) -> Reply:
+        """Get the answer to one call that is not cached under its key, or raise a refusal."""
         if key is None:
-            return await self.inquire(call, self.scope(call), deadline, trace)
-        stamp, asking = self._row.stamp, self._asking
-        if key in asking:
-            waiting = self.waiting(key, stamp)
-            if waiting is not None:
-                return await self._join(waiting, trace)
-        if call.method in self._kept:
+            return await self.ask(call, self.scope(call), deadline, trace)
+        stamp = self._row.stamp
+        flight = self.flight(key, stamp)
+        if flight is not None:
+            return await self._join(flight, trace)
+        if call.method in self._cached:
             trace.cache = "miss"
-        mine: UnderWay = (stamp, [])
-        asking[key] = mine
+        mine = self.lead(key, stamp)
+        scope = self.scope(call)
+        reply: Resolved | None = None
         try:
-            scope = self.scope(call)
-            told = await self.inquire(call, scope, deadline, trace)
-        except BaseException as error:
-            self.settle(key, mine, error if isinstance(error, Refusal) else None)
+            reply = await self.ask(call, scope, deadline, trace)
+        except Refusal as refusal:
+            reply = refusal
             raise
-        if told.error is ABSENT and self.cache is not None:
-            self.cache.put(key, scope, told, stamp)
-        if mine[1] or asking.get(key) is not mine:
-            self.settle(key, mine, told)
-        else:
-            del asking[key]
-        return told
+        finally:
+            self.land(key, mine, scope, reply)
+        return reply
+
+    async def resume(
+        self,
+        call: Call,
+        key: bytes | None,
+        mine: SingleFlight | None,
+        first: FirstAttempt,
+        deadline: float,
+        trace: Trace,
+    ) -> Reply:
+        """Go on with a call that was sent by the straight way: as `resolve` after its first attempt."""
+        scope = self.scope(call)
+        reply: Resolved | None = None
+        try:
+            reply = answer(await self._one(call, scope, None, deadline, trace, first=first))
+        except Refusal as refusal:
+            reply = refusal
+            raise
+        finally:
+            if key is not None and mine is not None:
+                self.land(key, mine, scope, reply)
+        return reply
 
     def stamp(self) -> Stamp:
-        """What the board says now: to be noted before a question is asked."""
+        """The network's status now: to be noted before a call is sent."""
         return self._row.stamp
 
-    def waiting(self, key: bytes, stamp: Stamp) -> list[Pending[Told]] | None:
-        """Who waits for the answer to the same question. One from before the last block is not the same."""
-        under_way = self._asking.get(key)
-        return under_way[1] if under_way is not None and under_way[0] == stamp else None
+    def flight(self, key: bytes, stamp: Stamp) -> SingleFlight | None:
+        """An equal call that is under way."""
+        flight = self.flights.get(key)
+        return flight if flight is not None and flight.stamp == stamp else None
 
     def may_keep(self, method: str) -> bool:
-        """Whether answers to this method may ever be kept."""
-        return method in self._kept
+        """Whether answers to this method may ever be cached."""
+        return method in self._cached
 
-    def lead(self, key: bytes, stamp: Stamp) -> UnderWay:
-        """Let others wait for a question that is going to be asked."""
-        mine: UnderWay = (stamp, [])
-        self._asking[key] = mine
+    def lead(self, key: bytes, stamp: Stamp) -> SingleFlight:
+        """Let others wait for a call that is going to be sent."""
+        mine = self.flights[key] = SingleFlight(stamp)
         return mine
 
-    def settle(self, key: bytes, mine: UnderWay, told: Told | None) -> None:
-        """Tell those who waited."""
-        if self._asking.get(key) is mine:
-            del self._asking[key]
-        if mine[1]:
-            for pending in mine[1]:
-                pending.settle(told or Overloaded(_STOPPING))
+    def land(self, key: bytes, mine: SingleFlight, scope: Scope, reply: Resolved | None) -> None:
+        """Cache the answer of a call that others could wait for, and hand it to those who do."""
+        if self.cache is not None and isinstance(reply, Reply) and reply.error is ABSENT:
+            self.cache.put(key, scope, reply, mine.stamp)
+        if self.flights.get(key) is mine:
+            del self.flights[key]
+        for waiter in mine.waiters:
+            waiter(reply or Overloaded(_STOPPING))
 
-    def keep(self, key: bytes, scope: Scope, told: Told | None, stamp: Stamp) -> None:
-        """Keep an answer for the next who asks, if it may be."""
-        if self.cache is not None and isinstance(told, Reply) and told.error is ABSENT:
-            self.cache.put(key, scope, told, stamp)
-
-    async def _join(self, waiting: list[Pending[Told]], trace: Trace) -> Reply:
-        """Wait for the answer to a question that somebody else asks."""
+    async def _join(self, flight: SingleFlight, trace: Trace) -> Reply:
+        """Wait for the answer to an equal call."""
         trace.cache = "coalesced"
-        pending: Pending[Told] = Pending(self.loop)
-        waiting.append(pending)
-        told = await pending
-        if isinstance(told, Refusal):
-            raise told
-        return told
+        landed: asyncio.Future[Resolved] = self._loop.create_future()
+        flight.waiters.append(partial(_fulfil, landed))
+        reply = await landed
+        if isinstance(reply, Refusal):
+            raise reply
+        return reply
 
     # --- Asking upstreams ------------------------------------------------------------------------------
 
     def scope(self, call: Call) -> Scope:
         """What a call asks about."""
-        read = self._readers.get(call.method)
+        read = self.readers.get(call.method)
         return NOTHING_KNOWN if read is None else read(call.params)
 
-    async def inquire(
+    async def ask(
         self, call: Call, scope: Scope, deadline: float, trace: Trace, tried: Sequence[Upstream] = ()
     ) -> Reply:
         """Ask upstreams, but those that were tried, or raise a refusal."""
@@ -194,7 +216,7 @@ class Resolver:
         def ask(params: Params) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
             return self._one(_with(call, params), scope, None, deadline, trace)
 
-        return await Logs(ask, self.loop).get(call.params, self.exchange.row.floor, self._logs_blocks)
+        return await Logs(ask).get(call.params, self.exchange.row.floor, self._logs_blocks)
 
     async def _one(
         self,
@@ -204,6 +226,7 @@ class Resolver:
         deadline: float,
         trace: Trace,
         tried: Sequence[Upstream] = (),
+        first: FirstAttempt | None = None,
     ) -> AttemptOutcome[Reply]:
         method = call.method
         oldest = scope.oldest if scope.state else None
@@ -211,7 +234,7 @@ class Resolver:
         judge = self.judge(method, scope)
         try:
             outcome = await self.exchange.ask(
-                jsonrpc.encode_call(call), jsonrpc.decode_reply, judge, deadline, trace, need, tried
+                jsonrpc.encode_call(call), jsonrpc.decode_reply, judge, deadline, trace, need, tried, first
             )
         finally:
             if judge.kind is Kind.WRITE:
@@ -282,3 +305,8 @@ class Judge:
 
 def _with(call: Call, params: Params) -> Call:
     return call if params is call.params else WrittenCall(call.method, params, Raw(b"1"))
+
+
+def _fulfil(landed: asyncio.Future[Resolved], reply: Resolved) -> None:
+    if not landed.done():
+        landed.set_result(reply)

@@ -17,7 +17,6 @@ from tollgate.core.shapes import Params, Reply, WrittenCall
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.messages import Trace
-from tollgate.gateway.upstream.completion import Flight
 from tollgate.gateway.upstream.health import Upstream
 
 T = TypeVar("T")
@@ -35,29 +34,26 @@ class BlockFetcher:
         self,
         network: Callable[[], Resolver | None],
         now: Callable[[], float],
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._network = network
         """What answers for it now; None: it is not served any more."""
         self._now = now
-        self._loop = loop
+        self._asking: set[asyncio.Future[Reply]] = set()
 
     async def __call__(self, call: Call) -> Reply:
-        """Get the answer to a call, or raise a refusal."""
-        flown: asyncio.Future[Reply] = self._loop.create_future()
+        """Get the answer to a call, or raise a refusal.
 
-        def land(_: Flight[Reply], reply: Reply | None, error: BaseException | None) -> None:
-            if flown.done():
-                return
-            if reply is not None:
-                flown.set_result(reply)
-            elif isinstance(error, Exception):
-                flown.set_exception(error)
-            else:
-                flown.cancel()
+        The call outlives whoever asked for it here: callers may have joined it.
+        """
+        asking = asyncio.ensure_future(self._ask(call))
+        self._asking.add(asking)
+        asking.add_done_callback(self._done)
+        return await asyncio.shield(asking)
 
-        Flight(self._ask(call), land).step()
-        return await flown
+    def _done(self, asking: asyncio.Future[Reply]) -> None:
+        self._asking.discard(asking)
+        if not asking.cancelled():
+            asking.exception()
 
     async def _ask(self, call: Call) -> Reply:
         resolver = self._network()
@@ -71,10 +67,10 @@ class BlockFetcher:
             trace = Trace()
             try:
                 if tried:
-                    reply = await resolver.inquire(written, scope, deadline, trace, tried)
+                    reply = await resolver.ask(written, scope, deadline, trace, tried)
                 else:
                     # Never from memory, but together with whoever asks for the same just now.
-                    reply = await resolver.ask(written, resolver.key(written), deadline, trace)
+                    reply = await resolver.resolve(written, resolver.key(written), deadline, trace)
             except Refusal:
                 if found is None:
                     raise

@@ -1,11 +1,10 @@
-"""The fast lane: a uvicorn protocol that answers `/x/` itself and leaves every other path to the ASGI app.
+"""A caller's connection: a uvicorn protocol that answers `/x/` itself and leaves every other path to the ASGI app.
 
-Owns a caller's connection: framing, order of answers, deadlines, graceful stop. Knows no JSON. Everything a
-uvicorn request normally costs (scope, receive, send, a task) is spared for `/x/`; a refusal does not even
-create a task. It leans on uvicorn's internals, so the version is pinned and tests/gateway/http/test_uvicorn.py
-states what it relies on.
+Owns framing, order of answers, deadlines, graceful stop. Knows no JSON. A healthy call goes from `data_received` by
+plain calls to its upstream (`call/straight.py`); what needs more becomes a task (`WorkerContext.start`). It leans on
+uvicorn's internals, so the version is pinned and tests/gateway/http/test_uvicorn.py states what it relies on.
 
-Requests of one connection are answered in their order, whichever lane they take: `_line` holds what waits.
+Requests of one connection are answered in their order, whoever answers them: `_line` holds what waits.
 """
 
 from __future__ import annotations
@@ -20,15 +19,19 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from tollgate.errors import InvalidRequest, Overloaded
-from tollgate.gateway.http import handshake, known_heads, response
+from tollgate.errors import InvalidRequest, MethodNotPost, Overloaded, Refusal
+from tollgate.gateway.http import handshake, response
+from tollgate.gateway.http.known_heads import END, MAX_HEADS, KnownHead, known_head
 from tollgate.gateway.http.request import PREFIX
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Answer, Request
-from tollgate.gateway.upstream.completion import Flight
+from tollgate.gateway.recording.journal import Recordable
 
 # Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
 MAX_HEAD_BYTES = 65_536
+# Bytes of framing in a chunked body (chunk heads, extensions, trailers) for each byte of it, beyond a head's size. A
+# body in chunks of one byte has five.
+_MAX_FRAMING = 8
 # What is read past of a body that is refused, so that a browser sees the reason and not a reset.
 MAX_DRAINED_BYTES = 16 * 1_048_576
 # Requests that may wait in line before we stop reading from their connection.
@@ -44,26 +47,30 @@ class CallerConnection(HttpToolsProtocol):
 
     # Slots, because a dictionary of all that a connection has is too large for Python's quick way to its values.
     __slots__ = (
-        "_answering",
         "_asgi",
+        "_begun",
         "_between",
         "_blocked",
         "_chunks",
+        "_declined",
         "_eof",
         "_finished",
         "_head_bytes",
+        "_heads",
         "_held",
         "_in_head",
         "_in_vain",
+        "_last_head",
         "_leaving",
         "_line",
-        "_opening",
-        "_owes_leave",
+        "_owes_continue",
         "_read",
         "_reading_asgi",
         "_request",
         "_since",
         "_size",
+        "answering",
+        "call",
         "context",
     )
 
@@ -77,32 +84,40 @@ class CallerConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.context = context
+        self.call: Any = None
+        """The straight call of this connection, used for one request after the other."""
+        self.answering: Any = None
+        """What is being answered: a straight call, or a request on the general way."""
         self._request: Request | None = None
         """The request of ours that is being read."""
         self._chunks: list[bytes] = []
         self._size = 0
         self._held = 0
+        self._begun = 0
+        """Requests whose head was begun."""
         self._between = True
         """Set while the parser has seen nothing of the next request."""
         self._read: Request | None = None
         """The request of ours that was read last, while its bytes are at hand."""
-        self._opening: known_heads.Opening | None = None
-        """Its head, which the next one is likely to have too."""
+        self._heads: dict[bytes, KnownHead] = {}
+        """Heads that were parsed before, by their bytes."""
+        self._last_head: KnownHead | None = None
         self._in_vain = 0
         self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
-        self._answering: Request | None = None
         self._leaving = 0
         """Answers that wait for their records to be written."""
         self._reading_asgi = False
-        """Set while a request of the other lane is read."""
+        """Set while a request for the ASGI app is read."""
         self._asgi: RequestResponseCycle | None = None
-        """The request under way in the other lane."""
+        """The request under way in the ASGI app."""
         self._finished = False
         """Set when nothing more is read: the connection closes after the answer under way."""
-        self._owes_leave = False
+        self._owes_continue = False
         """Set when the caller waits for `100 Continue`."""
+        self._declined = False
+        """Set when an offer of another protocol was declined: a second one ends the connection."""
         self._eof = False
-        """Set when the caller has said its last word but still listens."""
+        """Set when the caller has sent its last byte but still listens."""
         self._head_bytes = 0
         self._in_head = True
         self._since = 0.0
@@ -133,18 +148,24 @@ class CallerConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Take what came: a call whose head is known goes straight on, the rest to the parser."""
         if self._finished:
             return
-        between, opening = self._between, self._opening
-        if opening is not None and between:
-            body = opening.body(data)
-            if body is not None and self._repeat(opening, body):
+        between = self._between
+        if between and self._heads:
+            end = data.find(END) + 4
+            known = self._heads.get(data[:end]) or self._similar_head(data, end)
+            if known is not None and known.length == len(data) - end and self._repeat(known, data[end:]):
                 return
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
-        if self._in_head:
-            self._head_bytes += len(data)
+        self._parse(data)
+        if self._read is not None:
+            self._remember(data, whole=between and self._between)
+
+    def _parse(self, data: bytes) -> None:
+        """Feed the parser, within the bounds of a head and of what frames a body."""
+        between, begun, size = self._between, self._begun, self._size
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -155,42 +176,68 @@ class CallerConnection(HttpToolsProtocol):
             if not rest and self._become_websocket():
                 return
             self._decline_upgrade(rest)
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+            return
+        if self._between or self._finished or self._begun - begun > between:
+            # Nothing is open, or what is open began somewhere in these bytes, which are bounded themselves.
+            return
+        # What of these bytes is no body: of the head, or of chunk heads and trailers, which count as head.
+        self._head_bytes += len(data) - max(0, self._size - size)
+        if self._head_bytes > MAX_HEAD_BYTES + _MAX_FRAMING * self._size:
             self._hang_up(InvalidRequest("The request's head is too large."))
-        elif self._read is not None:
-            self._remember(data, whole=between and self._between)
 
-    def _repeat(self, opening: known_heads.Opening, body: bytes) -> bool:
-        """Answer a request whose head is known; whether it can be done."""
+    def _similar_head(self, data: bytes, end: int) -> KnownHead | None:
+        """The head of a request, where it is the last known one but for the length; known from now on."""
+        last = self._last_head
+        known = last.with_length(data, end) if last is not None else None
+        if known is not None:
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            self._heads[data[:end]] = known
+        return known
+
+    def _repeat(self, known: KnownHead, body: bytes) -> bool:
+        """Answer a request whose head is known; whether that can be done."""
         context = self.context
-        request = context.intake.again(
-            opening.url, opening.headers, self.client[0] if self.client is not None else ""
-        )
-        if request is None or len(body) > context.weighed_from:
+        waits = self.answering or self._leaving or self._line or self._asgi or self._blocked
+        admission = known.admission
+        if not waits and admission is not None and admission.epoch == context.epoch:
+            self._since = context.clock
+            if admission.start(self, body):
+                self._in_vain = 0
+                return True
+        if len(body) > context.weighed_from:
+            return False
+        request = context.reader.again(known.url, known.headers, self.client[0] if self.client is not None else "")
+        if request is None:
             return False
         request.body = body
-        request.digest = opening.digest
+        request.digest = known.digest
         self._in_vain = 0
-        if self._answering or self._asgi or self._line or self._blocked:
+        if self.answering or self._asgi or self._line or self._blocked:
             self._queue(request)
         else:
             self._since = context.clock
             self._answer(request)
-            opening.digest = request.digest
+            known.digest, known.admission = request.digest, request.admission
         return True
 
     def _remember(self, data: bytes, *, whole: bool) -> None:
         """Keep the head of the request that was just read, where these bytes are all of it and nothing else."""
         request, self._read = self._read, None
-        self._opening = None
         self._in_vain += 1
-        if request is not None and whole and request.refusal is None and self._in_vain <= MAX_IN_VAIN:
-            self._opening = known_heads.opening(data, self.url, request.headers, len(request.body))
+        if request is None or not whole or request.refusal is not None or self._in_vain > MAX_IN_VAIN:
+            return
+        known = known_head(data, self.url, request.headers, len(request.body))
+        if known is not None:
+            known.digest, known.admission = request.digest, request.admission
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            self._heads[data[: len(data) - known.length]] = self._last_head = known
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection for the answers that a caller still waits for after its last word."""
+        """Keep the connection for the answers that a caller still waits for after its last byte."""
         self._eof = True
-        return bool(self._answering or self._leaving or self._line)
+        return bool(self.answering or self._leaving or self._line)
 
     def _become_websocket(self) -> bool:
         """Hand the connection over to the protocol of WebSockets, if this is a handshake that it can answer."""
@@ -208,15 +255,24 @@ class CallerConnection(HttpToolsProtocol):
         return True
 
     def _decline_upgrade(self, rest: bytes) -> None:
-        """Go on in HTTP/1.1 with a request that offered another protocol, as some clients always do (h2c).
+        """Go on in HTTP/1.1 with a request that offered another protocol, as some clients do at first (h2c).
 
-        The parser stops at such a head, so it gets it again without the offer.
+        The parser stops at such a head, so another one gets it again without the offer; once for a connection, so
+        that nothing recurses with what a caller sends. A tunnel is never opened.
         """
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self._hang_up(MethodNotPost())
+            return
+        if self._declined:
+            self._hang_up(InvalidRequest("Another protocol was offered and declined before: speak HTTP/1.1."))
+            return
+        self._declined = True
         offer = (b"connection", b"upgrade", b"http2-settings")
         lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] not in offer]
-        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (self.parser.get_method(), self.url, b"".join(lines))
+        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self.url, b"".join(lines))
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(head + rest)
+        self._parse(head + rest)
 
     def pause_writing(self) -> None:
         """Stop answering while the caller does not read."""
@@ -229,7 +285,7 @@ class CallerConnection(HttpToolsProtocol):
         super().resume_writing()
         self._blocked = False
         self._since = self.context.clock
-        self._advance()
+        self.advance()
 
     def check(self, now: float) -> None:
         """Close a connection that has waited for its caller for too long."""
@@ -244,7 +300,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Begin to stop. A request on its way is still answered; an idle connection is closed in a moment."""
-        self.context.draining = True
+        self.context.drain()
         if self._asgi is not None:
             super().shutdown()
         self.loop.call_later(LINGER_SECONDS, self._close_if_idle)
@@ -254,10 +310,10 @@ class CallerConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _busy(self) -> bool:
-        return bool(self._answering or self._leaving or self._asgi or self._line)
+        return bool(self.answering or self._leaving or self._asgi or self._line)
 
     def _reading(self) -> bool:
-        return self._request is not None or bool(self._in_head and self._head_bytes)
+        return not self._between
 
     # --- The parser ------------------------------------------------------------------------------------
 
@@ -266,21 +322,24 @@ class CallerConnection(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self._between = False
+        self._begun += 1
+        self._head_bytes = self._size = 0
         self._in_head = True
         self._reading_asgi = False
         if not self._blocked:
             self._since = self.context.clock
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Collect a header."""
-        self.headers.append((name.lower(), value))
+        """Collect a header. A trailer is dropped: it comes after what headers decide."""
+        if self._in_head:
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Choose the lane."""
+        """Choose who answers: we, or the ASGI app."""
         self._in_head = False
         self._head_bytes = 0
         if self._finished:
-            # Behind the last request that is answered: read past it, in no lane.
+            # Behind the last request that is answered: read past it.
             return
         headers = dict(self.headers)
         if b"upgrade" in headers and self.parser.should_upgrade():
@@ -291,20 +350,20 @@ class CallerConnection(HttpToolsProtocol):
         if len(headers) != len(self.headers):
             headers = _joined(self.headers)
         peer = self.client[0] if self.client is not None else ""
-        self._request = request = self.context.intake.open(self.parser.get_method(), self.url, headers, peer)
+        self._request = request = self.context.reader.open(self.parser.get_method(), self.url, headers, peer)
         request.keep_alive = self.parser.should_keep_alive()
         if b"connection" in headers and self.parser.get_http_version() == "1.0":
             # Such a caller expects to be told that the connection is kept; it is not.
             request.keep_alive = False
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             if request.refusal is not None:
-                # The caller waits for leave before it sends the body: it need not send it at all.
+                # The caller waits before it sends the body: it need not send it at all.
                 request.keep_alive = False
                 self._finished = True
                 self._whole(request)
             else:
-                self._owes_leave = True
-                self._give_leave()
+                self._owes_continue = True
+                self._send_continue()
 
     def _is_absolute(self) -> bool:
         """Read a target in absolute form, which proxies may send (RFC 9112, 3.2.2); whether it is one of ours."""
@@ -317,21 +376,21 @@ class CallerConnection(HttpToolsProtocol):
         self.url = (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")
         return self.url.startswith(PREFIX)
 
-    def _give_leave(self) -> None:
-        """Tell a caller that waits for it to send its body, once all answers before are out."""
-        if self._owes_leave and not self._busy():
-            self._owes_leave = False
+    def _send_continue(self) -> None:
+        """Let a caller that waits for it send its body, once all answers before are out."""
+        if self._owes_continue and not self._busy():
+            self._owes_continue = False
             self.transport.write(response.CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         """Collect the body, or read past it."""
+        self._size += len(body)
         request = self._request
         if request is None:
             if self._reading_asgi:
                 super().on_body(body)
             return
         self._chunks.append(body)
-        self._size += len(body)
         if self._size > self.context.weighed_from or request.refusal is not None:
             self._weigh(request, body)
 
@@ -345,7 +404,7 @@ class CallerConnection(HttpToolsProtocol):
                 self._whole(request)
             return
         if self._size > self.context.max_bytes:
-            request.refusal = self.context.intake.too_large()
+            request.refusal = self.context.reader.too_large()
         elif self.context.budget.hold(len(body)):
             self._held += len(body)
         else:
@@ -357,7 +416,7 @@ class CallerConnection(HttpToolsProtocol):
         """A request is whole."""
         self._between = True
         self._in_head = True
-        self._owes_leave = False
+        self._owes_continue = False
         request = self._request
         if request is None:
             if self._reading_asgi:
@@ -375,8 +434,7 @@ class CallerConnection(HttpToolsProtocol):
             request.held, self._held = self._held, 0
         self._request = None
         self._chunks = []
-        self._size = 0
-        if self._answering or self._asgi or self._line or self._blocked:
+        if self.answering or self._asgi or self._line or self._blocked:
             self._queue(request)
         else:
             self._answer(request)
@@ -386,51 +444,69 @@ class CallerConnection(HttpToolsProtocol):
     def _answer(self, request: Request) -> None:
         context = self.context
         request.began = context.now()
-        if len(context.flights) >= context.max_in_flight and request.refusal is None:
-            request.refusal = Overloaded()
+        if request.refusal is None:
+            if context.in_flight >= context.max_in_flight:
+                request.refusal = Overloaded()
+            elif context.begin(self, request):
+                return
         try:
             answer = context.pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
             answer = context.pipeline.failed(request, error)
         if isinstance(answer, Answer):
             self._send(request, answer)
-            return
-        self._answering = request
-        flight = Flight(answer, self._landed)
-        context.flights.add(flight)
-        flight.step()
+        else:
+            self.answering = request
+            context.start(answer, self.answered)
 
-    def _landed(self, flight: Flight[Answer], answer: Answer | None, error: BaseException | None) -> None:
-        context = self.context
-        context.flights.discard(flight)
-        request, self._answering = self._answering, None
-        assert request is not None  # noqa: S101 - one flight at a time, and this is it
-        if isinstance(error, asyncio.CancelledError):
-            answer = context.pipeline.refuse(request, Overloaded("The service stops: try again."))
-        elif answer is None:
-            answer = context.pipeline.failed(request, error)
+    def answered(self, task: asyncio.Task[Answer]) -> None:
+        """Send the answer of the general way."""
+        request, self.answering = self.answering, None
+        self._send(request, self.context.pipeline.outcome(request, task))
+        self.advance()
+
+    def refuse(self, request: Request, answer: Answer) -> None:
+        """Send the answer to a request that a straight call has given up."""
+        self.answering = None
         self._send(request, answer)
-        if self._line or self.flow.read_paused or self._owes_leave:
-            self._advance()
+        self.advance()
 
     def _send(self, request: Request, answer: Answer) -> None:
         context = self.context
         if request.held:
             context.budget.free(request.held)
         context.counters.answered(request, answer.status)
-        close = not request.keep_alive or ((context.draining or self._eof) and not self._line)
+        close = not request.keep_alive or self.closing
         data = response.render(request, answer, context.date, close=close)
         self._leaving += 1
         if request.caller is not None:
-            context.journal.note(request, answer.status)
-            context.send(self, data, close=close)
+            request.status = answer.status
+            context.send(self, data, request, close=close)
         elif self._leaving > 1:
             context.send(self, data, close=close)
         else:
             self.leave(data, close=close)
         if close:
-            self._finished = True
-            self._forget_line()
+            self._finish()
+
+    def send(self, call: Recordable, data: bytes, *, close: bool) -> None:
+        """Send the answer of a straight call, when its record is written."""
+        self.answering = None
+        self._leaving += 1
+        self.context.send(self, data, call, close=close)
+        if close:
+            self._finish()
+        elif self._line or self.flow.read_paused or self._owes_continue:
+            self.advance()
+
+    @property
+    def closing(self) -> bool:
+        """Whether the connection closes after the answer under way."""
+        return (self.context.draining or self._eof) and not self._line
+
+    def _finish(self) -> None:
+        self._finished = True
+        self._forget_line()
 
     def leave(self, data: bytes, *, close: bool) -> None:
         """Send an answer whose record is written."""
@@ -441,17 +517,19 @@ class CallerConnection(HttpToolsProtocol):
         self.transport.write(data)
         if close:
             self.transport.close()
-        elif self._owes_leave:
-            self._give_leave()
+        elif self._owes_continue:
+            self._send_continue()
 
     def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
         self._line.append(waiting)
         if len(self._line) >= MAX_WAITING:
             self.flow.pause_reading()
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """Answer what waits, as long as its turn has come."""
-        while self._line and not (self._answering or self._blocked or self._asgi):
+        if not (self._line or self.flow.read_paused or self._owes_continue):
+            return
+        while self._line and not (self.answering or self._blocked or self._asgi):
             waiting = self._line.popleft()
             if isinstance(waiting, Request):
                 self._answer(waiting)
@@ -459,7 +537,7 @@ class CallerConnection(HttpToolsProtocol):
                 self._start_asgi(*waiting)
         if not self._line and not self.transport.is_closing():
             self.flow.resume_reading()
-            self._give_leave()
+            self._send_continue()
 
     def _forget_line(self) -> None:
         for waiting in self._line:
@@ -467,15 +545,15 @@ class CallerConnection(HttpToolsProtocol):
                 self.context.budget.free(waiting.held)
         self._line.clear()
 
-    def _hang_up(self, refusal: InvalidRequest | Overloaded) -> None:
-        """Answer what was read before, tell why, and close: the connection cannot go on."""
+    def _hang_up(self, refusal: Refusal) -> None:
+        """Answer what was read before, say why, and close: the connection cannot go on."""
         self._finished = True
-        request = self._request or Request(b"", {}, "", self.context.intake.new_id())
+        request = self._request or Request(b"", {}, "", self.context.reader.new_id())
         request.refusal = refusal
         request.keep_alive = False
         self._whole(request)
 
-    # --- The other lane --------------------------------------------------------------------------------
+    # --- The ASGI app --------------------------------------------------------------------------------
 
     def _leave_to_asgi(self) -> None:
         """Let uvicorn make an ASGI request of it, after ours that came before."""
@@ -492,7 +570,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Start an ASGI request, or put it in line behind ours."""
-        if self._answering or self._line:
+        if self.answering or self._line:
             self._queue((cycle, app))
         else:
             self._start_asgi(cycle, app)
@@ -511,7 +589,7 @@ class CallerConnection(HttpToolsProtocol):
         # Idle connections are our business (`check`): uvicorn's timer knows nothing of our answers.
         self._unset_keepalive_if_required()
         if not self.transport.is_closing():
-            self._advance()
+            self.advance()
 
 
 def _joined(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -1,8 +1,8 @@
-"""A request whose head is that of the one before on its connection: it need not be read again.
+"""Heads that a connection has sent before: such a request need not be parsed again.
 
-A client that keeps its connection sends the same head with every call, but for the length; to read it anew takes
-about a sixth of the time of a call that is answered from memory. What is kept is only what reading gave: whatever
-may change since (networks, limits, who may call) is looked up for each request as for any other.
+A client that keeps its connection sends the same head with every call, but for the length. What is kept is what
+parsing gave, and the admission that let the caller in; whatever may change since (networks, limits, grants) raises
+the worker's epoch, and the admission is void.
 
 Pure. Framing is not decided here: a head is kept only after the parser has found the same request in these bytes.
 """
@@ -10,52 +10,66 @@ Pure. Framing is not decided here: a head is kept only after the parser has foun
 from __future__ import annotations
 
 import re
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-_END = b"\r\n\r\n"
+END = b"\r\n\r\n"
+MAX_HEADS = 8
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)\r\n", re.IGNORECASE)
-# Digits of a length; a longer one is read the long way.
+# Digits of a length; a longer one is parsed.
 _MAX_DIGITS = 9
-# These heads say more than who calls and what follows, or name the single request.
-_NOT_AGAIN = (b"expect", b"transfer-encoding", b"upgrade", b"x-request-id")
+# Such heads mean more than who calls and what follows, or name the single request.
+_UNFIT = (b"expect", b"transfer-encoding", b"upgrade", b"x-request-id")
 
 
-class Opening(Struct, gc=False):
-    """A head, as it was read."""
+class Admission(Protocol):
+    """A caller that was let in on this connection."""
 
+    epoch: int
+
+    def start(self, connection: Any, body: bytes) -> bool:
+        """Send a call on the straight way; False: nothing was done."""
+        ...
+
+
+class KnownHead(Struct, gc=False):
+    """A head, as it was parsed."""
+
+    length: int
+    """Of the body that follows."""
     before: bytes
     """As it was sent, up to the length."""
     after: bytes
     """And from there."""
     url: bytes
     headers: dict[bytes, bytes]
+    admission: Admission | None = None
     digest: bytes | None = None
     """Of the token that it carries, where it carried a known one the last time."""
 
-    def body(self, data: bytes) -> bytes | None:
-        """The body of a request that is whole and begins with this head; None where it is something else."""
+    def with_length(self, data: bytes, end: int) -> KnownHead | None:
+        """The head that these bytes begin with, where it is this one but for the length."""
         if not data.startswith(self.before):
             return None
         start = len(self.before)
-        end = data.find(b"\r", start, start + _MAX_DIGITS)
-        length = data[start:end]
-        if not length.isdigit() or not data.startswith(self.after, end):
+        stop = data.find(b"\r", start, start + _MAX_DIGITS)
+        length = data[start:stop]
+        if not length.isdigit() or stop + len(self.after) != end or not data.startswith(self.after, stop):
             return None
-        start = end + len(self.after)
-        return data[start:] if len(data) - start == int(length) else None
+        return KnownHead(int(length), self.before, self.after, self.url, self.headers, self.admission, self.digest)
 
 
-def opening(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) -> Opening | None:
+def known_head(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) -> KnownHead | None:
     """The head of the one request that these bytes are, with a body of this size; None where it is not kept."""
-    for name in _NOT_AGAIN:
+    for name in _UNFIT:
         if name in headers:
             return None
-    end = data.find(_END) + len(_END)
+    end = data.find(END) + len(END)
     # Otherwise the first empty line is not what the parser took for the end of the head.
     if len(data) - end != size:
         return None
     found = _LENGTH.search(data, 0, end)
     if found is None:
         return None
-    return Opening(data[: found.start(1)], data[found.end(1) : end], url, headers)
+    return KnownHead(size, data[: found.start(1)], data[found.end(1) : end], url, headers)

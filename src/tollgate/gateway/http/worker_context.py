@@ -1,27 +1,30 @@
-"""What all connections of a worker share: the pipeline, the bounds, the clock of idle connections, the end."""
+"""What all connections of a worker share: who answers, the bounds, the outbox, the clock of idle connections, the end.
+
+The outbox is flushed once a loop turn: first the records of all answers, by one write, then the answers.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from email.utils import formatdate
-from typing import Protocol
+from typing import Any, Protocol
 
 from tollgate import log
-from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.http import request
+from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.memory_budget import SMALL, Budget
-from tollgate.gateway.messages import Answer, Network
+from tollgate.gateway.messages import Answer, Network, Request
 from tollgate.gateway.recording.counters import Counters
-from tollgate.gateway.recording.journal import Journal
-from tollgate.gateway.upstream.completion import Flight
+from tollgate.gateway.recording.journal import Journal, Recordable
 from tollgate.settings.model import LimitSettings
 from tollgate.shm import metrics
 
 _log = log.get("gateway")
+# How often calls under way are compared with what their upstreams usually take.
+HEDGE_SWEEP_SECONDS = 0.005
 
 
-class Waiting(Protocol):
+class Idle(Protocol):
     """A connection that may have waited too long."""
 
     def check(self, now: float) -> None:
@@ -37,13 +40,41 @@ class Leaving(Protocol):
         ...
 
 
+class CallUnderWay(Protocol):
+    """A straight call that waits for its answer."""
+
+    def hedge_if_late(self, now: float) -> None:
+        """Leave the straight way where it takes too long."""
+        ...
+
+    def stop(self) -> None:
+        """Answer with a refusal: the service stops."""
+        ...
+
+
+class Pipeline(Protocol):
+    """Answers requests by the general way."""
+
+    def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
+        """Answer at once, or by a coroutine to run."""
+        ...
+
+    def outcome(self, request: Request, task: asyncio.Task[Answer]) -> Answer:
+        """The answer that a finished coroutine gave, or the refusal that stands for it."""
+        ...
+
+    def failed(self, request: Request, error: BaseException | None) -> Answer:
+        """The answer to a request that a defect has ended."""
+        ...
+
+
 class WorkerContext:
     """What all connections of a worker share."""
 
     def __init__(
         self,
         pipeline: Pipeline,
-        door: request.RequestReader,
+        reader: RequestReader,
         counters: Counters,
         writer: metrics.Writer,
         budget: Budget,
@@ -59,35 +90,61 @@ class WorkerContext:
         time: Callable[[], float],
     ) -> None:
         self.pipeline = pipeline
-        self.intake = door
+        self.begin: Callable[[Any, Request], bool] = _nothing_straight
+        """Sends a request that was read whole on the straight way; False: nothing was done."""
+        self.reader = reader
         self.counters = counters
         self.budget = budget
         self.journal = journal
         self._write = write
         """Puts what the journal took on the disk."""
+        self.epoch = 0
+        """Another one whenever grants, settings, the store or the spool change: what connections keep is void then."""
+        self.calls: set[CallUnderWay] = set()
+        """Straight calls under way."""
+        self.tasks: set[asyncio.Task[Answer]] = set()
+        """Requests under way on the general way."""
         self._outbox: list[tuple[Leaving, bytes, bool]] = []
+        self._records: list[Recordable] = []
         self.max_connections = max_connections
         self.keep_alive_seconds = keep_alive_seconds
         self.read_seconds = read_seconds
         self._bound(max_bytes, max_in_flight)
         self.now = now
-        self._time = time
+        self.time = time
         self._writer = writer
         self._cells = [
             writer.cell(spec) for spec in (metrics.CONNECTIONS, metrics.IN_FLIGHT, metrics.BUFFERED_BYTES)
         ]
-        self.connections: set[Waiting] = set()
-        self.flights: set[Flight[Answer]] = set()
+        self.connections: set[Idle] = set()
         self.draining = False
         self.date = b""
         self.clock = now()
         """The time of the last tick: exact enough for idle connections, and costs nothing."""
+        self._loop = asyncio.get_running_loop()
+        self.hedging = False
+        """Whether a sweep for late calls is scheduled."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests under way."""
+        return len(self.calls) + len(self.tasks)
 
     def change(self, networks: Iterable[Network], limits: LimitSettings) -> None:
         """Take over networks and limits; what was begun goes on."""
-        self.intake.change(networks, limits.body_bytes)
+        self.reader.change(networks, limits.body_bytes)
         self.budget.most = limits.buffer_bytes
         self._bound(limits.body_bytes, limits.in_flight)
+        self.renew()
+
+    def renew(self) -> None:
+        """Void what connections keep of their callers."""
+        self.epoch += 1
+
+    def drain(self) -> None:
+        """Begin to stop."""
+        self.draining = True
+        self.renew()
 
     def _bound(self, max_bytes: int, max_in_flight: int) -> None:
         self.max_bytes = max_bytes
@@ -96,9 +153,9 @@ class WorkerContext:
 
     def tick(self) -> None:
         """Once a second: the date, the gauges, and connections that have waited too long."""
-        self.date = b"date: %b\r\n" % formatdate(self._time(), usegmt=True).encode()
+        self.date = b"date: %b\r\n" % formatdate(self.time(), usegmt=True).encode()
         for cell, value in zip(
-            self._cells, (len(self.connections), len(self.flights), self.budget.held), strict=True
+            self._cells, (len(self.connections), self.in_flight, self.budget.held), strict=True
         ):
             self._writer.set(cell, value)
         self.clock = self.now()
@@ -106,17 +163,50 @@ class WorkerContext:
         for connection in list(self.connections):
             connection.check(self.clock)
 
-    def send(self, connection: Leaving, data: bytes, *, close: bool) -> None:
-        """Let an answer leave at the end of this turn of the loop, when all of its records are written."""
-        self._outbox.append((connection, data, close))
-        if len(self._outbox) == 1:
-            asyncio.get_running_loop().call_soon(self._flush)
+    # --- The general way -------------------------------------------------------------------------------
+
+    def start(
+        self, answering: Coroutine[Any, Any, Answer], done: Callable[[asyncio.Task[Answer]], None]
+    ) -> asyncio.Task[Answer]:
+        """Run the coroutine of a request as a task; `done` is called with it at the end."""
+        task = self._loop.create_task(answering)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(done)
+        return task
+
+    # --- Late calls ------------------------------------------------------------------------------------
+
+    def sweep_later(self) -> None:
+        """Compare the calls under way with what their upstreams usually take, in a moment."""
+        self.hedging = True
+        self._loop.call_later(HEDGE_SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        self.hedging = False
+        if self.calls:
+            now = self.now()
+            for call in list(self.calls):
+                call.hedge_if_late(now)
+            self.sweep_later()
+
+    # --- The outbox ------------------------------------------------------------------------------------
+
+    def send(self, connection: Leaving, data: bytes, record: Recordable | None = None, *, close: bool) -> None:
+        """Let an answer leave at the end of this loop turn, when all records are written."""
+        if record is not None:
+            self._records.append(record)
+        outbox = self._outbox
+        outbox.append((connection, data, close))
+        if len(outbox) == 1:
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         # Taken first: whatever happens below, the next answer must find an empty box, or nobody empties it again.
         outbox, self._outbox = self._outbox, []
+        records, self._records = self._records, []
         try:
-            self.journal.flush()
+            self.journal.write(records)
             self._write()
         finally:
             for connection, data, close in outbox:
@@ -127,5 +217,11 @@ class WorkerContext:
 
     def stop(self) -> None:
         """At the end of the grace: answer what is still under way, with a refusal."""
-        for flight in list(self.flights):
-            flight.cancel()
+        for call in list(self.calls):
+            call.stop()
+        for task in list(self.tasks):
+            task.cancel()
+
+
+def _nothing_straight(_connection: Any, _request: Request) -> bool:
+    return False

@@ -8,8 +8,8 @@ a node's message may hold a key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,6 @@ from tollgate.chains import heads
 from tollgate.chains.heads import Block, Call, Misread
 from tollgate.core.shapes import ErrorCode, Reply
 from tollgate.gateway.memory_budget import Budget
-from tollgate.gateway.upstream.completion import Flight
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, TimedOut
 from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings.model import HealthSettings, UpstreamSettings
@@ -133,7 +132,7 @@ class HttpAsker:
     async def _ask(self, call: Call) -> bytes:
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": call.method, "params": call.params})
         try:
-            response = await _flown(self._pool.send(body, self._now() + self.timeout_seconds, repeatable=True))
+            response = await self._pool.send(body, self._now() + self.timeout_seconds, repeatable=True)
         except AttemptFailed as failure:
             raise _failed(failure) from failure
         if response.status != 200:
@@ -175,19 +174,3 @@ def _failed(failure: AttemptFailed) -> ProbeFailed:
     if isinstance(failure.__cause__, ConnectionRefusedError):
         return ProbeFailed("refuses connections", refused=True)
     return ProbeFailed("cannot be reached")
-
-
-async def _flown(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await what only a flight can await."""
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def land(_: Flight[T], value: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast("T", value))
-
-    Flight(coroutine, land).step()
-    return await future

@@ -1,7 +1,7 @@
 """What is written down of each request of a known team: one record for the ledger, before its answer leaves.
 
-`note` keeps an answered request until the turn of the loop ends; `flush` makes the records of all of them, which
-costs a third less than one by one between other work. Nothing is decoded, looked up or awaited here.
+`write` makes the records of all requests that were answered in one loop turn. Nothing is decoded, looked up or awaited
+here. A straight call makes its record itself, from parts that are encoded already.
 
 A request none of whose calls a node has answered is a refusal. It costs nothing, so a team's are written singly up
 to a number a second; beyond that one record a second stands for the rest, with their number. So a caller who is
@@ -34,6 +34,16 @@ class RecordSink(Protocol):
         ...
 
 
+class Recordable(Protocol):
+    """An answered request, or a straight call."""
+
+    request_id: bytes
+
+    def record(self, at: bytes, now: float) -> bytes | None:
+        """Its record, `at` being the encoded time; None: the journal makes it."""
+        ...
+
+
 class Journal:
     """Writes down what was answered."""
 
@@ -50,26 +60,24 @@ class Journal:
         self._address = address
         self._time = time
         self._monotonic = monotonic
-        self._noted: list[tuple[Request, int]] = []
-        """Requests that were answered in this turn, with their status."""
         self._refusals: dict[str, int] = {}
         """Refusals of this second, by team."""
         self._rest: dict[str, tuple[tuple[Any, ...], int]] = {}
         """The first refusal that was not written singly, and how many there are."""
 
-    def note(self, request: Request, status: int) -> None:
-        """Write down, at the end of this turn, that a known caller's request was answered."""
-        self._noted.append((request, status))
-
-    def flush(self) -> None:
-        """Make the records of what was noted."""
-        noted, self._noted = self._noted, []
+    def write(self, answered: Sequence[Recordable]) -> None:
+        """Make the records of what was answered in this loop turn."""
         at, now = self._time(), self._monotonic()
-        for request, status in noted:
+        moment = encode(at)
+        for each in answered:
             try:
-                self._record(request, status, at, now)
+                record = each.record(moment, now)
+                if record is not None:
+                    self._append(record)
+                elif isinstance(each, Request):
+                    self._record(each, each.status, at, now)
             except Exception:  # noqa: BLE001 - a defect must not take the records of others with it
-                _log.exception("a request could not be recorded", request_id=request.request_id.decode("latin-1"))
+                _log.exception("a request could not be recorded", request_id=each.request_id.decode("latin-1"))
 
     def _record(self, request: Request, status: int, at: float, now: float) -> None:
         caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
@@ -103,7 +111,6 @@ class Journal:
 
     def tick(self) -> None:
         """Once a second: write what stands for the rest, and begin to count anew."""
-        self.flush()
         self._refusals.clear()
         if self._sink.is_full:
             return

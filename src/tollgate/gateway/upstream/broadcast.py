@@ -25,7 +25,7 @@ from tollgate.gateway.upstream.choice import Need
 from tollgate.gateway.upstream.exchange import Exchange
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Attempt, Failover
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import AttemptOutcome, Race
+from tollgate.gateway.upstream.hedging import AttemptOutcome
 
 SIGNED = frozenset(
     {
@@ -44,16 +44,17 @@ _json = msgspec.json.encode
 class Writes:
     """Sends the signed transactions of one network."""
 
-    def __init__(self, exchange: Exchange, now: Callable[[], float], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, exchange: Exchange, now: Callable[[], float]) -> None:
         self._exchange = exchange
         self._now = now
-        self._loop = loop
+        self._unfinished: set[asyncio.Task[AttemptOutcome[Reply]]] = set()
+        """Attempts whose transaction was accepted elsewhere: they run to their end."""
 
     async def send(self, call: Call, deadline: float, trace: Trace) -> AttemptOutcome[Reply]:
         """Send a transaction; what its sender is told."""
         exchange = self._exchange
         count = exchange.network.broadcast
-        failover = exchange.failover(Need(call.method), deadline, most=MAX_ATTEMPTS + count - 1)
+        failover = exchange.failover(Need(call.method), deadline, max_attempts=MAX_ATTEMPTS + count - 1)
         sent = _Sent(call)
         try:
             while True:
@@ -78,24 +79,41 @@ class Writes:
         """Send it to so many at once; the first success, or the last failure; None: nobody is left."""
         step = failover.next(self._now())
         while step is not None and not isinstance(step, Attempt):
-            await self._exchange.rest(step.seconds)
+            await asyncio.sleep(step.seconds)
             step = failover.next(self._now())
         if step is None:
             return None
         steps = [step]
         while len(steps) < count and (other := failover.spare(self._now())) is not None:
             steps.append(other)
-        race: Race[Reply] = Race(self._loop, _is_done)
         sent.attempts += len(steps)
-        race.start(*[self._attempt(each.upstream, sent, each.until, trace) for each in steps])
-        outcome = await race
-        for bad in race.bad:
-            if bad.failure is not None:
-                failover.failed(bad.upstream, bad.failure)
-            else:
-                failover.faulted(bad.upstream, bad.verdict, self._now())
-                sent.answered.append(bad)
-        return outcome
+        attempts = {
+            asyncio.create_task(self._attempt(each.upstream, sent, each.until, trace)): None for each in steps
+        }
+        try:
+            return await self._first_success(attempts, sent, failover)
+        finally:
+            self._unfinished.update(attempts)
+            for attempt in attempts:
+                attempt.add_done_callback(self._unfinished.discard)
+
+    async def _first_success(
+        self, attempts: dict[asyncio.Task[AttemptOutcome[Reply]], None], sent: _Sent, failover: Failover
+    ) -> AttemptOutcome[Reply]:
+        while True:
+            await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in [each for each in attempts if each.done()]:
+                del attempts[attempt]
+                outcome = attempt.result()
+                if _is_done(outcome):
+                    return outcome
+                if outcome.failure is not None:
+                    failover.failed(outcome.upstream, outcome.failure)
+                else:
+                    failover.faulted(outcome.upstream, outcome.verdict, self._now())
+                    sent.answered.append(outcome)
+            if not attempts:
+                return outcome
 
     async def _attempt(self, upstream: Upstream, sent: _Sent, until: float, trace: Trace) -> AttemptOutcome[Reply]:
         exchange = self._exchange

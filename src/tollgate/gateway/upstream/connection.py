@@ -1,7 +1,8 @@
 """One connection to an upstream: request bytes out, parsed responses in.
 
 HTTP/1.1 by llhttp (httptools). One request at a time; no pipelining, because a lost connection would then
-leave several calls in doubt. Knows no pool: it tells its owner when it is free again or gone.
+leave several calls in doubt. Knows no pool: it tells its owner when it is free again or gone. Whoever sends a
+request waits for its response as a `Receiver`, called back once: a straight call itself, or a `ResponseFuture`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,15 @@ import httptools
 from msgspec import Struct
 
 from tollgate.gateway.memory_budget import SMALL, Budget
-from tollgate.gateway.upstream.completion import Pending
 
 _GZIP = b"\x1f\x8b"
+# zlib's format cannot expand further than this.
+_MAX_EXPANSION = 1_032
+# Response heads known by their bytes, for each pool; a longer one is not kept.
+_MAX_HEADS, _MAX_HEAD_BYTES = 512, 2_048
+# Unknown heads in a row before the pool stops looking, and responses until it tries again: some upstreams send
+# a header of its own with every response.
+_MAX_MISSES, _SKIPPED = 64, 1_024
 
 
 class Response(Struct, frozen=True, gc=False):
@@ -80,18 +87,102 @@ class Owner(Protocol):
         ...
 
 
+class Receiver(Protocol):
+    """Waits for the response to one request."""
+
+    def received(self, status: int, body: bytes) -> None:
+        """Take the response."""
+        ...
+
+    def failed(self, failure: AttemptFailed) -> None:
+        """Take the reason why there is none."""
+        ...
+
+
+class ResponseFuture(asyncio.Future[Response]):
+    """A receiver that a coroutine awaits."""
+
+    def received(self, status: int, body: bytes) -> None:
+        """Take the response; nobody may be waiting any more."""
+        if not self.done():
+            self.set_result(Response(status, body))
+
+    def failed(self, failure: AttemptFailed) -> None:
+        """Take the reason why there is none."""
+        if not self.done():
+            self.set_exception(failure)
+
+
+class KnownHeads:
+    """Heads of responses that the parser has read before: status 200, kept alive, a body of this length.
+
+    The same bytes mean the same again, so the parser need not see them.
+    """
+
+    __slots__ = ("_misses", "lengths", "skip")
+
+    def __init__(self) -> None:
+        self.lengths: dict[bytes, int] = {}
+        self._misses = 0
+        self.skip = 0
+        """Responses that are not compared: too many were unknown."""
+
+    def remember(self, data: bytes, body: bytes) -> None:
+        """Keep the head of a response that was parsed whole, where its body is all the rest."""
+        if self.skip:
+            self.skip -= 1
+            return
+        self._misses += 1
+        if self._misses > _MAX_MISSES:
+            self._misses, self.skip = 0, _SKIPPED
+            self.lengths.clear()
+            return
+        end = len(data) - len(body)
+        if end < _MAX_HEAD_BYTES and data.find(b"\r\n\r\n") + 4 == end:
+            if len(self.lengths) >= _MAX_HEADS:
+                self.lengths.clear()
+            self.lengths[data[:end]] = len(body)
+
+    def hit(self) -> None:
+        """Count a head that was known."""
+        self._misses = 0
+
+
 class Connection(asyncio.Protocol):
     """A connection, busy with one request or idle."""
 
-    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop, max_bytes: int, budget: Budget) -> None:
+    __slots__ = (
+        "_body",
+        "_budget",
+        "_complete",
+        "_heads",
+        "_heard",
+        "_held",
+        "_max_bytes",
+        "_owner",
+        "_parser",
+        "_partial",
+        "_size",
+        "_transport",
+        "_used",
+        "deadline",
+        "idle_since",
+        "receiver",
+        "usable",
+    )
+
+    def __init__(self, owner: Owner, heads: KnownHeads, max_bytes: int, budget: Budget) -> None:
         self._owner = owner
-        self._loop = loop
+        self._heads = heads
         self._max_bytes = max_bytes
         self._budget = budget
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._waiting: Pending[Response] | None = None
+        self.receiver: Receiver | None = None
+        """What waits for the response; it may be replaced while the request is under way."""
         self._heard = False
+        self._partial = False
+        """Whether the parser has seen a part of the response."""
         self._complete = False
         self._used = False
         self.usable = True
@@ -106,27 +197,25 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a response is awaited."""
-        return self._waiting is not None
+        return self.receiver is not None
 
-    def send(self, request: bytes, deadline: float) -> Pending[Response]:
-        """Send a whole request and return its response to come."""
+    def send(self, request: bytes, deadline: float, receiver: Receiver) -> None:
+        """Send a whole request; the receiver is called back once."""
         if self._transport is None:
             raise AttemptFailed("connection lost", sent=False)
-        pending: Pending[Response] = Pending(self._loop)
-        self._waiting = pending
+        self.receiver = receiver
         self._heard = False
         self.deadline = deadline
         self._transport.write(request)
-        return pending
 
     def fail(self, failure: AttemptFailed) -> None:
         """Give up the request under way, and with it the connection."""
         self.usable = False
-        waiting, self._waiting = self._waiting, None
+        receiver, self.receiver = self.receiver, None
         if self._transport is not None:
             self._transport.abort()
-        if waiting is not None:
-            waiting.fail(failure)
+        if receiver is not None:
+            receiver.failed(failure)
 
     def close(self) -> None:
         """Close an idle connection."""
@@ -141,11 +230,20 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser. Data that nobody asked for means that we lost count: hang up."""
-        if self._waiting is None:
+        """Take what came. Data that nobody asked for means that we lost count: hang up."""
+        receiver = self.receiver
+        if receiver is None:
             self.fail(AttemptFailed("unexpected data", sent=True))
             return
-        self._heard = True
+        whole = not self._partial
+        heads = self._heads
+        if whole and not heads.skip:
+            end = data.find(b"\r\n\r\n") + 4
+            if heads.lengths.get(data[:end]) == len(data) - end:
+                heads.hit()
+                self._deliver(receiver, 200, data[end:])
+                return
+        self._partial = self._heard = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -153,7 +251,7 @@ class Connection(asyncio.Protocol):
             if not self._complete:
                 self.fail(AttemptFailed(f"not HTTP: {error}", sent=True))
         if self._complete:
-            self._hand_over()
+            self._hand_over(data if whole else b"")
 
     def eof_received(self) -> None:
         """Let the transport close: an answer without a length ends here."""
@@ -164,9 +262,9 @@ class Connection(asyncio.Protocol):
         self.usable = False
         if self._held:
             self._give_back()
-        if self._waiting is not None:
+        if self.receiver is not None:
             if exc is None and self._body:
-                self._hand_over()
+                self._hand_over(b"")
             else:
                 stale = self._used and not self._heard
                 self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
@@ -181,7 +279,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Collect, within bounds."""
-        if self._waiting is None or self._complete:
+        if self.receiver is None or self._complete:
             return
         self._body.append(body)
         self._size += len(body)
@@ -201,39 +299,41 @@ class Connection(asyncio.Protocol):
             if not self._parser.should_keep_alive():
                 self.usable = False
 
-    def _hand_over(self) -> None:
-        """Hand the response over and be free for the next request.
+    def _hand_over(self, data: bytes) -> None:
+        """Hand the response over; `data` is all of it, where it came in one piece.
 
         Not before all that was received is parsed: the rest could be taken for the answer to the next call.
         """
-        self._complete = False
-        waiting, status = self._waiting, self._parser.get_status_code()
-        if waiting is None:
+        self._complete = self._partial = False
+        receiver, status = self.receiver, self._parser.get_status_code()
+        if receiver is None:
             return
         chunks = self._body
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self._waiting = None
-        self._used = True
         self._body = []
         self._size = 0
         if self._held:
             self._give_back()
-        # Free before the answer goes on its way: whoever it wakes may need a connection.
+        if data and status == 200 and self.usable and len(body) <= SMALL:
+            self._heads.remember(data, body)
+        self._deliver(receiver, status, body)
+
+    def _deliver(self, receiver: Receiver, status: int, body: bytes) -> None:
+        """Be free for the next request, then call the receiver: it may need a connection."""
+        self.receiver = None
+        self._used = True
         if self.usable:
             self._owner.freed(self)
         else:
             self.close()
         # JSON never begins like this, so the header need not be looked at.
         if body.startswith(_GZIP):
-            self._deliver_unpacked(waiting, status, body)
-        else:
-            waiting.settle(Response(status, body))
-
-    def _deliver_unpacked(self, waiting: Pending[Response], status: int, body: bytes) -> None:
-        try:
-            waiting.settle(Response(status, _unpacked(body, self._max_bytes)))
-        except AttemptFailed as failure:
-            waiting.fail(failure)
+            try:
+                body = _unpacked(body, self._max_bytes)
+            except AttemptFailed as failure:
+                receiver.failed(failure)
+                return
+        receiver.received(status, body)
 
     def _too_large(self) -> None:
         self.fail(ResponseTooLarge("the response is too large", sent=True))
@@ -243,13 +343,16 @@ class Connection(asyncio.Protocol):
         self._held = 0
 
 
-def _unpacked(body: bytes, most: int) -> bytes:
+def _unpacked(body: bytes, max_bytes: int) -> bytes:
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: gzip
     try:
-        unpacked = unpacker.decompress(body, most + 1)
+        if len(body) * _MAX_EXPANSION <= max_bytes:
+            # Cannot exceed the bound, so one call does it all.
+            return zlib.decompress(body, zlib.MAX_WBITS | 16)
+        unpacked = unpacker.decompress(body, max_bytes + 1)
     except zlib.error as error:
         raise AttemptFailed("a broken gzip body", sent=True) from error
-    if len(unpacked) > most:
+    if len(unpacked) > max_bytes:
         raise ResponseTooLarge("the response is too large", sent=True)
     if not unpacker.eof:
         raise AttemptFailed("a torn gzip body", sent=True)

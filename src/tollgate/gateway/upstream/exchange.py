@@ -1,4 +1,4 @@
-"""Asks the upstreams of one network: attempts, hedges, deadlines. `course.py` decides, this does.
+"""Asks the upstreams of one network: attempts, hedges, deadlines. `failover.py` decides, this does.
 
 `ask` gets one answer for a call or a batch. A call whose answer is a node's error that speaks of the node
 (`chains/faults.py`) is asked again elsewhere; where nobody knows better, it is the answer after all.
@@ -7,10 +7,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from random import random as chance
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from msgspec import Struct
+
+from tollgate import log
 from tollgate.chains.catalogue import Kind
 from tollgate.chains.faults import Verdict, verdict
 from tollgate.core import jsonrpc
@@ -19,15 +23,23 @@ from tollgate.core.shapes import ABSENT, Replies, Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.messages import Network, Trace
 from tollgate.gateway.upstream.choice import Need
-from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, PoolFull, Response, ResponseTooLarge
+from tollgate.gateway.upstream.connection import (
+    AttemptFailed,
+    NoRoom,
+    PoolFull,
+    Response,
+    ResponseFuture,
+    ResponseTooLarge,
+)
 from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Attempt, Failover, OutOfStep, Wait
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.gateway.upstream.hedging import AttemptOutcome, Hedges, Relay
+from tollgate.gateway.upstream.hedging import RETRY_SECONDS, AttemptOutcome, HedgeBudget, hedge_after
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import NetworkStatus
 from tollgate.store.base import Meters
 
 T = TypeVar("T")
+_log = log.get("gateway")
 
 # These statuses speak of the upstream, not of the call: its key, its quota, its health.
 _ABOUT_THE_UPSTREAM = frozenset({401, 402, 403, 407, 408, 429})
@@ -37,10 +49,6 @@ _OUR_BOUNDS = (PoolFull, NoRoom, ResponseTooLarge)
 # Errors after which also what must not be repeated may be asked elsewhere: it was turned away at the door.
 _FINAL = Verdict.FINAL
 _TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
-# A hedge sooner than this gains nothing that anybody would notice.
-_SOONEST_HEDGE = 0.002
-# Before it is known how long an upstream takes.
-_FIRST_HEDGE = 0.5
 
 
 class BadStatus(AttemptFailed):
@@ -57,6 +65,18 @@ class Nonsense(AttemptFailed):
     """A body that is no JSON-RPC response."""
 
     outcome = "nonsense"
+
+
+class FirstAttempt(Struct, frozen=True):
+    """An attempt that a straight call has begun, to be gone on with."""
+
+    upstream: Upstream
+    response: ResponseFuture
+    began: float
+
+
+Start = Callable[[Attempt, FirstAttempt | None], Coroutine[Any, Any, AttemptOutcome[T]]]
+"""Makes one attempt at a call, or goes on with the one that was begun."""
 
 
 class Exchange:
@@ -80,7 +100,9 @@ class Exchange:
         self._now = now
         self._loop = loop
         self._random = random
-        self._hedges = Hedges(loop, now)
+        self.hedge_budget = HedgeBudget(now)
+        self._abandoned: set[asyncio.Task[Any]] = set()
+        """Attempts whose call was answered by another one: they run to their end, for what they show of health."""
         self._ready: dict[str, tuple[int, list[int]]] = {}
         self.change(network, upstreams)
 
@@ -89,8 +111,8 @@ class Exchange:
         self.network = network
         self.upstreams: tuple[Upstream, ...] = tuple(sorted(upstreams, key=lambda upstream: upstream.priority))
         self._names = (network.family, network.name)
-        self._hedging = network.hedge and len(upstreams) > 1
-        self._hedged = self._writer.cell(metrics.UPSTREAM_HEDGES, *self._names)
+        self.hedging = network.hedge and len(upstreams) > 1
+        self._hedged_cell = self._writer.cell(metrics.UPSTREAM_HEDGES, *self._names)
         self._ready = {
             upstream.name: (
                 self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, "ok"),
@@ -125,31 +147,25 @@ class Exchange:
         trace: Trace,
         need: Need,
         tried: Sequence[Upstream] = (),
+        first: FirstAttempt | None = None,
     ) -> AttemptOutcome[T]:
         """Get an answer, as `read` understands and `judge` judges it, or raise a refusal.
 
         `judge` may raise `OutOfStep` for an answer that nobody may be given.
         """
         failover = self.failover(need, deadline, tried)
-        hedged = self._hedging and need.repeatable and need.slot is None
-        relay: Relay[T] | None = Relay(self._loop) if hedged else None
+
+        def start(step: Attempt, first: FirstAttempt | None) -> Coroutine[Any, Any, AttemptOutcome[T]]:
+            return self.attempt(step.upstream, body, read, judge, step.until, trace, need, first)
+
+        if self.hedging and need.repeatable and need.slot is None:
+            outcomes = self._hedged(failover, start, first)
+        else:
+            outcomes = self._in_turn(failover, start, first)
         fault: AttemptOutcome[T] | None = None
-        try:
-            while True:
-                step = failover.next(self._now())
-                if relay is not None:
-                    outcome = await self._raced(relay, step, failover, body, read, judge, trace, need)
-                elif isinstance(step, Attempt):
-                    self._hedges.earn()
-                    outcome = await self.attempt(step.upstream, body, read, judge, step.until, trace, need)
-                else:
-                    outcome = None
-                    if step is not None:
-                        await self.rest(step.seconds)
-                if outcome is None:
-                    if step is None:
-                        break
-                elif outcome.failure is not None:
+        async with aclosing(outcomes):
+            async for outcome in outcomes:
+                if outcome.failure is not None:
                     failover.failed(outcome.upstream, outcome.failure)
                 elif outcome.verdict is _FINAL or not (need.repeatable or outcome.verdict in _TURNED_AWAY):
                     trace.upstream = outcome.upstream.name
@@ -157,9 +173,6 @@ class Exchange:
                 else:
                     failover.faulted(outcome.upstream, outcome.verdict, self._now())
                     fault = outcome
-        finally:
-            if relay is not None:
-                relay.call_off()
         if fault is None:
             raise failover.refusal()
         if fault.verdict is Verdict.QUOTA:
@@ -168,47 +181,102 @@ class Exchange:
         return fault
 
     def failover(
-        self, need: Need, deadline: float, tried: Sequence[Upstream] = (), most: int = MAX_ATTEMPTS
+        self, need: Need, deadline: float, tried: Sequence[Upstream] = (), max_attempts: int = MAX_ATTEMPTS
     ) -> Failover:
         """The attempts at a call, still to be made."""
-        return Failover(self.upstreams, self.row, need, deadline, self._random, self._may_ask, tried, most)
+        return Failover(self.upstreams, self.row, need, deadline, self._random, self._may_ask, tried, max_attempts)
 
-    async def _raced(
-        self,
-        relay: Relay[T],
-        step: Attempt | Wait | None,
-        failover: Failover,
-        body: bytes,
-        read: Callable[[bytes], T],
-        judge: Callable[[T], Verdict] | None,
-        trace: Trace,
-        need: Need,
-    ) -> AttemptOutcome[T] | None:
-        """Take a step beside attempts that are still under way; the next outcome of any. None: there is none yet.
+    async def _in_turn(
+        self, failover: Failover, start: Start[T], first: FirstAttempt | None
+    ) -> AsyncGenerator[AttemptOutcome[T], None]:
+        """The outcomes of attempts, one after the other."""
+        step: Attempt | Wait | None = (
+            failover.begin(first.upstream, first.began) if first else self._next(failover)
+        )
+        while step is not None:
+            if isinstance(step, Attempt):
+                yield await start(step, first)
+                first = None
+            else:
+                await asyncio.sleep(step.seconds)
+            step = self._next(failover)
 
-        So nobody waits for a silent upstream alone while there is somebody else who could be asked.
+    async def _hedged(
+        self, failover: Failover, start: Start[T], first: FirstAttempt | None
+    ) -> AsyncGenerator[AttemptOutcome[T], None]:
+        """The outcomes of attempts as they come: the next is made when one fails, or beside one that is slow.
+
+        So no caller waits for a silent upstream alone while another could be asked.
         """
-        if not isinstance(step, Attempt):
-            if relay.left:
-                return await relay.next(None if step is None else step.seconds)
-            if step is not None:
-                await self.rest(step.seconds)
+        attempts: dict[asyncio.Task[AttemptOutcome[T]], None] = {}
+        step: Attempt | Wait | None = (
+            failover.begin(first.upstream, first.began) if first else self._next(failover)
+        )
+        try:
+            while step is not None or attempts:
+                hedge_at: float | None = None
+                seconds = step.seconds if isinstance(step, Wait) else None
+                if isinstance(step, Attempt):
+                    began = self._now() if first is None else first.began
+                    attempts[self._loop.create_task(start(step, first))] = None
+                    hedge_at = began + hedge_after(step.upstream)
+                    first = None
+                if attempts:
+                    outcome = await self._first_outcome(attempts, failover, start, hedge_at, seconds)
+                    if outcome is not None:
+                        yield outcome
+                else:
+                    await asyncio.sleep(seconds or 0)
+                step = self._next(failover)
+        finally:
+            for attempt in attempts:
+                self._abandoned.add(attempt)
+                attempt.add_done_callback(self._forget)
+
+    async def _first_outcome(
+        self,
+        attempts: dict[asyncio.Task[AttemptOutcome[T]], None],
+        failover: Failover,
+        start: Start[T],
+        hedge_at: float | None,
+        seconds: float | None,
+    ) -> AttemptOutcome[T] | None:
+        """The outcome of whichever attempt ends first, hedged where that takes too long; None: `seconds` are over."""
+        while True:
+            if hedge_at is not None:
+                seconds = max(0.0, hedge_at - self._now())
+            await asyncio.wait(attempts, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in attempts:
+                if attempt.done():
+                    del attempts[attempt]
+                    return attempt.result()
+            if hedge_at is None:
+                return None
+            hedge = self._hedge(failover)
+            if hedge is None:
+                hedge_at = self._now() + RETRY_SECONDS
+            else:
+                attempts[self._loop.create_task(start(hedge, None))] = None
+                hedge_at = seconds = None
+
+    def _hedge(self, failover: Failover) -> Attempt | None:
+        """Where to make a second attempt beside a slow one; None: not now."""
+        if not self.hedge_budget.take():
             return None
-        upstream = step.upstream
-        self._hedges.earn()
+        step = failover.spare(self._now())
+        if step is None:
+            self.hedge_budget.give_back()
+        else:
+            self._cells[self._hedged_cell] += 1
+        return step
 
-        def hedge() -> bool:
-            other = failover.spare(self._now())
-            if other is None:
-                return False
-            self._cells[self._hedged] += 1
-            relay.start(self.attempt(other.upstream, body, read, judge, other.until, trace, need))
-            return True
+    def _next(self, failover: Failover) -> Attempt | Wait | None:
+        return failover.next(self._now())
 
-        due = self._now() + max(upstream.p95 or _FIRST_HEDGE, _SOONEST_HEDGE)
-        relay.hedge(self._hedges.watch(upstream.slot, due, hedge))
-        relay.start(self.attempt(upstream, body, read, judge, step.until, trace, need))
-        return await relay.next()
+    def _forget(self, attempt: asyncio.Task[Any]) -> None:
+        self._abandoned.discard(attempt)
+        if not attempt.cancelled() and attempt.exception() is not None:
+            _log.error("an attempt failed by a defect", exc_info=attempt.exception())
 
     async def attempt(
         self,
@@ -219,14 +287,22 @@ class Exchange:
         until: float,
         trace: Trace,
         need: Need,
+        first: FirstAttempt | None = None,
     ) -> AttemptOutcome[T]:
-        """Ask one upstream once, and keep its books."""
-        began = self._now()
-        trace.attempts += 1
-        trace.upstream = upstream.name
-        upstream.began()
+        """Ask one upstream once, and count how it fared."""
+        if first is None:
+            began = self._now()
+            trace.attempts += 1
+            trace.upstream = upstream.name
+            upstream.began()
+            self.hedge_budget.calls += 1
+        else:
+            began = first.began
         try:
-            response = await upstream.pool.send(body, until, repeatable=need.repeatable)
+            if first is None:
+                response = await upstream.pool.send(body, until, repeatable=need.repeatable)
+            else:
+                response = await self._gone_on(first, body, until)
             answer = read_response(response, read)
         except QuotaStatus as failure:
             upstream.gave_up()
@@ -252,6 +328,15 @@ class Exchange:
         except OutOfStep as failure:
             return AttemptOutcome(upstream, failure=failure)
 
+    async def _gone_on(self, first: FirstAttempt, body: bytes, until: float) -> Response:
+        try:
+            return await first.response
+        except AttemptFailed as failure:
+            if not failure.stale:
+                raise
+        # A straight call is a read: it may be sent again.
+        return await first.upstream.pool.resend(body, until)
+
     def judge(self, kind: Kind, reply: Reply) -> Verdict:
         """What a node's answer to a call means."""
         if reply.error is ABSENT:
@@ -272,7 +357,7 @@ class Exchange:
         upstream.spare(self._now())
 
     def sweep(self) -> None:
-        """Now and then: fail what has passed its deadline."""
+        """Ten times a second: fail what has passed its deadline."""
         for upstream in self.upstreams:
             upstream.pool.sweep()
 
@@ -296,17 +381,6 @@ class Exchange:
             self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, "ok"),
             self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, upstream.name),
         )
-
-    async def rest(self, seconds: float) -> None:
-        """Wait, in a flight."""
-        rested = self._loop.create_future()
-        self._loop.call_later(seconds, _done, rested)
-        await rested
-
-
-def _done(rested: asyncio.Future[None]) -> None:
-    if not rested.done():
-        rested.set_result(None)
 
 
 def read_response(response: Response, read: Callable[[bytes], T]) -> T:

@@ -1,6 +1,6 @@
 """The attempts at one call, decided one after the other: whom to ask, for how long, when to wait, when to give up.
 
-A state machine without I/O and without a clock: `next` says what to do, `failed` and `faulted` tell it what became
+A state machine without I/O and without a clock: `next` decides what to do, `failed` and `faulted` take what became
 of that. `exchange.py` drives it.
 
 - A read is asked elsewhere until somebody answers. When all have been asked once and time is left, those that
@@ -119,6 +119,10 @@ class Failover:
             if upstream is None:
                 return self._again(now)
         return self._ask(upstream, now)
+
+    def begin(self, upstream: Upstream, began: float) -> Attempt:
+        """Take over the first attempt, which a straight call has begun."""
+        return self._ask(upstream, began)
 
     def spare(self, now: float) -> Attempt | None:
         """Somebody else to ask at the same time; None where there is nobody in rotation, and within its rate."""

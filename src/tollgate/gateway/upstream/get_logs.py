@@ -1,18 +1,21 @@
 """Gets the logs of `eth_getLogs` where its blocks are more than an upstream searches at once.
 
-`ranges.py` says what the parts are; this asks for them, a few at a time, and puts their answers together.
+`log_ranges.py` computes the parts; this asks for them, a few at a time, and joins their answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import ABSENT, Params, Reply
 from tollgate.errors import UpstreamError
 from tollgate.gateway.upstream import log_ranges
-from tollgate.gateway.upstream.hedging import AttemptOutcome, Together
+from tollgate.gateway.upstream.hedging import AttemptOutcome
+
+T = TypeVar("T")
 
 GET_LOGS = "eth_getLogs"
 # Parts that are asked for at the same time: one call must not take all connections.
@@ -27,9 +30,8 @@ Ask = Callable[[Params], Awaitable[AttemptOutcome[Reply]]]
 class Logs:
     """One `eth_getLogs`."""
 
-    def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._loop = loop
         self._count = 1
         self._bytes = 0
 
@@ -74,7 +76,7 @@ class Logs:
         for start in range(0, len(parts), _AT_ONCE):
             if _failed(found) is not None:
                 break
-            found += await Together(self._loop, [self._part(part) for part in parts[start : start + _AT_ONCE]])
+            found += await _all_of([self._part(part) for part in parts[start : start + _AT_ONCE]])
         failed = _failed(found)
         if failed is not None:
             return failed
@@ -94,6 +96,16 @@ class Logs:
         if self._bytes > MAX_BYTES:
             raise UpstreamError("These are more logs than fit into one answer: ask for fewer blocks.")
         return reply
+
+
+async def _all_of(parts: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines at once; their results in order, or the first error, with the others cancelled."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _failed(replies: Sequence[Reply]) -> Reply | None:

@@ -24,8 +24,10 @@ from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     ConnectFailed,
     Connection,
+    KnownHeads,
     PoolFull,
     Response,
+    ResponseFuture,
     TimedOut,
 )
 from tollgate.settings.model import UpstreamSettings
@@ -56,13 +58,16 @@ class Pool:
         """The time of the last sweep: exact enough for idle connections."""
         self._budget = budget
         self._max_bytes = max_bytes
-        self._most = upstream.connections
+        self._max_connections = upstream.connections
         address = urlsplit(upstream.url)
         self._host = address.hostname or ""
         self._tls = ssl.create_default_context() if address.scheme == "https" else None
         self._port = address.port or (443 if self._tls else 80)
-        self._head = _head(upstream)
-        self._idle: list[Connection] = []
+        self.head = _head(upstream)
+        """Everything of a request but its length and body."""
+        self.idle: list[Connection] = []
+        """Connections that are kept, the newest last. Some may not be usable any more."""
+        self._heads = KnownHeads()
         self._all: set[Connection] = set()
         self._opening = 0
         self._waiters: deque[tuple[asyncio.Future[Connection | None], float]] = deque()
@@ -75,15 +80,22 @@ class Pool:
 
     async def send(self, body: bytes, deadline: float, *, repeatable: bool) -> Response:
         """Send a call and return the response, or raise AttemptFailed."""
-        request = b"%b%d\r\n\r\n%b" % (self._head, len(body), body)
         connection = self._kept(repeatable) or await self._another(deadline)
         try:
-            return await connection.send(request, deadline)
+            return await self._sent(connection, body, deadline)
         except AttemptFailed as failure:
             if not (failure.stale and repeatable):
                 raise
-        connection = await self._another(deadline)
-        return await connection.send(request, deadline)
+        return await self.resend(body, deadline)
+
+    async def resend(self, body: bytes, deadline: float) -> Response:
+        """Send a call on a connection that cannot be stale."""
+        return await self._sent(await self._another(deadline), body, deadline)
+
+    async def _sent(self, connection: Connection, body: bytes, deadline: float) -> Response:
+        response = ResponseFuture(loop=self._loop)
+        connection.send(b"%b%d\r\n\r\n%b" % (self.head, len(body), body), deadline, response)
+        return await response
 
     def sweep(self) -> None:
         """Fail what has passed its deadline, close what has been idle for long."""
@@ -91,8 +103,8 @@ class Pool:
         for connection in list(self._all):
             if connection.busy and now >= connection.deadline:
                 connection.fail(TimedOut("no answer in time", sent=True))
-        while self._idle and now - self._idle[0].idle_since > IDLE_SECONDS:
-            self._idle.pop(0).close()
+        while self.idle and now - self.idle[0].idle_since > IDLE_SECONDS:
+            self.idle.pop(0).close()
         for waiter, deadline in self._waiters:
             if now >= deadline and not waiter.done():
                 waiter.set_exception(TimedOut("no free connection in time", sent=False))
@@ -103,20 +115,20 @@ class Pool:
         """Close everything; requests under way fail."""
         for connection in list(self._all):
             connection.fail(AttemptFailed("the service stops", sent=True))
-        self._idle.clear()
+        self.idle.clear()
 
     def change(self, max_bytes: int) -> None:
         """Take over a bound, for connections that are opened from now on; idle ones make room for them."""
         if max_bytes != self._max_bytes:
             self._max_bytes = max_bytes
-            while self._idle:
-                self._idle.pop().close()
+            while self.idle:
+                self.idle.pop().close()
 
     def retire(self) -> None:
         """Keep no connection any more; what is under way is still answered."""
         self._retired = True
-        while self._idle:
-            self._idle.pop().close()
+        while self.idle:
+            self.idle.pop().close()
 
     # --- Owner of connections --------------------------------------------------------------------------
 
@@ -131,53 +143,66 @@ class Pool:
         if self._retired:
             connection.close()
             return
-        self._idle.append(connection)
+        self.idle.append(connection)
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection, and let a waiter open another."""
         self._all.discard(connection)
-        if connection in self._idle:
-            self._idle.remove(connection)
+        if connection in self.idle:
+            self.idle.remove(connection)
         self._admit_waiter()
 
     # --- Connections -----------------------------------------------------------------------------------
 
     def _kept(self, repeatable: bool) -> Connection | None:
         """Take a connection that is kept and good enough, if there is one."""
-        while self._idle:
-            connection = self._idle.pop()
+        while self.idle:
+            connection = self.idle.pop()
             if not connection.usable:
                 continue
             if not repeatable and self._clock - connection.idle_since > FRESH_SECONDS:
-                self._idle.append(connection)
+                self.idle.append(connection)
                 return None
             return connection
         return None
 
     async def _another(self, deadline: float) -> Connection:
         """Open a connection, or wait for one where there are enough."""
-        if len(self._all) + self._opening >= self._most and self._idle:
+        if len(self._all) + self._opening >= self._max_connections and self.idle:
             # Kept, but not fresh enough for a write.
-            self._drop(self._idle.pop(0))
-        if len(self._all) + self._opening < self._most:
+            self._drop(self.idle.pop(0))
+        if len(self._all) + self._opening < self._max_connections:
             self._opening += 1
         else:
-            if len(self._waiters) >= self._most * WAITERS_PER_CONNECTION:
+            if len(self._waiters) >= self._max_connections * WAITERS_PER_CONNECTION:
                 raise PoolFull("all connections are busy", sent=False)
             waiter: asyncio.Future[Connection | None] = self._loop.create_future()
             self._waiters.append((waiter, deadline))
-            connection = await waiter
+            connection = await self._waited(waiter)
             if connection is not None:
                 if connection.usable:
                     return connection
                 # Lost between our being chosen and our turn; the place it had is ours.
                 self._opening += 1
-        # A task of its own, because a flight has none and a deadline needs one.
-        return await self._loop.create_task(self._open(deadline))
+        return await self._open(deadline)
+
+    async def _waited(self, waiter: asyncio.Future[Connection | None]) -> Connection | None:
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                # Chosen, and cancelled before our turn: the next one may have it.
+                connection = waiter.result()
+                if connection is not None and connection.usable:
+                    self.freed(connection)
+                elif connection is None:
+                    self._opening -= 1
+                    self._admit_waiter()
+            raise
 
     def _admit_waiter(self) -> None:
         """Give a free place to whoever waits longest: it may open a connection."""
-        while self._waiters and len(self._all) + self._opening < self._most:
+        while self._waiters and len(self._all) + self._opening < self._max_connections:
             waiter, _ = self._waiters.popleft()
             if not waiter.done():
                 self._opening += 1
@@ -194,7 +219,7 @@ class Pool:
         try:
             async with asyncio.timeout(min(CONNECT_SECONDS, max(0.0, deadline - self._now()))):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self, self._loop, self._max_bytes, self._budget),
+                    lambda: Connection(self, self._heads, self._max_bytes, self._budget),
                     self._host,
                     self._port,
                     ssl=self._tls,

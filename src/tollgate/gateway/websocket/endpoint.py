@@ -83,7 +83,7 @@ class Endpoint:
         await receive()
         headers, url = _headers(scope), scope["raw_path"]
         client = scope.get("client")
-        request = self._context.intake.open(b"POST", url, headers, client[0] if client else "")
+        request = self._context.reader.open(b"POST", url, headers, client[0] if client else "")
         request.began = self._context.now()
         accept = {
             "type": "websocket.accept",
@@ -131,8 +131,8 @@ class Endpoint:
         answer = self._pipeline.refuse(request, refusal)
         self._context.counters.answered(request, answer.status)
         if request.caller is not None:
-            self._context.journal.note(request, answer.status)
-            await _written(self._context)
+            request.status = answer.status
+            await _written(self._context, request)
         if request.origin is None or self._refused >= self._settings.connections:
             lines = [
                 *refusal.headers,
@@ -254,7 +254,7 @@ class _Departure:
             self.written.set_result(None)
 
 
-async def _written(context: WorkerContext) -> None:
+async def _written(context: WorkerContext, request: Request) -> None:
     departure = _Departure()
-    context.send(departure, b"", close=False)
+    context.send(departure, b"", request, close=False)
     await departure.written

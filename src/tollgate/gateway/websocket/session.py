@@ -16,7 +16,6 @@ from tollgate.errors import Overloaded
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
-from tollgate.gateway.upstream.completion import Flight
 from tollgate.gateway.websocket.addressing import addressed
 from tollgate.gateway.websocket.outbox import Outbox, Send
 from tollgate.gateway.websocket.subscriptions import Said, SocketPipeline, Stream, Subscriptions
@@ -65,7 +64,7 @@ class SocketSession:
         self._subscriptions = (
             Subscriptions(opened.network.family, stream, self, max_subscriptions) if stream is not None else None
         )
-        self._flights: dict[Flight[Answer], Said] = {}
+        self._calls: dict[asyncio.Task[Answer], Said] = {}
         self._leaving: deque[Said] = deque()
         """Answers that wait for their records to be written."""
         self._room = asyncio.Event()
@@ -99,7 +98,7 @@ class SocketSession:
             self._end()
 
     async def _wait_for_room(self) -> None:
-        while not self._ending and (len(self._flights) >= MAX_IN_FLIGHT or self._outbox.is_full):
+        while not self._ending and (len(self._calls) >= MAX_IN_FLIGHT or self._outbox.is_full):
             self._room.clear()
             await self._room.wait()
 
@@ -116,14 +115,11 @@ class SocketSession:
         if isinstance(answer, Answer):
             self._answered(said, answer)
             return
-        flight = Flight(answer, self._landed)
-        self._flights[flight] = said
-        context.flights.add(flight)
-        flight.step()
+        self._calls[context.start(answer, self._finished)] = said
 
     def request(self) -> Said:
         """A request like the handshake. Made anew each time: a reload may have changed the network."""
-        opened = self._context.intake.open(b"POST", self._url, self._headers, self.opened.peer)
+        opened = self._context.reader.open(b"POST", self._url, self._headers, self.opened.peer)
         said = Said(b"POST", self._headers, opened.peer, opened.request_id)
         said.network, said.path_token, said.refusal = opened.network, opened.path_token, opened.refusal
         return said
@@ -136,11 +132,11 @@ class SocketSession:
         said.began = context.now()
         if self._stopping:
             said.refusal = Overloaded(_STOPPING)
-        elif len(context.flights) >= context.max_in_flight:
+        elif context.in_flight >= context.max_in_flight:
             said.refusal = Overloaded()
         elif len(body) > context.max_bytes:
             # A reload may have lowered the bound.
-            said.refusal = context.intake.too_large()
+            said.refusal = context.reader.too_large()
         elif len(body) > SMALL:
             if context.budget.hold(len(body)):
                 said.held = len(body)
@@ -148,14 +144,9 @@ class SocketSession:
                 said.refusal = Overloaded("Too many large requests at once: try again.")
         return said
 
-    def _landed(self, flight: Flight[Answer], answer: Answer | None, error: BaseException | None) -> None:
-        self._context.flights.discard(flight)
-        said = self._flights.pop(flight)
-        if isinstance(error, asyncio.CancelledError):
-            answer = self._pipeline.refuse(said, Overloaded(_STOPPING))
-        elif answer is None:
-            answer = self._pipeline.failed(said, error)
-        self._answered(said, answer)
+    def _finished(self, task: asyncio.Task[Answer]) -> None:
+        said = self._calls.pop(task)
+        self._answered(said, self._pipeline.outcome(said, task))
         self._room.set()
 
     # --- Out -------------------------------------------------------------------------------------------
@@ -166,10 +157,10 @@ class SocketSession:
         if said.held:
             context.budget.free(said.held)
         context.counters.answered(said, answer.status)
-        if said.caller is not None:
-            context.journal.note(said, answer.status)
+        said.status = answer.status
         self._leaving.append(said)
-        context.send(self, addressed(said.body, answer), close=False)
+        record = said if said.caller is not None else None
+        context.send(self, addressed(said.body, answer), record, close=False)
 
     def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - HTTP closes with an answer, this does not
         """Send an answer whose record is written."""
@@ -251,11 +242,11 @@ class SocketSession:
 
     def stop_now(self) -> None:
         """Answer what is still under way with a refusal, and close."""
-        for flight in list(self._flights):
-            flight.cancel()
+        for task in list(self._calls):
+            task.cancel()
 
     def _close_when_idle(self) -> None:
-        if not self._flights and not self._leaving:
+        if not self._calls and not self._leaving:
             self.close(GOING_AWAY, "The service stops: connect again.")
 
     def _end(self) -> None:

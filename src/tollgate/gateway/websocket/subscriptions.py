@@ -157,7 +157,7 @@ class SocketPipeline(Pipeline):
     async def _ask_alone(self, said: Said, network: Network, subscriptions: Subscriptions, call: Call) -> Answer:
         told = await self._ask_desk(subscriptions, call, said)
         if isinstance(told, Reply):
-            return self._tell(said, network, call, told)
+            return self.tell(said, network, call, told)
         self._counters.called(network, call.method, told.reason)
         answer = self.refuse(said, told, jsonrpc.caller_id(call), call.method)
         if call.id is None:
