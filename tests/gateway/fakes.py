@@ -203,6 +203,15 @@ class Meters:
             self.taken.append((key, cost))
         return found
 
+    def take_all(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
+        found = [take(limit, self.arrivals.get(key, 0.0), now, cost) for key, limit in limits]
+        if not all(taken.allowed for taken in found):
+            return None
+        for (key, _), taken in zip(limits, found, strict=True):
+            self.arrivals[key] = taken.arrival
+            self.taken.append((key, cost))
+        return tuple(each for taken in found for each in (taken.remaining, taken.arrival - now + 1))
+
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
         return take(limit, self.arrivals.get(key, 0.0), now)
 

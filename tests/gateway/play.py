@@ -280,7 +280,7 @@ class Play:
         asked.good = self.serving(asked, self.ready())
         self.asked.append(asked)
         self.open.append(asked)
-        self.flights.append(fly(self.get(asked, PlainCall("2.0", method, 1, raw(written)))))
+        self.flights.append(fly(self.get(asked, PlainCall("2.0", 1, method, raw(written)))))
 
     async def get(self, asked: Asked, call: PlainCall) -> None:
         resolver = self.scene.resolver

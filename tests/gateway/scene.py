@@ -150,7 +150,7 @@ class Scene:
     def ask(self, method: str, *params: Any, seconds: float = SECONDS) -> asyncio.Future[Reply]:
         """Ask one call; its trace is the last of `traces`."""
         self.traces.append(Trace())
-        call = PlainCall("2.0", method, 1, raw(params))
+        call = PlainCall("2.0", 1, method, raw(params))
         key = self.resolver.key(call)
         kept = self.resolver.recall(key)
         if kept is not None:
@@ -168,7 +168,7 @@ class Scene:
 
     def ask_many(self, *calls: tuple[str, Any], seconds: float = SECONDS) -> asyncio.Future[list[Question]]:
         """Ask a batch."""
-        batch = [PlainCall("2.0", method, 1, raw(params)) for method, params in calls]
+        batch = [PlainCall("2.0", 1, method, raw(params)) for method, params in calls]
         return fly(ask_many(self.resolver, batch, self.clock() + seconds))
 
     def counts(self) -> list[int]:

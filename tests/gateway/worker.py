@@ -20,6 +20,7 @@ from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.call.straight import StraightCalls
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.http.worker_context import WorkerContext
@@ -100,6 +101,7 @@ class Worker:
         more: list[dict[str, Any]] | None = None,
         network: dict[str, Any] | None = None,
         cache_bytes: int = 0,
+        straight: bool = True,
     ) -> None:
         """`more` are settings of each upstream, `network` of the network. Nothing is cached unless asked for."""
         self.loop = scripted_loop()
@@ -180,6 +182,12 @@ class Worker:
             now=self.clock,
             time=self.wall,
         )
+        self.straight = StraightCalls(
+            self.context, self.pipeline, self.credentials, self.limiter, self.networks.all, writer, self.sink
+        )
+        if straight:
+            self.context.begin = self.straight.begin
+        self.directory.changed = self.context.renew
         self.state = ServerState()
 
     def connect(self, app: Any = None, **options: Any) -> FakeTransport:

@@ -38,7 +38,7 @@ class Taken(Struct, frozen=True, gc=False):
 
 # Arrival times are sums of binary fractions on top of an uptime in seconds; without this part of a request, the
 # last one of a burst may be a hair too late.
-_HAIR = 1e-3
+HAIR = 1e-3
 
 
 def take(limit: Limit, arrival: float, now: float, cost: int = 1) -> Taken:
@@ -46,7 +46,7 @@ def take(limit: Limit, arrival: float, now: float, cost: int = 1) -> Taken:
     interval = limit.interval
     after = (now if now > arrival else arrival) + cost * interval  # noqa: FURB136 - `max` takes longer, and every request comes by
     room = (now + limit.seconds - after) / interval
-    if room < -_HAIR:
+    if room < -HAIR:
         wait = math.inf if cost > limit.count else -room * interval
-        return Taken(False, arrival, max(0, math.floor(room + cost + _HAIR)), wait)
-    return Taken(True, after, int(room + _HAIR), 0.0)
+        return Taken(False, arrival, max(0, math.floor(room + cost + HAIR)), wait)
+    return Taken(True, after, int(room + HAIR), 0.0)

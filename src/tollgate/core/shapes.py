@@ -20,8 +20,8 @@ class PlainCall(Struct, gc=False):
     """A call with an integer id."""
 
     jsonrpc: Literal["2.0"]
-    method: Annotated[str, Meta(min_length=1)]
     id: int
+    method: Annotated[str, Meta(min_length=1)]
     params: Params = None
 
 

@@ -16,6 +16,7 @@ from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.call.straight import StraightCalls
 from tollgate.gateway.feeds.feed import Feed, Feeds
 from tollgate.gateway.feeds.fetcher import BlockFetcher
 from tollgate.gateway.feeds.pending import PendingTransactions
@@ -108,6 +109,11 @@ class Worker:
         pipeline = self._pipeline(Pipeline, credentials, counters, networks, spool)
         socket_pipeline = self._pipeline(SocketPipeline, credentials, counters, networks, spool)
         context = self._context(pipeline, networks, counters, writer, budget, journal, spool.write)
+        straight = StraightCalls(
+            context, pipeline, credentials, self._limiter(credentials), networks.all, writer, spool
+        )
+        context.begin = straight.begin
+        directory.changed = context.renew
         context.tick()
         feeds = Feeds(lambda path: self._feed(path, networks, loop))
         endpoint = Endpoint(
@@ -233,6 +239,9 @@ class Worker:
             time=time.time,
         )
 
+    def _limiter(self, credentials: Credentials) -> Limiter:
+        return Limiter(self._meters, credentials.address, monotonic=time.monotonic, time=time.time)
+
     def _pipeline(
         self,
         kind: type[P],
@@ -244,7 +253,7 @@ class Worker:
         settings = self._shared.current.settings
         return kind(
             credentials,
-            Limiter(self._meters, credentials.address, monotonic=time.monotonic, time=time.time),
+            self._limiter(credentials),
             networks.all,
             counters,
             max_calls=settings.limits.batch_calls,

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tollgate.core.limits import Limit, Taken, take
+from tollgate.core.limits import HAIR, Limit, Taken, take
 
 # A caller may stand in any row of its set; the longest unused one makes room.
 _WAYS = 16
@@ -68,17 +68,50 @@ class SharedMeters:
                 break
         return found
 
+    def take_all(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
+        """Take `cost` requests out of all limits, or, where one refuses, nothing out of any.
+
+        What each has left and the seconds until it is whole again, plus one; None: one refuses.
+        """
+        arrivals, marks, known, workers = self._arrivals, self._marks, self._known, self._workers
+        left: tuple[float, ...] = ()
+        new: list[tuple[int, float, float, float]] = []
+        for key, limit in limits:
+            row, mark = known.get(key, _NOWHERE)
+            if marks[row] != mark:
+                row = self._row(key, now)
+            interval = limit.interval
+            arrival = arrivals[row] if workers == 1 else max(arrivals[row * workers : (row + 1) * workers])
+            # As `core.limits.take`: without its call and its value, because every request comes by.
+            used = cost * interval
+            after = (now if now > arrival else arrival) + used  # noqa: FURB136
+            room = (now + limit.seconds - after) / interval
+            if room < -HAIR:
+                return None
+            left += (room + HAIR, after - now + 1)
+            new.append((row, arrival, after, used))
+        for row, arrival, after, used in new:
+            if workers == 1:
+                arrivals[row] = after
+            else:
+                self._write(row * workers, arrival, after, used)
+        return left
+
+    def _write(self, start: int, arrival: float, after: float, used: float) -> None:
+        """Write an arrival into a row that other workers write to as well."""
+        arrivals, end, mine = self._arrivals, start + self._workers, start + self._column
+        arrivals[mine] = after
+        # Another worker may have taken since we looked: then stand behind it, or one of us is forgotten.
+        others = max((*arrivals[start:mine], *arrivals[mine + 1 : end]))
+        if others > arrival:
+            arrivals[mine] = others + used
+
     def _take_together(self, start: int, limit: Limit, now: float, cost: int) -> Taken:
         """Take from a row that other workers write to as well."""
-        arrivals, end, mine = self._arrivals, start + self._workers, start + self._column
-        arrival = max(arrivals[start:end])
+        arrival = max(self._arrivals[start : start + self._workers])
         taken = take(limit, arrival, now, cost)
         if taken.allowed:
-            arrivals[mine] = taken.arrival
-            # Another worker may have taken since we looked: then stand behind it, or one of us is forgotten.
-            others = max((*arrivals[start:mine], *arrivals[mine + 1 : end]))
-            if others > arrival:
-                arrivals[mine] = others + cost * limit.interval
+            self._write(start, arrival, taken.arrival, cost * limit.interval)
         return taken
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:

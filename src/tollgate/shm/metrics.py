@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import mmap
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import msgspec
@@ -303,7 +303,7 @@ class Writer:
         """Set a gauge."""
         self.cells[cell] = value
 
-    def observe(self, histogram: list[int], seconds: float) -> None:
+    def observe(self, histogram: Sequence[int], seconds: float) -> None:
         """Put a duration into its bucket."""
         microseconds = int(seconds * 1_000_000)
         cells = self.cells

@@ -5,7 +5,7 @@ its own columns: what it has shown to callers, and how its own calls fared; and 
 has seen a higher one than the prober, whose next word overwrites that. Everybody reads all. So there is no lock
 that a killed process could hold; a cell is one integer, written whole.
 
-Rows are handed out by name, by the parent (`Places`): a row keeps its name while the service runs, so that a
+Rows are handed out by name, by the parent (`StatusSlots`): a row keeps its name while the service runs, so that a
 reload moves nobody. Memory only: nothing here decides.
 """
 
@@ -87,17 +87,23 @@ class SharedStatus:
         self._network_row = _NETWORK_CELLS + workers * _NETWORK_COLUMN
         self._upstream_row = _UPSTREAM_CELLS + workers * _UPSTREAM_COLUMN
         size = MAX_NETWORKS * self._network_row + MAX_UPSTREAMS * self._upstream_row
-        self._cells = memoryview(mmap.mmap(-1, 8 * size)).cast("q")
+        self.memory = mmap.mmap(-1, 8 * size)
+        self._cells = memoryview(self.memory).cast("q")
 
     def network(self, row: int, worker: int = 0) -> NetworkStatus:
         """A network's row, as one worker sees it."""
-        start = row * self._network_row
-        return NetworkStatus(self._cells[start : start + self._network_row], self.workers, worker, self._now)
+        start, end = row * self._network_row, (row + 1) * self._network_row
+        status = NetworkStatus(self._cells[start:end], self.workers, worker, self._now)
+        status.memory, status.place = self.memory, slice(8 * start, 8 * end)
+        return status
 
     def upstream(self, row: int, worker: int = 0) -> UpstreamStatus:
         """An upstream's row, as one worker sees it."""
         start = MAX_NETWORKS * self._network_row + row * self._upstream_row
-        return UpstreamStatus(self._cells[start : start + self._upstream_row], self.workers, worker)
+        status = UpstreamStatus(self._cells[start : start + self._upstream_row], self.workers, worker)
+        # State and head: what a choice depends on.
+        status.place = slice(8 * start, 8 * (start + 2))
+        return status
 
 
 # Cells of a network's row.
@@ -108,8 +114,24 @@ _first_cells = struct.Struct("=5q").unpack_from
 _NUDGES, _SEEN, _SEEN_REORGS = range(3)
 
 
+class Snapshot(Struct, frozen=True, gc=False):
+    """A network's status at one look."""
+
+    stamp: Stamp
+    version: int
+    reorgs: int
+    head: int
+    floor: int
+    believed_until: float
+    """By the monotonic clock: what the prober wrote is not believed after this."""
+
+
 class NetworkStatus:
     """What is known of a network. `NOTHING` stands for a number that is not known."""
+
+    memory: mmap.mmap
+    place: slice
+    """Where its row lies in that memory: equal bytes mean that nothing has changed."""
 
     def __init__(self, cells: memoryview[int], workers: int, worker: int, now: Callable[[], float]) -> None:
         self._cells = cells
@@ -144,6 +166,15 @@ class NetworkStatus:
         if pulse == 0 or self._now() * 1000 - pulse >= _SILENCE_MILLIS:
             return version + nudges, reorgs, NOTHING, NOTHING
         return version + nudges, reorgs, head - 1, finalized - 1
+
+    def snapshot(self) -> Snapshot:
+        """What is known now, as if the prober was heard just now."""
+        nudges = self._cells[self._mine] if self._alone else sum(self._nudged)
+        version, head, finalized, reorgs, pulse = _first_cells(self._cells)
+        until = pulse / 1000 + SILENCE_SECONDS if pulse else 0.0
+        version, head = version + nudges, head - 1
+        stamp = (version, reorgs, head, finalized - 1)
+        return Snapshot(stamp, version, reorgs, head, max(head, self.shown), until)
 
     @property
     def head(self) -> int:
@@ -256,6 +287,9 @@ class Fared(Struct, frozen=True):
 
 class UpstreamStatus:
     """What is known of an upstream."""
+
+    place: slice
+    """Where its state and head lie in the shared memory."""
 
     def __init__(self, cells: memoryview[int], workers: int, worker: int) -> None:
         self._cells = cells

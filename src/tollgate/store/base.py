@@ -262,6 +262,13 @@ class Meters(Protocol):
         """Take `cost` requests out of each limit, named by its key, until one refuses; that one comes last."""
         ...
 
+    def take_all(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
+        """Take `cost` requests out of all limits, or, where one refuses (None), nothing out of any.
+
+        What each has left, and the seconds until it is whole again, plus one.
+        """
+        ...
+
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
         """Say what `take` of one request would find, and take nothing."""
         ...

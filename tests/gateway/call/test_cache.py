@@ -25,7 +25,7 @@ HASH = "0x" + "ab" * 32
 
 
 def call(method: str, *params: Any) -> PlainCall:
-    return PlainCall("2.0", method, 1, raw(params))
+    return PlainCall("2.0", 1, method, raw(params))
 
 
 def at(number: int) -> PlainCall:
@@ -373,9 +373,9 @@ TestBounded = Bounded.TestCase
 
 
 def test_same_question_has_the_same_key_whatever_its_id() -> None:
-    assert key_of(PlainCall("2.0", "m", 1, raw([1]))) == key_of(PlainCall("2.0", "m", 2, raw([1])))
+    assert key_of(PlainCall("2.0", 1, "m", raw([1]))) == key_of(PlainCall("2.0", 2, "m", raw([1])))
     nothing: list[Any] = [None, [], {}]
-    assert len({key_of(PlainCall("2.0", "m", 1, params)) for params in nothing}) == 1
+    assert len({key_of(PlainCall("2.0", 1, "m", params)) for params in nothing}) == 1
 
 
 values = st.text(max_size=3) | st.integers(0, 9) | st.lists(st.integers(0, 9), max_size=2)
@@ -390,11 +390,11 @@ def test_different_questions_have_different_keys(one: str, params: Any, other: s
     same = one == other and (params == others or (not params and not others))
     if isinstance(params, dict) and isinstance(others, dict):
         same = same and list(params) == list(others)
-    keys = {key_of(PlainCall("2.0", method, 1, raw(each))) for method, each in [(one, params), (other, others)]}
+    keys = {key_of(PlainCall("2.0", 1, method, raw(each))) for method, each in [(one, params), (other, others)]}
     assert (len(keys) == 1) is same
 
 
 def test_name_of_a_parameter_cannot_pass_for_two() -> None:
-    two = PlainCall("2.0", "m", 1, {"a": Raw(b"1"), "b": Raw(b"2")})
-    one = PlainCall("2.0", "m", 1, {"a\0001\0b": Raw(b"2")})
+    two = PlainCall("2.0", 1, "m", {"a": Raw(b"1"), "b": Raw(b"2")})
+    one = PlainCall("2.0", 1, "m", {"a\0001\0b": Raw(b"2")})
     assert key_of(one) != key_of(two)

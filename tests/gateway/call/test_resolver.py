@@ -40,11 +40,11 @@ def test_answer_is_kept_and_given_again_without_an_upstream() -> None:
 def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> None:
     async def test(scene: Scene) -> None:
         scene.up(100)
-        call = PlainCall("2.0", "eth_chainId", 1)
+        call = PlainCall("2.0", 1, "eth_chainId")
         assert scene.resolver.recall(scene.resolver.key(call)) is None
         await scene.told("eth_chainId")
         assert isinstance(scene.resolver.recall(scene.resolver.key(call)), Reply)
-        assert scene.resolver.key(PlainCall("2.0", "eth_sendRawTransaction", 1)) is None
+        assert scene.resolver.key(PlainCall("2.0", 1, "eth_sendRawTransaction")) is None
 
     with_scene(test, {}, **KEPT)
 
@@ -214,7 +214,7 @@ def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
         scene.up(100)
         scene.nodes[0].holds = True
         ended: list[BaseException | None] = []
-        call = PlainCall("2.0", "eth_chainId", 1)
+        call = PlainCall("2.0", 1, "eth_chainId")
         leader = Flight(
             scene.resolver.ask(call, scene.resolver.key(call), scene.clock() + 30, Trace()),
             lambda _, __, error: ended.append(error),
@@ -259,7 +259,7 @@ def test_smallest_batch_of_all_upstreams_is_the_size() -> None:
 def test_params_by_name_are_a_question_too() -> None:
     async def test(scene: Scene) -> None:
         scene.up(100)
-        call = PlainCall("2.0", "starknet_getNonce", 1, raw({"block_id": {"block_number": 5}, "address": "0x1"}))
+        call = PlainCall("2.0", 1, "starknet_getNonce", raw({"block_id": {"block_number": 5}, "address": "0x1"}))
         for _ in range(2):
             if scene.resolver.recall(scene.resolver.key(call)) is None:
                 await fly(scene.resolver.ask(call, scene.resolver.key(call), scene.clock() + 30, Trace()))
@@ -271,7 +271,7 @@ def test_params_by_name_are_a_question_too() -> None:
 @pytest.mark.parametrize("params", [None, [], ["0xa"], ["0xa", "latest"], {"a": 1, "b": [2]}])
 def test_key_of_a_shared_question_is_the_caches(params: object) -> None:
     async def test(scene: Scene) -> None:
-        asked = PlainCall("2.0", "eth_getBalance", 1, None if params is None else raw(params))
+        asked = PlainCall("2.0", 1, "eth_getBalance", None if params is None else raw(params))
         assert scene.resolver.key(asked) == key_of(asked)
 
     with_scene(test, cache_bytes=10_000)

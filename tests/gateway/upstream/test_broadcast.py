@@ -63,12 +63,12 @@ from tollgate.gateway.upstream.broadcast import SIGNED, transaction_hash
     ],
 )
 def test_hash_is_that_of_the_signed_bytes_or_not_told(params: Any, found: str) -> None:
-    assert transaction_hash(PlainCall("2.0", SEND, 1, raw(params))) == found
+    assert transaction_hash(PlainCall("2.0", 1, SEND, raw(params))) == found
 
 
 @pytest.mark.parametrize("method", SIGNED - {SEND})
 def test_hash_of_another_family_is_not_told(method: str) -> None:
-    assert transaction_hash(PlainCall("2.0", method, 1, raw([RAW]))) == ""
+    assert transaction_hash(PlainCall("2.0", 1, method, raw([RAW]))) == ""
 
 
 # --- One upstream at a time --------------------------------------------------------------------------------

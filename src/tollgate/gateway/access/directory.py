@@ -113,12 +113,15 @@ class CallerDirectory:
         self._heard_at = now()
         self._entries_cell = writer.cell(metrics.DIRECTORY_ENTRIES)
         self._stale_cell = writer.cell(metrics.DIRECTORY_STALE_SECONDS)
+        self.changed: Callable[[], None] = _nothing
+        """Called when a caller that was found may be another now."""
         self.stale = False
         """Set when the store has been silent for longer than known grants may go on."""
 
     def change(self, limits: model.LimitSettings) -> None:
         """Take over limits. Nobody is forgotten: to look all of them up again at once is more than is allowed."""
         self._limits = limits
+        self.changed()
         self._hosts.renew(lambda caller: Caller(caller.grant, limits))
 
     # --- What a request asks ---------------------------------------------------------------------------
@@ -204,11 +207,13 @@ class CallerDirectory:
         self._writer.set(self._stale_cell, int(silence))
         if silence > self._settings.stale_seconds and not self.stale:
             self.stale = True
+            self.changed()
             _log.error("the store has been silent for too long; refusing calls", error=str(error))
 
     def _apply(self, changes: Changes) -> None:
         first = self._revision is None
         self._revision = changes.revision
+        self.changed()
         self._generation += 1
         # Whoever comes now must not be told what was read before.
         self._pending.clear()
@@ -228,3 +233,7 @@ class CallerDirectory:
             )
         if teams:
             self.tokens.drop_where(lambda _, caller: caller is not None and caller.team_id in teams)
+
+
+def _nothing() -> None:
+    """Nobody keeps callers."""

@@ -29,6 +29,7 @@ class Limiter:
         time: Callable[[], float],
     ) -> None:
         self._meters = meters
+        self.take_all = meters.take_all
         self._address = address
         self._monotonic = monotonic
         self._time = time
@@ -48,7 +49,7 @@ class Limiter:
     def _take(self, caller: Caller, request: Request, cost: int, calls: int) -> None:
         quotas, limits, told = caller.quotas, caller.limits, caller.told
         if caller.per_address is not None:
-            quotas = (self._address_quota(caller, caller.per_address, request), *quotas)
+            quotas = self.quotas(caller, request)
             limits, told = limits_of(quotas), told_of(quotas, len(quotas))
         now = self._monotonic()
         found = self._meters.take(limits, now, cost)
@@ -60,6 +61,12 @@ class Limiter:
         request.rates = told % tuple(left)
         if not taken.allowed:
             raise limited(quotas[len(found) - 1], taken, calls)
+
+    def quotas(self, caller: Caller, request: Request) -> tuple[Quota, ...]:
+        """The limits that count for a request."""
+        if caller.per_address is None:
+            return caller.quotas
+        return (self._address_quota(caller, caller.per_address, request), *caller.quotas)
 
     def _address_quota(self, caller: Caller, limit: Limit, request: Request) -> Quota:
         assert caller.grant.domain is not None  # noqa: S101 - only domains have it

@@ -20,7 +20,7 @@ from msgspec import Raw
 from tollgate.chains.catalogue import Catalogue, Holds, Scope
 from tollgate.chains.keeping import keep as kept_for
 from tollgate.core.shapes import ABSENT, Call, Reply
-from tollgate.shm.upstream_status import NOTHING, NetworkStatus, Stamp
+from tollgate.shm.upstream_status import NOTHING, NetworkStatus, Snapshot, Stamp
 
 # What an entry costs beside its answer and its key, roughly.
 _OVERHEAD = 250
@@ -64,22 +64,23 @@ class Cache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: bytes) -> Reply | None:
-        """The answer to a question, where one is kept that still holds."""
+    def get(self, key: bytes, status: Snapshot | None = None) -> Reply | None:
+        """The answer to a call, where one is kept that still holds; `status`: the network's, where it is at hand."""
         entry = self._entries.get(key)
         if entry is None:
             return None
         if entry.scope is not None and not _find_out(entry, entry.scope):
             self._end(key)
             return None
-        row = self._row
+        heard = status is not None or self._row.heard
+        status = status or self._row.snapshot()
         if entry.version >= 0:
-            if entry.version == row.version and row.heard:
+            if entry.version == status.version and heard:
                 return entry
-        elif not entry.final and (not row.heard or row.floor > row.head):
+        elif not entry.final and (not heard or status.floor > status.head):
             # A block that the prober has not seen yet: nobody knows whether it is the child of the last.
             return None
-        elif entry.reorgs == row.reorgs or self._stands(entry):
+        elif entry.reorgs == status.reorgs or self._stands(entry):
             # Used last: it moves to the end of the line.
             self._entries.move_to_end(key)
             return entry

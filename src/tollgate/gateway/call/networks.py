@@ -75,6 +75,7 @@ class Networks:
             else:
                 known.exchange.change(network, upstreams)
                 known.change(cache)
+            self.all[path].exchange.be_patient(settings.limits.request_seconds)
 
     def sweep(self) -> None:
         """Ten times a second: fail what has passed its deadline."""

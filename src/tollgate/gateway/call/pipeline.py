@@ -117,7 +117,7 @@ class Pipeline:
             return self._answer_batch(request, request.network, resolver, caller, parsed)
         if not caller.restricted and parsed.method in self._allowed.get(request.network.path, ()):
             return self._answer_call(request, request.network, resolver, parsed)
-        refusal = self._policy(request.network, caller, parsed)
+        refusal = self.policy(request.network, caller, parsed.method)
         if refusal is not None:
             self._counters.called(request.network, parsed.method, refusal.reason)
             return self.refuse(request, refusal, jsonrpc.caller_id(parsed), parsed.method)
@@ -248,20 +248,20 @@ class Pipeline:
     def _refusal(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
         if isinstance(call, WrittenCall) and call.problem:
             return InvalidRequest(call.problem)
-        return self._policy(network, caller, call)
+        return self.policy(network, caller, call.method)
 
-    def _policy(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
-        """Why this caller may not make this call here, if so."""
+    def policy(self, network: Network, caller: Caller, method: str) -> Refusal | None:
+        """Why this caller may not call this method here, if so."""
         if caller.networks and network.path not in caller.networks:
             return NetworkNotAllowed(
                 f"This token may not call {network.path}, only: {', '.join(sorted(caller.networks))}."
             )
-        why = self._network_policy(network, call.method)
-        if why is None and not caller.allows(call.method):
+        why = self._network_policy(network, method)
+        if why is None and not caller.allows(method):
             why = "It is not on the list of this token."
         if why is None:
             return None
-        return MethodNotAllowed(f"{call.method[:64]} may not be called on {network.path}. {why}")
+        return MethodNotAllowed(f"{method[:64]} may not be called on {network.path}. {why}")
 
     def _network_policy(self, network: Network, method: str) -> str | None:
         allowed = self._allowed.setdefault(network.path, set())

@@ -67,6 +67,8 @@ class Resolver:
         self._loop = loop
         self._writes = Writes(exchange, now)
         self.flights: dict[bytes, SingleFlight] = {}
+        self.plans: dict[str, Any] = {}
+        """What methods mean, as far as they were called; `method_plan.py` fills it."""
         self.change(cache)
 
     def change(self, cache: Cache | None) -> None:
@@ -75,6 +77,7 @@ class Resolver:
         network = self.exchange.network
         self._catalogue = network.catalogue
         self._judges: dict[str, Judge] = {}
+        self.plans.clear()
         self.repeatable = network.reads | sticky.MAKE_FILTER
         """Methods that can be asked of several upstreams without harm."""
         self.readers = network.catalogue.readers(self.repeatable)
@@ -231,7 +234,7 @@ class Resolver:
         method = call.method
         oldest = scope.oldest if scope.state else None
         need = Need(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
-        judge = self.judge(method, scope)
+        judge = (first.judge if first is not None else None) or self.judge(method, scope)
         try:
             outcome = await self.exchange.ask(
                 jsonrpc.encode_call(call), jsonrpc.decode_reply, judge, deadline, trace, need, tried, first

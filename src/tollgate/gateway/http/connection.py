@@ -53,7 +53,6 @@ class CallerConnection(HttpToolsProtocol):
         "_blocked",
         "_chunks",
         "_declined",
-        "_eof",
         "_finished",
         "_head_bytes",
         "_heads",
@@ -69,9 +68,11 @@ class CallerConnection(HttpToolsProtocol):
         "_request",
         "_since",
         "_size",
+        "admission",
         "answering",
         "call",
         "context",
+        "eof",
     )
 
     def __init__(
@@ -86,6 +87,8 @@ class CallerConnection(HttpToolsProtocol):
         self.context = context
         self.call: Any = None
         """The straight call of this connection, used for one request after the other."""
+        self.admission: Any = None
+        """Who was let in last."""
         self.answering: Any = None
         """What is being answered: a straight call, or a request on the general way."""
         self._request: Request | None = None
@@ -116,7 +119,7 @@ class CallerConnection(HttpToolsProtocol):
         """Set when the caller waits for `100 Continue`."""
         self._declined = False
         """Set when an offer of another protocol was declined: a second one ends the connection."""
-        self._eof = False
+        self.eof = False
         """Set when the caller has sent its last byte but still listens."""
         self._head_bytes = 0
         self._in_head = True
@@ -202,7 +205,7 @@ class CallerConnection(HttpToolsProtocol):
         admission = known.admission
         if not waits and admission is not None and admission.epoch == context.epoch:
             self._since = context.clock
-            if admission.start(self, body):
+            if self.call.start(admission, body):
                 self._in_vain = 0
                 return True
         if len(body) > context.weighed_from:
@@ -236,7 +239,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for the answers that a caller still waits for after its last byte."""
-        self._eof = True
+        self.eof = True
         return bool(self.answering or self._leaving or self._line)
 
     def _become_websocket(self) -> bool:
@@ -502,7 +505,7 @@ class CallerConnection(HttpToolsProtocol):
     @property
     def closing(self) -> bool:
         """Whether the connection closes after the answer under way."""
-        return (self.context.draining or self._eof) and not self._line
+        return (self.context.draining or self.eof) and not self._line
 
     def _finish(self) -> None:
         self._finished = True

@@ -10,7 +10,7 @@ Pure. Framing is not decided here: a head is kept only after the parser has foun
 from __future__ import annotations
 
 import re
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -27,10 +27,7 @@ class Admission(Protocol):
     """A caller that was let in on this connection."""
 
     epoch: int
-
-    def start(self, connection: Any, body: bytes) -> bool:
-        """Send a call on the straight way; False: nothing was done."""
-        ...
+    """The worker's, when it was let in."""
 
 
 class KnownHead(Struct, gc=False):

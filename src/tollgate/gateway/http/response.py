@@ -16,6 +16,7 @@ _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in http.HTTPStatus
 }
 _JSON = b"content-type: application/json\r\n"
+_CLOSE = b"connection: close\r\n"
 _USUAL = _STATUS_LINES[200] + _JSON + b"x-request-id: "
 
 
@@ -39,16 +40,28 @@ def shown(upstreams: str, cache: str) -> bytes:
     return b"x-tollgate-cache: %b\r\n%b" % (cache.encode(), who)
 
 
+def render_result(
+    request_id: bytes, date: bytes, rates: bytes, extra: bytes, body: bytes, *, close: bool
+) -> bytes:
+    """Write an answer with status 200 as HTTP/1.1. `date`, `rates` and `extra` are header lines, or empty."""
+    return b"%b%b\r\n%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
+        _USUAL,
+        request_id,
+        date,
+        rates,
+        extra,
+        len(body),
+        _CLOSE if close else b"",
+        body,
+    )
+
+
 def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> bytes:
     """Write an answer as HTTP/1.1. `date` is a header line, or empty."""
-    if answer.status == 200 and request.origin is None and not close and not answer.headers:
-        return b"%b%b\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
-            _USUAL,
-            request.request_id,
-            date,
-            request.rates,
-            len(answer.body),
-            answer.body,
+    if answer.status == 200:
+        origin = cors.headers(request.origin) if request.origin is not None else b""
+        return render_result(
+            request.request_id, date, request.rates, answer.headers + origin, answer.body, close=close
         )
     return b"%b%bx-request-id: %b\r\n%b%b%b%b%b\r\n%b" % (
         _STATUS_LINES[answer.status],
@@ -66,4 +79,4 @@ def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> byt
 def _framing(answer: Answer, close: bool) -> bytes:
     # A 204 must not have a length (RFC 9110, 8.6).
     length = b"" if answer.status == 204 else b"content-length: %d\r\n" % len(answer.body)
-    return length + b"connection: close\r\n" if close else length
+    return length + _CLOSE if close else length

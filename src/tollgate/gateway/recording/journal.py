@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tollgate import log
-from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MAX_CALLS, Entry, encode
+from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MAX_CALLS, Entry, encode, pack
 from tollgate.gateway.messages import CallNote, Request
 
 SINGLE_REFUSALS = 10
@@ -68,7 +68,7 @@ class Journal:
     def write(self, answered: Sequence[Recordable]) -> None:
         """Make the records of what was answered in this loop turn."""
         at, now = self._time(), self._monotonic()
-        moment = encode(at)
+        moment = pack(at)
         for each in answered:
             try:
                 record = each.record(moment, now)

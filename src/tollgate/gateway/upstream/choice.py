@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from tollgate.chains.methods import Scope
 from tollgate.gateway.upstream.health import Upstream
-from tollgate.shm.upstream_status import NOTHING, State
+from tollgate.shm.upstream_status import NOTHING, Snapshot, State
 
 # State older than this many blocks is what pruned nodes lack (geth keeps 128).
 RECENT_BLOCKS = 128
@@ -18,6 +19,69 @@ RECENT_BLOCKS = 128
 _LAST_RESORT = frozenset(set(State) - {State.WRONG_CHAIN})
 _UP, _WRONG_CHAIN = int(State.UP), int(State.WRONG_CHAIN)
 _LAST_RESORT_FOR_TIPS = frozenset({State.UNKNOWN, State.UP, State.DOWN})
+
+
+class View:
+    """The shared status of a network at one look, and the upstreams that a call may go to then.
+
+    Worked out again only when the shared memory holds other bytes.
+    """
+
+    __slots__ = ("_all", "_any", "_archive", "_lowest", "_picky", "_tip", "network", "snapshot", "status")
+
+    def __init__(self, network: bytes, status: bytes, snapshot: Snapshot, upstreams: Sequence[Upstream]) -> None:
+        self.network = network
+        self.status = status
+        """The bytes of the network's row and of the upstreams' rows that it was made of."""
+        self.snapshot = snapshot
+        self._all = [upstream for upstream in upstreams if upstream.row.state == _UP]
+        self._any = _best(self._all)
+        behind = [upstream for upstream in self._all if NOTHING < upstream.row.head < snapshot.floor]
+        self._tip = _best([upstream for upstream in self._all if upstream not in behind])
+        heads = [upstream.row.head for upstream in self._all if upstream.row.head != NOTHING]
+        self._lowest = min(heads, default=NOTHING)
+        self._picky = any(upstream.picky for upstream in upstreams)
+        self._archive = all(upstream.settings.archive for upstream in self._all)
+
+    def choose(self, method: str, scope: Scope, now: float, random: Callable[[], float]) -> Upstream | None:
+        """The upstream that `choose` would take; None where it takes more than a look to find one."""
+        fit = self._tip if scope.tip else self._any
+        if (scope.number is not None or self._picky) and self._is_special(scope):
+            fit = self._filtered(method, scope)
+        for upstream in fit:
+            if upstream.in_doubt and not upstream.is_willing(now):
+                fit = self._filtered(method, scope, now)
+                break
+        return _cheaper(fit, now, random)
+
+    def _is_special(self, scope: Scope) -> bool:
+        number = scope.number
+        snapshot = self.snapshot
+        return (
+            self._picky
+            or (number is not None and self._lowest < number <= snapshot.floor)
+            or (not self._archive and scope.state and scope.oldest is not None)
+        )
+
+    def _filtered(self, method: str, scope: Scope, now: float | None = None) -> list[Upstream]:
+        """Those of the best priority that may answer; `now`: and that nothing speaks against."""
+        snapshot, number = self.snapshot, scope.number
+        floor = NOTHING
+        if scope.tip:
+            floor = snapshot.floor
+        elif number is not None and number <= snapshot.floor:
+            floor = number
+        archive = scope.state and scope.oldest is not None and wants_archive(scope.oldest, snapshot.head)
+        return _best(
+            [
+                upstream
+                for upstream in self._all
+                if not NOTHING < upstream.row.head < floor
+                and (not archive or upstream.settings.archive)
+                and (not upstream.picky or upstream.takes(method))
+                and (now is None or not upstream.in_doubt or upstream.is_willing(now))
+            ]
+        )
 
 
 class Need(Struct, frozen=True, gc=False):
@@ -136,6 +200,11 @@ def _may_answer(upstream: Upstream, need: Need, known: NetworkView) -> bool:
         return upstream.slot == need.slot
     # There is a floor only where what is known of heads is believed.
     return known.floor == NOTHING or not need.has_floor or not NOTHING < upstream.row.head < known.floor
+
+
+def _best(upstreams: list[Upstream]) -> list[Upstream]:
+    """Those of the best priority, of upstreams in the order of priority."""
+    return [upstream for upstream in upstreams if upstream.priority == upstreams[0].priority]
 
 
 def _cheaper(found: list[Upstream], now: float, random: Callable[[], float]) -> Upstream | None:

@@ -22,7 +22,7 @@ from tollgate.core.jsonrpc import Unparsable
 from tollgate.core.shapes import ABSENT, Replies, Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.messages import Network, Trace
-from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.choice import Need, View
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
     NoRoom,
@@ -35,7 +35,7 @@ from tollgate.gateway.upstream.failover import MAX_ATTEMPTS, Attempt, Failover, 
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.hedging import RETRY_SECONDS, AttemptOutcome, HedgeBudget, hedge_after
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NetworkStatus
+from tollgate.shm.upstream_status import NetworkStatus, State
 from tollgate.store.base import Meters
 
 T = TypeVar("T")
@@ -48,6 +48,7 @@ _QUOTA_STATUSES = frozenset({402, 429})
 _OUR_BOUNDS = (PoolFull, NoRoom, ResponseTooLarge)
 # Errors after which also what must not be repeated may be asked elsewhere: it was turned away at the door.
 _FINAL = Verdict.FINAL
+_WRONG_CHAIN = int(State.WRONG_CHAIN)
 _TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
 
 
@@ -73,6 +74,8 @@ class FirstAttempt(Struct, frozen=True):
     upstream: Upstream
     response: ResponseFuture
     began: float
+    judge: Any = None
+    """What its answer is judged by, where that depends on the status from before it was sent."""
 
 
 Start = Callable[[Attempt, FirstAttempt | None], Coroutine[Any, Any, AttemptOutcome[T]]]
@@ -99,11 +102,11 @@ class Exchange:
         self._cells = writer.cells
         self._now = now
         self._loop = loop
-        self._random = random
+        self._request_seconds = 0.0
         self.hedge_budget = HedgeBudget(now)
         self._abandoned: set[asyncio.Task[Any]] = set()
         """Attempts whose call was answered by another one: they run to their end, for what they show of health."""
-        self._ready: dict[str, tuple[int, list[int]]] = {}
+        self.random = random
         self.change(network, upstreams)
 
     def change(self, network: Network, upstreams: Sequence[Upstream]) -> None:
@@ -113,13 +116,40 @@ class Exchange:
         self._names = (network.family, network.name)
         self.hedging = network.hedge and len(upstreams) > 1
         self._hedged_cell = self._writer.cell(metrics.UPSTREAM_HEDGES, *self._names)
-        self._ready = {
-            upstream.name: (
-                self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, "ok"),
-                self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, upstream.name),
-            )
-            for upstream in upstreams
-        }
+        for upstream in upstreams:
+            upstream.ok_cell = self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, "ok")
+            upstream.histogram = self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, upstream.name)
+        rows = [upstream.row.place for upstream in upstreams]
+        self._upstream_rows = slice(
+            min((row.start for row in rows), default=0), max((row.stop for row in rows), default=0)
+        )
+        """All of the upstreams' rows, in one look; they were handed out one after the other, as a rule."""
+        self._view: View | None = None
+
+    def be_patient(self, request_seconds: float) -> None:
+        """Take over how long a request may take."""
+        self._request_seconds = request_seconds
+        self._view = None
+
+    # --- One look at the shared status -----------------------------------------------------------------
+
+    def view(self, now: float) -> View | None:
+        """The status of network and upstreams; None while the prober is silent."""
+        row, view = self.row, self._view
+        memory = row.memory
+        if view is None or memory[row.place] != view.network or memory[self._upstream_rows] != view.status:
+            view = self._view = self._look()
+        return view if now < view.snapshot.believed_until else None
+
+    def _look(self) -> View:
+        row = self.row
+        network, status = row.memory[row.place], row.memory[self._upstream_rows]
+        for upstream in self.upstreams:
+            # As `Failover` does it: an attempt leaves time for another, where there is another upstream.
+            others = any(each is not upstream and each.row.state != _WRONG_CHAIN for each in self.upstreams)
+            seconds = self._request_seconds / 2 if others else self._request_seconds
+            upstream.patience = min(upstream.settings.timeout_seconds, seconds)
+        return View(network, status, row.snapshot(), self.upstreams)
 
     # --- One question ----------------------------------------------------------------------------------
 
@@ -184,7 +214,7 @@ class Exchange:
         self, need: Need, deadline: float, tried: Sequence[Upstream] = (), max_attempts: int = MAX_ATTEMPTS
     ) -> Failover:
         """The attempts at a call, still to be made."""
-        return Failover(self.upstreams, self.row, need, deadline, self._random, self._may_ask, tried, max_attempts)
+        return Failover(self.upstreams, self.row, need, deadline, self.random, self._may_ask, tried, max_attempts)
 
     async def _in_turn(
         self, failover: Failover, start: Start[T], first: FirstAttempt | None
@@ -318,15 +348,28 @@ class Exchange:
         except BaseException:
             upstream.gave_up()
             raise
-        now = self._now()
-        upstream.answered(now - began, now)
-        ok, histogram = self._ready.get(upstream.name) or self._late(upstream)
-        self._cells[ok] += 1
-        self._writer.observe(histogram, now - began)
+        self.answered(upstream, began, self._now())
         try:
             return AttemptOutcome(upstream, answer, judge(answer) if judge is not None else _FINAL)
         except OutOfStep as failure:
             return AttemptOutcome(upstream, failure=failure)
+
+    def begin(self, upstream: Upstream, now: float) -> None:
+        """Count an attempt that a straight call makes."""
+        upstream.began()
+        self.hedge_budget.calls += 1
+        if upstream.limit:
+            self._meters.take(upstream.limit, now)
+
+    def within_rate(self, upstream: Upstream, now: float) -> bool:
+        """Whether an upstream's rate allows another call; takes nothing."""
+        return all(self._meters.peek(key, limit, now).allowed for key, limit in upstream.limit)
+
+    def answered(self, upstream: Upstream, began: float, now: float) -> None:
+        """Count an attempt that was answered."""
+        upstream.answered(now - began, now)
+        self._cells[upstream.ok_cell] += 1
+        self._writer.observe(upstream.histogram, now - began)
 
     async def _gone_on(self, first: FirstAttempt, body: bytes, until: float) -> Response:
         try:
@@ -374,13 +417,6 @@ class Exchange:
 
     def _count(self, upstream: Upstream, outcome: str) -> None:
         self._writer.add(self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, outcome))
-
-    def _late(self, upstream: Upstream) -> tuple[int, list[int]]:
-        """The books of an upstream that was taken away while it was asked."""
-        return (
-            self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, "ok"),
-            self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, upstream.name),
-        )
 
 
 def read_response(response: Response, read: Callable[[bytes], T]) -> T:

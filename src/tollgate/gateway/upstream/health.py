@@ -5,8 +5,10 @@ Plain bookkeeping with `now` as an argument; the choice among several is `routin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp
 
+from tollgate.core.entries import pack
 from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy, refusal_of
 from tollgate.gateway.upstream.pool import Pool
@@ -34,6 +36,13 @@ _MAX_METHODS = 4_096
 
 class Upstream:
     """One upstream of one network."""
+
+    ok_cell = 0
+    """Counts attempts that were answered."""
+    histogram: Sequence[int] = ()
+    """Cells of the time that they took."""
+    patience = 0.0
+    """Seconds that a first attempt gets."""
 
     def __init__(self, settings: UpstreamSettings, pool: Pool, row: UpstreamStatus, slot: int, path: str) -> None:
         self.pool = pool
@@ -68,6 +77,8 @@ class Upstream:
         rate = settings.requests_per_second
         self.limit = ((f"up:{path}/{settings.name}", Limit(rate, 1.0)),) if rate else ()
         self._refused: dict[str, bool] = {}
+        self.record = pack(self.name) + pack(1)
+        """What a record says of a call that it has answered at the first attempt."""
 
     # --- What it may be asked --------------------------------------------------------------------------
 

@@ -1,0 +1,143 @@
+"""What a connection has shown once: who calls, which limits count, what its answers and records begin with.
+
+Kept with the connection under the worker's epoch, which every change of grants, settings, store or spool raises: one
+comparison replaces all those checks. Holds values; `straight.py` uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tollgate.core.entries import LONGEST_TEXT, pack
+from tollgate.gateway.access.caller import Caller, limits_of, told_of
+from tollgate.gateway.access.credentials import Credentials
+from tollgate.gateway.access.limits import Limiter
+from tollgate.gateway.call.method_plan import MethodPlan, plan_of
+from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.call.resolver import Resolver
+from tollgate.gateway.http import cors
+from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.recording.journal import RecordSink
+from tollgate.shm import metrics
+
+# Subjects of records that are kept encoded: one for each method that is called, as a rule.
+_MAX_SUBJECTS = 256
+_CACHE_WORDS = ("bypass", "miss", "hit", "coalesced")
+
+
+class Admission:
+    """A caller on one connection that was let in."""
+
+    __slots__ = (
+        "_request",
+        "_subjects",
+        "_writer",
+        "caller",
+        "cells",
+        "context",
+        "cors",
+        "epoch",
+        "exchange",
+        "expires_at",
+        "keep_alive",
+        "limits",
+        "network",
+        "pipeline",
+        "plain",
+        "plans",
+        "rates",
+        "records",
+        "requests_cell",
+        "resolver",
+        "sink",
+        "take_limits",
+    )
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        pipeline: Pipeline,
+        credentials: Credentials,
+        limiter: Limiter,
+        writer: metrics.Writer,
+        sink: RecordSink,
+        request: Request,
+        caller: Caller,
+        network: Network,
+        resolver: Resolver,
+    ) -> None:
+        self.context = context
+        self.epoch = context.epoch
+        self.pipeline = pipeline
+        self._writer = writer
+        self.cells = writer.cells
+        self.sink = sink
+        """Where records go: while it is full, nothing can be written down and nothing may be answered."""
+        self._request = request
+        self.caller = caller
+        self.network = network
+        self.resolver = resolver
+        self.exchange = resolver.exchange
+        self.expires_at = caller.expires_at
+        self.keep_alive = request.keep_alive
+        self.plans: dict[str, MethodPlan] = {} if caller.restricted else resolver.plans
+        quotas = limiter.quotas(caller, request)
+        self.limits = limits_of(quotas)
+        self.rates = told_of(quotas, len(quotas)) if quotas else b""
+        """Header lines about the limits, to be filled with what each has left."""
+        self.take_limits: Callable[..., tuple[float, ...] | None] = limiter.take_all
+        self.cors = cors.headers(request.origin) if request.origin is not None else b""
+        self.plain = self.keep_alive and not self.cors and not caller.shows
+        """Whether its answers have no header beyond the usual ones."""
+        self.requests_cell = writer.cell(metrics.REQUESTS, network.family, network.name, "200")
+        self._subjects: dict[tuple[str, ...], bytes] = {}
+        address, agent = credentials.address(request), request.headers.get(b"user-agent", b"")[:LONGEST_TEXT]
+        client = pack(address) + pack(agent) + pack((request.origin or b"")[:LONGEST_TEXT])
+        self.records = {word: pack(word) + client for word in _CACHE_WORDS}
+        """What records end with, by what the cache did."""
+
+    def fits(self, request: Request, caller: Caller) -> bool:
+        """Whether another request of the connection may use it."""
+        own = self._request
+        return (
+            self.epoch == self.context.epoch
+            and self.caller is caller
+            and self.network is request.network
+            and self.keep_alive == request.keep_alive
+            and own.origin == request.origin
+            and own.path_token == request.path_token
+            and own.headers.get(b"user-agent") == request.headers.get(b"user-agent")
+            and own.headers.get(b"x-forwarded-for") == request.headers.get(b"x-forwarded-for")
+        )
+
+    def plan(self, method: str) -> MethodPlan | None:
+        """The plan of a method that this caller may call; None where its calls need the general way."""
+        if self.pipeline.policy(self.network, self.caller, method) is not None:
+            return None
+        plan = plan_of(self.resolver, self._writer, method)
+        if plan is not None:
+            self.plans[method] = plan
+        return plan
+
+    def subject(self, methods: tuple[str, ...]) -> bytes:
+        """What a record counts of answered calls of these methods, encoded as a byte string."""
+        subject = self._subjects.get(methods)
+        if subject is None:
+            caller = self.caller
+            calls = [(method, "ok") for method in methods]
+            counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, 200, 1)
+            subject = pack(pack((*counted, caller.spending_cap, calls)))
+            if len(self._subjects) >= _MAX_SUBJECTS:
+                self._subjects.clear()
+            self._subjects[methods] = subject
+        return subject
+
+    def request(self, body: bytes, request_id: bytes) -> Request:
+        """A request like the one that was let in, for the general way."""
+        own = self._request
+        request = Request(b"POST", own.headers, own.peer, request_id)
+        request.network, request.caller, request.path_token = self.network, self.caller, own.path_token
+        request.keep_alive, request.digest, request.admission = own.keep_alive, own.digest, self
+        request.body = body
+        return request
