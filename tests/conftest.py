@@ -1,9 +1,10 @@
-"""What all tests share: how hypothesis searches, and a loop to drive coroutines with."""
+"""What all tests share: how hypothesis searches, and the event loops that run coroutines."""
 
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,6 +13,35 @@ from hypothesis import settings
 settings.register_profile("tollgate", deadline=None)
 settings.register_profile("tollgate-ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("tollgate-ci" if os.environ.get("CI") else "tollgate")
+
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+@pytest.fixture
+def new_loop() -> NewLoop:
+    """Makes the loop that runs a test that is a coroutine, and its fixtures; folders and modules have others."""
+    return asyncio.new_event_loop
+
+
+@pytest.fixture
+def anyio_backend(new_loop: NewLoop) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Whatever goes wrong on the loop of a test and is handled by nobody fails the test."""
+    unhandled: list[dict[str, Any]] = []
+
+    def watched() -> asyncio.AbstractEventLoop:
+        loop = new_loop()
+        handle = loop.call_exception_handler
+
+        def note(context: dict[str, Any]) -> None:
+            unhandled.append(context)
+            handle(context)
+
+        loop.call_exception_handler = note  # type: ignore[method-assign]
+        return loop
+
+    yield "asyncio", {"loop_factory": watched}
+    assert not unhandled, unhandled
 
 
 @pytest.fixture

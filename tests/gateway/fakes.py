@@ -156,16 +156,6 @@ def scripted_loop() -> ScriptedLoop:
     return loop
 
 
-def run(test: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run an async test on a loop without sockets; whatever its callbacks raise fails the test."""
-    unhandled: list[dict[str, Any]] = []
-    with asyncio.Runner(loop_factory=ScriptedLoop) as runner:
-        runner.get_loop().set_exception_handler(lambda _, context: unhandled.append(context))
-        result = runner.run(test())
-    assert not unhandled, unhandled
-    return result
-
-
 async def turns(count: int = 12) -> None:
     """Let everything happen that can happen without time passing."""
     for _ in range(count):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 from msgspec import Raw, Struct
-from tests.gateway.fakes import FakeTransport, fly, run, turns
+from tests.gateway.fakes import FakeTransport, fly, turns
 from tests.gateway.worker import Worker, http
 
 from tollgate.core.shapes import ABSENT, PlainCall, Reply, WrittenCall
@@ -207,13 +208,10 @@ def written(method: str, *params: Any) -> WrittenCall:
     return WrittenCall(method, raw(params), Raw(b'"a"'))
 
 
-def with_scene(test: Callable[[Scene], Coroutine[Any, Any, None]], *more: dict[str, Any], **options: Any) -> None:
-    """Run a test on a scene with upstreams of these settings; two equal ones unless told otherwise."""
-
-    async def inside() -> None:
-        scene = Scene(*(more or ({}, {})), **options)
-        await test(scene)
-        await turns()
-        assert all(upstream.in_flight >= 0 for upstream in scene.exchange.upstreams)
-
-    run(inside)
+@asynccontextmanager
+async def open_scene(*more: dict[str, Any], **options: Any) -> AsyncIterator[Scene]:
+    """A worker with upstreams of these settings; two equal ones unless told otherwise."""
+    scene = Scene(*(more or ({}, {})), **options)
+    yield scene
+    await turns()
+    assert all(upstream.in_flight >= 0 for upstream in scene.exchange.upstreams)

@@ -1,11 +1,11 @@
 """A gateway worker put together from real parts on scripted ports, and the words to speak to it."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedStore, Sink, run, scripted_loop
+from tests.gateway.fakes import Clock, FakeTransport, Meters, ScriptedStore, Sink, scripted_loop
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -203,15 +203,11 @@ class Worker:
         return self.regions.totals().get((spec.name, *labels), 0)
 
 
-def with_worker(test: Callable[[Worker], Coroutine[Any, Any, None]], **options: Any) -> None:
-    """Run an async test on a worker that knows its store's revision."""
-
-    async def inside() -> None:
-        worker = Worker(**options)
-        await worker.directory.refresh()
-        await test(worker)
-
-    run(inside)
+async def open_worker(**options: Any) -> Worker:
+    """A worker that knows its store's revision."""
+    worker = Worker(**options)
+    await worker.directory.refresh()
+    return worker
 
 
 async def identify(worker: Worker, asked: Request) -> Caller:

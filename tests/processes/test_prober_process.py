@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.fakes import Clock, run, turns
+from tests.gateway.fakes import Clock, turns
 from tests.gateway.prober.nodes import REFUSED, Ear, Node
 
 from tollgate.chains.heads import Block
@@ -86,145 +86,122 @@ class Scene:
         return self.regions.totals().get((spec.name, "eth", *labels), -1)
 
 
-def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> None:
-    async def it() -> None:
-        scene = Scene(tmp_path)
-        scene.apply(main={"a": BASE + "abcdefgh", "b": BASE}, test={"c": BASE})
-        scene.nodes["a"].finalized = 64
-        await scene.tick()
-        scene.nodes["c"].fault = REFUSED
-        await scene.second()
-        await scene.second()
-        shown = scene.shown["eth/main"]
-        assert (shown["head"], shown["finalized"], shown["chain_id"]) == (107, 64, "0x1")
-        a, b = shown["upstreams"]
-        assert (a["name"], a["state"], a["reason"], a["head"], a["behind"]) == ("a", "up", "", 107, 0)
-        assert (b["name"], b["state"], b["reason"], b["head"]) == ("b", "lagging", "8 blocks behind", 99)
-        assert b["behind"] == 8
-        assert (a["calls"], a["error_rate"], a["latency_ms"], a["breaker"]) == (0, None, None, "closed")
-        assert (a["probe_ms"], a["listening"]) == (10.0, False)
-        (c,) = scene.shown["eth/test"]["upstreams"]
-        assert (c["state"], c["reason"], c["since"] > 1_001_000) == ("down", "refuses connections", True)
-        assert json.loads(scene.file.read_bytes())["at"] > 1_001_000.0
-        assert scene.file.stat().st_mode & 0o777 == 0o600
-        assert scene.left == [FILE]
-        assert "http" not in scene.file.read_text()
-        scene.prober.close()
-        assert not scene.file.exists()
-
-    run(it)
+async def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.apply(main={"a": BASE + "abcdefgh", "b": BASE}, test={"c": BASE})
+    scene.nodes["a"].finalized = 64
+    await scene.tick()
+    scene.nodes["c"].fault = REFUSED
+    await scene.second()
+    await scene.second()
+    shown = scene.shown["eth/main"]
+    assert (shown["head"], shown["finalized"], shown["chain_id"]) == (107, 64, "0x1")
+    a, b = shown["upstreams"]
+    assert (a["name"], a["state"], a["reason"], a["head"], a["behind"]) == ("a", "up", "", 107, 0)
+    assert (b["name"], b["state"], b["reason"], b["head"]) == ("b", "lagging", "8 blocks behind", 99)
+    assert b["behind"] == 8
+    assert (a["calls"], a["error_rate"], a["latency_ms"], a["breaker"]) == (0, None, None, "closed")
+    assert (a["probe_ms"], a["listening"]) == (10.0, False)
+    (c,) = scene.shown["eth/test"]["upstreams"]
+    assert (c["state"], c["reason"], c["since"] > 1_001_000) == ("down", "refuses connections", True)
+    assert json.loads(scene.file.read_bytes())["at"] > 1_001_000.0
+    assert scene.file.stat().st_mode & 0o777 == 0o600
+    assert scene.left == [FILE]
+    assert "http" not in scene.file.read_text()
+    scene.prober.close()
+    assert not scene.file.exists()
 
 
-def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
-    async def it() -> None:
-        scene = Scene(tmp_path)
-        scene.apply(main={"a": BASE})
-        rows = [scene.shared_status.upstream(0, worker) for worker in range(2)]
-        await scene.second()
-        rows[0].fare(Fared(10, 1, 5_000, 9_000, 0.0, 2))
-        rows[1].fare(Fared(30, 3, 7_000, 20_000, scene.clock() + 10.0, 1))
-        await scene.second()
-        (a,) = scene.shown["eth/main"]["upstreams"]
-        assert (a["calls"], a["failures"], a["error_rate"]) == (40, 4, 0.1)
-        assert (a["latency_ms"], a["p95_ms"], a["in_flight"]) == (7.0, 20.0, 3)
-        assert (a["breaker"], a["open_workers"]) == ("open", 1)
-        scene.clock.advance(10.0)
-        await scene.second()
-        (a,) = scene.shown["eth/main"]["upstreams"]
-        assert (a["breaker"], a["open_workers"]) == ("half_open", 0)
-
-    run(it)
+async def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.apply(main={"a": BASE})
+    rows = [scene.shared_status.upstream(0, worker) for worker in range(2)]
+    await scene.second()
+    rows[0].fare(Fared(10, 1, 5_000, 9_000, 0.0, 2))
+    rows[1].fare(Fared(30, 3, 7_000, 20_000, scene.clock() + 10.0, 1))
+    await scene.second()
+    (a,) = scene.shown["eth/main"]["upstreams"]
+    assert (a["calls"], a["failures"], a["error_rate"]) == (40, 4, 0.1)
+    assert (a["latency_ms"], a["p95_ms"], a["in_flight"]) == (7.0, 20.0, 3)
+    assert (a["breaker"], a["open_workers"]) == ("open", 1)
+    scene.clock.advance(10.0)
+    await scene.second()
+    (a,) = scene.shown["eth/main"]["upstreams"]
+    assert (a["breaker"], a["open_workers"]) == ("half_open", 0)
 
 
-def test_gauges_follow(tmp_path: Path) -> None:
-    async def it() -> None:
-        scene = Scene(tmp_path)
-        scene.apply(main={"a": BASE, "b": BASE + "a"})
-        scene.nodes["a"].finalized = 64
-        await scene.second()
-        await scene.second()
-        assert scene.gauge(metrics.NETWORK_HEAD, "main") == 100
-        assert scene.gauge(metrics.NETWORK_FINALIZED, "main") == 64
-        assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == 99
-        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 1
-        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 0
-        scene.nodes["a"].fault = REFUSED
-        await scene.second()
-        await scene.second()
-        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 0
-        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 1
-        scene.apply(main={"b": BASE + "a"})
-        assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == metrics.GONE
-        assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == metrics.GONE
-        scene.apply(main={"a": BASE, "b": BASE + "a"})
-        await scene.second()
-        states = [scene.gauge(metrics.UPSTREAM_STATE, "main", "a", each.name.lower()) for each in State]
-        assert sorted(states) == [0] * (len(State) - 1) + [1], "shown again"
-
-    run(it)
+async def test_gauges_follow(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.apply(main={"a": BASE, "b": BASE + "a"})
+    scene.nodes["a"].finalized = 64
+    await scene.second()
+    await scene.second()
+    assert scene.gauge(metrics.NETWORK_HEAD, "main") == 100
+    assert scene.gauge(metrics.NETWORK_FINALIZED, "main") == 64
+    assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == 99
+    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 1
+    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 0
+    scene.nodes["a"].fault = REFUSED
+    await scene.second()
+    await scene.second()
+    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "up") == 0
+    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == 1
+    scene.apply(main={"b": BASE + "a"})
+    assert scene.gauge(metrics.UPSTREAM_STATE, "main", "a", "down") == metrics.GONE
+    assert scene.gauge(metrics.UPSTREAM_HEAD, "main", "a") == metrics.GONE
+    scene.apply(main={"a": BASE, "b": BASE + "a"})
+    await scene.second()
+    states = [scene.gauge(metrics.UPSTREAM_STATE, "main", "a", each.name.lower()) for each in State]
+    assert sorted(states) == [0] * (len(State) - 1) + [1], "shown again"
 
 
-def test_networks_come_and_go_and_those_that_stay_notice_nothing(tmp_path: Path) -> None:
-    async def it() -> None:
-        scene = Scene(tmp_path)
-        scene.apply(main={"a": BASE}, test={"c": BASE})
-        warm = [scene.prober.warm]
-        await scene.second()
-        await scene.second()
-        assert [*warm, scene.prober.warm] == [False, True]
-        assert scene.gauge(metrics.NETWORK_HEAD, "test") == 99
-        row = scene.shared_status.network(scene.slots.networks["eth/main"])
-        version, stays = row.version, scene.prober.watches["eth/main"]
-        scene.apply(main={"a": BASE}, other={"d": BASE})
-        assert list(scene.prober.watches) == ["eth/main", "eth/other"]
-        assert scene.prober.watches["eth/main"] is stays
-        assert scene.nodes["c"].closed
-        await scene.second()
-        assert (row.version, row.head) == (version, 99)
-        assert list(scene.shown) == ["eth/main", "eth/other"]
-        assert scene.gauge(metrics.NETWORK_HEAD, "test") == metrics.GONE
-
-    run(it)
+async def test_networks_come_and_go_and_those_that_stay_notice_nothing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.apply(main={"a": BASE}, test={"c": BASE})
+    warm = [scene.prober.warm]
+    await scene.second()
+    await scene.second()
+    assert [*warm, scene.prober.warm] == [False, True]
+    assert scene.gauge(metrics.NETWORK_HEAD, "test") == 99
+    row = scene.shared_status.network(scene.slots.networks["eth/main"])
+    version, stays = row.version, scene.prober.watches["eth/main"]
+    scene.apply(main={"a": BASE}, other={"d": BASE})
+    assert list(scene.prober.watches) == ["eth/main", "eth/other"]
+    assert scene.prober.watches["eth/main"] is stays
+    assert scene.nodes["c"].closed
+    await scene.second()
+    assert (row.version, row.head) == (version, 99)
+    assert list(scene.shown) == ["eth/main", "eth/other"]
+    assert scene.gauge(metrics.NETWORK_HEAD, "test") == metrics.GONE
 
 
-def test_a_network_that_comes_back_is_taken_over_from_the_board(tmp_path: Path) -> None:
-    async def it() -> None:
-        scene = Scene(tmp_path)
-        scene.apply(main={"a": BASE}, test={"c": BASE})
-        await scene.second()
-        scene.apply(main={"a": BASE})
-        await scene.second()
-        scene.apply(main={"a": BASE}, test={"c": BASE[:-1] + "x"})
-        await scene.second()
-        gone, stayed = (
-            scene.shared_status.network(scene.slots.networks[f"eth/{name}"]) for name in ("test", "main")
-        )
-        assert (gone.head, gone.reorgs, gone.ancestor(0)) == (99, 1, NOTHING)
-        assert stayed.reorgs == 0
-
-    run(it)
+async def test_a_network_that_comes_back_is_taken_over_from_the_board(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.apply(main={"a": BASE}, test={"c": BASE})
+    await scene.second()
+    scene.apply(main={"a": BASE})
+    await scene.second()
+    scene.apply(main={"a": BASE}, test={"c": BASE[:-1] + "x"})
+    await scene.second()
+    gone, stayed = (scene.shared_status.network(scene.slots.networks[f"eth/{name}"]) for name in ("test", "main"))
+    assert (gone.head, gone.reorgs, gone.ancestor(0)) == (99, 1, NOTHING)
+    assert stayed.reorgs == 0
 
 
-def test_deadlines_are_looked_after_ten_times_a_second(tmp_path: Path) -> None:
-    async def it() -> None:
-        scene = Scene(tmp_path)
-        scene.apply(main={"a": BASE})
-        for _ in range(50):
-            await scene.tick(0.02)
-        assert 8 <= scene.nodes["a"].swept <= 11
-
-    run(it)
+async def test_deadlines_are_looked_after_ten_times_a_second(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.apply(main={"a": BASE})
+    for _ in range(50):
+        await scene.tick(0.02)
+    assert 8 <= scene.nodes["a"].swept <= 11
 
 
-def test_a_disk_that_refuses_the_file_is_no_reason_to_stop(tmp_path: Path) -> None:
-    async def it() -> None:
-        folder = tmp_path / "gone"
-        scene = Scene(folder)
-        scene.apply(main={"a": BASE})
-        await scene.second()
-        assert scene.shared_status.network(0).head == 99
-        folder.mkdir()
-        await scene.second()
-        assert scene.file.exists()
-
-    run(it)
+async def test_a_disk_that_refuses_the_file_is_no_reason_to_stop(tmp_path: Path) -> None:
+    folder = tmp_path / "gone"
+    scene = Scene(folder)
+    scene.apply(main={"a": BASE})
+    await scene.second()
+    assert scene.shared_status.network(0).head == 99
+    folder.mkdir()
+    await scene.second()
+    assert scene.file.exists()

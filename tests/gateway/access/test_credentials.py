@@ -15,7 +15,6 @@ from tests.gateway.worker import (
     request,
     token_grant,
     with_token,
-    with_worker,
 )
 
 from tollgate.core import secrets
@@ -38,142 +37,106 @@ def in_path(token: str, **headers: Any) -> Request:
 
 
 @pytest.mark.parametrize("scheme", ["Bearer ", "bearer ", "BEARER ", "Bearer   "])
-def test_token_is_known_by_its_header_with_the_scheme_in_any_case(scheme: str) -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(2):
-            caller = await identify(worker, request(authorization=f"{scheme}{TOKEN}"))
-            assert caller.grant == token_grant()
-        assert worker.store.asked == [digest(TOKEN)]
-
-    with_worker(test)
+async def test_token_is_known_by_its_header_with_the_scheme_in_any_case(scheme: str, worker: Worker) -> None:
+    for _ in range(2):
+        caller = await identify(worker, request(authorization=f"{scheme}{TOKEN}"))
+        assert caller.grant == token_grant()
+    assert worker.store.asked == [digest(TOKEN)]
 
 
 @pytest.mark.parametrize("header", ["Basic abc", TOKEN, "Bearer", "", f"Token {TOKEN}", f"path {TOKEN}"])
-def test_other_schemes_are_refused_without_a_look_up(header: str) -> None:
-    async def test(worker: Worker) -> None:
-        refused = await refusal(worker, request(authorization=header, origin="https://example.com"))
+async def test_other_schemes_are_refused_without_a_look_up(header: str, worker: Worker) -> None:
+    refused = await refusal(worker, request(authorization=header, origin="https://example.com"))
+    assert isinstance(refused, TokenInvalid)
+    assert worker.store.asked == []
+
+
+async def test_scheme_that_looks_like_a_token_of_the_path_is_refused_too(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(allow_in_url=True)
+    await identify(worker, in_path(TOKEN))
+    assert isinstance(await refusal(worker, request(authorization=f"path {TOKEN}")), TokenInvalid)
+
+
+async def test_authorization_decides_alone(worker: Worker) -> None:
+    other = secrets.new_token()
+    worker.store.tokens[digest(other)] = token_grant(OTHER_TEAM, allow_in_url=True)
+    caller = await identify(worker, in_path(other, authorization=f"Bearer {TOKEN}", origin="https://example.com"))
+    assert caller.team_id == "team_1"
+    unknown = f"Bearer {secrets.new_token()}"
+    bad = await refusal(worker, request(authorization=unknown, origin="https://example.com"))
+    assert isinstance(bad, TokenInvalid)
+
+
+async def test_token_of_the_path_comes_before_the_origin(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(OTHER_TEAM, allow_in_url=True)
+    for _ in range(2):
+        caller = await identify(worker, in_path(TOKEN, origin="https://example.com"))
+        assert caller.team_id == "team_2"
+
+
+async def test_token_of_the_path_must_allow_it(worker: Worker) -> None:
+    for _ in range(2):
+        refused = await refusal(worker, in_path(TOKEN))
         assert isinstance(refused, TokenInvalid)
-        assert worker.store.asked == []
-
-    with_worker(test)
-
-
-def test_scheme_that_looks_like_a_token_of_the_path_is_refused_too() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(allow_in_url=True)
-        await identify(worker, in_path(TOKEN))
-        assert isinstance(await refusal(worker, request(authorization=f"path {TOKEN}")), TokenInvalid)
-
-    with_worker(test)
-
-
-def test_authorization_decides_alone() -> None:
-    async def test(worker: Worker) -> None:
-        other = secrets.new_token()
-        worker.store.tokens[digest(other)] = token_grant(OTHER_TEAM, allow_in_url=True)
-        caller = await identify(
-            worker, in_path(other, authorization=f"Bearer {TOKEN}", origin="https://example.com")
-        )
-        assert caller.team_id == "team_1"
-        unknown = f"Bearer {secrets.new_token()}"
-        bad = await refusal(worker, request(authorization=unknown, origin="https://example.com"))
-        assert isinstance(bad, TokenInvalid)
-
-    with_worker(test)
-
-
-def test_token_of_the_path_comes_before_the_origin() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(OTHER_TEAM, allow_in_url=True)
-        for _ in range(2):
-            caller = await identify(worker, in_path(TOKEN, origin="https://example.com"))
-            assert caller.team_id == "team_2"
-
-    with_worker(test)
-
-
-def test_token_of_the_path_must_allow_it() -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(2):
-            refused = await refusal(worker, in_path(TOKEN))
-            assert isinstance(refused, TokenInvalid)
-            assert "Authorization header" in refused.message
-        assert (await identify(worker, with_token())).team_id == "team_1"
-        assert isinstance(await refusal(worker, in_path(TOKEN)), TokenInvalid)
-
-    with_worker(test)
+        assert "Authorization header" in refused.message
+    assert (await identify(worker, with_token())).team_id == "team_1"
+    assert isinstance(await refusal(worker, in_path(TOKEN)), TokenInvalid)
 
 
 @pytest.mark.parametrize(
     "host", ["example.com", "app.example.com", "a.b.example.com", "EXAMPLE.com", "example.com."]
 )
-def test_whitelisted_domain_and_its_subdomains_pass(host: str) -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(2):
-            assert (await identify(worker, request(origin=f"https://{host}:8443"))).grant.domain is not None
-        assert len(worker.store.asked) == 1
-
-    with_worker(test)
+async def test_whitelisted_domain_and_its_subdomains_pass(host: str, worker: Worker) -> None:
+    for _ in range(2):
+        assert (await identify(worker, request(origin=f"https://{host}:8443"))).grant.domain is not None
+    assert len(worker.store.asked) == 1
 
 
-def test_no_credentials_at_all() -> None:
-    async def test(worker: Worker) -> None:
-        assert isinstance(await refusal(worker, request(referer="https://example.com/")), TokenMissing)
-
-    with_worker(test)
+async def test_no_credentials_at_all(worker: Worker) -> None:
+    assert isinstance(await refusal(worker, request(referer="https://example.com/")), TokenMissing)
 
 
 # --- Refusals ----------------------------------------------------------------------------------------------
 
 
-def test_mistyped_token_is_refused_without_a_look_up() -> None:
-    async def test(worker: Worker) -> None:
-        mistyped = TOKEN[:10] + ("a" if TOKEN[10] != "a" else "b") + TOKEN[11:]
-        for token in (mistyped, TOKEN + "x", TOKEN[:-1], "tg_", "x" * 5_000, "ä" * 41):
-            for asked in (with_token(token=token), in_path(token)):
-                assert isinstance(await refusal(worker, asked), TokenInvalid)
-        assert worker.store.asked == []
-        assert worker.meters.taken == []
-
-    with_worker(test)
+async def test_mistyped_token_is_refused_without_a_look_up(worker: Worker) -> None:
+    mistyped = TOKEN[:10] + ("a" if TOKEN[10] != "a" else "b") + TOKEN[11:]
+    for token in (mistyped, TOKEN + "x", TOKEN[:-1], "tg_", "x" * 5_000, "ä" * 41):
+        for asked in (with_token(token=token), in_path(token)):
+            assert isinstance(await refusal(worker, asked), TokenInvalid)
+    assert worker.store.asked == []
+    assert worker.meters.taken == []
 
 
-def test_unknown_and_disabled_tokens_answer_alike() -> None:
-    async def test(worker: Worker) -> None:
-        del worker.store.tokens[digest(TOKEN)]
-        first = await refusal(worker, with_token())
-        again = await refusal(worker, with_token())
-        unknown = await refusal(worker, with_token(token=secrets.new_token()))
-        assert {(type(each), each.message, each.headers) for each in (first, again, unknown)} == {
-            (TokenInvalid, TokenInvalid.hint, ((b"www-authenticate", b"Bearer"),))
-        }
-
-    with_worker(test)
+async def test_unknown_and_disabled_tokens_answer_alike(worker: Worker) -> None:
+    del worker.store.tokens[digest(TOKEN)]
+    first = await refusal(worker, with_token())
+    again = await refusal(worker, with_token())
+    unknown = await refusal(worker, with_token(token=secrets.new_token()))
+    assert {(type(each), each.message, each.headers) for each in (first, again, unknown)} == {
+        (TokenInvalid, TokenInvalid.hint, ((b"www-authenticate", b"Bearer"),))
+    }
 
 
-def test_token_expires_at_its_moment_also_when_it_is_in_memory() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(expires_at=worker.wall() + 60)
-        await identify(worker, with_token())
-        worker.wall.advance(59)
-        await identify(worker, with_token())
-        worker.wall.advance(1)
-        assert isinstance(await refusal(worker, with_token()), TokenExpired)
-
-    with_worker(test)
+async def test_token_expires_at_its_moment_also_when_it_is_in_memory(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(expires_at=worker.wall() + 60)
+    await identify(worker, with_token())
+    worker.wall.advance(59)
+    await identify(worker, with_token())
+    worker.wall.advance(1)
+    assert isinstance(await refusal(worker, with_token()), TokenExpired)
 
 
-def test_origin_that_is_not_whitelisted_is_named_with_the_command_that_would_allow_it() -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(2):
-            refused = await refusal(worker, request(origin="https://app.unknown.co.uk"))
-            assert isinstance(refused, OriginNotAllowed)
-            assert "https://app.unknown.co.uk" in refused.message
-            assert "tollgate rpc whitelist add unknown.co.uk --team <TEAM>" in refused.message
-            assert refused.data == {"origin": "https://app.unknown.co.uk"}
-        assert len(worker.store.asked) == 1
-
-    with_worker(test)
+async def test_origin_that_is_not_whitelisted_is_named_with_the_command_that_would_allow_it(
+    worker: Worker,
+) -> None:
+    for _ in range(2):
+        refused = await refusal(worker, request(origin="https://app.unknown.co.uk"))
+        assert isinstance(refused, OriginNotAllowed)
+        assert "https://app.unknown.co.uk" in refused.message
+        assert "tollgate rpc whitelist add unknown.co.uk --team <TEAM>" in refused.message
+        assert refused.data == {"origin": "https://app.unknown.co.uk"}
+    assert len(worker.store.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,33 +155,26 @@ def test_origin_that_is_not_whitelisted_is_named_with_the_command_that_would_all
         "https://" + "a." * 20_000 + "example.com",
     ],
 )
-def test_origin_that_can_never_be_whitelisted_is_refused_without_a_look_up(origin: str) -> None:
-    async def test(worker: Worker) -> None:
-        refused = await refusal(worker, request(origin=origin))
-        assert isinstance(refused, OriginNotAllowed)
-        assert "Authorization: Bearer" in refused.message
-        assert len(refused.message) < 1_000
-        assert worker.store.asked == []
-
-    with_worker(test)
+async def test_origin_that_can_never_be_whitelisted_is_refused_without_a_look_up(
+    origin: str, worker: Worker
+) -> None:
+    refused = await refusal(worker, request(origin=origin))
+    assert isinstance(refused, OriginNotAllowed)
+    assert "Authorization: Bearer" in refused.message
+    assert len(refused.message) < 1_000
+    assert worker.store.asked == []
 
 
 @pytest.mark.parametrize("host", ["notexample.com", "example.com.evil.org", "example.org"])
-def test_look_alike_is_refused(host: str) -> None:
-    async def test(worker: Worker) -> None:
-        assert isinstance(await refusal(worker, request(origin=f"https://{host}")), OriginNotAllowed)
-
-    with_worker(test)
+async def test_look_alike_is_refused(host: str, worker: Worker) -> None:
+    assert isinstance(await refusal(worker, request(origin=f"https://{host}")), OriginNotAllowed)
 
 
-def test_invented_origins_do_not_fill_the_memory() -> None:
-    async def test(worker: Worker) -> None:
-        tracemalloc.start()
-        for number in range(500):
-            await refusal(worker, request(origin=f"https://{number}" + "x" * 60_000))
-        gc.collect()
-        held, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert held < 3_000_000
-
-    with_worker(test)
+async def test_invented_origins_do_not_fill_the_memory(worker: Worker) -> None:
+    tracemalloc.start()
+    for number in range(500):
+        await refusal(worker, request(origin=f"https://{number}" + "x" * 60_000))
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 3_000_000

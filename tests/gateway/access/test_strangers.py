@@ -1,7 +1,7 @@
 """How often callers that nobody knows may ask the store, and what counts as one of them."""
 
 import pytest
-from tests.gateway.worker import Worker, digest, identify, refusal, request, token_grant, with_token, with_worker
+from tests.gateway.worker import Worker, digest, identify, open_worker, refusal, request, token_grant, with_token
 
 from tollgate.core import secrets
 from tollgate.core.limits import Limit
@@ -13,71 +13,58 @@ def stranger(peer: str = "192.0.2.1") -> Request:
     return request(peer=peer, authorization=f"Bearer {secrets.new_token()}")
 
 
-def test_look_ups_in_vain_are_limited_for_each_address() -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(3):
-            assert isinstance(await refusal(worker, stranger()), TokenInvalid)
-        refused = await refusal(worker, stranger())
-        assert isinstance(refused, RateLimited)
-        assert refused.data["limit"] == "address"
-        assert refused.headers == ((b"retry-after", b"1"),)
-        assert len(worker.store.asked) == 3
-        assert isinstance(await refusal(worker, stranger("192.0.2.2")), TokenInvalid)
-        worker.clock.advance(1.0)
+async def test_look_ups_in_vain_are_limited_for_each_address() -> None:
+    worker = await open_worker(misses_per_address=Limit(3, 1.0))
+    for _ in range(3):
         assert isinstance(await refusal(worker, stranger()), TokenInvalid)
-
-    with_worker(test, misses_per_address=Limit(3, 1.0))
-
-
-def test_look_ups_in_vain_are_limited_in_all() -> None:
-    async def test(worker: Worker) -> None:
-        for number in range(3):
-            assert isinstance(await refusal(worker, stranger(f"192.0.2.{number}")), TokenInvalid)
-        assert isinstance(await refusal(worker, stranger("192.0.2.9")), Overloaded)
-        assert isinstance(await refusal(worker, request(origin="https://x.unknown.net")), Overloaded)
-        assert len(worker.store.asked) == 3
-
-    with_worker(test, misses=Limit(3, 1.0))
+    refused = await refusal(worker, stranger())
+    assert isinstance(refused, RateLimited)
+    assert refused.data["limit"] == "address"
+    assert refused.headers == ((b"retry-after", b"1"),)
+    assert len(worker.store.asked) == 3
+    assert isinstance(await refusal(worker, stranger("192.0.2.2")), TokenInvalid)
+    worker.clock.advance(1.0)
+    assert isinstance(await refusal(worker, stranger()), TokenInvalid)
 
 
-def test_whole_ipv6_network_counts_as_one_address() -> None:
-    async def test(worker: Worker) -> None:
-        await refusal(worker, stranger("2001:db8::1"))
-        assert isinstance(await refusal(worker, stranger("2001:db8::ffff:1")), RateLimited)
-        assert isinstance(await refusal(worker, stranger("2001:db8:0:1::1")), TokenInvalid)
-
-    with_worker(test, misses_per_address=Limit(1, 1.0))
-
-
-def test_look_ups_that_find_somebody_do_not_count() -> None:
-    async def test(worker: Worker) -> None:
-        for number in range(20):
-            token = secrets.new_token()
-            worker.store.tokens[digest(token)] = token_grant()
-            await identify(worker, with_token(token=token))
-            await identify(worker, request(origin=f"https://a{number}.example.com"))
-        assert worker.meters.taken == []
-
-    with_worker(test, misses_per_address=Limit(1, 1.0))
+async def test_look_ups_in_vain_are_limited_in_all() -> None:
+    worker = await open_worker(misses=Limit(3, 1.0))
+    for number in range(3):
+        assert isinstance(await refusal(worker, stranger(f"192.0.2.{number}")), TokenInvalid)
+    assert isinstance(await refusal(worker, stranger("192.0.2.9")), Overloaded)
+    assert isinstance(await refusal(worker, request(origin="https://x.unknown.net")), Overloaded)
+    assert len(worker.store.asked) == 3
 
 
-def test_known_callers_do_not_suffer_from_strangers_at_their_address() -> None:
-    async def test(worker: Worker) -> None:
-        await identify(worker, with_token())
-        await refusal(worker, stranger())
-        assert isinstance(await refusal(worker, stranger()), RateLimited)
-        await identify(worker, with_token())
-
-    with_worker(test, misses_per_address=Limit(1, 1.0))
+async def test_whole_ipv6_network_counts_as_one_address() -> None:
+    worker = await open_worker(misses_per_address=Limit(1, 1.0))
+    await refusal(worker, stranger("2001:db8::1"))
+    assert isinstance(await refusal(worker, stranger("2001:db8::ffff:1")), RateLimited)
+    assert isinstance(await refusal(worker, stranger("2001:db8:0:1::1")), TokenInvalid)
 
 
-def test_everybody_is_told_to_come_back_when_the_store_was_silent_for_too_long() -> None:
-    async def test(worker: Worker) -> None:
-        await identify(worker, with_token())
-        worker.directory.stale = True
-        assert isinstance(await refusal(worker, with_token()), Overloaded)
+async def test_look_ups_that_find_somebody_do_not_count() -> None:
+    worker = await open_worker(misses_per_address=Limit(1, 1.0))
+    for number in range(20):
+        token = secrets.new_token()
+        worker.store.tokens[digest(token)] = token_grant()
+        await identify(worker, with_token(token=token))
+        await identify(worker, request(origin=f"https://a{number}.example.com"))
+    assert worker.meters.taken == []
 
-    with_worker(test)
+
+async def test_known_callers_do_not_suffer_from_strangers_at_their_address() -> None:
+    worker = await open_worker(misses_per_address=Limit(1, 1.0))
+    await identify(worker, with_token())
+    await refusal(worker, stranger())
+    assert isinstance(await refusal(worker, stranger()), RateLimited)
+    await identify(worker, with_token())
+
+
+async def test_everybody_is_told_to_come_back_when_the_store_was_silent_for_too_long(worker: Worker) -> None:
+    await identify(worker, with_token())
+    worker.directory.stale = True
+    assert isinstance(await refusal(worker, with_token()), Overloaded)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +76,10 @@ def test_everybody_is_told_to_come_back_when_the_store_was_silent_for_too_long()
         ("192.0.2.1", "203.0.113.9", "192.0.2.1"),
     ],
 )
-def test_address_is_the_last_one_that_no_trusted_proxy_has(peer: str, forwarded: str, address: str) -> None:
-    async def test(worker: Worker) -> None:
-        assert worker.credentials.address(request(peer=peer, x_forwarded_for=forwarded)) == address
-
-    with_worker(test, trusted=("10.0.0.0/8",))
+async def test_address_is_the_last_one_that_no_trusted_proxy_has(peer: str, forwarded: str, address: str) -> None:
+    worker = await open_worker(trusted=("10.0.0.0/8",))
+    assert worker.credentials.address(request(peer=peer, x_forwarded_for=forwarded)) == address
 
 
-def test_without_trusted_proxies_the_peer_is_the_address() -> None:
-    async def test(worker: Worker) -> None:
-        assert worker.credentials.address(request(x_forwarded_for="203.0.113.9")) == "192.0.2.1"
-
-    with_worker(test)
+async def test_without_trusted_proxies_the_peer_is_the_address(worker: Worker) -> None:
+    assert worker.credentials.address(request(x_forwarded_for="203.0.113.9")) == "192.0.2.1"

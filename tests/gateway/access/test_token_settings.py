@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.calls import answer, call, reason
-from tests.gateway.worker import TOKEN, Worker, digest, request, token_grant, with_token, with_worker
+from tests.gateway.worker import TOKEN, Worker, digest, request, token_grant, with_token
 
 from tollgate.core.models import Grant, Team
 from tollgate.gateway.messages import Request
@@ -50,16 +50,15 @@ async def told(worker: Worker, asked: Request) -> tuple[int, str]:
     ],
     ids=["deleted or disabled", "expiry", "cap", "cap of its team", "networks", "methods"],
 )
-def test_setting_stops_a_token_in_use_until_it_is_taken_back(grant: Grant | None, status: int, slug: str) -> None:
-    async def test(worker: Worker) -> None:
-        assert await told(worker, with_token(BODY)) == (200, "")
-        await change(worker, grant)
-        for _ in range(2):
-            assert await told(worker, with_token(BODY)) == (status, slug)
-        await change(worker, token_grant())
-        assert await told(worker, with_token(BODY)) == (200, "")
-
-    with_worker(test)
+async def test_setting_stops_a_token_in_use_until_it_is_taken_back(
+    grant: Grant | None, status: int, slug: str, worker: Worker
+) -> None:
+    assert await told(worker, with_token(BODY)) == (200, "")
+    await change(worker, grant)
+    for _ in range(2):
+        assert await told(worker, with_token(BODY)) == (status, slug)
+    await change(worker, token_grant())
+    assert await told(worker, with_token(BODY)) == (200, "")
 
 
 @pytest.mark.parametrize(
@@ -74,81 +73,59 @@ def test_setting_stops_a_token_in_use_until_it_is_taken_back(grant: Grant | None
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_setting_that_fits_lets_calls_through(fields: dict[str, Any]) -> None:
+async def test_setting_that_fits_lets_calls_through(fields: dict[str, Any], worker: Worker) -> None:
     """The monthly cap itself is the store's to count: the gateway obeys `capped_until`."""
-
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(**fields)
-        for _ in range(2):
-            assert await told(worker, with_token(BODY)) == (200, "")
-        got = await answer(worker, with_token(BATCH))
-        assert ["result" in each for each in json.loads(got.body)] == [True, True]
-
-    with_worker(test)
-
-
-def test_cap_ends_at_its_moment_without_a_word_from_the_store() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(
-            Team("team_1", "acme", capped_until=NOW + 30), capped_until=NOW + 60
-        )
-        for seconds, status in ((0, 402), (30, 402), (29, 402), (1, 200)):
-            worker.wall.advance(seconds)
-            assert (await told(worker, with_token(BODY)))[0] == status
-        assert len(worker.store.asked) == 1
-
-    with_worker(test)
-
-
-def test_capped_batch_is_refused_whole() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(capped_until=NOW + 60)
-        assert await told(worker, with_token(BATCH)) == (402, "spending_cap")
-        assert worker.loop.transports == []
-
-    with_worker(test)
-
-
-def test_networks_of_a_token_bind_every_call_of_a_batch() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(networks=("eth/sepolia",))
-        got = await answer(worker, with_token(BATCH))
-        assert [reason(each) for each in json.loads(got.body)] == ["network_not_allowed"] * 2
-        assert worker.loop.transports == []
-
-    with_worker(test)
-
-
-def test_requests_per_second_of_a_token() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=2)
-        found = [await told(worker, with_token(BODY)) for _ in range(3)]
-        assert found == [(200, ""), (200, ""), (429, "rate_limited")]
-        worker.clock.advance(1)
+    worker.store.tokens[digest(TOKEN)] = token_grant(**fields)
+    for _ in range(2):
         assert await told(worker, with_token(BODY)) == (200, "")
-
-    with_worker(test)
-
-
-def test_token_in_the_address_only_while_it_is_allowed() -> None:
-    async def test(worker: Worker) -> None:
-        assert await told(worker, in_path()) == (401, "token_invalid")
-        await change(worker, token_grant(allow_in_url=True))
-        assert await told(worker, in_path()) == (200, "")
-        assert await told(worker, with_token(BODY)) == (200, "")
-        await change(worker, token_grant())
-        assert await told(worker, in_path()) == (401, "token_invalid")
-
-    with_worker(test)
+    got = await answer(worker, with_token(BATCH))
+    assert ["result" in each for each in json.loads(got.body)] == [True, True]
 
 
-def test_token_in_the_address_obeys_its_other_settings() -> None:
-    async def test(worker: Worker) -> None:
-        await change(worker, token_grant(allow_in_url=True, expires_at=NOW + 60))
-        assert await told(worker, in_path()) == (200, "")
-        worker.wall.advance(60)
-        assert await told(worker, in_path()) == (401, "token_expired")
-        await change(worker, token_grant(allow_in_url=True, capped_until=worker.wall() + 60))
-        assert await told(worker, in_path()) == (402, "spending_cap")
+async def test_cap_ends_at_its_moment_without_a_word_from_the_store(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(
+        Team("team_1", "acme", capped_until=NOW + 30), capped_until=NOW + 60
+    )
+    for seconds, status in ((0, 402), (30, 402), (29, 402), (1, 200)):
+        worker.wall.advance(seconds)
+        assert (await told(worker, with_token(BODY)))[0] == status
+    assert len(worker.store.asked) == 1
 
-    with_worker(test)
+
+async def test_capped_batch_is_refused_whole(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(capped_until=NOW + 60)
+    assert await told(worker, with_token(BATCH)) == (402, "spending_cap")
+    assert worker.loop.transports == []
+
+
+async def test_networks_of_a_token_bind_every_call_of_a_batch(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(networks=("eth/sepolia",))
+    got = await answer(worker, with_token(BATCH))
+    assert [reason(each) for each in json.loads(got.body)] == ["network_not_allowed"] * 2
+    assert worker.loop.transports == []
+
+
+async def test_requests_per_second_of_a_token(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=2)
+    found = [await told(worker, with_token(BODY)) for _ in range(3)]
+    assert found == [(200, ""), (200, ""), (429, "rate_limited")]
+    worker.clock.advance(1)
+    assert await told(worker, with_token(BODY)) == (200, "")
+
+
+async def test_token_in_the_address_only_while_it_is_allowed(worker: Worker) -> None:
+    assert await told(worker, in_path()) == (401, "token_invalid")
+    await change(worker, token_grant(allow_in_url=True))
+    assert await told(worker, in_path()) == (200, "")
+    assert await told(worker, with_token(BODY)) == (200, "")
+    await change(worker, token_grant())
+    assert await told(worker, in_path()) == (401, "token_invalid")
+
+
+async def test_token_in_the_address_obeys_its_other_settings(worker: Worker) -> None:
+    await change(worker, token_grant(allow_in_url=True, expires_at=NOW + 60))
+    assert await told(worker, in_path()) == (200, "")
+    worker.wall.advance(60)
+    assert await told(worker, in_path()) == (401, "token_expired")
+    await change(worker, token_grant(allow_in_url=True, capped_until=worker.wall() + 60))
+    assert await told(worker, in_path()) == (402, "spending_cap")

@@ -13,8 +13,8 @@ from tests.gateway.scene import (
     BROKEN,
     DROP,
     Scene,
+    open_scene,
     said,
-    with_scene,
 )
 
 from tollgate.core.shapes import Reply
@@ -22,20 +22,17 @@ from tollgate.core.shapes import Reply
 # --- How it is split -----------------------------------------------------------------------------------------
 
 
-def test_batch_goes_out_as_one_and_is_told_in_its_order() -> None:
-    async def test(scene: Scene) -> None:
-        echo(scene)
-        calls = [balance(number) for number in range(5)]
-        questions = await scene.ask_many(*calls)
-        assert told(questions) == [list(call) for call in calls]
-        assert (sizes(scene), ways(questions)) == ([5], ["bypass"] * 5)
-        assert {(each.trace.upstream, each.trace.attempts) for each in questions} == {("up0", 1)}
-
-    with_scene(test)
+async def test_batch_goes_out_as_one_and_is_told_in_its_order(scene: Scene) -> None:
+    echo(scene)
+    calls = [balance(number) for number in range(5)]
+    questions = await scene.ask_many(*calls)
+    assert told(questions) == [list(call) for call in calls]
+    assert (sizes(scene), ways(questions)) == ([5], ["bypass"] * 5)
+    assert {(each.trace.upstream, each.trace.attempts) for each in questions} == {("up0", 1)}
 
 
-def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> None:
-    async def test(scene: Scene) -> None:
+async def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         echo(scene)
         for number in (1, 3):
@@ -47,11 +44,9 @@ def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> None:
         questions = await scene.ask_many(*[balance(number) for number in range(5)])
         assert (sizes(scene), ways(questions)) == ([3], ["hit"] * 5)
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
-    async def test(scene: Scene) -> None:
+async def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100, finalized=90)
         scene.nodes[0].says = lambda method, params: [{"blockNumber": "0x5"}] if method == "eth_getLogs" else "0x1"
         logs = ("eth_getLogs", [{"fromBlock": "0x5", "toBlock": "0x5"}])
@@ -59,22 +54,18 @@ def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
             assert ways(await scene.ask_many(logs, CHAIN)) == expected
         assert len(scene.nodes[0].calls) == 2
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_same_call_twice_in_a_batch_is_asked_once() -> None:
-    async def test(scene: Scene) -> None:
+async def test_same_call_twice_in_a_batch_is_asked_once() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         echo(scene)
         questions = await scene.ask_many(balance(1), balance(2), balance(1), balance(1))
         assert [params[0] for _, params in told(questions)] == ["0x1", "0x2", "0x1", "0x1"]
         assert (sizes(scene), ways(questions)) == ([2], ["miss", "miss", "coalesced", "coalesced"])
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_way_round() -> None:
-    async def test(scene: Scene) -> None:
+async def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_way_round() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         echo(scene)
         scene.nodes[0].holds = True
@@ -92,23 +83,19 @@ def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_way_ro
         assert [said(await first), said(await last)] == told(questions)
         assert not scene.resolver._asking
 
-    with_scene(test, {}, **KEPT)
-
 
 @pytest.mark.parametrize(("size", "sent"), [(100, [7]), (3, [3, 3, 1]), (1, [1] * 7), (7, [7]), (6, [6, 1])])
-def test_batches_are_no_larger_than_upstreams_take(size: int, sent: list[int]) -> None:
-    async def test(scene: Scene) -> None:
+async def test_batches_are_no_larger_than_upstreams_take(size: int, sent: list[int]) -> None:
+    async with open_scene({"batch_calls": size}, {}) as scene:
         echo(scene)
         questions = await scene.ask_many(*[balance(number) for number in range(7)])
         assert told(questions) == [list(balance(number)) for number in range(7)]
         assert sizes(scene) == sent
         assert all(isinstance(body, dict) for body in scene.nodes[0].requests) is (size == 1)
 
-    with_scene(test, {"batch_calls": size}, {})
 
-
-def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
-    async def test(scene: Scene) -> None:
+async def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
+    async with open_scene({"deny_methods": ("trace_*",)}, {"deny_methods": ("eth_*",)}) as scene:
         scene.nodes[0].always("a")
         scene.nodes[1].always("b")
         questions = await scene.ask_many(CHAIN, ("trace_block", ["0x1"]), PRICE, ("trace_get", ["0x1", []]))
@@ -116,77 +103,55 @@ def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
         assert [each.trace.upstream for each in questions] == ["up0", "up1", "up0", "up1"]
         assert [sizes(scene, index) for index in range(2)] == [[2], [2]]
 
-    with_scene(test, {"deny_methods": ("trace_*",)}, {"deny_methods": ("eth_*",)})
 
-
-def test_what_may_be_a_write_is_never_in_a_batch_with_reads() -> None:
-    async def test(scene: Scene) -> None:
-        echo(scene)
-        questions = await scene.ask_many(CHAIN, ("foo_a", []), PRICE, ("foo_b", []))
-        assert [method for method, _ in told(questions)] == ["eth_chainId", "foo_a", "eth_gasPrice", "foo_b"]
-        bodies = [[each["method"] for each in body] for body in scene.nodes[0].requests]
-        assert bodies == [["eth_chainId", "eth_gasPrice"], ["foo_a", "foo_b"]]
-
-    with_scene(test)
+async def test_what_may_be_a_write_is_never_in_a_batch_with_reads(scene: Scene) -> None:
+    echo(scene)
+    questions = await scene.ask_many(CHAIN, ("foo_a", []), PRICE, ("foo_b", []))
+    assert [method for method, _ in told(questions)] == ["eth_chainId", "foo_a", "eth_gasPrice", "foo_b"]
+    bodies = [[each["method"] for each in body] for body in scene.nodes[0].requests]
+    assert bodies == [["eth_chainId", "eth_gasPrice"], ["foo_a", "foo_b"]]
 
 
 @pytest.mark.parametrize(
     "apart", [WRITE, ("eth_newFilter", [{}]), ("eth_getFilterChanges", ["0x100"]), ("eth_getLogs", [{}])]
 )
-def test_transactions_filters_and_logs_go_their_own_ways(apart: tuple[str, Any]) -> None:
-    async def test(scene: Scene) -> None:
-        echo(scene)
-        questions = await scene.ask_many(CHAIN, apart, PRICE)
-        assert [answer[0] for answer in told(questions)] == ["eth_chainId", apart[0], "eth_gasPrice"]
-        assert sorted(sizes(scene)) == [1, 2]
-
-    with_scene(test)
+async def test_transactions_filters_and_logs_go_their_own_ways(apart: tuple[str, Any], scene: Scene) -> None:
+    echo(scene)
+    questions = await scene.ask_many(CHAIN, apart, PRICE)
+    assert [answer[0] for answer in told(questions)] == ["eth_chainId", apart[0], "eth_gasPrice"]
+    assert sorted(sizes(scene)) == [1, 2]
 
 
-def test_transaction_in_a_batch_goes_on_to_the_next_upstream() -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].says = lambda method, _: DROP if method == WRITE[0] else "a"
-        questions = await scene.ask_many(CHAIN, WRITE)
-        await scene.later(1.0)
-        assert told(questions) == ["a", "up1"]
-        assert [(each.trace.upstream, each.trace.attempts) for each in questions] == [("up0", 1), ("up1", 2)]
-
-    with_scene(test)
+async def test_transaction_in_a_batch_goes_on_to_the_next_upstream(scene: Scene) -> None:
+    scene.nodes[0].says = lambda method, _: DROP if method == WRITE[0] else "a"
+    questions = await scene.ask_many(CHAIN, WRITE)
+    await scene.later(1.0)
+    assert told(questions) == ["a", "up1"]
+    assert [(each.trace.upstream, each.trace.attempts) for each in questions] == [("up0", 1), ("up1", 2)]
 
 
-def test_tip_in_a_batch_takes_the_batch_to_who_is_at_the_head() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(99, 100)
-        await scene.ask_many(balance(1), balance(1, "latest"))
-        assert scene.counts() == [0, 2]
-        await scene.ask_many(balance(1), balance(2))
-        assert scene.counts() == [2, 2]
-
-    with_scene(test)
+async def test_tip_in_a_batch_takes_the_batch_to_who_is_at_the_head(scene: Scene) -> None:
+    scene.up(99, 100)
+    await scene.ask_many(balance(1), balance(1, "latest"))
+    assert scene.counts() == [0, 2]
+    await scene.ask_many(balance(1), balance(2))
+    assert scene.counts() == [2, 2]
 
 
-def test_old_state_in_a_batch_takes_the_batch_to_an_archive() -> None:
-    async def test(scene: Scene) -> None:
+async def test_old_state_in_a_batch_takes_the_batch_to_an_archive() -> None:
+    async with open_scene({"archive": False}, {}) as scene:
         scene.up(1_000, 1_000)
         await scene.ask_many(balance(1, hex(999)), balance(1, "0x5"))
         assert scene.counts() == [0, 2]
 
-    with_scene(test, {"archive": False}, {})
+
+async def test_single_call_that_is_left_is_asked_as_one(scene: Scene) -> None:
+    await scene.ask_many(CHAIN, ("foo_bar", []))
+    assert [type(body) for body in scene.nodes[0].requests] == [dict, dict]
 
 
-def test_single_call_that_is_left_is_asked_as_one() -> None:
-    async def test(scene: Scene) -> None:
-        await scene.ask_many(CHAIN, ("foo_bar", []))
-        assert [type(body) for body in scene.nodes[0].requests] == [dict, dict]
-
-    with_scene(test)
-
-
-def test_empty_batch_is_no_question() -> None:
-    async def test(scene: Scene) -> None:
-        assert await scene.ask_many() == []
-
-    with_scene(test)
+async def test_empty_batch_is_no_question(scene: Scene) -> None:
+    assert await scene.ask_many() == []
 
 
 # --- Any batch ---------------------------------------------------------------------------------------------------
@@ -213,10 +178,12 @@ calls = st.sampled_from(
     st.sampled_from([0, 1_000_000]),
 )
 @settings(max_examples=150, deadline=None)
-def test_every_call_of_any_batches_is_told_its_own_answer(
+async def test_every_call_of_any_batches_is_told_its_own_answer(
     batches: list[list[tuple[str, Any]]], size: int, faulty: set[str], cache_bytes: int
 ) -> None:
-    async def test(scene: Scene) -> None:
+    async with open_scene(
+        {"batch_calls": size}, {"deny_methods": ("eth_chainId",)}, cache_bytes=cache_bytes
+    ) as scene:
         scene.up(100, 100)
         echo(scene)
         scene.nodes[0].says = lambda method, params: BROKEN if method in faulty else [method, params]
@@ -232,5 +199,3 @@ def test_every_call_of_any_batches_is_told_its_own_answer(
                     assert said(question.told) == [method, params]
         assert not scene.resolver._asking
         assert all(count <= size for index in range(2) for count in sizes(scene, index))
-
-    with_scene(test, {"batch_calls": size}, {"deny_methods": ("eth_chainId",)}, cache_bytes=cache_bytes)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from tests.gateway.calls import call, say
 from tests.gateway.fakes import turns
-from tests.gateway.scene import Scene, said, with_scene
+from tests.gateway.scene import Scene, open_scene, said
 
 from tollgate.errors import UpstreamUnavailable
 from tollgate.settings import model
@@ -33,90 +33,74 @@ def reload(scene: Scene, *upstreams: model.UpstreamSettings, bytes_: int = 0, **
     worker.networks.apply(settings, worker.slots)
 
 
-def test_upstream_that_stays_keeps_its_connections_and_what_is_known_of_it() -> None:
-    async def test(scene: Scene) -> None:
-        await scene.told(READ)
-        kept = scene.upstream(0)
-        reload(scene, upstream(0, priority=7, weight=3), upstream(2, priority=1))
-        assert scene.upstream(0) is kept
-        assert (kept.priority, kept.settings.weight, kept.calls, kept.pool.size) == (7, 3, 1, 1)
-        assert [each.name for each in scene.exchange.upstreams] == ["up2", "up0"]
-        assert scene.resolver is scene.worker.networks.all["eth/mainnet"]
-
-    with_scene(test)
+async def test_upstream_that_stays_keeps_its_connections_and_what_is_known_of_it(scene: Scene) -> None:
+    await scene.told(READ)
+    first = scene.upstream(0)
+    reload(scene, upstream(0, priority=7, weight=3), upstream(2, priority=1))
+    assert scene.upstream(0) is first
+    assert (first.priority, first.settings.weight, first.calls, first.pool.size) == (7, 3, 1, 1)
+    assert [each.name for each in scene.exchange.upstreams] == ["up2", "up0"]
+    assert scene.resolver is scene.worker.networks.all["eth/mainnet"]
 
 
-def test_upstream_keeps_its_row_and_a_new_one_gets_another() -> None:
-    async def test(scene: Scene) -> None:
-        reload(scene, upstream(1), upstream(2))
-        assert {upstream.name: upstream.slot for upstream in scene.exchange.upstreams} == {"up1": 1, "up2": 2}
-
-    with_scene(test)
+async def test_upstream_keeps_its_row_and_a_new_one_gets_another(scene: Scene) -> None:
+    reload(scene, upstream(1), upstream(2))
+    assert {upstream.name: upstream.slot for upstream in scene.exchange.upstreams} == {"up1": 1, "up2": 2}
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_call_under_way_is_answered_by_an_upstream_that_is_taken_away_or_moved(gone: bool) -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].holds = True
-        asked = scene.ask(READ)
-        await turns()
-        pool = scene.upstream(0).pool
-        reload(scene, *([] if gone else [upstream(0, url="http://elsewhere:1")]), upstream(1))
+async def test_call_under_way_is_answered_by_an_upstream_that_is_taken_away_or_moved(
+    gone: bool, scene: Scene
+) -> None:
+    scene.nodes[0].holds = True
+    asked = scene.ask(READ)
+    await turns()
+    pool = scene.upstream(0).pool
+    reload(scene, *([] if gone else [upstream(0, url="http://elsewhere:1")]), upstream(1))
+    scene.worker.networks.sweep()
+    scene.nodes[0].let()
+    assert said(await asked) == "up0"
+    await turns()
+    assert pool.size == 0, "and its connection is not kept"
+
+
+async def test_call_under_way_at_an_upstream_that_was_taken_away_still_has_its_deadline(scene: Scene) -> None:
+    scene.nodes[0].holds = True
+    asked = scene.ask(READ, seconds=5.0)
+    await turns(1)
+    reload(scene, upstream(1))
+    for _ in range(3):
         scene.worker.networks.sweep()
-        scene.nodes[0].let()
-        assert said(await asked) == "up0"
-        await turns()
-        assert pool.size == 0, "and its connection is not kept"
-
-    with_scene(test)
-
-
-def test_call_under_way_at_an_upstream_that_was_taken_away_still_has_its_deadline() -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].holds = True
-        asked = scene.ask(READ, seconds=5.0)
-        await turns(1)
-        reload(scene, upstream(1))
-        for _ in range(3):
-            scene.worker.networks.sweep()
-        await scene.later(2.3)
-        assert not asked.done()
-        await scene.later(0.4)
-        assert said(await asked) == "up1"
-        assert scene.attempts(0, "timeout") == 1
-
-    with_scene(test)
+    await scene.later(2.3)
+    assert not asked.done()
+    await scene.later(0.4)
+    assert said(await asked) == "up1"
+    assert scene.attempts(0, "timeout") == 1
 
 
-def test_retired_pools_are_forgotten_when_nobody_can_know_them() -> None:
-    async def test(scene: Scene) -> None:
-        await scene.told(READ)
-        reload(scene, upstream(1))
-        await turns()
-        await scene.later(29.0)
-        assert len(scene.worker.networks._leaving) == 1
-        await scene.later(2.0)
-        assert scene.worker.networks._leaving == []
-
-    with_scene(test)
+async def test_retired_pools_are_forgotten_when_nobody_can_know_them(scene: Scene) -> None:
+    await scene.told(READ)
+    reload(scene, upstream(1))
+    await turns()
+    await scene.later(29.0)
+    assert len(scene.worker.networks._leaving) == 1
+    await scene.later(2.0)
+    assert scene.worker.networks._leaving == []
 
 
-def test_network_that_is_taken_away_answers_what_it_was_asked() -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].holds = True
-        asked = scene.ask(READ)
-        await turns()
-        reload(scene)
-        assert scene.worker.networks.all == {}
-        scene.worker.networks.sweep()
-        scene.nodes[0].let()
-        assert said(await asked) == "up0"
-
-    with_scene(test)
+async def test_network_that_is_taken_away_answers_what_it_was_asked(scene: Scene) -> None:
+    scene.nodes[0].holds = True
+    asked = scene.ask(READ)
+    await turns()
+    reload(scene)
+    assert scene.worker.networks.all == {}
+    scene.worker.networks.sweep()
+    scene.nodes[0].let()
+    assert said(await asked) == "up0"
 
 
-def test_cache_stays_where_its_size_changes_and_goes_where_it_is_turned_off() -> None:
-    async def test(scene: Scene) -> None:
+async def test_cache_stays_where_its_size_changes_and_goes_where_it_is_turned_off() -> None:
+    async with open_scene({}, cache_bytes=1_000_000) as scene:
         scene.up(100)
         await scene.told(READ)
         reload(scene, upstream(0), bytes_=500_000)
@@ -127,11 +111,9 @@ def test_cache_stays_where_its_size_changes_and_goes_where_it_is_turned_off() ->
         assert scene.trace.cache == "bypass"
         assert scene.counts() == [2]
 
-    with_scene(test, {}, cache_bytes=1_000_000)
 
-
-def test_memory_is_shared_out_among_networks() -> None:
-    async def test(scene: Scene) -> None:
+async def test_memory_is_shared_out_among_networks() -> None:
+    async with open_scene({}) as scene:
         networks = {name: model.NetworkSettings(upstreams=(upstream(0),)) for name in ("a", "b", "c", "mainnet")}
         settings = replace(
             scene.worker.settings, families={"eth": networks}, cache=model.CacheSettings(bytes=4_000)
@@ -142,39 +124,31 @@ def test_memory_is_shared_out_among_networks() -> None:
         assert [cache._max_bytes for cache in caches if cache is not None] == [1_000] * 4
         assert len({each.exchange.upstreams[0].slot for each in scene.worker.networks.all.values()}) == 4
 
-    with_scene(test, {})
+
+async def test_size_of_batches_and_lists_follow_the_settings(scene: Scene) -> None:
+    reload(scene, upstream(0, batch_calls=2, deny_methods=(READ,)), upstream(1, batch_calls=9))
+    assert scene.resolver.batch_calls == 2
+    assert await scene.told(READ) == "up1"
+    reload(scene, upstream(0, deny_methods=(READ,)))
+    with pytest.raises(UpstreamUnavailable):
+        await scene.ask(READ)
 
 
-def test_size_of_batches_and_lists_follow_the_settings() -> None:
-    async def test(scene: Scene) -> None:
-        reload(scene, upstream(0, batch_calls=2, deny_methods=(READ,)), upstream(1, batch_calls=9))
-        assert scene.resolver.batch_calls == 2
-        assert await scene.told(READ) == "up1"
-        reload(scene, upstream(0, deny_methods=(READ,)))
-        with pytest.raises(UpstreamUnavailable):
-            await scene.ask(READ)
-
-    with_scene(test)
-
-
-def test_rules_of_a_network_are_taken_over_by_the_pipeline() -> None:
-    async def test(scene: Scene) -> None:
-        await scene.worker.directory.refresh()
-        pipeline = scene.worker.pipeline
-        assert (await say(scene.worker, call(1)))[0] == 200
-        reload(scene, upstream(0), deny_methods=(READ,))
-        pipeline.change(1, 30.0)
-        (scene.worker.network,) = scene.worker.networks.served
-        assert (await say(scene.worker, call(1)))[0] == 403
-        assert (await say(scene.worker, [call(1), call(2)]))[0] == 413
-        reload(scene)
-        assert (await say(scene.worker, call(1)))[0] == 404
-
-    with_scene(test)
+async def test_rules_of_a_network_are_taken_over_by_the_pipeline(scene: Scene) -> None:
+    await scene.worker.directory.refresh()
+    pipeline = scene.worker.pipeline
+    assert (await say(scene.worker, call(1)))[0] == 200
+    reload(scene, upstream(0), deny_methods=(READ,))
+    pipeline.change(1, 30.0)
+    (scene.worker.network,) = scene.worker.networks.served
+    assert (await say(scene.worker, call(1)))[0] == 403
+    assert (await say(scene.worker, [call(1), call(2)]))[0] == 413
+    reload(scene)
+    assert (await say(scene.worker, call(1)))[0] == 404
 
 
-def test_gauges_and_how_calls_fared_are_told() -> None:
-    async def test(scene: Scene) -> None:
+async def test_gauges_and_how_calls_fared_are_told() -> None:
+    async with open_scene({}, cache_bytes=1_000_000) as scene:
         scene.up(100)
         await scene.told(READ)
         scene.worker.networks.tell()
@@ -182,19 +156,14 @@ def test_gauges_and_how_calls_fared_are_told() -> None:
         assert scene.worker.counted(metrics.CACHE_BYTES, "eth", "mainnet") > 0
         assert scene.worker.rows[0].fared()[0].calls == 1
 
-    with_scene(test, {}, cache_bytes=1_000_000)
 
-
-def test_end_closes_everything() -> None:
-    async def test(scene: Scene) -> None:
-        for node in scene.nodes:
-            node.holds = True
-        asked = scene.ask("foo_bar")
-        await turns()
-        reload(scene, upstream(1))
-        scene.worker.networks.close()
-        await turns()
-        with pytest.raises(Exception, match="carried out"):
-            await asked
-
-    with_scene(test)
+async def test_end_closes_everything(scene: Scene) -> None:
+    for node in scene.nodes:
+        node.holds = True
+    asked = scene.ask("foo_bar")
+    await turns()
+    reload(scene, upstream(1))
+    scene.worker.networks.close()
+    await turns()
+    with pytest.raises(Exception, match="carried out"):
+        await asked

@@ -13,10 +13,10 @@ from tests.gateway.worker import (
     digest,
     echo,
     http,
+    open_worker,
     request,
     token_grant,
     with_token,
-    with_worker,
 )
 
 from tollgate.core.methods import Policy
@@ -34,112 +34,90 @@ CALL = b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}'
 @pytest.mark.parametrize(
     "call_id", ["1", "-7", "0", '"a"', '""', "12345678901234567890123", '"\\u0031"', "-0", "1.0"]
 )
-def test_id_comes_back_byte_for_byte(call_id: str) -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(2):
-            body = b'{"jsonrpc":"2.0","method":"eth_chainId","id":%b}' % call_id.encode()
-            got = await answer(worker, with_token(body))
-            assert got.status == 200
-            assert got.body == b'{"jsonrpc":"2.0","id":%b,"result":["eth_chainId", []]}' % call_id.encode()
-
-    with_worker(test)
+async def test_id_comes_back_byte_for_byte(call_id: str, worker: Worker) -> None:
+    for _ in range(2):
+        body = b'{"jsonrpc":"2.0","method":"eth_chainId","id":%b}' % call_id.encode()
+        got = await answer(worker, with_token(body))
+        assert got.status == 200
+        assert got.body == b'{"jsonrpc":"2.0","id":%b,"result":["eth_chainId", []]}' % call_id.encode()
 
 
-def test_null_id_is_answered_under_null() -> None:
-    async def test(worker: Worker) -> None:
-        status, reply = await say(worker, call(None))
-        assert status == 200
-        assert reply == {"jsonrpc": "2.0", "id": None, "result": ["eth_chainId", []]}
-
-    with_worker(test)
+async def test_null_id_is_answered_under_null(worker: Worker) -> None:
+    status, reply = await say(worker, call(None))
+    assert status == 200
+    assert reply == {"jsonrpc": "2.0", "id": None, "result": ["eth_chainId", []]}
 
 
 @pytest.mark.parametrize("node", [echo, lambda _: http(b"<html>")], ids=["answered", "failed"])
-def test_notification_is_answered_204_and_is_still_sent_and_metered(node: Callable[[bytes], bytes]) -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=5)
-        got = await answer(worker, with_token(b'{"jsonrpc":"2.0","method":"eth_chainId"}'))
-        assert got == Answer(204, b"")
-        assert len(worker.loop.transports) == 1
-        assert worker.meters.taken == [("tok_1", 1)]
-
-    with_worker(test, node=node)
+async def test_notification_is_answered_204_and_is_still_sent_and_metered(node: Callable[[bytes], bytes]) -> None:
+    worker = await open_worker(node=node)
+    worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=5)
+    got = await answer(worker, with_token(b'{"jsonrpc":"2.0","method":"eth_chainId"}'))
+    assert got == Answer(204, b"")
+    assert len(worker.loop.transports) == 1
+    assert worker.meters.taken == [("tok_1", 1)]
 
 
 @pytest.mark.parametrize(
     ("params", "sent"), [({}, []), ({"params": None}, []), ({"params": [1, {"a": 2}]}, [1, {"a": 2}])]
 )
-def test_params_are_passed_on(params: dict[str, Any], sent: object) -> None:
-    async def test(worker: Worker) -> None:
-        assert (await say(worker, call(1, **params)))[1]["result"] == ["eth_chainId", sent]
-        assert (await say(worker, call(1, params={"a": 1})))[1]["result"] == ["eth_chainId", {"a": 1}]
-
-    with_worker(test)
+async def test_params_are_passed_on(params: dict[str, Any], sent: object, worker: Worker) -> None:
+    assert (await say(worker, call(1, **params)))[1]["result"] == ["eth_chainId", sent]
+    assert (await say(worker, call(1, params={"a": 1})))[1]["result"] == ["eth_chainId", {"a": 1}]
 
 
-def test_what_goes_upstream_is_rebuilt() -> None:
-    async def test(worker: Worker) -> None:
-        body = b'{"extra":1, "method":"eth_call","Method":"admin_x", "id":1 ,"jsonrpc":"2.0","params":[ 1 ]}'
-        await answer(worker, with_token(body))
-        sent = worker.loop.transports[0].take().partition(b"\r\n\r\n")[2]
-        assert json.loads(sent) == {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [1]}
-
-    with_worker(test)
+async def test_what_goes_upstream_is_rebuilt(worker: Worker) -> None:
+    body = b'{"extra":1, "method":"eth_call","Method":"admin_x", "id":1 ,"jsonrpc":"2.0","params":[ 1 ]}'
+    await answer(worker, with_token(body))
+    sent = worker.loop.transports[0].take().partition(b"\r\n\r\n")[2]
+    assert json.loads(sent) == {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [1]}
 
 
-def test_nodes_own_error_passes_unchanged_with_200() -> None:
+async def test_nodes_own_error_passes_unchanged_with_200() -> None:
     error = b'{"code":3,"message":"execution reverted","data":"0x08c3"}'
-
-    async def test(worker: Worker) -> None:
-        got = await answer(worker, with_token(CALL))
-        assert got == Answer(200, b'{"jsonrpc":"2.0","id":1,"error":%b}' % error)
-        assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "node_error") == 1
-
-    with_worker(test, node=lambda _: http(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error))
+    worker = await open_worker(node=lambda _: http(b'{"jsonrpc":"2.0","id":1,"error":%b}' % error))
+    got = await answer(worker, with_token(CALL))
+    assert got == Answer(200, b'{"jsonrpc":"2.0","id":1,"error":%b}' % error)
+    assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "node_error") == 1
 
 
 @pytest.mark.parametrize("call_id", ["mine", 0, None])
-def test_upstream_failure_is_told_under_the_callers_id(call_id: object) -> None:
-    async def test(worker: Worker) -> None:
-        status, reply = await say(worker, call(call_id))
-        assert status == 502
-        assert reply["id"] == call_id
-        assert reason(reply) == "upstream_error"
-        assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "upstream_error") == 1
-        assert worker.counted(metrics.REFUSALS, "upstream_error") == 1
-
-    with_worker(test, node=lambda _: http(b"<html>"))
+async def test_upstream_failure_is_told_under_the_callers_id(call_id: object) -> None:
+    worker = await open_worker(node=lambda _: http(b"<html>"))
+    status, reply = await say(worker, call(call_id))
+    assert status == 502
+    assert reply["id"] == call_id
+    assert reason(reply) == "upstream_error"
+    assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "upstream_error") == 1
+    assert worker.counted(metrics.REFUSALS, "upstream_error") == 1
 
 
 # --- The order of checks -----------------------------------------------------------------------------------
 
 
-def test_first_check_that_applies_answers() -> None:
-    async def test(worker: Worker) -> None:
-        async def told(body: bytes) -> str:
-            asked = with_token(body)
-            return reason(json.loads((await answer(worker, asked)).body))
+async def test_first_check_that_applies_answers(worker: Worker) -> None:
+    async def told(body: bytes) -> str:
+        asked = with_token(body)
+        return reason(json.loads((await answer(worker, asked)).body))
 
-        asked = request(b"nonsense")
-        asked.refusal = BodyTooLarge()
-        assert reason(json.loads((await answer(worker, asked)).body)) == "body_too_large"
-        assert reason(json.loads((await answer(worker, request(b"nonsense"))).body)) == "token_missing"
-        key = digest(TOKEN)
-        capped = Team("team_1", "acme", 1, worker.wall() + 60)
-        worker.store.tokens[key] = token_grant(capped)
-        assert await told(b"nonsense") == "spending_cap"
-        worker.directory.tokens.clear()
-        worker.store.tokens[key] = token_grant(Team("team_1", "acme", 1))
-        assert await told(b"nonsense") == "parse_error"
-        assert await told(b"nonsense") == "rate_limited"
-        worker.directory.tokens.clear()
-        worker.store.tokens[key] = token_grant(Team("team_9", "acme", 2), networks=("eth/sepolia",))
-        assert await told(b"[" + b",".join([b"1"] * 101) + b"]") == "batch_too_large"
-        assert await told(b"[" + b",".join([CALL] * 3) + b"]") == "rate_limited"
-        worker.clock.advance(10)
-        assert await told(CALL) == "network_not_allowed"
-
-    with_worker(test)
+    asked = request(b"nonsense")
+    asked.refusal = BodyTooLarge()
+    assert reason(json.loads((await answer(worker, asked)).body)) == "body_too_large"
+    assert reason(json.loads((await answer(worker, request(b"nonsense"))).body)) == "token_missing"
+    key = digest(TOKEN)
+    capped = Team("team_1", "acme", 1, worker.wall() + 60)
+    worker.store.tokens[key] = token_grant(capped)
+    assert await told(b"nonsense") == "spending_cap"
+    worker.directory.tokens.clear()
+    worker.store.tokens[key] = token_grant(Team("team_1", "acme", 1))
+    assert await told(b"nonsense") == "parse_error"
+    assert await told(b"nonsense") == "rate_limited"
+    worker.directory.tokens.clear()
+    worker.store.tokens[key] = token_grant(Team("team_9", "acme", 2), networks=("eth/sepolia",))
+    assert await told(b"[" + b",".join([b"1"] * 101) + b"]") == "batch_too_large"
+    assert await told(b"[" + b",".join([CALL] * 3) + b"]") == "rate_limited"
+    worker.clock.advance(10)
+    assert await told(CALL) == "network_not_allowed"
 
 
 @pytest.mark.parametrize(
@@ -156,16 +134,13 @@ def test_first_check_that_applies_answers() -> None:
         (b'{"jsonrpc":"2.0","id":{},"method":"x"}', 400, "invalid_request"),
     ],
 )
-def test_malformed_request_is_one_error(body: bytes, status: int, slug: str) -> None:
-    async def test(worker: Worker) -> None:
-        got, reply = await say(worker, body)
-        assert got == status
-        assert reason(reply) == slug
-        assert reply["id"] == (7 if b'"id":7' in body else None)
-        assert worker.counted(metrics.REFUSALS, slug) == 1
-        assert worker.loop.transports == []
-
-    with_worker(test)
+async def test_malformed_request_is_one_error(body: bytes, status: int, slug: str, worker: Worker) -> None:
+    got, reply = await say(worker, body)
+    assert got == status
+    assert reason(reply) == slug
+    assert reply["id"] == (7 if b'"id":7' in body else None)
+    assert worker.counted(metrics.REFUSALS, slug) == 1
+    assert worker.loop.transports == []
 
 
 # --- Policy ------------------------------------------------------------------------------------------------
@@ -174,29 +149,24 @@ def test_malformed_request_is_one_error(body: bytes, status: int, slug: str) -> 
 @pytest.mark.parametrize(
     "method", ["admin_peers", "Admin_peers", "engine_x", "personal_sign", "eth_denied", "net_version"]
 )
-def test_method_that_may_not_be_called_is_refused_under_the_id(method: str) -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(2):
-            status, reply = await say(worker, call("a", method))
-            assert status == 403
-            assert reply["id"] == "a"
-            assert reply["error"]["code"] == -32601
-            assert reason(reply) == "method_not_allowed"
-        assert worker.loop.transports == []
-        assert (await say(worker, call(1)))[0] == 200
-
-    with_worker(test, policy=Policy(("eth_*",), ("eth_denied",)))
+async def test_method_that_may_not_be_called_is_refused_under_the_id(method: str) -> None:
+    worker = await open_worker(policy=Policy(("eth_*",), ("eth_denied",)))
+    for _ in range(2):
+        status, reply = await say(worker, call("a", method))
+        assert status == 403
+        assert reply["id"] == "a"
+        assert reply["error"]["code"] == -32601
+        assert reason(reply) == "method_not_allowed"
+    assert worker.loop.transports == []
+    assert (await say(worker, call(1)))[0] == 200
 
 
-def test_lists_of_a_token_bind_that_token_alone() -> None:
-    async def test(worker: Worker) -> None:
-        assert (await say(worker, call(1, "eth_call")))[0] == 200
-        worker.directory.tokens.clear()
-        worker.store.tokens[digest(TOKEN)] = token_grant(TEAM, methods=("eth_get*",))
-        for _ in range(2):
-            assert reason((await say(worker, call(1, "eth_call")))[1]) == "method_not_allowed"
-            assert (await say(worker, call(1, "eth_getCode")))[0] == 200
-        batch = (await say(worker, [call(1, "eth_getCode"), call(2, "eth_call")]))[1]
-        assert ["result" in each for each in batch] == [True, False]
-
-    with_worker(test)
+async def test_lists_of_a_token_bind_that_token_alone(worker: Worker) -> None:
+    assert (await say(worker, call(1, "eth_call")))[0] == 200
+    worker.directory.tokens.clear()
+    worker.store.tokens[digest(TOKEN)] = token_grant(TEAM, methods=("eth_get*",))
+    for _ in range(2):
+        assert reason((await say(worker, call(1, "eth_call")))[1]) == "method_not_allowed"
+        assert (await say(worker, call(1, "eth_getCode")))[0] == 200
+    batch = (await say(worker, [call(1, "eth_getCode"), call(2, "eth_call")]))[1]
+    assert ["result" in each for each in batch] == [True, False]

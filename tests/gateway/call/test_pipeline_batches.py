@@ -5,56 +5,46 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gateway.calls import call, reason, say
-from tests.gateway.worker import Worker, http, with_worker
+from tests.gateway.worker import Worker, http, open_worker
 
 from tollgate.settings import model
 from tollgate.shm import metrics
 
 
-def test_batch_goes_out_as_one_and_is_answered_in_order() -> None:
-    async def test(worker: Worker) -> None:
-        status, replies = await say(worker, [call(3), call(1, "eth_call"), call("x", "eth_gasPrice")])
-        assert status == 200
-        assert [(each["id"], each["result"][0]) for each in replies] == [
-            (3, "eth_chainId"),
-            (1, "eth_call"),
-            ("x", "eth_gasPrice"),
-        ]
-        (transport,) = worker.loop.transports
-        assert transport.take().count(b"POST ") == 1
-        assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_call", "ok") == 1
-
-    with_worker(test)
+async def test_batch_goes_out_as_one_and_is_answered_in_order(worker: Worker) -> None:
+    status, replies = await say(worker, [call(3), call(1, "eth_call"), call("x", "eth_gasPrice")])
+    assert status == 200
+    assert [(each["id"], each["result"][0]) for each in replies] == [
+        (3, "eth_chainId"),
+        (1, "eth_call"),
+        ("x", "eth_gasPrice"),
+    ]
+    (transport,) = worker.loop.transports
+    assert transport.take().count(b"POST ") == 1
+    assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_call", "ok") == 1
 
 
-def test_answers_that_a_node_gives_in_another_order_are_sorted() -> None:
+async def test_answers_that_a_node_gives_in_another_order_are_sorted() -> None:
     def backwards(body: bytes) -> bytes:
         replies = [{"jsonrpc": "2.0", "id": each["id"], "result": each["method"]} for each in json.loads(body)]
         return http(json.dumps(replies[::-1]).encode())
 
-    async def test(worker: Worker) -> None:
-        replies = (await say(worker, [call(5), call(5, "eth_call")]))[1]
-        assert [each["result"] for each in replies] == ["eth_chainId", "eth_call"]
-
-    with_worker(test, node=backwards)
+    worker = await open_worker(node=backwards)
+    replies = (await say(worker, [call(5), call(5, "eth_call")]))[1]
+    assert [each["result"] for each in replies] == ["eth_chainId", "eth_call"]
 
 
-def test_upstream_failure_is_told_to_every_call_of_a_batch() -> None:
-    async def test(worker: Worker) -> None:
-        status, replies = await say(worker, [call(1), call("b"), {"jsonrpc": "2.0", "method": "eth_call"}])
-        assert status == 200
-        assert [(each["id"], reason(each)) for each in replies] == [(1, "upstream_error"), ("b", "upstream_error")]
-
-    with_worker(test, node=lambda _: http(b"[]"))
+async def test_upstream_failure_is_told_to_every_call_of_a_batch() -> None:
+    worker = await open_worker(node=lambda _: http(b"[]"))
+    status, replies = await say(worker, [call(1), call("b"), {"jsonrpc": "2.0", "method": "eth_call"}])
+    assert status == 200
+    assert [(each["id"], reason(each)) for each in replies] == [(1, "upstream_error"), ("b", "upstream_error")]
 
 
-def test_batch_of_notifications_alone_has_no_body() -> None:
-    async def test(worker: Worker) -> None:
-        note = {"jsonrpc": "2.0", "method": "eth_call"}
-        assert await say(worker, [note, note]) == (204, None)
-        assert len(worker.loop.transports) == 1
-
-    with_worker(test)
+async def test_batch_of_notifications_alone_has_no_body(worker: Worker) -> None:
+    note = {"jsonrpc": "2.0", "method": "eth_call"}
+    assert await say(worker, [note, note]) == (204, None)
+    assert len(worker.loop.transports) == 1
 
 
 ids = st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.none()
@@ -71,22 +61,18 @@ members = st.one_of(
 
 @given(st.lists(members, min_size=1, max_size=8))
 @settings(max_examples=80)
-def test_every_member_of_any_batch_is_answered_in_order(batch: list[tuple[str, object, object]]) -> None:
-    async def test(worker: Worker) -> None:
-        for _ in range(2):
-            status, replies = await say(worker, [member for _, _, member in batch])
-            told = [(outcome, call_id) for outcome, call_id, _ in batch if outcome != "silent"]
-            assert status == (200 if told else 204)
-            found = [("ok" if "result" in each else reason(each), each["id"]) for each in replies or []]
-            assert found == told
-
-    with_worker(test)
+async def test_every_member_of_any_batch_is_answered_in_order(batch: list[tuple[str, object, object]]) -> None:
+    worker = await open_worker()
+    for _ in range(2):
+        status, replies = await say(worker, [member for _, _, member in batch])
+        told = [(outcome, call_id) for outcome, call_id, _ in batch if outcome != "silent"]
+        assert status == (200 if told else 204)
+        found = [("ok" if "result" in each else reason(each), each["id"]) for each in replies or []]
+        assert found == told
 
 
-def test_batch_limit_is_exact() -> None:
-    async def test(worker: Worker) -> None:
-        assert (await say(worker, [call(1)] * 3))[0] == 200
-        status, reply = await say(worker, [call(1)] * 4)
-        assert (status, reason(reply)) == (413, "batch_too_large")
-
-    with_worker(test, limits=model.LimitSettings(batch_calls=3))
+async def test_batch_limit_is_exact() -> None:
+    worker = await open_worker(limits=model.LimitSettings(batch_calls=3))
+    assert (await say(worker, [call(1)] * 3))[0] == 200
+    status, reply = await say(worker, [call(1)] * 4)
+    assert (status, reason(reply)) == (413, "batch_too_large")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import fly, turns
-from tests.gateway.scene import BROKEN, DROP, REVERTED, Scene, raw, said, with_scene
+from tests.gateway.scene import BROKEN, DROP, REVERTED, Scene, open_scene, raw, said
 
 from tollgate.core.shapes import PlainCall, Reply
 from tollgate.errors import Overloaded, UpstreamError
@@ -27,18 +27,16 @@ def ways(scene: Scene) -> list[str]:
 # --- Memory --------------------------------------------------------------------------------------------------
 
 
-def test_answer_is_kept_and_given_again_without_an_upstream() -> None:
-    async def test(scene: Scene) -> None:
+async def test_answer_is_kept_and_given_again_without_an_upstream() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         for _ in range(3):
             assert await scene.told("eth_chainId") == "up0"
         assert (scene.counts(), ways(scene)) == ([1], ["miss", "hit", "hit"])
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> None:
-    async def test(scene: Scene) -> None:
+async def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         call = PlainCall("2.0", 1, "eth_chainId")
         assert scene.resolver.recall(scene.resolver.key(call)) is None
@@ -46,11 +44,9 @@ def test_kept_answer_is_given_by_the_pipeline_without_a_coroutine() -> None:
         assert isinstance(scene.resolver.recall(scene.resolver.key(call)), Reply)
         assert scene.resolver.key(PlainCall("2.0", 1, "eth_sendRawTransaction")) is None
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_tip_is_asked_anew_after_a_block_and_after_a_transaction() -> None:
-    async def test(scene: Scene) -> None:
+async def test_tip_is_asked_anew_after_a_block_and_after_a_transaction() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         for change in ("", "block", "transaction"):
             if change == "block":
@@ -61,11 +57,9 @@ def test_tip_is_asked_anew_after_a_block_and_after_a_transaction() -> None:
             await scene.told(BALANCE, "0xa", "latest")
         assert ways(scene) == ["miss", "hit"] * 3
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_answer_about_the_block_before_is_given_to_who_asked_and_not_kept() -> None:
-    async def test(scene: Scene) -> None:
+async def test_answer_about_the_block_before_is_given_to_who_asked_and_not_kept() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
         asked = scene.ask(BALANCE, "0xa", "latest")
@@ -77,47 +71,39 @@ def test_answer_about_the_block_before_is_given_to_who_asked_and_not_kept() -> N
         await scene.told(BALANCE, "0xa", "latest")
         assert ways(scene) == ["miss", "miss"]
 
-    with_scene(test, {}, **KEPT)
-
 
 @pytest.mark.parametrize("bad", [REVERTED, BROKEN, None])
-def test_errors_and_null_are_not_kept(bad: Any) -> None:
-    async def test(scene: Scene) -> None:
+async def test_errors_and_null_are_not_kept(bad: Any) -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].in_turn(bad, "good")
         assert await scene.told(BALANCE, "0xa", "0x1") == bad
         assert await scene.told(BALANCE, "0xa", "0x1") == "good"
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_nothing_is_kept_or_shared_where_the_cache_is_off() -> None:
-    async def test(scene: Scene) -> None:
+async def test_nothing_is_kept_or_shared_where_the_cache_is_off() -> None:
+    async with open_scene({}, network={"cache": False}, **KEPT) as scene:
         scene.up(100)
         asked = [scene.ask("eth_chainId") for _ in range(3)]
         assert [said(await each) for each in asked] == ["up0"] * 3
         assert (scene.counts(), ways(scene)) == ([3], ["bypass"] * 3)
 
-    with_scene(test, {}, network={"cache": False}, **KEPT)
-
 
 @pytest.mark.parametrize("method", ["foo_bar", "eth_sendRawTransaction", "net_peerCount", "eth_newFilter"])
-def test_what_may_never_be_kept_goes_past_the_cache(method: str) -> None:
-    async def test(scene: Scene) -> None:
+async def test_what_may_never_be_kept_goes_past_the_cache(method: str) -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         for _ in range(2):
             await scene.told(method, "0x1")
         assert (scene.counts(), ways(scene)) == ([2], ["bypass"] * 2)
-
-    with_scene(test, {}, **KEPT)
 
 
 # --- The same question at the same time ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["eth_chainId", BALANCE, "net_peerCount", "eth_getLogs"])
-def test_identical_reads_at_the_same_time_are_one_call(method: str) -> None:
-    async def test(scene: Scene) -> None:
+async def test_identical_reads_at_the_same_time_are_one_call(method: str) -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
         params = [{"fromBlock": "0x1", "toBlock": "0x2"}] if method == "eth_getLogs" else ["0xa", "0x1"]
@@ -129,32 +115,26 @@ def test_identical_reads_at_the_same_time_are_one_call(method: str) -> None:
         assert ways(scene)[1:] == ["coalesced"] * 49
         assert [trace.attempts for trace in scene.traces] == [1, *[0] * 49]
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_different_questions_are_not_one_call() -> None:
-    async def test(scene: Scene) -> None:
+async def test_different_questions_are_not_one_call() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.nodes[0].says = lambda _, params: params
         asked = [scene.ask(BALANCE, address, "0x1") for address in ("0xa", "0xb")]
         assert [said(await each) for each in asked] == [["0xa", "0x1"], ["0xb", "0x1"]]
 
-    with_scene(test, {}, **KEPT)
-
 
 @pytest.mark.parametrize("method", ["eth_sendRawTransaction", "foo_bar", "eth_newFilter"])
-def test_what_is_no_read_is_never_shared(method: str) -> None:
-    async def test(scene: Scene) -> None:
+async def test_what_is_no_read_is_never_shared(method: str) -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         asked = [scene.ask(method, "0x1") for _ in range(3)]
         for each in asked:
             await each
         assert scene.counts() == [3]
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_refusal_is_told_to_all_who_wait() -> None:
-    async def test(scene: Scene) -> None:
+async def test_refusal_is_told_to_all_who_wait() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].always(DROP)
         asked = [scene.ask("eth_chainId") for _ in range(5)]
@@ -166,23 +146,19 @@ def test_refusal_is_told_to_all_who_wait() -> None:
         scene.nodes[0].always("well again")
         assert await scene.told("eth_chainId") == "well again", "nobody waits for ever"
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_error_of_a_node_is_told_to_all_who_wait() -> None:
-    async def test(scene: Scene) -> None:
+async def test_error_of_a_node_is_told_to_all_who_wait() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].always(REVERTED)
         asked = [scene.ask("eth_call", {}, "0x1") for _ in range(5)]
         assert [said(await each) for each in asked] == [REVERTED] * 5
         assert scene.counts() == [1]
 
-    with_scene(test, {}, **KEPT)
-
 
 @pytest.mark.parametrize("change", ["block", "transaction", "seen", "reorganisation"])
-def test_question_from_before_is_not_the_same_question(change: str) -> None:
-    async def test(scene: Scene) -> None:
+async def test_question_from_before_is_not_the_same_question(change: str) -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
         scene.nodes[0].in_turn("before", "after")
@@ -206,11 +182,9 @@ def test_question_from_before_is_not_the_same_question(change: str) -> None:
         assert ways(scene) == ["miss", "miss", "coalesced"]
         assert not scene.resolver._asking
 
-    with_scene(test, {}, **KEPT)
 
-
-def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
-    async def test(scene: Scene) -> None:
+async def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
+    async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
         ended: list[BaseException | None] = []
@@ -230,34 +204,28 @@ def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
         assert not scene.resolver._asking
         assert scene.upstream(0).in_flight == 0
 
-    with_scene(test, {}, **KEPT)
-
 
 # --- Old state ---------------------------------------------------------------------------------------------------
 
 
-def test_old_state_is_asked_of_an_archive_and_a_block_is_not_state() -> None:
-    async def test(scene: Scene) -> None:
+async def test_old_state_is_asked_of_an_archive_and_a_block_is_not_state() -> None:
+    async with open_scene({"archive": False}, {}) as scene:
         scene.up(1_000, 1_000)
         assert await scene.told(BALANCE, "0xa", "0x5") == "up1"
         assert await scene.told(BALANCE, "0xa", hex(999)) == "up0"
         assert await scene.told("eth_getBlockByNumber", "0x5", False) == "up0"
 
-    with_scene(test, {"archive": False}, {})
-
 
 # --- Settings ----------------------------------------------------------------------------------------------------
 
 
-def test_smallest_batch_of_all_upstreams_is_the_size() -> None:
-    async def test(scene: Scene) -> None:
+async def test_smallest_batch_of_all_upstreams_is_the_size() -> None:
+    async with open_scene({"batch_calls": 50}, {"batch_calls": 7}) as scene:
         assert scene.resolver.batch_calls == 7
 
-    with_scene(test, {"batch_calls": 50}, {"batch_calls": 7})
 
-
-def test_params_by_name_are_a_question_too() -> None:
-    async def test(scene: Scene) -> None:
+async def test_params_by_name_are_a_question_too() -> None:
+    async with open_scene({}, family="starknet", **KEPT) as scene:
         scene.up(100)
         call = PlainCall("2.0", 1, "starknet_getNonce", raw({"block_id": {"block_number": 5}, "address": "0x1"}))
         for _ in range(2):
@@ -265,13 +233,9 @@ def test_params_by_name_are_a_question_too() -> None:
                 await fly(scene.resolver.ask(call, scene.resolver.key(call), scene.clock() + 30, Trace()))
         assert scene.counts() == [1]
 
-    with_scene(test, {}, family="starknet", **KEPT)
-
 
 @pytest.mark.parametrize("params", [None, [], ["0xa"], ["0xa", "latest"], {"a": 1, "b": [2]}])
-def test_key_of_a_shared_question_is_the_caches(params: object) -> None:
-    async def test(scene: Scene) -> None:
+async def test_key_of_a_shared_question_is_the_caches(params: object) -> None:
+    async with open_scene(cache_bytes=10_000) as scene:
         asked = PlainCall("2.0", 1, "eth_getBalance", None if params is None else raw(params))
         assert scene.resolver.key(asked) == key_of(asked)
-
-    with_scene(test, cache_bytes=10_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -277,11 +277,6 @@ class House:
         if opened:
             listener.open()
         return listener, ear
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run an async test."""
-    asyncio.run(test())
 
 
 def numbers(results: list[Any]) -> list[int]:

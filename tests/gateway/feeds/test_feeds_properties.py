@@ -1,6 +1,5 @@
 """A chain that grows and forks at random, behind nodes that fail and lag: what listeners see is one chain."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -112,19 +111,16 @@ def fold(ear: Ear, begins: int | None) -> list[tuple[int, str]]:
 
 
 @given(moves, weathers)
-def test_heads_and_logs_are_those_of_one_chain_without_gap_or_double(script: list[Move], days: list[str]) -> None:
-    async def test() -> None:
-        kinds = [("eth_subscribe", ["newHeads"]), ("eth_subscribe", ["logs"])]
-        house, listening = await play("eth", script, days, kinds)
-        for listener, ear, _, _, params in listening:
-            assert not ear.lost
-            first = listener.since + 1
-            stands = (
-                logs(ear) if params == ["logs"] else [own for number, own in fold(ear, None) if number >= first]
-            )
-            assert stands == house.chain.hashes(first)
-
-    asyncio.run(test())
+async def test_heads_and_logs_are_those_of_one_chain_without_gap_or_double(
+    script: list[Move], days: list[str]
+) -> None:
+    kinds = [("eth_subscribe", ["newHeads"]), ("eth_subscribe", ["logs"])]
+    house, listening = await play("eth", script, days, kinds)
+    for listener, ear, _, _, params in listening:
+        assert not ear.lost
+        first = listener.since + 1
+        stands = logs(ear) if params == ["logs"] else [own for number, own in fold(ear, None) if number >= first]
+        assert stands == house.chain.hashes(first)
 
 
 def logs(ear: Ear) -> list[str]:
@@ -143,27 +139,24 @@ def logs(ear: Ear) -> list[str]:
 
 
 @given(moves, weathers)
-def test_starknet_heads_and_events_follow_reorganisations(script: list[Move], days: list[str]) -> None:
-    async def test() -> None:
-        house, listening = await play(
-            "starknet",
-            script,
-            days,
-            [("starknet_subscribeNewHeads", []), ("starknet_subscribeEvents", ["0x1", None])],
-        )
-        for listener, ear, begins, method, _ in listening:
-            if ear.lost:
-                # Only a reorganisation below what is kept, and who began in the past, may end so.
-                assert begins is not None
-                continue
-            first = listener.since + 1
-            if method == "starknet_subscribeNewHeads":
-                stands = [own for number, own in fold(ear, begins) if number >= first]
-            else:
-                stands = events(ear)
-            assert stands == house.chain.hashes(first)
-
-    asyncio.run(test())
+async def test_starknet_heads_and_events_follow_reorganisations(script: list[Move], days: list[str]) -> None:
+    house, listening = await play(
+        "starknet",
+        script,
+        days,
+        [("starknet_subscribeNewHeads", []), ("starknet_subscribeEvents", ["0x1", None])],
+    )
+    for listener, ear, begins, method, _ in listening:
+        if ear.lost:
+            # Only a reorganisation below what is kept, and who began in the past, may end so.
+            assert begins is not None
+            continue
+        first = listener.since + 1
+        if method == "starknet_subscribeNewHeads":
+            stands = [own for number, own in fold(ear, begins) if number >= first]
+        else:
+            stands = events(ear)
+        assert stands == house.chain.hashes(first)
 
 
 def events(ear: Ear) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import FakeTransport
-from tests.gateway.worker import Worker, http, with_worker
+from tests.gateway.worker import Worker, http, open_worker
 
 from tollgate.chains.subscriptions import Call
 from tollgate.core.shapes import ABSENT
@@ -27,57 +27,44 @@ def fetcher(worker: Worker) -> BlockFetcher:
     return BlockFetcher(lambda: worker.resolver, worker.clock)
 
 
-def test_call_is_answered_also_to_a_task() -> None:
-    async def test(worker: Worker) -> None:
-        fetch = fetcher(worker)
+async def test_call_is_answered_also_to_a_task(worker: Worker) -> None:
+    fetch = fetcher(worker)
 
-        async def ask() -> Any:
-            return await fetch(BLOCK)
+    async def ask() -> Any:
+        return await fetch(BLOCK)
 
-        reply = await asyncio.create_task(ask())
-        assert json.loads(bytes(reply.result)) == ["eth_getBlockByNumber", ["0x5", False]]
-        named = await fetch(Call("eth_getLogs", [{"blockHash": "0x1"}]))
-        assert json.loads(bytes(named.result)) == ["eth_getLogs", [{"blockHash": "0x1"}]]
-
-    with_worker(test)
+    reply = await asyncio.create_task(ask())
+    assert json.loads(bytes(reply.result)) == ["eth_getBlockByNumber", ["0x5", False]]
+    named = await fetch(Call("eth_getLogs", [{"blockHash": "0x1"}]))
+    assert json.loads(bytes(named.result)) == ["eth_getLogs", [{"blockHash": "0x1"}]]
 
 
-def test_block_that_one_upstream_lacks_is_asked_of_the_next() -> None:
-    async def test(worker: Worker) -> None:
-        worker.loop.nodes = {"up0": saying(None), "up1": saying(None), "up2": saying("block")}
-        for _ in range(10):
-            reply = await fetcher(worker)(BLOCK)
-            assert bytes(reply.result) == b'"block"'
-
-    with_worker(test, upstreams=3)
-
-
-def test_block_that_nobody_has_is_none() -> None:
-    async def test(worker: Worker) -> None:
-        worker.loop.nodes = {"up0": saying(None), "up1": saying(None)}
+async def test_block_that_one_upstream_lacks_is_asked_of_the_next() -> None:
+    worker = await open_worker(upstreams=3)
+    worker.loop.nodes = {"up0": saying(None), "up1": saying(None), "up2": saying("block")}
+    for _ in range(10):
         reply = await fetcher(worker)(BLOCK)
-        assert bytes(reply.result) == b"null"
-        assert reply.error is ABSENT
-
-    with_worker(test, upstreams=2)
+        assert bytes(reply.result) == b'"block"'
 
 
-def test_network_that_is_not_served_any_more_cannot_be_asked() -> None:
-    async def test(worker: Worker) -> None:
-        fetch = BlockFetcher(lambda: None, worker.clock)
-        with pytest.raises(UpstreamUnavailable):
-            await fetch(BLOCK)
+async def test_block_that_nobody_has_is_none() -> None:
+    worker = await open_worker(upstreams=2)
+    worker.loop.nodes = {"up0": saying(None), "up1": saying(None)}
+    reply = await fetcher(worker)(BLOCK)
+    assert bytes(reply.result) == b"null"
+    assert reply.error is ABSENT
 
-    with_worker(test)
+
+async def test_network_that_is_not_served_any_more_cannot_be_asked(worker: Worker) -> None:
+    fetch = BlockFetcher(lambda: None, worker.clock)
+    with pytest.raises(UpstreamUnavailable):
+        await fetch(BLOCK)
 
 
-def test_question_that_nobody_waits_for_any_more_does_no_harm() -> None:
-    async def test(worker: Worker) -> None:
-        task = asyncio.ensure_future(fetcher(worker)(BLOCK))
+async def test_question_that_nobody_waits_for_any_more_does_no_harm(worker: Worker) -> None:
+    task = asyncio.ensure_future(fetcher(worker)(BLOCK))
+    await asyncio.sleep(0)
+    task.cancel()
+    for _ in range(40):
         await asyncio.sleep(0)
-        task.cancel()
-        for _ in range(40):
-            await asyncio.sleep(0)
-        assert task.cancelled()
-
-    with_worker(test)
+    assert task.cancelled()

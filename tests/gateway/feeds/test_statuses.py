@@ -1,10 +1,9 @@
 """The status of transactions: asked for at each head and every other second, told when it changes."""
 
-import asyncio
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
 
+import pytest
 from msgspec import Raw
 from tests.gateway.fakes import Clock, turns
 from tests.gateway.feeds.forks import Ear, Pace
@@ -57,81 +56,64 @@ def told(ear: Ear) -> list[str]:
     return [each["status"]["finality_status"] for each in ear.results()]
 
 
-def run(test: Callable[[Office], Coroutine[Any, Any, None]]) -> None:
-    async def inside() -> None:
-        office = Office()
-        await test(office)
-        office.statuses.close()
-        await turns()
-
-    asyncio.run(inside())
+@pytest.fixture
+async def office() -> AsyncIterator[Office]:
+    opened = Office()
+    yield opened
+    opened.statuses.close()
+    await turns()
 
 
-def test_status_is_told_at_first_and_when_it_changes() -> None:
-    async def test(office: Office) -> None:
-        office.known["0x1"] = "RECEIVED"
-        _, ear = await office.join("0x1")
-        assert told(ear) == ["RECEIVED"]
-        assert ear.results()[0]["transaction_hash"] == "0x1"
-        await office.turn(ASK_SECONDS)
-        assert told(ear) == ["RECEIVED"]
-        office.known["0x1"] = "ACCEPTED_ON_L2"
+async def test_status_is_told_at_first_and_when_it_changes(office: Office) -> None:
+    office.known["0x1"] = "RECEIVED"
+    _, ear = await office.join("0x1")
+    assert told(ear) == ["RECEIVED"]
+    assert ear.results()[0]["transaction_hash"] == "0x1"
+    await office.turn(ASK_SECONDS)
+    assert told(ear) == ["RECEIVED"]
+    office.known["0x1"] = "ACCEPTED_ON_L2"
+    office.head += 1
+    await office.turn()
+    assert told(ear) == ["RECEIVED", "ACCEPTED_ON_L2"]
+
+
+async def test_transaction_that_nobody_knows_yet_is_waited_for(office: Office) -> None:
+    _, ear = await office.join("0x1")
+    office.down = True
+    await office.turn(ASK_SECONDS)
+    office.down = False
+    office.known["0x1"] = "RECEIVED"
+    await office.turn(ASK_SECONDS)
+    assert told(ear) == ["RECEIVED"]
+
+
+async def test_one_question_serves_all_and_who_comes_later_is_told_at_once(office: Office) -> None:
+    office.known["0x1"] = "RECEIVED"
+    ears = [(await office.join("0x1"))[1] for _ in range(3)]
+    assert [told(ear) for ear in ears] == [["RECEIVED"]] * 3
+    assert office.asked == ["0x1"]
+
+
+async def test_settled_transaction_is_asked_for_less_often_and_a_final_one_no_more(office: Office) -> None:
+    office.known["0x1"] = "ACCEPTED_ON_L2"
+    _, ear = await office.join("0x1")
+    office.asked.clear()
+    for _ in range(5):
         office.head += 1
-        await office.turn()
-        assert told(ear) == ["RECEIVED", "ACCEPTED_ON_L2"]
-
-    run(test)
-
-
-def test_transaction_that_nobody_knows_yet_is_waited_for() -> None:
-    async def test(office: Office) -> None:
-        _, ear = await office.join("0x1")
-        office.down = True
         await office.turn(ASK_SECONDS)
-        office.down = False
-        office.known["0x1"] = "RECEIVED"
-        await office.turn(ASK_SECONDS)
-        assert told(ear) == ["RECEIVED"]
-
-    run(test)
-
-
-def test_one_question_serves_all_and_who_comes_later_is_told_at_once() -> None:
-    async def test(office: Office) -> None:
-        office.known["0x1"] = "RECEIVED"
-        ears = [(await office.join("0x1"))[1] for _ in range(3)]
-        assert [told(ear) for ear in ears] == [["RECEIVED"]] * 3
-        assert office.asked == ["0x1"]
-
-    run(test)
+    assert office.asked == []
+    office.known["0x1"] = "ACCEPTED_ON_L1"
+    await office.turn(SETTLED_SECONDS)
+    assert told(ear) == ["ACCEPTED_ON_L2", "ACCEPTED_ON_L1"]
+    office.asked.clear()
+    await office.turn(SETTLED_SECONDS)
+    assert office.asked == []
 
 
-def test_settled_transaction_is_asked_for_less_often_and_a_final_one_no_more() -> None:
-    async def test(office: Office) -> None:
-        office.known["0x1"] = "ACCEPTED_ON_L2"
-        _, ear = await office.join("0x1")
-        office.asked.clear()
-        for _ in range(5):
-            office.head += 1
-            await office.turn(ASK_SECONDS)
-        assert office.asked == []
-        office.known["0x1"] = "ACCEPTED_ON_L1"
-        await office.turn(SETTLED_SECONDS)
-        assert told(ear) == ["ACCEPTED_ON_L2", "ACCEPTED_ON_L1"]
-        office.asked.clear()
-        await office.turn(SETTLED_SECONDS)
-        assert office.asked == []
-
-    run(test)
-
-
-def test_nothing_is_asked_when_nobody_waits() -> None:
-    async def test(office: Office) -> None:
-        listener, _ = await office.join("0x1")
-        office.statuses.leave(listener)
-        office.statuses.leave(listener)
-        office.asked.clear()
-        await office.turn(ASK_SECONDS)
-        assert office.asked == []
-
-    run(test)
+async def test_nothing_is_asked_when_nobody_waits(office: Office) -> None:
+    listener, _ = await office.join("0x1")
+    office.statuses.leave(listener)
+    office.statuses.leave(listener)
+    office.asked.clear()
+    await office.turn(ASK_SECONDS)
+    assert office.asked == []

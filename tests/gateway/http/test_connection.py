@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.speech import GET, Feed, feeds, hello, post, speak, told, whole
-from tests.gateway.worker import Worker, echo, with_worker
+from tests.gateway.worker import Worker, echo, open_worker
 
 from tollgate.gateway.http.connection import MAX_DRAINED_BYTES, MAX_HEAD_BYTES
 from tollgate.settings import model
@@ -18,76 +18,63 @@ SMALL_LIMITS = model.LimitSettings(body_bytes=1_000)
 
 
 @feeds
-def test_requests_of_both_lanes_are_answered_in_their_order(feed: Feed) -> None:
-    async def test(worker: Worker) -> None:
-        other = b"POST /other HTTP/1.1\r\nhost: gate\r\ncontent-length: 3\r\n\r\nabc"
-        refused = post().replace(b"Bearer", b"Basic")
-        transport = worker.connect(hello)
-        sent = post(1) + GET + post(2) + refused + other + GET + post(3) + post(4)
-        assert await speak(transport, feed(sent)) == [
-            "200 1",
-            "200 /healthz",
-            "200 2",
-            "401 token_invalid",
-            "200 /other",
-            "200 /healthz",
-            "200 3",
-            "200 4",
-        ]
-        assert not transport.closed
-        assert not transport.paused
-
-    with_worker(test)
+async def test_requests_of_both_lanes_are_answered_in_their_order(feed: Feed, worker: Worker) -> None:
+    other = b"POST /other HTTP/1.1\r\nhost: gate\r\ncontent-length: 3\r\n\r\nabc"
+    refused = post().replace(b"Bearer", b"Basic")
+    transport = worker.connect(hello)
+    sent = post(1) + GET + post(2) + refused + other + GET + post(3) + post(4)
+    assert await speak(transport, feed(sent)) == [
+        "200 1",
+        "200 /healthz",
+        "200 2",
+        "401 token_invalid",
+        "200 /other",
+        "200 /healthz",
+        "200 3",
+        "200 4",
+    ]
+    assert not transport.closed
+    assert not transport.paused
 
 
-def test_many_pipelined_requests_are_all_answered() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        assert await speak(transport, whole(b"".join(post(number) for number in range(50)))) == [
-            f"200 {number}" for number in range(50)
-        ]
-        assert not transport.paused
-
-    with_worker(test)
+async def test_many_pipelined_requests_are_all_answered(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    assert await speak(transport, whole(b"".join(post(number) for number in range(50)))) == [
+        f"200 {number}" for number in range(50)
+    ]
+    assert not transport.paused
 
 
-def test_reading_stops_while_many_requests_wait_and_goes_on_after() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        assert await speak(transport, whole(b"".join(post(number) for number in range(10)))) == []
-        assert transport.paused
-        worker.loop.node = echo
-        for upstream in worker.loop.transports:
-            upstream.node = echo
-            upstream.say(echo(upstream.take().partition(b"\r\n\r\n")[2]))
-        await turns(60)
-        assert len(told(transport)) == 10
-        assert not transport.paused
-
-    with_worker(test, node=lambda _: None)
+async def test_reading_stops_while_many_requests_wait_and_goes_on_after() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    assert await speak(transport, whole(b"".join(post(number) for number in range(10)))) == []
+    assert transport.paused
+    worker.loop.node = echo
+    for upstream in worker.loop.transports:
+        upstream.node = echo
+        upstream.say(echo(upstream.take().partition(b"\r\n\r\n")[2]))
+    await turns(60)
+    assert len(told(transport)) == 10
+    assert not transport.paused
 
 
-def test_slow_answer_holds_back_those_behind_it() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        assert await speak(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic") + GET)) == []
-
-    with_worker(test, node=lambda _: None)
+async def test_slow_answer_holds_back_those_behind_it() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    assert await speak(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic") + GET)) == []
 
 
 # --- Framing -----------------------------------------------------------------------------------------------
 
 
 @feeds
-def test_chunked_body_is_read(feed: Feed) -> None:
-    async def test(worker: Worker) -> None:
-        head, _, body = post().partition(b"\r\n\r\n")
-        head = head.replace(b"content-length: %d" % len(body), b"transfer-encoding: chunked")
-        chunks = b"5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (body[:5], len(body) - 5, body[5:])
-        sent = head + b"\r\n\r\n" + chunks
-        assert await speak(worker.connect(hello), feed(sent + sent)) == ["200 1", "200 1"]
-
-    with_worker(test)
+async def test_chunked_body_is_read(feed: Feed, worker: Worker) -> None:
+    head, _, body = post().partition(b"\r\n\r\n")
+    head = head.replace(b"content-length: %d" % len(body), b"transfer-encoding: chunked")
+    chunks = b"5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (body[:5], len(body) - 5, body[5:])
+    sent = head + b"\r\n\r\n" + chunks
+    assert await speak(worker.connect(hello), feed(sent + sent)) == ["200 1", "200 1"]
 
 
 @pytest.mark.parametrize(
@@ -100,39 +87,31 @@ def test_chunked_body_is_read(feed: Feed) -> None:
     ],
 )
 @feeds
-def test_connection_is_kept_or_closed_as_the_caller_says(feed: Feed, sent: bytes, answer: str) -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        assert await speak(transport, feed(sent)) == [answer]
-        assert transport.closed is answer.endswith("close")
-
-    with_worker(test)
-
-
-def test_what_follows_a_request_that_closes_is_not_carried_out() -> None:
-    async def test(worker: Worker) -> None:
-        refused = post(1, "connection: close").replace(b"Bearer", b"Basic")
-        transport = worker.connect(hello)
-        assert await speak(transport, whole(refused + post(2))) == ["401 token_invalid close"]
-        assert worker.loop.transports == []
-
-    with_worker(test)
+async def test_connection_is_kept_or_closed_as_the_caller_says(
+    feed: Feed, sent: bytes, answer: str, worker: Worker
+) -> None:
+    transport = worker.connect(hello)
+    assert await speak(transport, feed(sent)) == [answer]
+    assert transport.closed is answer.endswith("close")
 
 
-def test_request_that_offers_another_protocol_is_answered_in_this_one() -> None:
+async def test_what_follows_a_request_that_closes_is_not_carried_out(worker: Worker) -> None:
+    refused = post(1, "connection: close").replace(b"Bearer", b"Basic")
+    transport = worker.connect(hello)
+    assert await speak(transport, whole(refused + post(2))) == ["401 token_invalid close"]
+    assert worker.loop.transports == []
+
+
+async def test_request_that_offers_another_protocol_is_answered_in_this_one(worker: Worker) -> None:
     """Java's client offers h2c with every first request over plain HTTP, its body included."""
-
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        upgrade = post(1, "connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAM")
-        answers = await speak(transport, whole(upgrade + post(2)))
-        assert answers in (["200 1", "200 2"], ["200 1 close"])
-        assert transport.closed is answers[-1].endswith("close")
-
-    with_worker(test)
+    transport = worker.connect(hello)
+    upgrade = post(1, "connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAM")
+    answers = await speak(transport, whole(upgrade + post(2)))
+    assert answers in (["200 1", "200 2"], ["200 1 close"])
+    assert transport.closed is answers[-1].endswith("close")
 
 
-def test_the_other_lane_gets_the_body_of_a_request_that_offers_another_protocol() -> None:
+async def test_the_other_lane_gets_the_body_of_a_request_that_offers_another_protocol(worker: Worker) -> None:
     heard: list[bytes] = []
 
     async def listening(scope: Any, receive: Any, send: Any) -> None:
@@ -144,127 +123,101 @@ def test_the_other_lane_gets_the_body_of_a_request_that_offers_another_protocol(
 
         await hello(scope, again, send)
 
-    async def test(worker: Worker) -> None:
-        offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
-        sent = b"POST /api/v1/teams HTTP/1.1\r\nhost: gate\r\n" + offer + b"content-length: 5\r\n\r\nabcde"
-        assert await speak(worker.connect(listening), whole(sent)) == ["200 /api/v1/teams"]
-        assert heard == [b"abcde"]
-
-    with_worker(test)
+    offer = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
+    sent = b"POST /api/v1/teams HTTP/1.1\r\nhost: gate\r\n" + offer + b"content-length: 5\r\n\r\nabcde"
+    assert await speak(worker.connect(listening), whole(sent)) == ["200 /api/v1/teams"]
+    assert heard == [b"abcde"]
 
 
-def test_the_other_lane_hears_that_its_caller_has_gone_although_a_request_waits_behind() -> None:
+async def test_the_other_lane_hears_that_its_caller_has_gone_although_a_request_waits_behind(
+    worker: Worker,
+) -> None:
     heard: list[str] = []
 
     async def listening(_scope: Any, receive: Any, _send: Any) -> None:
         await receive()
         heard.append((await receive())["type"])
 
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(listening)
-        assert await speak(transport, whole(GET + GET)) == []
-        transport.drop()
-        await turns(60)
-        assert heard == ["http.disconnect"]
-
-    with_worker(test)
+    transport = worker.connect(listening)
+    assert await speak(transport, whole(GET + GET)) == []
+    transport.drop()
+    await turns(60)
+    assert heard == ["http.disconnect"]
 
 
 @feeds
 @pytest.mark.parametrize(
     "garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"NONSENSE\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"]
 )
-def test_malformed_http_is_told_and_closed(feed: Feed, garbage: bytes) -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        assert await speak(transport, feed(garbage)) == ["400 invalid_request close"]
-        assert transport.closed
-
-    with_worker(test)
+async def test_malformed_http_is_told_and_closed(feed: Feed, garbage: bytes, worker: Worker) -> None:
+    transport = worker.connect(hello)
+    assert await speak(transport, feed(garbage)) == ["400 invalid_request close"]
+    assert transport.closed
 
 
 @pytest.mark.parametrize("first", [post(1), GET], ids=["ours", "other lane"])
-def test_garbage_behind_a_request_does_not_overtake_its_answer(first: bytes) -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        answers = await speak(transport, whole(first + b"\x00\x00\x00"))
-        assert answers[0] == ("200 1" if b"/x/" in first else "200 /healthz")
-        assert answers[1:] in ([], ["400 invalid_request close"])
-        assert transport.closed
-
-    with_worker(test)
+async def test_garbage_behind_a_request_does_not_overtake_its_answer(first: bytes, worker: Worker) -> None:
+    transport = worker.connect(hello)
+    answers = await speak(transport, whole(first + b"\x00\x00\x00"))
+    assert answers[0] == ("200 1" if b"/x/" in first else "200 /healthz")
+    assert answers[1:] in ([], ["400 invalid_request close"])
+    assert transport.closed
 
 
 @pytest.mark.parametrize("before", [b"", post(1)], ids=["first", "later"])
-def test_head_without_end_is_refused(before: bytes) -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(before))
-        line = b"x-a: %b\r\n" % (b"a" * 1_000)
-        pieces = [b"POST /x/eth/mainnet HTTP/1.1\r\n", *[line] * (2 * MAX_HEAD_BYTES // len(line))]
-        assert await speak(transport, iter(pieces)) == ["400 invalid_request close"]
-
-    with_worker(test)
+async def test_head_without_end_is_refused(before: bytes, worker: Worker) -> None:
+    transport = worker.connect(hello)
+    await speak(transport, whole(before))
+    line = b"x-a: %b\r\n" % (b"a" * 1_000)
+    pieces = [b"POST /x/eth/mainnet HTTP/1.1\r\n", *[line] * (2 * MAX_HEAD_BYTES // len(line))]
+    assert await speak(transport, iter(pieces)) == ["400 invalid_request close"]
 
 
 # --- Bodies that are not wanted ----------------------------------------------------------------------------
 
 
 @feeds
-def test_body_that_is_too_large_is_read_past_and_the_connection_kept(feed: Feed) -> None:
-    async def test(worker: Worker) -> None:
-        head = post().partition(b"\r\n\r\n")[0]
-        length = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 1500") + b"\r\n\r\n" + b"x" * 1_500
-        transport = worker.connect(hello)
-        assert await speak(transport, feed(length + post(2))) == ["413 body_too_large", "200 2"]
-        assert not transport.closed
-
-    with_worker(test, limits=SMALL_LIMITS)
+async def test_body_that_is_too_large_is_read_past_and_the_connection_kept(feed: Feed) -> None:
+    worker = await open_worker(limits=SMALL_LIMITS)
+    head = post().partition(b"\r\n\r\n")[0]
+    length = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 1500") + b"\r\n\r\n" + b"x" * 1_500
+    transport = worker.connect(hello)
+    assert await speak(transport, feed(length + post(2))) == ["413 body_too_large", "200 2"]
+    assert not transport.closed
 
 
-def test_body_without_a_length_that_grows_too_large_is_refused() -> None:
-    async def test(worker: Worker) -> None:
-        head = post().partition(b"\r\n\r\n")[0]
-        head = head.replace(head.rpartition(b"\r\n")[2], b"transfer-encoding: chunked") + b"\r\n\r\n"
-        chunk = b"10000\r\n%b\r\n" % (b"x" * 65_536)
-        transport = worker.connect(hello)
-        sent = [head, *[chunk] * 4, b"0\r\n\r\n", post(2)]
-        assert await speak(transport, iter(sent)) == ["413 body_too_large", "200 2"]
-        assert worker.budget.held == 0
-
-    with_worker(test, limits=model.LimitSettings(body_bytes=100_000))
+async def test_body_without_a_length_that_grows_too_large_is_refused() -> None:
+    worker = await open_worker(limits=model.LimitSettings(body_bytes=100_000))
+    head = post().partition(b"\r\n\r\n")[0]
+    head = head.replace(head.rpartition(b"\r\n")[2], b"transfer-encoding: chunked") + b"\r\n\r\n"
+    chunk = b"10000\r\n%b\r\n" % (b"x" * 65_536)
+    transport = worker.connect(hello)
+    sent = [head, *[chunk] * 4, b"0\r\n\r\n", post(2)]
+    assert await speak(transport, iter(sent)) == ["413 body_too_large", "200 2"]
+    assert worker.budget.held == 0
 
 
-def test_body_is_not_read_past_for_ever() -> None:
-    async def test(worker: Worker) -> None:
-        head = post().partition(b"\r\n\r\n")[0]
-        head = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 1000000000") + b"\r\n\r\n"
-        transport = worker.connect(hello)
-        megabyte = b"x" * 1_048_576
-        assert await speak(transport, iter([head, *[megabyte] * (MAX_DRAINED_BYTES // 1_048_576)])) == []
-        assert await speak(transport, iter([megabyte, megabyte])) == ["413 body_too_large close"]
-        assert transport.closed
-
-    with_worker(test)
+async def test_body_is_not_read_past_for_ever(worker: Worker) -> None:
+    head = post().partition(b"\r\n\r\n")[0]
+    head = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 1000000000") + b"\r\n\r\n"
+    transport = worker.connect(hello)
+    megabyte = b"x" * 1_048_576
+    assert await speak(transport, iter([head, *[megabyte] * (MAX_DRAINED_BYTES // 1_048_576)])) == []
+    assert await speak(transport, iter([megabyte, megabyte])) == ["413 body_too_large close"]
+    assert transport.closed
 
 
-def test_answer_to_head_does_not_spoil_the_next_one() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(b"HEAD /x/eth/mainnet HTTP/1.1\r\nhost: gate\r\n\r\n"))
-        transport.say(b"HEAD /x/eth/mainnet HTTP/1.1\r\nhost: gate\r\n\r\n")
-        assert transport.take().endswith(b"\r\n\r\n")
-
-    with_worker(test)
+async def test_answer_to_head_does_not_spoil_the_next_one(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    await speak(transport, whole(b"HEAD /x/eth/mainnet HTTP/1.1\r\nhost: gate\r\n\r\n"))
+    transport.say(b"HEAD /x/eth/mainnet HTTP/1.1\r\nhost: gate\r\n\r\n")
+    assert transport.take().endswith(b"\r\n\r\n")
 
 
-def test_counts_are_kept() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic")))
-        assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 1
-        assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "401") == 1
-        worker.context.tick()
-        assert worker.counted(metrics.CONNECTIONS) == 1
-
-    with_worker(test)
+async def test_counts_are_kept(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    await speak(transport, whole(post(1) + post(2).replace(b"Bearer", b"Basic")))
+    assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 1
+    assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "401") == 1
+    worker.context.tick()
+    assert worker.counted(metrics.CONNECTIONS) == 1

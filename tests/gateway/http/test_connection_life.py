@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.speech import GET, answer_upstream, edge, hello, post, speak, told, whole
-from tests.gateway.worker import Worker, with_worker
+from tests.gateway.worker import Worker, open_worker
 
 from tollgate.gateway.http.connection import MAX_WAITING
 from tollgate.gateway.messages import Answer, Request
@@ -24,28 +24,22 @@ def later(worker: Worker, seconds: float) -> None:
 # --- Expect: 100-continue ----------------------------------------------------------------------------------
 
 
-def test_caller_that_waits_for_leave_gets_it() -> None:
-    async def test(worker: Worker) -> None:
-        head, _, body = post(1, "expect: 100-continue").partition(b"\r\n\r\n")
-        transport = worker.connect(hello)
-        transport.say(head + b"\r\n\r\n")
-        assert transport.take() == CONTINUE
-        assert await speak(transport, whole(body)) == ["200 1"]
-
-    with_worker(test)
+async def test_caller_that_waits_for_leave_gets_it(worker: Worker) -> None:
+    head, _, body = post(1, "expect: 100-continue").partition(b"\r\n\r\n")
+    transport = worker.connect(hello)
+    transport.say(head + b"\r\n\r\n")
+    assert transport.take() == CONTINUE
+    assert await speak(transport, whole(body)) == ["200 1"]
 
 
-def test_caller_that_waits_for_leave_is_refused_before_it_sends() -> None:
-    async def test(worker: Worker) -> None:
-        head = post(1, "expect: 100-continue", path="/x/nowhere").partition(b"\r\n\r\n")[0]
-        transport = worker.connect(hello)
-        assert await speak(transport, whole(head + b"\r\n\r\n")) == ["404 unknown_network close"]
-
-    with_worker(test)
+async def test_caller_that_waits_for_leave_is_refused_before_it_sends(worker: Worker) -> None:
+    head = post(1, "expect: 100-continue", path="/x/nowhere").partition(b"\r\n\r\n")[0]
+    transport = worker.connect(hello)
+    assert await speak(transport, whole(head + b"\r\n\r\n")) == ["404 unknown_network close"]
 
 
 @pytest.mark.parametrize("first", [post(1), GET], ids=["ours", "other lane"])
-def test_leave_is_given_after_the_answers_before_it(first: bytes) -> None:
+async def test_leave_is_given_after_the_answers_before_it(first: bytes) -> None:
     gate = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -54,198 +48,173 @@ def test_leave_is_given_after_the_answers_before_it(first: bytes) -> None:
         await gate.wait()
         await send({"type": "http.response.body", "body": b"ok"})
 
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(slow)
-        head, _, body = post(2, "expect: 100-continue").partition(b"\r\n\r\n")
-        transport.say(first)
-        await turns()
-        transport.say(head + b"\r\n\r\n")
-        await turns()
-        assert CONTINUE not in transport.written, "leave in the middle of another answer"
-        gate.set()
-        answer_upstream(worker)
-        await turns(30)
-        assert transport.written.endswith(CONTINUE), "the caller waits for leave that never comes"
-        transport.take()
-        transport.say(body)
-        await turns(30)
-        answer_upstream(worker)
-        await turns(30)
-        assert told(transport) == ["200 2"]
-
-    with_worker(test, node=lambda _: None)
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(slow)
+    head, _, body = post(2, "expect: 100-continue").partition(b"\r\n\r\n")
+    transport.say(first)
+    await turns()
+    transport.say(head + b"\r\n\r\n")
+    await turns()
+    assert CONTINUE not in transport.written, "leave in the middle of another answer"
+    gate.set()
+    answer_upstream(worker)
+    await turns(30)
+    assert transport.written.endswith(CONTINUE), "the caller waits for leave that never comes"
+    transport.take()
+    transport.say(body)
+    await turns(30)
+    answer_upstream(worker)
+    await turns(30)
+    assert told(transport) == ["200 2"]
 
 
 # --- Deadlines ---------------------------------------------------------------------------------------------
 
 
-def test_idle_connection_is_closed_after_a_while() -> None:
-    async def test(worker: Worker) -> None:
-        fresh, used = worker.connect(hello), worker.connect(hello)
-        later(worker, 70.0)
-        await speak(used, whole(post()))
-        later(worker, 6.0)
-        assert (fresh.closed, used.closed) == (True, False)
-        later(worker, 70.0)
-        assert used.closed
-
-    with_worker(test, server=SERVER)
+async def test_idle_connection_is_closed_after_a_while() -> None:
+    worker = await open_worker(server=SERVER)
+    fresh, used = worker.connect(hello), worker.connect(hello)
+    later(worker, 70.0)
+    await speak(used, whole(post()))
+    later(worker, 6.0)
+    assert (fresh.closed, used.closed) == (True, False)
+    later(worker, 70.0)
+    assert used.closed
 
 
 @pytest.mark.parametrize("before", [b"", post(1)], ids=["first", "later"])
 @pytest.mark.parametrize("part", [20, -5], ids=["head", "body"])
-def test_request_that_does_not_arrive_is_given_up(before: bytes, part: int) -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(before))
-        transport.say(post(2)[:part])
-        later(worker, 29.0)
-        assert not transport.closed
-        later(worker, 2.0)
-        assert transport.closed
-
-    with_worker(test, server=SERVER)
+async def test_request_that_does_not_arrive_is_given_up(before: bytes, part: int) -> None:
+    worker = await open_worker(server=SERVER)
+    transport = worker.connect(hello)
+    await speak(transport, whole(before))
+    transport.say(post(2)[:part])
+    later(worker, 29.0)
+    assert not transport.closed
+    later(worker, 2.0)
+    assert transport.closed
 
 
-def test_request_under_way_is_not_cut() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(post()))
-        later(worker, 1_000.0)
-        assert not transport.closed
-        answer_upstream(worker)
-        await turns(30)
-        assert told(transport) == ["200 1"]
-        later(worker, 70.0)
-        assert not transport.closed
-
-    with_worker(test, server=SERVER, node=lambda _: None)
+async def test_request_under_way_is_not_cut() -> None:
+    worker = await open_worker(server=SERVER, node=lambda _: None)
+    transport = worker.connect(hello)
+    await speak(transport, whole(post()))
+    later(worker, 1_000.0)
+    assert not transport.closed
+    answer_upstream(worker)
+    await turns(30)
+    assert told(transport) == ["200 1"]
+    later(worker, 70.0)
+    assert not transport.closed
 
 
-def test_keep_alive_of_the_other_lane_does_not_cut_our_answer() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello, timeout_keep_alive=0)
-        assert await speak(transport, whole(GET + post(1))) == ["200 /healthz"]
-        assert not transport.closed
-        answer_upstream(worker)
-        await turns(30)
-        assert told(transport) == ["200 1"]
-
-    with_worker(test, node=lambda _: None)
+async def test_keep_alive_of_the_other_lane_does_not_cut_our_answer() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello, timeout_keep_alive=0)
+    assert await speak(transport, whole(GET + post(1))) == ["200 /healthz"]
+    assert not transport.closed
+    answer_upstream(worker)
+    await turns(30)
+    assert told(transport) == ["200 1"]
 
 
 # --- Callers that do not read ------------------------------------------------------------------------------
 
 
-def test_caller_that_does_not_read_gets_no_more_and_is_cut() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(post(1)))
-        edge(transport).pause_writing()
-        for number in range(MAX_WAITING):
-            assert await speak(transport, whole(post(number))) == []
-            later(worker, 1.0)
-        assert transport.paused
-        later(worker, 31.0)
-        assert transport.aborted
-
-    with_worker(test, server=SERVER)
+async def test_caller_that_does_not_read_gets_no_more_and_is_cut() -> None:
+    worker = await open_worker(server=SERVER)
+    transport = worker.connect(hello)
+    await speak(transport, whole(post(1)))
+    edge(transport).pause_writing()
+    for number in range(MAX_WAITING):
+        assert await speak(transport, whole(post(number))) == []
+        later(worker, 1.0)
+    assert transport.paused
+    later(worker, 31.0)
+    assert transport.aborted
 
 
-def test_caller_that_reads_again_gets_what_waited() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        edge(transport).pause_writing()
-        assert await speak(transport, whole(post(1) + post(2) + GET)) == []
-        edge(transport).resume_writing()
-        await turns(40)
-        assert told(transport) == ["200 1", "200 2", "200 /healthz"]
-        assert not transport.paused
-
-    with_worker(test, server=SERVER)
+async def test_caller_that_reads_again_gets_what_waited() -> None:
+    worker = await open_worker(server=SERVER)
+    transport = worker.connect(hello)
+    edge(transport).pause_writing()
+    assert await speak(transport, whole(post(1) + post(2) + GET)) == []
+    edge(transport).resume_writing()
+    await turns(40)
+    assert told(transport) == ["200 1", "200 2", "200 /healthz"]
+    assert not transport.paused
 
 
-def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(post(1) + post(2) + post(3)[:-5]))
-        transport.drop()
-        answer_upstream(worker)
-        await turns(30)
-        assert worker.context.connections == set()
-        assert worker.context.flights == set()
-        assert worker.budget.held == 0
-        assert transport.written == b""
-
-    with_worker(test, node=lambda _: None)
+async def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    await speak(transport, whole(post(1) + post(2) + post(3)[:-5]))
+    transport.drop()
+    answer_upstream(worker)
+    await turns(30)
+    assert worker.context.connections == set()
+    assert worker.context.flights == set()
+    assert worker.budget.held == 0
+    assert transport.written == b""
 
 
 # --- Too much ----------------------------------------------------------------------------------------------
 
 
-def test_one_connection_too_many_is_told_so() -> None:
-    async def test(worker: Worker) -> None:
-        first, second, third = (worker.connect(hello) for _ in range(3))
-        assert told(third) == ["503 overloaded close"]
-        assert third.closed
-        assert await speak(second, whole(post())) == ["200 1"]
-        first.drop()
-        await turns()
-        assert await speak(worker.connect(hello), whole(post())) == ["200 1"]
-
-    with_worker(test, server=model.ServerSettings(connections=2))
+async def test_one_connection_too_many_is_told_so() -> None:
+    worker = await open_worker(server=model.ServerSettings(connections=2))
+    first, second, third = (worker.connect(hello) for _ in range(3))
+    assert told(third) == ["503 overloaded close"]
+    assert third.closed
+    assert await speak(second, whole(post())) == ["200 1"]
+    first.drop()
+    await turns()
+    assert await speak(worker.connect(hello), whole(post())) == ["200 1"]
 
 
-def test_one_request_under_way_too_many_is_told_so() -> None:
-    async def test(worker: Worker) -> None:
-        busy = worker.connect(hello)
-        await speak(busy, whole(post()))
-        assert await speak(worker.connect(hello), whole(post())) == ["503 overloaded"]
-
-    with_worker(test, node=lambda _: None, limits=model.LimitSettings(in_flight=1))
+async def test_one_request_under_way_too_many_is_told_so() -> None:
+    worker = await open_worker(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
+    busy = worker.connect(hello)
+    await speak(busy, whole(post()))
+    assert await speak(worker.connect(hello), whole(post())) == ["503 overloaded"]
 
 
-def test_large_bodies_share_a_bound() -> None:
-    async def test(worker: Worker) -> None:
-        head = post().partition(b"\r\n\r\n")[0]
-        head = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 200000") + b"\r\n\r\n"
-        first, second = worker.connect(hello), worker.connect(hello)
-        for transport in (first, second):
-            for piece in (head, b" " * 60_000, b" " * 60_000, b" " * 60_000):
-                transport.say(piece)
-        assert await speak(second, whole(b" " * 20_000)) == ["503 overloaded"]
-        assert await speak(first, whole(b" " * 20_000)) == ["400 parse_error"]
-        assert worker.budget.held == 0
-
-    with_worker(test, budget=150_000)
+async def test_large_bodies_share_a_bound() -> None:
+    worker = await open_worker(budget=150_000)
+    head = post().partition(b"\r\n\r\n")[0]
+    head = head.replace(head.rpartition(b"\r\n")[2], b"content-length: 200000") + b"\r\n\r\n"
+    first, second = worker.connect(hello), worker.connect(hello)
+    for transport in (first, second):
+        for piece in (head, b" " * 60_000, b" " * 60_000, b" " * 60_000):
+            transport.say(piece)
+    assert await speak(second, whole(b" " * 20_000)) == ["503 overloaded"]
+    assert await speak(first, whole(b" " * 20_000)) == ["400 parse_error"]
+    assert worker.budget.held == 0
 
 
-def test_defect_of_ours_is_answered_and_the_connection_lives() -> None:
-    async def test(worker: Worker) -> None:
-        answers = [RuntimeError("at once"), RuntimeError("later"), None]
-        sound = worker.pipeline.answer
+async def test_defect_of_ours_is_answered_and_the_connection_lives(worker: Worker) -> None:
+    answers = [RuntimeError("at once"), RuntimeError("later"), None]
+    sound = worker.pipeline.answer
 
-        def broken(request: Request) -> Any:
-            defect = answers.pop(0)
-            if defect is None:
-                return sound(request)
-            if defect.args == ("at once",):
-                raise defect
-            return fails(defect)
-
-        async def fails(defect: RuntimeError) -> Answer:
-            waited = worker.loop.create_future()
-            worker.loop.call_soon(waited.set_result, None)
-            await waited
+    def broken(request: Request) -> Any:
+        defect = answers.pop(0)
+        if defect is None:
+            return sound(request)
+        if defect.args == ("at once",):
             raise defect
+        return fails(defect)
 
-        worker.pipeline.answer = broken  # type: ignore[method-assign]
-        transport = worker.connect(hello)
-        assert await speak(transport, whole(post(1) + post(2) + post(3))) == [
-            "500 internal_error",
-            "500 internal_error",
-            "200 3",
-        ]
-        assert not transport.closed
+    async def fails(defect: RuntimeError) -> Answer:
+        waited = worker.loop.create_future()
+        worker.loop.call_soon(waited.set_result, None)
+        await waited
+        raise defect
 
-    with_worker(test)
+    worker.pipeline.answer = broken  # type: ignore[method-assign]
+    transport = worker.connect(hello)
+    assert await speak(transport, whole(post(1) + post(2) + post(3))) == [
+        "500 internal_error",
+        "500 internal_error",
+        "200 3",
+    ]
+    assert not transport.closed

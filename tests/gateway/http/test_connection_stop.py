@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.gateway.fakes import FakeTransport, turns
 from tests.gateway.speech import GET, answer_upstream, edge, hello, post, speak, told, whole
-from tests.gateway.worker import Worker, with_worker
+from tests.gateway.worker import Worker, open_worker
 
 
 def fire_linger(worker: Worker) -> None:
@@ -22,112 +22,91 @@ def shut_down(*transports: FakeTransport) -> None:
         edge(transport).shutdown()
 
 
-def test_idle_connection_is_closed_after_a_moment() -> None:
-    async def test(worker: Worker) -> None:
-        fresh, used = worker.connect(hello), worker.connect(hello)
-        await speak(used, whole(post()))
-        shut_down(fresh, used)
-        assert not fresh.is_closing()
-        fire_linger(worker)
-        assert fresh.is_closing()
-        assert used.is_closing()
-
-    with_worker(test)
+async def test_idle_connection_is_closed_after_a_moment(worker: Worker) -> None:
+    fresh, used = worker.connect(hello), worker.connect(hello)
+    await speak(used, whole(post()))
+    shut_down(fresh, used)
+    assert not fresh.is_closing()
+    fire_linger(worker)
+    assert fresh.is_closing()
+    assert used.is_closing()
 
 
-def test_request_that_was_on_its_way_is_answered_and_told_that_we_close() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        shut_down(transport)
-        assert await speak(transport, whole(post())) == ["200 1 close"]
-        assert transport.closed
-        fire_linger(worker)
-
-    with_worker(test)
+async def test_request_that_was_on_its_way_is_answered_and_told_that_we_close(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    shut_down(transport)
+    assert await speak(transport, whole(post())) == ["200 1 close"]
+    assert transport.closed
+    fire_linger(worker)
 
 
-def test_request_that_is_half_read_is_waited_for() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        transport.say(post()[:-5])
-        shut_down(transport)
-        fire_linger(worker)
-        assert not transport.closed
-        assert await speak(transport, whole(post()[-5:])) == ["200 1 close"]
-
-    with_worker(test)
+async def test_request_that_is_half_read_is_waited_for(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    transport.say(post()[:-5])
+    shut_down(transport)
+    fire_linger(worker)
+    assert not transport.closed
+    assert await speak(transport, whole(post()[-5:])) == ["200 1 close"]
 
 
-def test_request_under_way_is_answered_and_told_that_we_close() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(post()))
-        shut_down(transport)
-        fire_linger(worker)
-        assert not transport.closed
-        answer_upstream(worker)
-        await turns(30)
-        assert told(transport) == ["200 1 close"]
-        assert transport.closed
-
-    with_worker(test, node=lambda _: None)
+async def test_request_under_way_is_answered_and_told_that_we_close() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    await speak(transport, whole(post()))
+    shut_down(transport)
+    fire_linger(worker)
+    assert not transport.closed
+    answer_upstream(worker)
+    await turns(30)
+    assert told(transport) == ["200 1 close"]
+    assert transport.closed
 
 
 @pytest.mark.parametrize("last", [post(3), GET], ids=["ours", "other lane"])
-def test_every_request_in_line_was_read_whole_and_is_answered(last: bytes) -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await speak(transport, whole(post(1) + post(2) + last))
-        shut_down(transport)
-        for _ in range(3):
-            answer_upstream(worker)
-            await turns(30)
-        answers = told(transport)
-        assert answers[:2] == ["200 1", "200 2"]
-        assert answers[2] == ("200 3 close" if b"/x/" in last else "200 /healthz close")
-        assert transport.closed
-
-    with_worker(test, node=lambda _: None)
-
-
-def test_request_of_the_other_lane_is_answered_and_told_that_we_close() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        transport.say(GET)
-        shut_down(transport)
+async def test_every_request_in_line_was_read_whole_and_is_answered(last: bytes) -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    await speak(transport, whole(post(1) + post(2) + last))
+    shut_down(transport)
+    for _ in range(3):
+        answer_upstream(worker)
         await turns(30)
-        assert told(transport) == ["200 /healthz close"]
-        assert transport.closed
-
-    with_worker(test)
-
-
-def test_end_of_the_grace_answers_what_is_still_under_way() -> None:
-    async def test(worker: Worker) -> None:
-        one, other = worker.connect(hello), worker.connect(hello)
-        await speak(one, whole(post(1)))
-        await speak(other, whole(post(2)))
-        shut_down(one, other)
-        worker.context.stop()
-        assert worker.context.flights == set()
-        await turns()
-        assert told(one) == told(other) == ["503 overloaded close"]
-        for pool in worker.pools.values():
-            pool.close()
-        await turns(30)
-
-    with_worker(test, node=lambda _: None)
+    answers = told(transport)
+    assert answers[:2] == ["200 1", "200 2"]
+    assert answers[2] == ("200 3 close" if b"/x/" in last else "200 /healthz close")
+    assert transport.closed
 
 
-def test_stop_answers_a_caller_that_waits_for_the_store() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.gate = asyncio.Event()
-        transport = worker.connect(hello)
-        await speak(transport, whole(post()))
-        shut_down(transport)
-        worker.context.stop()
-        assert told(transport) == ["503 overloaded close"]
-        worker.store.gate.set()
-        await turns(30)
+async def test_request_of_the_other_lane_is_answered_and_told_that_we_close(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    transport.say(GET)
+    shut_down(transport)
+    await turns(30)
+    assert told(transport) == ["200 /healthz close"]
+    assert transport.closed
 
-    with_worker(test)
+
+async def test_end_of_the_grace_answers_what_is_still_under_way() -> None:
+    worker = await open_worker(node=lambda _: None)
+    one, other = worker.connect(hello), worker.connect(hello)
+    await speak(one, whole(post(1)))
+    await speak(other, whole(post(2)))
+    shut_down(one, other)
+    worker.context.stop()
+    assert worker.context.flights == set()
+    await turns()
+    assert told(one) == told(other) == ["503 overloaded close"]
+    for pool in worker.pools.values():
+        pool.close()
+    await turns(30)
+
+
+async def test_stop_answers_a_caller_that_waits_for_the_store(worker: Worker) -> None:
+    worker.store.gate = asyncio.Event()
+    transport = worker.connect(hello)
+    await speak(transport, whole(post()))
+    shut_down(transport)
+    worker.context.stop()
+    assert told(transport) == ["503 overloaded close"]
+    worker.store.gate.set()
+    await turns(30)

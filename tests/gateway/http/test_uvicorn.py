@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from tests.gateway.fakes import FakeTransport, run, turns
+from tests.gateway.fakes import FakeTransport, turns
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -72,111 +72,92 @@ def test_methods_that_we_override_are_there() -> None:
     assert {name: parameters(getattr(HttpToolsProtocol, name)) for name in signatures} == signatures
 
 
-def test_connection_has_what_we_read() -> None:
-    async def test() -> None:
-        protocol, transport = made()
-        assert protocol.transport is transport
-        assert isinstance(protocol.flow, FlowControl)
-        assert isinstance(protocol.pipeline, deque)
-        assert protocol.client == ("192.0.2.1", 50_000)
-        assert protocol.timeout_keep_alive_task is None
-        assert vars(protocol)["cycle"] is None
-        assert protocol in protocol.server_state.connections
-        assert protocol.loop is asyncio.get_running_loop()
-        transport.drop()
-        assert protocol not in protocol.server_state.connections
-
-    run(test)
+async def test_connection_has_what_we_read() -> None:
+    protocol, transport = made()
+    assert protocol.transport is transport
+    assert isinstance(protocol.flow, FlowControl)
+    assert isinstance(protocol.pipeline, deque)
+    assert protocol.client == ("192.0.2.1", 50_000)
+    assert protocol.timeout_keep_alive_task is None
+    assert vars(protocol)["cycle"] is None
+    assert protocol in protocol.server_state.connections
+    assert protocol.loop is asyncio.get_running_loop()
+    transport.drop()
+    assert protocol not in protocol.server_state.connections
 
 
-def test_flow_control_pauses_and_resumes_reading_once() -> None:
-    async def test() -> None:
-        protocol, transport = made()
-        flow = protocol.flow
-        seen = [(flow.read_paused, transport.paused)]
-        for move in (flow.pause_reading, flow.pause_reading, flow.resume_reading):
-            move()
-            seen.append((flow.read_paused, transport.paused))
-        assert seen == [(False, False), (True, True), (True, True), (False, False)]
-        assert flow.write_paused is False
-
-    run(test)
+async def test_flow_control_pauses_and_resumes_reading_once() -> None:
+    protocol, transport = made()
+    flow = protocol.flow
+    seen = [(flow.read_paused, transport.paused)]
+    for move in (flow.pause_reading, flow.pause_reading, flow.resume_reading):
+        move()
+        seen.append((flow.read_paused, transport.paused))
+    assert seen == [(False, False), (True, True), (True, True), (False, False)]
+    assert flow.write_paused is False
 
 
-def test_second_request_waits_in_uvicorns_line_and_reading_is_paused() -> None:
-    async def test() -> None:
-        protocol, transport = made()
-        transport.say(b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
-        ((cycle, app),) = protocol.pipeline
-        assert cycle is protocol.cycle
-        assert isinstance(cycle, RequestResponseCycle)
-        assert cycle.disconnected is False
-        assert isinstance(cycle.message_event, asyncio.Event)
-        assert cycle.scope["path"] == "/b"
-        assert app is protocol.app
-        assert protocol.flow.read_paused
-        await turns()
-        transport.drop()
-        await turns()
-
-    run(test)
+async def test_second_request_waits_in_uvicorns_line_and_reading_is_paused() -> None:
+    protocol, transport = made()
+    transport.say(b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
+    ((cycle, app),) = protocol.pipeline
+    assert cycle is protocol.cycle
+    assert isinstance(cycle, RequestResponseCycle)
+    assert cycle.disconnected is False
+    assert isinstance(cycle.message_event, asyncio.Event)
+    assert cycle.scope["path"] == "/b"
+    assert app is protocol.app
+    assert protocol.flow.read_paused
+    await turns()
+    transport.drop()
+    await turns()
 
 
-def test_cycle_tells_the_protocol_when_its_answer_is_complete() -> None:
-    async def test() -> None:
-        protocol, transport = made()
-        completed: list[bool] = []
-        protocol.on_response_complete = lambda: completed.append(True)  # type: ignore[method-assign]
-        transport.say(b"POST /a HTTP/1.1\r\ncontent-length: 5\r\n\r\n")
-        cycle = protocol.cycle
-        assert cycle.keep_alive
-        seen = [cycle.response_complete]
-        await cycle.send({"type": "http.response.start", "status": 200, "headers": []})
-        await cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
-        assert [*seen, cycle.response_complete] == [False, True]
-        assert completed == [True]
-        transport.drop()
-        await turns()
-
-    run(test)
+async def test_cycle_tells_the_protocol_when_its_answer_is_complete() -> None:
+    protocol, transport = made()
+    completed: list[bool] = []
+    protocol.on_response_complete = lambda: completed.append(True)  # type: ignore[method-assign]
+    transport.say(b"POST /a HTTP/1.1\r\ncontent-length: 5\r\n\r\n")
+    cycle = protocol.cycle
+    assert cycle.keep_alive
+    seen = [cycle.response_complete]
+    await cycle.send({"type": "http.response.start", "status": 200, "headers": []})
+    await cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
+    assert [*seen, cycle.response_complete] == [False, True]
+    assert completed == [True]
+    transport.drop()
+    await turns()
 
 
-def test_keep_alive_timer_is_armed_after_an_answer_and_only_there() -> None:
-    async def test() -> None:
-        protocol, _ = made()
-        protocol.on_response_complete()
-        armed = protocol.timeout_keep_alive_task
-        assert armed is not None
-        protocol._unset_keepalive_if_required()
-        assert armed.cancelled()
-        assert vars(protocol)["timeout_keep_alive_task"] is None
-        arming = [name for name, each in vars(HttpToolsProtocol).items() if _arms(each)]
-        assert arming == ["on_response_complete"]
-
-    run(test)
+async def test_keep_alive_timer_is_armed_after_an_answer_and_only_there() -> None:
+    protocol, _ = made()
+    protocol.on_response_complete()
+    armed = protocol.timeout_keep_alive_task
+    assert armed is not None
+    protocol._unset_keepalive_if_required()
+    assert armed.cancelled()
+    assert vars(protocol)["timeout_keep_alive_task"] is None
+    arming = [name for name, each in vars(HttpToolsProtocol).items() if _arms(each)]
+    assert arming == ["on_response_complete"]
 
 
 def _arms(function: object) -> bool:
     return inspect.isfunction(function) and "timeout_keep_alive_task = self.loop.call_later" in body_of(function)
 
 
-def test_shutdown_closes_an_idle_connection_and_ends_a_busy_one_after_its_answer() -> None:
+async def test_shutdown_closes_an_idle_connection_and_ends_a_busy_one_after_its_answer() -> None:
     """The reason why ours overrides it: to uvicorn a connection without a cycle is idle."""
-
-    async def test() -> None:
-        protocol, transport = made()
-        protocol.shutdown()
-        assert transport.closed
-        busy, other = made()
-        other.say(b"GET /a HTTP/1.1\r\n\r\n")
-        busy.shutdown()
-        assert not other.closed
-        assert not busy.cycle.keep_alive
-        await turns()
-        other.drop()
-        await turns()
-
-    run(test)
+    protocol, transport = made()
+    protocol.shutdown()
+    assert transport.closed
+    busy, other = made()
+    other.say(b"GET /a HTTP/1.1\r\n\r\n")
+    busy.shutdown()
+    assert not other.closed
+    assert not busy.cycle.keep_alive
+    await turns()
+    other.drop()
+    await turns()
 
 
 # --- The server --------------------------------------------------------------------------------------------

@@ -2,76 +2,60 @@
 
 from __future__ import annotations
 
-from tests.gateway.fakes import run
 from tests.gateway.prober.nodes import BASE, REFUSED, Scene
 
 from tollgate.shm import metrics
 
 
-def test_a_head_whose_upstream_is_gone_is_given_up_after_five_seconds() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE + "abc", BASE + "a").start()
-        scene.nodes["a"].fault = REFUSED
-        for _ in range(10):
-            await scene.rounds()
-            assert (scene.row.head, scene.states, scene.reorgs) == (102, "down up", (0, None))
-        await scene.rounds(2)
-        assert (scene.row.head, scene.reorgs) == (100, (1, 100))
-        assert (scene.counted(metrics.REORGS), scene.counted(metrics.HEADS_LOST)) == (0, 1)
-        scene.nodes["a"].fault = None
+async def test_a_head_whose_upstream_is_gone_is_given_up_after_five_seconds() -> None:
+    scene = await Scene(BASE + "abc", BASE + "a").start()
+    scene.nodes["a"].fault = REFUSED
+    for _ in range(10):
         await scene.rounds()
-        assert (scene.row.head, scene.reorgs[0]) == (102, 1), "it is back, on the same chain"
-
-    run(it)
-
-
-def test_a_head_that_somebody_reaches_in_time_is_kept() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE + "abc", BASE + "a").start()
-        scene.nodes["a"].fault = REFUSED
-        await scene.rounds(6)
-        scene.nodes["b"].word = BASE + "abcd"
-        await scene.rounds(20)
-        assert (scene.row.head, scene.reorgs) == (103, (0, None))
-
-    run(it)
+        assert (scene.row.head, scene.states, scene.reorgs) == (102, "down up", (0, None))
+    await scene.rounds(2)
+    assert (scene.row.head, scene.reorgs) == (100, (1, 100))
+    assert (scene.counted(metrics.REORGS), scene.counted(metrics.HEADS_LOST)) == (0, 1)
+    scene.nodes["a"].fault = None
+    await scene.rounds()
+    assert (scene.row.head, scene.reorgs[0]) == (102, 1), "it is back, on the same chain"
 
 
-def test_the_rest_may_be_far_behind() -> None:
-    async def it() -> None:
-        scene = await Scene("g" * 1_000, BASE).start()
-        await scene.rounds()
-        assert scene.states == "up lagging"
-        scene.nodes["a"].fault = REFUSED
-        await scene.rounds(12)
-        assert (scene.row.head, scene.reorgs, scene.states) == (99, (1, 99), "down up")
-        scene.nodes["b"].word += "g"
-        await scene.rounds()
-        assert scene.row.head == 100
-
-    run(it)
+async def test_a_head_that_somebody_reaches_in_time_is_kept() -> None:
+    scene = await Scene(BASE + "abc", BASE + "a").start()
+    scene.nodes["a"].fault = REFUSED
+    await scene.rounds(6)
+    scene.nodes["b"].word = BASE + "abcd"
+    await scene.rounds(20)
+    assert (scene.row.head, scene.reorgs) == (103, (0, None))
 
 
-def test_when_nobody_is_left_nothing_is_given_up() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE + "a").start()
-        scene.nodes["a"].fault = REFUSED
-        await scene.rounds(30)
-        assert (scene.row.head, scene.row.heard, scene.reorgs) == (100, False, (0, None))
+async def test_the_rest_may_be_far_behind() -> None:
+    scene = await Scene("g" * 1_000, BASE).start()
+    await scene.rounds()
+    assert scene.states == "up lagging"
+    scene.nodes["a"].fault = REFUSED
+    await scene.rounds(12)
+    assert (scene.row.head, scene.reorgs, scene.states) == (99, (1, 99), "down up")
+    scene.nodes["b"].word += "g"
+    await scene.rounds()
+    assert scene.row.head == 100
 
-    run(it)
+
+async def test_when_nobody_is_left_nothing_is_given_up() -> None:
+    scene = await Scene(BASE + "a").start()
+    scene.nodes["a"].fault = REFUSED
+    await scene.rounds(30)
+    assert (scene.row.head, scene.row.heard, scene.reorgs) == (100, False, (0, None))
 
 
-def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_up() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE).start()
-        scene.row.saw(120)
-        asked = len(scene.nodes["a"].probes)
-        await scene.tick(0.02)
-        assert len(scene.nodes["a"].probes) == asked + 1
-        await scene.rounds(8)
-        assert (scene.row.floor, scene.row.heard) == (120, True)
-        await scene.rounds(3)
-        assert (scene.row.floor, scene.row.head, scene.reorgs) == (99, 99, (1, 99))
-
-    run(it)
+async def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_up() -> None:
+    scene = await Scene(BASE).start()
+    scene.row.saw(120)
+    asked = len(scene.nodes["a"].probes)
+    await scene.tick(0.02)
+    assert len(scene.nodes["a"].probes) == asked + 1
+    await scene.rounds(8)
+    assert (scene.row.floor, scene.row.heard) == (120, True)
+    await scene.rounds(3)
+    assert (scene.row.floor, scene.row.head, scene.reorgs) == (99, 99, (1, 99))

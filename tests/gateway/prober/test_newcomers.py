@@ -4,54 +4,44 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.gateway.fakes import run
 from tests.gateway.prober.nodes import BASE, Scene
 
 from tollgate.shm.upstream_status import NOTHING
 
 
-def test_nothing_is_published_before_everybody_was_asked() -> None:
-    async def it() -> None:
-        scene = Scene(BASE, BASE + "abc")
-        scene.nodes["b"].gate = asyncio.Event()
-        await scene.start()
-        assert (scene.row.head, scene.watch.warm) == (NOTHING, False)
-        scene.nodes["b"].gate.set()
-        await scene.tick()
-        assert (scene.row.head, scene.watch.warm) == (102, True)
-
-    run(it)
+async def test_nothing_is_published_before_everybody_was_asked() -> None:
+    scene = Scene(BASE, BASE + "abc")
+    scene.nodes["b"].gate = asyncio.Event()
+    await scene.start()
+    assert (scene.row.head, scene.watch.warm) == (NOTHING, False)
+    scene.nodes["b"].gate.set()
+    await scene.tick()
+    assert (scene.row.head, scene.watch.warm) == (102, True)
 
 
-def test_one_that_hangs_holds_up_the_start_for_a_second_and_then_nobody() -> None:
-    async def it() -> None:
-        scene = Scene(BASE, BASE)
-        scene.nodes["b"].gate = asyncio.Event()
-        await scene.start()
-        await scene.rounds(2)
-        assert (scene.row.head, scene.states) == (99, "up unknown")
-        for _ in range(5):
-            scene.nodes["a"].word += "a"
-            await scene.rounds()
-        assert scene.row.head == 104
-        assert len(scene.nodes["b"].probes) == 1, "nobody is asked twice at once"
-
-    run(it)
+async def test_one_that_hangs_holds_up_the_start_for_a_second_and_then_nobody() -> None:
+    scene = Scene(BASE, BASE)
+    scene.nodes["b"].gate = asyncio.Event()
+    await scene.start()
+    await scene.rounds(2)
+    assert (scene.row.head, scene.states) == (99, "up unknown")
+    for _ in range(5):
+        scene.nodes["a"].word += "a"
+        await scene.rounds()
+    assert scene.row.head == 104
+    assert len(scene.nodes["b"].probes) == 1, "nobody is asked twice at once"
 
 
-def test_what_was_heard_by_then_is_told_when_the_time_is_over_however_seldom_upstreams_are_asked() -> None:
-    async def it() -> None:
-        scene = Scene(BASE, BASE)
-        scene.probe_seconds = 60.0
-        scene.nodes["b"].gate = asyncio.Event()
-        await scene.start()
-        await scene.tick(0.98)
-        assert (scene.row.heard, scene.watch.warm, scene.states) == (False, False, "unknown unknown")
-        await scene.tick(0.02)
-        assert (scene.row.head, scene.watch.warm, scene.states) == (99, True, "up unknown")
-        assert len(scene.nodes["a"].probes) == 1
-
-    run(it)
+async def test_what_was_heard_by_then_is_told_when_the_time_is_over_however_seldom_upstreams_are_asked() -> None:
+    scene = Scene(BASE, BASE)
+    scene.probe_seconds = 60.0
+    scene.nodes["b"].gate = asyncio.Event()
+    await scene.start()
+    await scene.tick(0.98)
+    assert (scene.row.heard, scene.watch.warm, scene.states) == (False, False, "unknown unknown")
+    await scene.tick(0.02)
+    assert (scene.row.head, scene.watch.warm, scene.states) == (99, True, "up unknown")
+    assert len(scene.nodes["a"].probes) == 1
 
 
 # ---- after a reload
@@ -69,58 +59,46 @@ async def reloaded(old: str, **new: tuple[str, str]) -> tuple[Scene, dict[str, a
     return scene, gates
 
 
-def test_one_that_is_added_is_judged_by_its_first_answer() -> None:
-    async def it() -> None:
-        scene, gates = await reloaded(BASE, a=("0x1", BASE[:50]))
-        scene.apply(scene.upstream("a"), scene.upstream("d"))
-        await scene.tick()
-        assert scene.states == "unknown up"
-        gates["a"].set()
-        await scene.tick()
-        assert scene.states == "lagging up"
-
-    run(it)
+async def test_one_that_is_added_is_judged_by_its_first_answer() -> None:
+    scene, gates = await reloaded(BASE, a=("0x1", BASE[:50]))
+    scene.apply(scene.upstream("a"), scene.upstream("d"))
+    await scene.tick()
+    assert scene.states == "unknown up"
+    gates["a"].set()
+    await scene.tick()
+    assert scene.states == "lagging up"
 
 
-def test_those_that_are_added_have_their_say_together() -> None:
-    async def it() -> None:
-        scene, gates = await reloaded(BASE, a=("0x2", "w" * 500), b=("0x1", BASE))
-        scene.apply(scene.upstream("a"), scene.upstream("b"), scene.upstream("d"))
-        gates["a"].set()
-        await scene.tick()
-        assert (scene.states, scene.watch.chain_id) == ("wrong_chain unknown up", "0x1"), "first, but not right"
-        gates["b"].set()
-        await scene.tick()
-        assert (scene.states, scene.watch.chain_id) == ("wrong_chain up up", "0x1")
-        assert (scene.row.head, scene.reorgs) == (99, (0, None))
-
-    run(it)
+async def test_those_that_are_added_have_their_say_together() -> None:
+    scene, gates = await reloaded(BASE, a=("0x2", "w" * 500), b=("0x1", BASE))
+    scene.apply(scene.upstream("a"), scene.upstream("b"), scene.upstream("d"))
+    gates["a"].set()
+    await scene.tick()
+    assert (scene.states, scene.watch.chain_id) == ("wrong_chain unknown up", "0x1"), "first, but not right"
+    gates["b"].set()
+    await scene.tick()
+    assert (scene.states, scene.watch.chain_id) == ("wrong_chain up up", "0x1")
+    assert (scene.row.head, scene.reorgs) == (99, (0, None))
 
 
-def test_one_that_is_added_and_hangs_delays_those_that_were_there_not_at_all_and_the_new_a_second() -> None:
-    async def it() -> None:
-        scene, gates = await reloaded(BASE, a=("0x1", BASE), b=("0x1", BASE))
-        scene.apply(scene.upstream("a"), scene.upstream("b"), scene.upstream("d"))
-        gates["a"].set()
-        scene.nodes["d"].word += "a"
-        await scene.rounds()
-        assert (scene.states, scene.row.head, scene.row.heard) == ("unknown unknown up", 100, True)
-        await scene.rounds()
-        assert scene.states == "up unknown up"
-
-    run(it)
+async def test_one_that_is_added_and_hangs_delays_those_that_were_there_not_at_all_and_the_new_a_second() -> None:
+    scene, gates = await reloaded(BASE, a=("0x1", BASE), b=("0x1", BASE))
+    scene.apply(scene.upstream("a"), scene.upstream("b"), scene.upstream("d"))
+    gates["a"].set()
+    scene.nodes["d"].word += "a"
+    await scene.rounds()
+    assert (scene.states, scene.row.head, scene.row.heard) == ("unknown unknown up", 100, True)
+    await scene.rounds()
+    assert scene.states == "up unknown up"
 
 
-def test_when_all_are_replaced_the_first_to_answer_does_not_turn_the_network_over() -> None:
-    async def it() -> None:
-        scene, gates = await reloaded(BASE, a=("0x2", "w" * 500), b=("0x1", BASE + "a"), c=("0x1", BASE + "a"))
-        scene.apply(*map(scene.upstream, "abc"))
-        gates["a"].set()
-        await scene.tick()
-        assert (scene.states, scene.row.head) == ("unknown unknown unknown", 99)
-        gates["b"].set()
-        gates["c"].set()
-        await scene.tick()
-        assert (scene.states, scene.row.head, scene.reorgs) == ("wrong_chain up up", 100, (0, None))
-
-    run(it)
+async def test_when_all_are_replaced_the_first_to_answer_does_not_turn_the_network_over() -> None:
+    scene, gates = await reloaded(BASE, a=("0x2", "w" * 500), b=("0x1", BASE + "a"), c=("0x1", BASE + "a"))
+    scene.apply(*map(scene.upstream, "abc"))
+    gates["a"].set()
+    await scene.tick()
+    assert (scene.states, scene.row.head) == ("unknown unknown unknown", 99)
+    gates["b"].set()
+    gates["c"].set()
+    await scene.tick()
+    assert (scene.states, scene.row.head, scene.reorgs) == ("wrong_chain up up", 100, (0, None))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import Clock, run, scripted_loop, turns
+from tests.gateway.fakes import Clock, scripted_loop, turns
 from tests.gateway.worker import http
 
 from tollgate.chains.heads import Block
@@ -76,15 +76,12 @@ def error(code: int) -> bytes:
     return http(json.dumps(said).encode())
 
 
-def test_a_plain_probe_is_one_call() -> None:
-    async def it() -> None:
-        scene = Scene()
-        assert await scene.asker.probe(Wanted()) == ProbeReport(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
-        assert [(call["method"], call["params"]) for call in scene.calls] == [
-            ("eth_getBlockByNumber", ["latest", False])
-        ]
-
-    run(it)
+async def test_a_plain_probe_is_one_call() -> None:
+    scene = Scene()
+    assert await scene.asker.probe(Wanted()) == ProbeReport(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
+    assert [(call["method"], call["params"]) for call in scene.calls] == [
+        ("eth_getBlockByNumber", ["latest", False])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,38 +100,29 @@ def test_a_plain_probe_is_one_call() -> None:
         ),
     ],
 )
-def test_everything_can_be_asked_at_once(family: str, chain_id: str, methods: list[str]) -> None:
-    async def it() -> None:
-        scene = Scene(family)
-        report = await scene.asker.probe(Wanted(chain_id=True, syncing=True, finalized=True))
-        assert (report.block.number, report.block.hash) == (100, "0xaa")
-        assert (report.chain_id, report.syncing, report.finalized) == (chain_id, False, 36)
-        assert scene.methods == methods
-
-    run(it)
+async def test_everything_can_be_asked_at_once(family: str, chain_id: str, methods: list[str]) -> None:
+    scene = Scene(family)
+    report = await scene.asker.probe(Wanted(chain_id=True, syncing=True, finalized=True))
+    assert (report.block.number, report.block.hash) == (100, "0xaa")
+    assert (report.chain_id, report.syncing, report.finalized) == (chain_id, False, 36)
+    assert scene.methods == methods
 
 
-def test_what_a_node_does_not_know_beside_its_head_is_no_failure() -> None:
-    async def it() -> None:
-        scene = Scene()
-        scene.reply = lambda call: scene.healthy(call) if call["params"][:1] == ["latest"] else error(-32601)
-        report = await scene.asker.probe(Wanted(chain_id=True, syncing=True, finalized=True))
-        assert (report.block.number, report.chain_id, report.syncing, report.finalized) == (100, None, None, None)
-
-    run(it)
+async def test_what_a_node_does_not_know_beside_its_head_is_no_failure() -> None:
+    scene = Scene()
+    scene.reply = lambda call: scene.healthy(call) if call["params"][:1] == ["latest"] else error(-32601)
+    report = await scene.asker.probe(Wanted(chain_id=True, syncing=True, finalized=True))
+    assert (report.block.number, report.chain_id, report.syncing, report.finalized) == (100, None, None, None)
 
 
-def test_a_block_by_its_number() -> None:
-    async def it() -> None:
-        scene = Scene()
-        assert await scene.asker.block(7) == Block(7, "0x77", "0x76")
-        with pytest.raises(ProbeFailed):
-            await scene.asker.block(8)
-        starknet = Scene("starknet")
-        assert (await starknet.asker.block(9)).number == 9
-        assert starknet.calls[0]["params"] == [{"block_number": 9}]
-
-    run(it)
+async def test_a_block_by_its_number() -> None:
+    scene = Scene()
+    assert await scene.asker.block(7) == Block(7, "0x77", "0x76")
+    with pytest.raises(ProbeFailed):
+        await scene.asker.block(8)
+    starknet = Scene("starknet")
+    assert (await starknet.asker.block(9)).number == 9
+    assert starknet.calls[0]["params"] == [{"block_number": 9}]
 
 
 @pytest.mark.parametrize(
@@ -151,57 +139,45 @@ def test_a_block_by_its_number() -> None:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "breaks off"),
     ],
 )
-def test_what_is_no_answer_is_told_in_words_of_our_own(said: bytes, words: str) -> None:
-    async def it() -> None:
-        scene = Scene()
-        scene.reply = lambda _: said
-        failure = await scene.fails()
-        assert (failure.words, failure.refused) == (words, False)
-
-    run(it)
+async def test_what_is_no_answer_is_told_in_words_of_our_own(said: bytes, words: str) -> None:
+    scene = Scene()
+    scene.reply = lambda _: said
+    failure = await scene.fails()
+    assert (failure.words, failure.refused) == (words, False)
 
 
-def test_a_refused_connection_is_told_apart() -> None:
-    async def it() -> None:
-        scene = Scene()
-        scripted_loop().refusing = True
-        failure = await scene.fails()
-        assert (failure.words, failure.refused) == ("refuses connections", True)
-
-    run(it)
+async def test_a_refused_connection_is_told_apart() -> None:
+    scene = Scene()
+    scripted_loop().refusing = True
+    failure = await scene.fails()
+    assert (failure.words, failure.refused) == ("refuses connections", True)
 
 
-def test_silence_ends_with_the_deadline() -> None:
-    async def it() -> None:
-        scene = Scene()
-        scene.asker.timeout_seconds = 2.0
-        scene.reply = lambda _: None
-        asking = asyncio.ensure_future(scene.asker.probe(Wanted()))
-        await turns()
-        scene.clock.advance(1.9)
-        scene.asker.sweep()
-        await turns()
-        assert not asking.done()
-        scene.clock.advance(0.1)
-        scene.asker.sweep()
-        with pytest.raises(ProbeFailed) as failed:
-            await asking
-        assert failed.value.words == "does not answer in time"
-
-    run(it)
+async def test_silence_ends_with_the_deadline() -> None:
+    scene = Scene()
+    scene.asker.timeout_seconds = 2.0
+    scene.reply = lambda _: None
+    asking = asyncio.ensure_future(scene.asker.probe(Wanted()))
+    await turns()
+    scene.clock.advance(1.9)
+    scene.asker.sweep()
+    await turns()
+    assert not asking.done()
+    scene.clock.advance(0.1)
+    scene.asker.sweep()
+    with pytest.raises(ProbeFailed) as failed:
+        await asking
+    assert failed.value.words == "does not answer in time"
 
 
-def test_closing_ends_what_is_under_way_also_when_nobody_waits_any_more() -> None:
-    async def it() -> None:
-        scene = Scene()
-        scene.reply = lambda _: None
-        asking = asyncio.ensure_future(scene.asker.probe(Wanted()))
-        await turns()
-        asking.cancel()
-        await turns()
-        scene.asker.close()
-        await turns()
-        assert asking.cancelled()
-        assert all(transport.closed for transport in scripted_loop().transports)
-
-    run(it)
+async def test_closing_ends_what_is_under_way_also_when_nobody_waits_any_more() -> None:
+    scene = Scene()
+    scene.reply = lambda _: None
+    asking = asyncio.ensure_future(scene.asker.probe(Wanted()))
+    await turns()
+    asking.cancel()
+    await turns()
+    scene.asker.close()
+    await turns()
+    assert asking.cancelled()
+    assert all(transport.closed for transport in scripted_loop().transports)

@@ -5,215 +5,172 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.gateway.fakes import run
 from tests.gateway.prober.nodes import BASE, REFUSED, Scene, block
 
 from tollgate.shm.upstream_status import NOTHING, State
 
 
-def test_first_heads_are_published_with_states_and_finality() -> None:
-    async def it() -> None:
-        scene = Scene(BASE, BASE + "a")
-        scene.nodes["a"].finalized = 40
-        await scene.start()
-        assert scene.states == "up up"
-        assert (scene.row.head, scene.row.finalized, scene.row.heard) == (100, 40, True)
-        assert [scene.upstream_row(name).head for name in "ab"] == [99, 100]
-        assert scene.reorgs == (0, None)
-        assert scene.nodes["a"].timeout_seconds == 3.0
-
-    run(it)
+async def test_first_heads_are_published_with_states_and_finality() -> None:
+    scene = Scene(BASE, BASE + "a")
+    scene.nodes["a"].finalized = 40
+    await scene.start()
+    assert scene.states == "up up"
+    assert (scene.row.head, scene.row.finalized, scene.row.heard) == (100, 40, True)
+    assert [scene.upstream_row(name).head for name in "ab"] == [99, 100]
+    assert scene.reorgs == (0, None)
+    assert scene.nodes["a"].timeout_seconds == 3.0
 
 
-def test_each_new_head_changes_the_version_once() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE, BASE).start()
-        version = scene.row.version
-        await scene.rounds(3)
-        assert scene.row.version == version
-        scene.nodes["a"].word += "a"
-        await scene.rounds()
-        scene.nodes["b"].word += "a"
-        await scene.rounds(2)
-        assert (scene.row.head, scene.row.version) == (100, version + 1)
-
-    run(it)
+async def test_each_new_head_changes_the_version_once() -> None:
+    scene = await Scene(BASE, BASE).start()
+    version = scene.row.version
+    await scene.rounds(3)
+    assert scene.row.version == version
+    scene.nodes["a"].word += "a"
+    await scene.rounds()
+    scene.nodes["b"].word += "a"
+    await scene.rounds(2)
+    assert (scene.row.head, scene.row.version) == (100, version + 1)
 
 
 # ---- workers
 
 
-def test_a_nudge_asks_everybody_at_once_twenty_times_a_second_at_most() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE, BASE).start()
-        before = len(scene.nodes["a"].probes)
-        scene.nodes["a"].word += "a"
+async def test_a_nudge_asks_everybody_at_once_twenty_times_a_second_at_most() -> None:
+    scene = await Scene(BASE, BASE).start()
+    before = len(scene.nodes["a"].probes)
+    scene.nodes["a"].word += "a"
+    scene.row.nudge()
+    await scene.tick(0.02)
+    assert (scene.row.head, len(scene.nodes["b"].probes)) == (100, before + 1)
+    for _ in range(50):
         scene.row.nudge()
         await scene.tick(0.02)
-        assert (scene.row.head, len(scene.nodes["b"].probes)) == (100, before + 1)
-        for _ in range(50):
-            scene.row.nudge()
-            await scene.tick(0.02)
-        assert 15 <= len(scene.nodes["a"].probes) - before - 1 <= 20
-
-    run(it)
+    assert 15 <= len(scene.nodes["a"].probes) - before - 1 <= 20
 
 
-def test_what_a_worker_sees_right_after_a_nudge_is_not_forgotten() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE).start()
-        scene.row.nudge()
+async def test_what_a_worker_sees_right_after_a_nudge_is_not_forgotten() -> None:
+    scene = await Scene(BASE).start()
+    scene.row.nudge()
+    await scene.tick(0.02)
+    asked = len(scene.nodes["a"].probes)
+    scene.row.saw(100)
+    for _ in range(3):
         await scene.tick(0.02)
-        asked = len(scene.nodes["a"].probes)
-        scene.row.saw(100)
-        for _ in range(3):
-            await scene.tick(0.02)
-        assert len(scene.nodes["a"].probes) == asked + 1
-
-    run(it)
+    assert len(scene.nodes["a"].probes) == asked + 1
 
 
-def test_a_nudge_while_an_answer_is_awaited_asks_once_more_after_it() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE).start()
-        node = scene.nodes["a"]
-        node.gate = asyncio.Event()
-        await scene.rounds()
-        scene.row.nudge()
-        await scene.tick(0.02)
-        node.word += "a"
-        node.gate.set()
-        before = len(node.probes)
-        await scene.tick(0.02)
-        await scene.tick(0.02)
-        assert (len(node.probes), scene.row.head) == (before + 1, 100)
-
-    run(it)
+async def test_a_nudge_while_an_answer_is_awaited_asks_once_more_after_it() -> None:
+    scene = await Scene(BASE).start()
+    node = scene.nodes["a"]
+    node.gate = asyncio.Event()
+    await scene.rounds()
+    scene.row.nudge()
+    await scene.tick(0.02)
+    node.word += "a"
+    node.gate.set()
+    before = len(node.probes)
+    await scene.tick(0.02)
+    await scene.tick(0.02)
+    assert (len(node.probes), scene.row.head) == (before + 1, 100)
 
 
-def test_what_a_worker_saw_of_an_upstream_is_not_taken_back_by_an_older_answer() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE, BASE).start()
-        node, row = scene.nodes["b"], scene.upstream_row("b")
-        node.gate = asyncio.Event()
-        await scene.rounds()
-        row.saw(100)
-        node.gate.set()
-        await scene.tick()
-        assert row.head == 100
-        await scene.rounds()
-        assert row.head == 99, "asked after it was seen, it must know"
-
-    run(it)
+async def test_what_a_worker_saw_of_an_upstream_is_not_taken_back_by_an_older_answer() -> None:
+    scene = await Scene(BASE, BASE).start()
+    node, row = scene.nodes["b"], scene.upstream_row("b")
+    node.gate = asyncio.Event()
+    await scene.rounds()
+    row.saw(100)
+    node.gate.set()
+    await scene.tick()
+    assert row.head == 100
+    await scene.rounds()
+    assert row.head == 99, "asked after it was seen, it must know"
 
 
 # ---- heads that are told
 
 
-def test_a_head_that_is_told_is_published_at_once() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE, BASE).start()
-        scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
-        (ear,) = scene.ears
-        ear.hear(block(BASE + "a"))
-        assert (scene.row.head, scene.upstream_row("a").head) == (100, 100)
-        ear.hear(block(BASE))
-        assert scene.row.head == 100
-        ear.hear(block(BASE + "x"))
-        assert (scene.row.head, scene.reorgs) == (100, (1, 99)), "another block of the same number"
-
-    run(it)
+async def test_a_head_that_is_told_is_published_at_once() -> None:
+    scene = await Scene(BASE, BASE).start()
+    scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
+    (ear,) = scene.ears
+    ear.hear(block(BASE + "a"))
+    assert (scene.row.head, scene.upstream_row("a").head) == (100, 100)
+    ear.hear(block(BASE))
+    assert scene.row.head == 100
+    ear.hear(block(BASE + "x"))
+    assert (scene.row.head, scene.reorgs) == (100, (1, 99)), "another block of the same number"
 
 
-def test_a_head_that_is_told_before_the_first_answer_is_not_believed() -> None:
-    async def it() -> None:
-        scene = Scene(BASE)
-        scene.nodes["a"].gate = asyncio.Event()
-        scene.apply(scene.upstream("a", ws_url="ws://a"))
-        await scene.rounds(4)
-        scene.ears[0].hear(block(BASE + "a"))
-        assert (scene.row.head, scene.states) == (NOTHING, "unknown"), "its chain id is not known yet"
-
-    run(it)
+async def test_a_head_that_is_told_before_the_first_answer_is_not_believed() -> None:
+    scene = Scene(BASE)
+    scene.nodes["a"].gate = asyncio.Event()
+    scene.apply(scene.upstream("a", ws_url="ws://a"))
+    await scene.rounds(4)
+    scene.ears[0].hear(block(BASE + "a"))
+    assert (scene.row.head, scene.states) == (NOTHING, "unknown"), "its chain id is not known yet"
 
 
-def test_a_head_that_is_told_by_somebody_who_is_down_is_not_believed() -> None:
-    async def it() -> None:
-        scene = Scene(BASE, BASE)
-        scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
-        await scene.tick()
-        scene.nodes["a"].fault = REFUSED
-        await scene.rounds()
-        scene.ears[0].hear(block(BASE + "a"))
-        assert (scene.row.head, scene.states) == (99, "down up")
-
-    run(it)
+async def test_a_head_that_is_told_by_somebody_who_is_down_is_not_believed() -> None:
+    scene = Scene(BASE, BASE)
+    scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
+    await scene.tick()
+    scene.nodes["a"].fault = REFUSED
+    await scene.rounds()
+    scene.ears[0].hear(block(BASE + "a"))
+    assert (scene.row.head, scene.states) == (99, "down up")
 
 
 # ---- settings that change
 
 
-def test_what_is_known_of_an_upstream_that_stays_is_kept() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE, BASE).start()
-        version = scene.row.version
-        scene.apply(scene.upstream("b", priority=0, weight=7), scene.upstream("a", priority=9), lag_blocks=1)
-        assert [each.name for each in scene.watch.watched] == ["b", "a"]
-        assert (scene.states, scene.row.head, scene.row.version) == ("up up", 99, version)
-        assert scene.made == ["a", "b"]
-        assert len(scene.nodes["a"].probes) == 1
-
-    run(it)
+async def test_what_is_known_of_an_upstream_that_stays_is_kept() -> None:
+    scene = await Scene(BASE, BASE).start()
+    version = scene.row.version
+    scene.apply(scene.upstream("b", priority=0, weight=7), scene.upstream("a", priority=9), lag_blocks=1)
+    assert [each.name for each in scene.watch.watched] == ["b", "a"]
+    assert (scene.states, scene.row.head, scene.row.version) == ("up up", 99, version)
+    assert scene.made == ["a", "b"]
+    assert len(scene.nodes["a"].probes) == 1
 
 
-def test_upstreams_come_and_go() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE, BASE, BASE).start()
-        scene.apply(scene.upstream("a"), scene.upstream("b"))
-        assert scene.nodes["c"].closed
-        assert scene.upstream_row("c").state == State.UP, "calls may be under way"
-        scene.apply(scene.upstream("a"), scene.upstream("b"), scene.upstream("c"))
-        assert scene.states == "up up unknown"
-        assert scene.upstream_row("c").head == NOTHING
-        await scene.tick()
-        assert scene.states == "up up up"
-
-    run(it)
+async def test_upstreams_come_and_go() -> None:
+    scene = await Scene(BASE, BASE, BASE).start()
+    scene.apply(scene.upstream("a"), scene.upstream("b"))
+    assert scene.nodes["c"].closed
+    assert scene.upstream_row("c").state == State.UP, "calls may be under way"
+    scene.apply(scene.upstream("a"), scene.upstream("b"), scene.upstream("c"))
+    assert scene.states == "up up unknown"
+    assert scene.upstream_row("c").head == NOTHING
+    await scene.tick()
+    assert scene.states == "up up up"
 
 
-def test_another_address_is_another_node() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE, BASE).start()
-        scene.apply(scene.upstream("a"), scene.upstream("b", url="http://elsewhere"))
-        assert scene.states == "up unknown"
-        assert scene.made == ["a", "b", "b"]
-
-    run(it)
+async def test_another_address_is_another_node() -> None:
+    scene = await Scene(BASE, BASE).start()
+    scene.apply(scene.upstream("a"), scene.upstream("b", url="http://elsewhere"))
+    assert scene.states == "up unknown"
+    assert scene.made == ["a", "b", "b"]
 
 
-def test_listening_follows_the_settings() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE).start()
-        scene.apply(scene.upstream("a", ws_url="ws://one"))
-        scene.apply(scene.upstream("a", ws_url="ws://one", weight=3))
-        assert [ear.stopped for ear in scene.ears] == [False]
-        scene.apply(scene.upstream("a", ws_url="ws://two"))
-        assert [ear.stopped for ear in scene.ears] == [True, False]
-        scene.apply(scene.upstream("a"))
-        assert [ear.stopped for ear in scene.ears] == [True, True]
-        assert scene.made == ["a"]
-
-    run(it)
+async def test_listening_follows_the_settings() -> None:
+    scene = await Scene(BASE).start()
+    scene.apply(scene.upstream("a", ws_url="ws://one"))
+    scene.apply(scene.upstream("a", ws_url="ws://one", weight=3))
+    assert [ear.stopped for ear in scene.ears] == [False]
+    scene.apply(scene.upstream("a", ws_url="ws://two"))
+    assert [ear.stopped for ear in scene.ears] == [True, False]
+    scene.apply(scene.upstream("a"))
+    assert [ear.stopped for ear in scene.ears] == [True, True]
+    assert scene.made == ["a"]
 
 
 # ---- defects
 
 
-def test_a_defect_ends_the_process() -> None:
-    async def it() -> None:
-        scene = await Scene(BASE).start()
-        scene.nodes["a"].fault = ZeroDivisionError("a defect")  # type: ignore[assignment]
-        with pytest.raises(ZeroDivisionError):
-            await scene.rounds()
-
-    run(it)
+async def test_a_defect_ends_the_process() -> None:
+    scene = await Scene(BASE).start()
+    scene.nodes["a"].fault = ZeroDivisionError("a defect")  # type: ignore[assignment]
+    with pytest.raises(ZeroDivisionError):
+        await scene.rounds()

@@ -8,7 +8,7 @@ from tests.gateway.calls import call
 from tests.gateway.fakes import turns
 from tests.gateway.notes import NOTIFICATION, ask, known, outcomes, recorded, sent
 from tests.gateway.speech import Answers, answer_upstream, hello, post, told
-from tests.gateway.worker import TOKEN, Worker, digest, echo, http, token_grant, with_worker
+from tests.gateway.worker import TOKEN, Worker, digest, echo, http, open_worker, token_grant
 
 from tollgate.core import secrets
 from tollgate.core.entries import MAX_CALLS, CallEntry, Entry
@@ -19,72 +19,61 @@ from tollgate.settings import model
 # --- What is written ---------------------------------------------------------------------------------------
 
 
-def test_single_call_is_one_record_with_everything_that_a_log_shows() -> None:
+async def test_single_call_is_one_record_with_everything_that_a_log_shows() -> None:
     def node(body: bytes) -> bytes:
         worker_clock[0].advance(0.25)
         return echo(body)
 
     worker_clock: list[Any] = []
-
-    async def test(worker: Worker) -> None:
-        worker_clock.append(worker.clock)
-        request = sent(call(1), "x-request-id: mine-1", "user-agent: curl/8", "origin: https://app.example.com")
-        transport = worker.connect(hello)
-        transport.say(request)
-        await turns(40)
-        ((_, _, body),) = Answers(transport.take()).read
-        (entry,) = worker.sink.written
-        assert entry == Entry(
-            at=worker.wall.now,
-            request_id=b"mine-1",
-            team_id="team_1",
-            source_id="tok_1",
-            source_name="ci",
-            network="eth/mainnet",
-            status=200,
-            calls=(CallEntry("eth_chainId", "ok", None, len(body)),),
-            request_bytes=len(json.dumps(call(1))),
-            duration_micros=250_000,
-            upstream="up0",
-            attempts=1,
-            address="192.0.2.1",
-            agent=b"curl/8",
-            origin=b"https://app.example.com",
-        )
-
-    with_worker(test, node=node)
+    worker = await open_worker(node=node)
+    worker_clock.append(worker.clock)
+    request = sent(call(1), "x-request-id: mine-1", "user-agent: curl/8", "origin: https://app.example.com")
+    transport = worker.connect(hello)
+    transport.say(request)
+    await turns(40)
+    ((_, _, body),) = Answers(transport.take()).read
+    (entry,) = worker.sink.written
+    assert entry == Entry(
+        at=worker.wall.now,
+        request_id=b"mine-1",
+        team_id="team_1",
+        source_id="tok_1",
+        source_name="ci",
+        network="eth/mainnet",
+        status=200,
+        calls=(CallEntry("eth_chainId", "ok", None, len(body)),),
+        request_bytes=len(json.dumps(call(1))),
+        duration_micros=250_000,
+        upstream="up0",
+        attempts=1,
+        address="192.0.2.1",
+        agent=b"curl/8",
+        origin=b"https://app.example.com",
+    )
 
 
-def test_spending_cap_of_the_team_is_written_as_it_was_when_the_call_was_admitted() -> None:
-    async def test(worker: Worker) -> None:
-        worker.store.tokens[digest(TOKEN)] = token_grant(Team("team_1", "acme", spending_cap=7_000_000))
-        (entry,) = await recorded(worker, sent(call(1)))
-        assert entry.cap == 7_000_000
-
-    with_worker(test)
+async def test_spending_cap_of_the_team_is_written_as_it_was_when_the_call_was_admitted(worker: Worker) -> None:
+    worker.store.tokens[digest(TOKEN)] = token_grant(Team("team_1", "acme", spending_cap=7_000_000))
+    (entry,) = await recorded(worker, sent(call(1)))
+    assert entry.cap == 7_000_000
 
 
-def test_call_of_a_whitelisted_domain_is_written_for_its_entry() -> None:
-    async def test(worker: Worker) -> None:
-        (entry,) = await recorded(worker, sent(call(1), "origin: https://app.example.com", token=None))
-        assert (entry.team_id, entry.source_id, entry.source_name) == ("team_1", "dom_1", "example.com")
-        assert entry.origin == b"https://app.example.com"
-
-    with_worker(test)
+async def test_call_of_a_whitelisted_domain_is_written_for_its_entry(worker: Worker) -> None:
+    (entry,) = await recorded(worker, sent(call(1), "origin: https://app.example.com", token=None))
+    assert (entry.team_id, entry.source_id, entry.source_name) == ("team_1", "dom_1", "example.com")
+    assert entry.origin == b"https://app.example.com"
 
 
-def test_error_of_a_node_is_written_with_its_code() -> None:
+async def test_error_of_a_node_is_written_with_its_code() -> None:
     def node(_: bytes) -> bytes:
         return http(b'{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"reverted"}}')
 
-    async def test(worker: Worker) -> None:
-        (entry,) = await recorded(worker, sent(call(1, "eth_call")))
-        assert (entry.status, outcomes(entry)) == (200, [("eth_call", "node_error", -32000)])
-
-    with_worker(test, node=node)
+    worker = await open_worker(node=node)
+    (entry,) = await recorded(worker, sent(call(1, "eth_call")))
+    assert (entry.status, outcomes(entry)) == (200, [("eth_call", "node_error", -32000)])
 
 
-def test_batch_is_one_record_with_what_became_of_each_call() -> None:
+async def test_batch_is_one_record_with_what_became_of_each_call() -> None:
     def node(body: bytes) -> bytes:
         replies: list[dict[str, object]] = [
             {"jsonrpc": "2.0", "id": each["id"], "result": "0x1"}
@@ -94,89 +83,74 @@ def test_batch_is_one_record_with_what_became_of_each_call() -> None:
         ]
         return http(json.dumps(replies).encode())
 
-    async def test(worker: Worker) -> None:
-        batch = [
-            call(1, "eth_call"),
-            call(2, "admin_peers"),
-            call(3),
-            NOTIFICATION,
-            {"id": 4},
-            call(5, "eth_call"),
-        ]
-        (entry,) = await recorded(worker, sent(batch))
-        assert entry.status == 200
-        assert outcomes(entry) == [
-            ("eth_call", "ok", None),
-            ("admin_peers", "method_not_allowed", -32601),
-            ("eth_chainId", "node_error", 3),
-            ("eth_call", "ok", None),
-            ("", "invalid_request", -32600),
-            ("eth_call", "ok", None),
-        ]
-        assert [bool(each.response_bytes) for each in entry.calls] == [True, True, True, False, True, True]
-        assert [each.attempts for each in entry.calls] == [1, 0, 1, 1, 0, 1]
-        assert [each.upstream for each in entry.calls] == ["up0", "", "up0", "up0", "", "up0"]
-
-    with_worker(test, node=node)
+    worker = await open_worker(node=node)
+    batch = [
+        call(1, "eth_call"),
+        call(2, "admin_peers"),
+        call(3),
+        NOTIFICATION,
+        {"id": 4},
+        call(5, "eth_call"),
+    ]
+    (entry,) = await recorded(worker, sent(batch))
+    assert entry.status == 200
+    assert outcomes(entry) == [
+        ("eth_call", "ok", None),
+        ("admin_peers", "method_not_allowed", -32601),
+        ("eth_chainId", "node_error", 3),
+        ("eth_call", "ok", None),
+        ("", "invalid_request", -32600),
+        ("eth_call", "ok", None),
+    ]
+    assert [bool(each.response_bytes) for each in entry.calls] == [True, True, True, False, True, True]
+    assert [each.attempts for each in entry.calls] == [1, 0, 1, 1, 0, 1]
+    assert [each.upstream for each in entry.calls] == ["up0", "", "up0", "up0", "", "up0"]
 
 
-def test_each_call_of_a_batch_has_the_bytes_of_its_own_answer() -> None:
-    async def test(worker: Worker) -> None:
-        await ask(worker, sent([call(1), call(2)]))  # its methods are known from now on
-        transport = worker.connect(hello)
-        transport.say(sent([call(1), call(2)]))
-        await turns(40)
-        ((_, _, body),) = Answers(transport.take()).read
-        entry = worker.sink.written[-1]
-        assert outcomes(entry) == [("eth_chainId", "ok", None)] * 2
-        assert [each.response_bytes for each in entry.calls] == [(len(body) - len(b"[,]")) // 2] * 2
-
-    with_worker(test)
+async def test_each_call_of_a_batch_has_the_bytes_of_its_own_answer(worker: Worker) -> None:
+    await ask(worker, sent([call(1), call(2)]))  # its methods are known from now on
+    transport = worker.connect(hello)
+    transport.say(sent([call(1), call(2)]))
+    await turns(40)
+    ((_, _, body),) = Answers(transport.take()).read
+    entry = worker.sink.written[-1]
+    assert outcomes(entry) == [("eth_chainId", "ok", None)] * 2
+    assert [each.response_bytes for each in entry.calls] == [(len(body) - len(b"[,]")) // 2] * 2
 
 
-def test_batch_larger_than_a_record_becomes_several() -> None:
-    async def test(worker: Worker) -> None:
-        count = 2 * MAX_CALLS + 3
-        request = sent([call(number, "eth_call") for number in range(count)])
-        entries = await recorded(worker, request)
-        assert [len(entry.calls) for entry in entries] == [MAX_CALLS, MAX_CALLS, 3]
-        assert {entry.request_id for entry in entries} == {entries[0].request_id}
-        body = len(request.partition(b"\r\n\r\n")[2])
-        assert body - 3 <= sum(entry.request_bytes for entry in entries) <= body
-
-    with_worker(test, limits=model.LimitSettings(batch_calls=10_000))
+async def test_batch_larger_than_a_record_becomes_several() -> None:
+    worker = await open_worker(limits=model.LimitSettings(batch_calls=10_000))
+    count = 2 * MAX_CALLS + 3
+    request = sent([call(number, "eth_call") for number in range(count)])
+    entries = await recorded(worker, request)
+    assert [len(entry.calls) for entry in entries] == [MAX_CALLS, MAX_CALLS, 3]
+    assert {entry.request_id for entry in entries} == {entries[0].request_id}
+    body = len(request.partition(b"\r\n\r\n")[2])
+    assert body - 3 <= sum(entry.request_bytes for entry in entries) <= body
 
 
 @pytest.mark.parametrize("body", [NOTIFICATION, [NOTIFICATION, NOTIFICATION]])
-def test_notifications_are_written_though_nothing_is_answered(body: object) -> None:
-    async def test(worker: Worker) -> None:
-        assert await ask(worker, sent(body)) == [(204, None)]
-        (entry,) = worker.sink.written
-        assert entry.status == 204
-        assert outcomes(entry) == [("eth_call", "ok", None)] * (len(body) if isinstance(body, list) else 1)
-
-    with_worker(test)
+async def test_notifications_are_written_though_nothing_is_answered(body: object, worker: Worker) -> None:
+    assert await ask(worker, sent(body)) == [(204, None)]
+    (entry,) = worker.sink.written
+    assert entry.status == 204
+    assert outcomes(entry) == [("eth_call", "ok", None)] * (len(body) if isinstance(body, list) else 1)
 
 
-def test_notification_that_failed_is_written_with_no_answer() -> None:
-    async def test(worker: Worker) -> None:
-        assert await ask(worker, sent(NOTIFICATION), seconds=1.0) == [(204, None)]
-        (entry,) = worker.sink.written
-        assert entry.status == 204
-        assert entry.calls == (CallEntry("eth_call", "upstream_error", -32603, 0),)
-
-    with_worker(test, node=lambda _: http(b"<html>"))
+async def test_notification_that_failed_is_written_with_no_answer() -> None:
+    worker = await open_worker(node=lambda _: http(b"<html>"))
+    assert await ask(worker, sent(NOTIFICATION), seconds=1.0) == [(204, None)]
+    (entry,) = worker.sink.written
+    assert entry.status == 204
+    assert entry.calls == (CallEntry("eth_call", "upstream_error", -32603, 0),)
 
 
-def test_what_callers_send_is_cut() -> None:
-    async def test(worker: Worker) -> None:
-        agent, origin = "user-agent: " + "a" * 600, "origin: https://" + "o" * 600
-        (entry,) = await recorded(worker, sent(call(1, "m" * 600), agent, origin))
-        assert entry.calls[0].method == "m" * 64
-        assert entry.agent == b"a" * 256
-        assert entry.origin == b"https://" + b"o" * 248
-
-    with_worker(test)
+async def test_what_callers_send_is_cut(worker: Worker) -> None:
+    agent, origin = "user-agent: " + "a" * 600, "origin: https://" + "o" * 600
+    (entry,) = await recorded(worker, sent(call(1, "m" * 600), agent, origin))
+    assert entry.calls[0].method == "m" * 64
+    assert entry.agent == b"a" * 256
+    assert entry.origin == b"https://" + b"o" * 248
 
 
 @pytest.mark.parametrize(
@@ -189,29 +163,25 @@ def test_what_callers_send_is_cut() -> None:
         (("192.0.2.0/24",), "", "192.0.2.1"),
     ],
 )
-def test_address_is_that_of_whoever_called_as_far_as_proxies_are_trusted(
+async def test_address_is_that_of_whoever_called_as_far_as_proxies_are_trusted(
     trusted: tuple[str, ...], forwarded: str, address: str
 ) -> None:
-    async def test(worker: Worker) -> None:
-        (entry,) = await recorded(worker, sent(call(1), f"x-forwarded-for: {forwarded}"))
-        assert entry.address == address
-
-    with_worker(test, trusted=trusted)
+    worker = await open_worker(trusted=trusted)
+    (entry,) = await recorded(worker, sent(call(1), f"x-forwarded-for: {forwarded}"))
+    assert entry.address == address
 
 
-def test_second_upstream_and_both_attempts_are_written() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        transport.say(sent(call(1)))
-        await turns()
-        worker.loop.transports[0].say(http(b"", status=b"500 Oh"))
-        await turns()
-        worker.loop.transports[1].say(echo(worker.loop.transports[1].take().partition(b"\r\n\r\n")[2]))
-        await turns()
-        (entry,) = worker.sink.written
-        assert (entry.upstream, entry.attempts, entry.calls[0].outcome) == ("up1", 2, "ok")
-
-    with_worker(test, node=lambda _: None, upstreams=2)
+async def test_second_upstream_and_both_attempts_are_written() -> None:
+    worker = await open_worker(node=lambda _: None, upstreams=2)
+    transport = worker.connect(hello)
+    transport.say(sent(call(1)))
+    await turns()
+    worker.loop.transports[0].say(http(b"", status=b"500 Oh"))
+    await turns()
+    worker.loop.transports[1].say(echo(worker.loop.transports[1].take().partition(b"\r\n\r\n")[2]))
+    await turns()
+    (entry,) = worker.sink.written
+    assert (entry.upstream, entry.attempts, entry.calls[0].outcome) == ("up1", 2, "ok")
 
 
 # --- Refusals ----------------------------------------------------------------------------------------------
@@ -231,78 +201,59 @@ def test_second_upstream_and_both_attempts_are_written() -> None:
         ({}, [call(1)] * 101, 413, ("", "batch_too_large", -32600)),
     ],
 )
-def test_refusal_of_a_known_team_is_written(
-    fields: dict[str, Any], body: object, status: int, outcome: tuple[str, str, int]
+async def test_refusal_of_a_known_team_is_written(
+    fields: dict[str, Any], body: object, status: int, outcome: tuple[str, str, int], worker: Worker
 ) -> None:
-    async def test(worker: Worker) -> None:
-        known(worker, **fields)
-        for _ in range(2):  # from the store, then from memory
-            ((answered, reply),) = await ask(worker, sent(body))
-            assert answered == status
-            assert reply["error"]["code"] == outcome[2]
-        for entry in worker.sink.written:
-            assert (entry.team_id, entry.source_id, entry.status) == ("team_1", "tok_1", status)
-            assert outcomes(entry) == [outcome]
-            assert entry.calls[0].response_bytes > 0
-            assert (entry.attempts, entry.upstream) == (0, "")
-        assert len(worker.sink.written) == 2
-
-    with_worker(test)
+    known(worker, **fields)
+    for _ in range(2):  # from the store, then from memory
+        ((answered, reply),) = await ask(worker, sent(body))
+        assert answered == status
+        assert reply["error"]["code"] == outcome[2]
+    for entry in worker.sink.written:
+        assert (entry.team_id, entry.source_id, entry.status) == ("team_1", "tok_1", status)
+        assert outcomes(entry) == [outcome]
+        assert entry.calls[0].response_bytes > 0
+        assert (entry.attempts, entry.upstream) == (0, "")
+    assert len(worker.sink.written) == 2
 
 
-def test_token_that_may_not_stand_in_the_address_is_written_for_its_team() -> None:
-    async def test(worker: Worker) -> None:
-        entries = await recorded(worker, sent(call(1), token=None, path=f"/x/eth/mainnet/{TOKEN}"))
-        assert [(entry.team_id, outcomes(entry)) for entry in entries] == [
-            ("team_1", [("", "token_invalid", -32016)])
-        ]
-
-    with_worker(test)
+async def test_token_that_may_not_stand_in_the_address_is_written_for_its_team(worker: Worker) -> None:
+    entries = await recorded(worker, sent(call(1), token=None, path=f"/x/eth/mainnet/{TOKEN}"))
+    assert [(entry.team_id, outcomes(entry)) for entry in entries] == [("team_1", [("", "token_invalid", -32016)])]
 
 
-def test_rate_limited_calls_are_written() -> None:
-    async def test(worker: Worker) -> None:
-        known(worker, requests_per_second=2)
-        answers = await ask(worker, *[sent(call(number)) for number in range(3)], sent([call(1)] * 3))
-        assert [status for status, _ in answers] == [200, 200, 429, 429]
-        assert [outcomes(entry)[0][1] for entry in worker.sink.written] == ["ok", "ok", *["rate_limited"] * 2]
-
-    with_worker(test)
+async def test_rate_limited_calls_are_written(worker: Worker) -> None:
+    known(worker, requests_per_second=2)
+    answers = await ask(worker, *[sent(call(number)) for number in range(3)], sent([call(1)] * 3))
+    assert [status for status, _ in answers] == [200, 200, 429, 429]
+    assert [outcomes(entry)[0][1] for entry in worker.sink.written] == ["ok", "ok", *["rate_limited"] * 2]
 
 
 @pytest.mark.parametrize("body", [call(1), NOTIFICATION])
-def test_failure_of_upstreams_is_written_and_is_no_success(body: object) -> None:
-    async def test(worker: Worker) -> None:
-        worker.loop.refusing = True
-        (entry,) = await recorded(worker, sent(body), seconds=1.0)
-        assert [each.outcome for each in entry.calls] == ["upstream_unavailable"]
-        assert entry.status == (204 if body is NOTIFICATION else 503)
-        assert (entry.upstream, entry.attempts) == ("up0", 2)
-
-    with_worker(test)
+async def test_failure_of_upstreams_is_written_and_is_no_success(body: object, worker: Worker) -> None:
+    worker.loop.refusing = True
+    (entry,) = await recorded(worker, sent(body), seconds=1.0)
+    assert [each.outcome for each in entry.calls] == ["upstream_unavailable"]
+    assert entry.status == (204 if body is NOTIFICATION else 503)
+    assert (entry.upstream, entry.attempts) == ("up0", 2)
 
 
-def test_failure_of_upstreams_is_written_for_each_call_of_a_batch() -> None:
-    async def test(worker: Worker) -> None:
-        worker.loop.refusing = True
-        (entry,) = await recorded(worker, sent([call(1), call(2)]), seconds=1.0)
-        assert (entry.status, [each.outcome for each in entry.calls]) == (200, ["upstream_unavailable"] * 2)
-        assert [(each.upstream, each.attempts) for each in entry.calls] == [("up0", 2)] * 2
-
-    with_worker(test)
+async def test_failure_of_upstreams_is_written_for_each_call_of_a_batch(worker: Worker) -> None:
+    worker.loop.refusing = True
+    (entry,) = await recorded(worker, sent([call(1), call(2)]), seconds=1.0)
+    assert (entry.status, [each.outcome for each in entry.calls]) == (200, ["upstream_unavailable"] * 2)
+    assert [(each.upstream, each.attempts) for each in entry.calls] == [("up0", 2)] * 2
 
 
-def test_call_that_is_cut_off_by_the_end_of_the_service_is_written() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        transport.say(post(1))
-        await turns()
-        worker.context.stop()
-        await turns()
-        assert told(transport) == ["503 overloaded"]
-        assert [entry.calls[0].outcome for entry in worker.sink.written] == ["overloaded"]
-
-    with_worker(test, node=lambda _: None)
+async def test_call_that_is_cut_off_by_the_end_of_the_service_is_written() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.say(post(1))
+    await turns()
+    worker.context.stop()
+    await turns()
+    assert told(transport) == ["503 overloaded"]
+    assert [entry.calls[0].outcome for entry in worker.sink.written] == ["overloaded"]
 
 
 @pytest.mark.parametrize(
@@ -320,15 +271,12 @@ def test_call_that_is_cut_off_by_the_end_of_the_service_is_written() -> None:
     ],
     ids=["unknown", "nonsense", "none", "origin", "network", "type", "method", "preflight", "bytes"],
 )
-def test_nothing_is_written_of_callers_that_are_not_known(request_: bytes) -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        transport.say(request_)
-        await turns(60)
-        assert transport.take(), "answered all the same"
-        assert (worker.sink.waiting, worker.sink.written) == ([], [])
-
-    with_worker(test)
+async def test_nothing_is_written_of_callers_that_are_not_known(request_: bytes, worker: Worker) -> None:
+    transport = worker.connect(hello)
+    transport.say(request_)
+    await turns(60)
+    assert transport.take(), "answered all the same"
+    assert (worker.sink.waiting, worker.sink.written) == ([], [])
 
 
 # --- Many refusals -----------------------------------------------------------------------------------------
@@ -339,93 +287,74 @@ def refused(worker: Worker, count: int) -> list[bytes]:
     return [sent(call(number), f"x-request-id: r{number}") for number in range(count)]
 
 
-def test_refusals_beyond_ten_a_second_become_one_record_with_their_number() -> None:
-    async def test(worker: Worker) -> None:
-        answers = await ask(worker, *refused(worker, 25))
-        assert [status for status, _ in answers] == [402] * 25
-        assert [entry.request_id for entry in worker.sink.written] == [b"r%d" % n for n in range(SINGLE_REFUSALS)]
-        worker.context.tick()
-        worker.sink.write()
-        assert len(worker.sink.written) == SINGLE_REFUSALS + 1
-        rest = worker.sink.written[-1]
-        assert (rest.request_id, rest.stands_for, outcomes(rest)) == (b"r10", 15, [("", "spending_cap", -32017)])
-        assert sum(entry.stands_for for entry in worker.sink.written) == 25
-        worker.context.tick()
-        assert worker.sink.waiting == []
-        await ask(worker, sent(call(1)))
-        assert worker.sink.written[-1].stands_for == 1, "a new second, a new count"
-
-    with_worker(test)
+async def test_refusals_beyond_ten_a_second_become_one_record_with_their_number(worker: Worker) -> None:
+    answers = await ask(worker, *refused(worker, 25))
+    assert [status for status, _ in answers] == [402] * 25
+    assert [entry.request_id for entry in worker.sink.written] == [b"r%d" % n for n in range(SINGLE_REFUSALS)]
+    worker.context.tick()
+    worker.sink.write()
+    assert len(worker.sink.written) == SINGLE_REFUSALS + 1
+    rest = worker.sink.written[-1]
+    assert (rest.request_id, rest.stands_for, outcomes(rest)) == (b"r10", 15, [("", "spending_cap", -32017)])
+    assert sum(entry.stands_for for entry in worker.sink.written) == 25
+    worker.context.tick()
+    assert worker.sink.waiting == []
+    await ask(worker, sent(call(1)))
+    assert worker.sink.written[-1].stands_for == 1, "a new second, a new count"
 
 
-def test_teams_are_counted_apart_and_answers_of_nodes_are_never_summed_up() -> None:
-    async def test(worker: Worker) -> None:
-        other = secrets.new_token()
-        worker.store.tokens[digest(other)] = token_grant(Team("team_2", "globex"))
-        await ask(worker, *refused(worker, 15))
-        await ask(worker, *[sent(call(number), token=other) for number in range(40)])
-        assert [entry.team_id for entry in worker.sink.written] == ["team_1"] * 10 + ["team_2"] * 40
-
-    with_worker(test)
+async def test_teams_are_counted_apart_and_answers_of_nodes_are_never_summed_up(worker: Worker) -> None:
+    other = secrets.new_token()
+    worker.store.tokens[digest(other)] = token_grant(Team("team_2", "globex"))
+    await ask(worker, *refused(worker, 15))
+    await ask(worker, *[sent(call(number), token=other) for number in range(40)])
+    assert [entry.team_id for entry in worker.sink.written] == ["team_1"] * 10 + ["team_2"] * 40
 
 
-def test_batches_none_of_whose_calls_is_answered_by_a_node_cannot_fill_the_disk() -> None:
-    async def test(worker: Worker) -> None:
-        batch = [call(number, "admin_peers") for number in range(6)]
-        await ask(worker, sent(batch), sent(batch), sent(batch))
-        assert [len(entry.calls) for entry in worker.sink.written] == [6]
-        worker.context.tick()
-        worker.sink.write()
-        rest = worker.sink.written[-1]
-        assert (rest.stands_for, len(rest.calls), rest.status) == (12, 1, 200)
-
-    with_worker(test)
+async def test_batches_none_of_whose_calls_is_answered_by_a_node_cannot_fill_the_disk(worker: Worker) -> None:
+    batch = [call(number, "admin_peers") for number in range(6)]
+    await ask(worker, sent(batch), sent(batch), sent(batch))
+    assert [len(entry.calls) for entry in worker.sink.written] == [6]
+    worker.context.tick()
+    worker.sink.write()
+    rest = worker.sink.written[-1]
+    assert (rest.stands_for, len(rest.calls), rest.status) == (12, 1, 200)
 
 
-def test_batch_with_one_answer_of_a_node_is_always_written_whole() -> None:
-    async def test(worker: Worker) -> None:
-        batch = [*[call(number, "admin_peers") for number in range(30)], call(31)]
-        (entry,) = await recorded(worker, sent(batch))
-        assert len(entry.calls) == 31
-
-    with_worker(test)
+async def test_batch_with_one_answer_of_a_node_is_always_written_whole(worker: Worker) -> None:
+    batch = [*[call(number, "admin_peers") for number in range(30)], call(31)]
+    (entry,) = await recorded(worker, sent(batch))
+    assert len(entry.calls) == 31
 
 
 # --- A full disk -------------------------------------------------------------------------------------------
 
 
-def test_full_sink_refuses_calls_of_known_callers_and_grows_no_more() -> None:
-    async def test(worker: Worker) -> None:
-        await ask(worker, sent(call(1)))
-        worker.sink.is_full = True
-        for _ in range(5):
-            answers = await ask(worker, *[sent(call(number)) for number in range(40)])
-            assert {(status, reply["error"]["data"]["reason"]) for status, reply in answers} == {
-                (503, "overloaded")
-            }
-            worker.context.tick()
-        assert len(worker.sink.written) == 1, "nothing more was taken"
-        assert not worker.sink.waiting
-        worker.sink.is_full = False
+async def test_full_sink_refuses_calls_of_known_callers_and_grows_no_more(worker: Worker) -> None:
+    await ask(worker, sent(call(1)))
+    worker.sink.is_full = True
+    for _ in range(5):
+        answers = await ask(worker, *[sent(call(number)) for number in range(40)])
+        assert {(status, reply["error"]["data"]["reason"]) for status, reply in answers} == {(503, "overloaded")}
         worker.context.tick()
-        worker.sink.write()
-        rest = worker.sink.written[-1]
-        assert (rest.stands_for, rest.calls[0].outcome) == (200, "overloaded")
-        ((status, _),) = await ask(worker, sent(call(1)))
-        assert status == 200
+    assert len(worker.sink.written) == 1, "nothing more was taken"
+    assert not worker.sink.waiting
+    worker.sink.is_full = False
+    worker.context.tick()
+    worker.sink.write()
+    rest = worker.sink.written[-1]
+    assert (rest.stands_for, rest.calls[0].outcome) == (200, "overloaded")
+    ((status, _),) = await ask(worker, sent(call(1)))
+    assert status == 200
 
-    with_worker(test)
 
-
-def test_call_that_was_under_way_when_the_sink_became_full_is_still_written() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        transport.say(post(1))
-        await turns()
-        worker.sink.is_full = True
-        answer_upstream(worker)
-        await turns()
-        assert told(transport) == ["200 1"]
-        assert [entry.calls[0].outcome for entry in worker.sink.written] == ["ok"]
-
-    with_worker(test, node=lambda _: None)
+async def test_call_that_was_under_way_when_the_sink_became_full_is_still_written() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.say(post(1))
+    await turns()
+    worker.sink.is_full = True
+    answer_upstream(worker)
+    await turns()
+    assert told(transport) == ["200 1"]
+    assert [entry.calls[0].outcome for entry in worker.sink.written] == ["ok"]

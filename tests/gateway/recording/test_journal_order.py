@@ -1,13 +1,13 @@
 """No answer leaves before its record is written, and all leave in their order."""
 
-import asyncio
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 from tests.gateway.fakes import FakeTransport, Sink, turns
 from tests.gateway.notes import ask, known, sent
 from tests.gateway.speech import GET, Answers, answer_upstream, edge, hello, post, speak, told, whole
-from tests.gateway.worker import Worker, echo, with_worker
+from tests.gateway.worker import Worker, echo, open_worker
 
 from tollgate.gateway.messages import Request
 from tollgate.shm import metrics
@@ -38,211 +38,170 @@ def strict(worker: Worker) -> StrictSink:
     return sink
 
 
-def test_answers_of_one_turn_leave_together_after_one_write() -> None:
-    async def test(worker: Worker) -> None:
-        sink = strict(worker)
-        sink.watched = [worker.connect(hello) for _ in range(20)]
-        for transport in sink.watched:
-            transport.say(post(1))
-        await turns()
-        assert sink.writes == 0
-        for upstream in worker.loop.transports:
-            upstream.say(echo(upstream.take().partition(b"\r\n\r\n")[2]))
-            assert not any(transport.written for transport in sink.watched), "left before the turn was over"
+async def test_answers_of_one_turn_leave_together_after_one_write() -> None:
+    worker = await open_worker(node=lambda _: None)
+    sink = strict(worker)
+    sink.watched = [worker.connect(hello) for _ in range(20)]
+    for transport in sink.watched:
+        transport.say(post(1))
+    await turns()
+    assert sink.writes == 0
+    for upstream in worker.loop.transports:
+        upstream.say(echo(upstream.take().partition(b"\r\n\r\n")[2]))
+        assert not any(transport.written for transport in sink.watched), "left before the turn was over"
+    await turns(1)
+    assert (sink.writes, len(sink.written)) == (1, 20)
+    assert [told(transport) for transport in sink.watched] == [["200 1"]] * 20
+
+
+async def test_no_answer_leaves_while_its_record_waits(worker: Worker) -> None:
+    sink = strict(worker)
+    blocked = []
+    real = worker.context._write
+    worker.context._write = lambda: blocked.append(len(sink.waiting))
+    transport = worker.connect(hello)
+    transport.say(post(1))
+    for _ in range(30):
+        assert bool(transport.written) == bool(blocked), "written is asked before anything leaves"
         await turns(1)
-        assert (sink.writes, len(sink.written)) == (1, 20)
-        assert [told(transport) for transport in sink.watched] == [["200 1"]] * 20
-
-    with_worker(test, node=lambda _: None)
+    assert blocked == [1]
+    worker.context._write = real
 
 
-def test_no_answer_leaves_while_its_record_waits() -> None:
-    async def test(worker: Worker) -> None:
-        sink = strict(worker)
-        blocked = []
-        real = worker.context._write
-        worker.context._write = lambda: blocked.append(len(sink.waiting))
-        transport = worker.connect(hello)
-        transport.say(post(1))
-        for _ in range(30):
-            assert bool(transport.written) == bool(blocked), "written is asked before anything leaves"
-            await turns(1)
-        assert blocked == [1]
+async def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not(worker: Worker) -> None:
+    strict(worker)
+    stranger = post(9).replace(b"Bearer", b"Basic")
+    transport = worker.connect(hello)
+    assert await speak(transport, whole(post(1) + stranger + GET + post(2) + stranger + stranger + post(3))) == [
+        "200 1",
+        "401 token_invalid",
+        "200 /healthz",
+        "200 2",
+        "401 token_invalid",
+        "401 token_invalid",
+        "200 3",
+    ]
+
+
+async def test_stranger_behind_an_answer_that_waits_does_not_overtake_it(worker: Worker) -> None:
+    await ask(worker, post(0))  # known from now on: refusals are answered at once
+    known(worker, capped_until=2e9)
+    transport = worker.connect(hello)
+    refused_at_once = sent(b"{")
+    transport.say(refused_at_once + refused_at_once.replace(b"Bearer", b"Basic") + refused_at_once)
+    assert transport.written == b"", "all wait for the end of the turn"
+    await turns(40)
+    assert [status for status, _, _ in Answers(transport.take()).read] == [400, 401, 400]
+
+
+async def test_connection_that_closes_meanwhile_is_written_and_not_answered() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    other = worker.connect(hello)
+    transport.say(post(1))
+    other.say(post(2))
+    await turns()
+    answer_upstream(worker)
+    transport.drop()
+    await turns()
+    assert transport.take() == b""
+    assert told(other) == ["200 2"]
+    assert len(worker.sink.written) == 2
+    assert edge(transport)._leaving == 0
+
+
+async def test_connection_that_closed_before_the_node_answered_is_still_written() -> None:
+    worker = await open_worker(node=lambda _: None)
+    transport = worker.connect(hello)
+    transport.say(post(1))
+    await turns()
+    transport.drop()
+    answer_upstream(worker)
+    await turns()
+    assert [entry.calls[0].outcome for entry in worker.sink.written] == ["ok"]
+
+
+async def test_last_answer_of_a_connection_leaves_before_it_is_closed(worker: Worker) -> None:
+    strict(worker)
+    transport = worker.connect(hello)
+    assert await speak(transport, whole(post(1, "connection: close"))) == ["200 1 close"]
+    assert transport.closed
+
+
+async def test_caller_that_has_said_its_last_word_is_not_dropped_while_its_answer_waits(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    await ask(worker, post(0))
+    transport.say(sent(b"{"))
+    assert edge(transport).eof_received(), "kept open"
+    await turns()
+    assert [status for status, _, _ in Answers(transport.take()).read] == [400]
+
+
+async def test_idle_check_does_not_close_a_connection_whose_answer_waits(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    await ask(worker, post(0))
+    transport.say(sent(b"{"))
+    worker.clock.advance(10_000)
+    worker.context.clock = worker.clock.now
+    edge(transport).check(worker.clock.now)
+    assert not transport.closed
+    await turns()
+    assert transport.take()
+
+
+async def test_write_that_fails_in_an_unforeseen_way_does_not_silence_the_worker(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[dict[str, Any]] = []
+    monkeypatch.setattr(worker.loop, "call_exception_handler", failures.append)
+    real = worker.context._write
+
+    def fail() -> None:
         worker.context._write = real
+        raise RuntimeError("a defect")
 
-    with_worker(test)
-
-
-def test_order_of_answers_is_kept_whether_they_wait_for_a_record_or_not() -> None:
-    async def test(worker: Worker) -> None:
-        strict(worker)
-        stranger = post(9).replace(b"Bearer", b"Basic")
-        transport = worker.connect(hello)
-        assert await speak(
-            transport, whole(post(1) + stranger + GET + post(2) + stranger + stranger + post(3))
-        ) == [
-            "200 1",
-            "401 token_invalid",
-            "200 /healthz",
-            "200 2",
-            "401 token_invalid",
-            "401 token_invalid",
-            "200 3",
-        ]
-
-    with_worker(test)
+    worker.context._write = fail
+    assert [status for status, _ in await ask(worker, post(1))] == [200]
+    assert [status for status, _ in await ask(worker, post(2))] == [200]
+    assert len(failures) == 1
+    assert len(worker.sink.written) == 2
 
 
-def test_stranger_behind_an_answer_that_waits_does_not_overtake_it() -> None:
-    async def test(worker: Worker) -> None:
-        await ask(worker, post(0))  # known from now on: refusals are answered at once
-        known(worker, capped_until=2e9)
-        transport = worker.connect(hello)
-        refused_at_once = sent(b"{")
-        transport.say(refused_at_once + refused_at_once.replace(b"Bearer", b"Basic") + refused_at_once)
-        assert transport.written == b"", "all wait for the end of the turn"
-        await turns(40)
-        assert [status for status, _, _ in Answers(transport.take()).read] == [400, 401, 400]
+async def test_request_that_cannot_be_recorded_does_not_take_the_others_with_it(worker: Worker) -> None:
+    real = worker.journal._address
 
-    with_worker(test)
-
-
-def test_connection_that_closes_meanwhile_is_written_and_not_answered() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        other = worker.connect(hello)
-        transport.say(post(1))
-        other.say(post(2))
-        await turns()
-        answer_upstream(worker)
-        transport.drop()
-        await turns()
-        assert transport.take() == b""
-        assert told(other) == ["200 2"]
-        assert len(worker.sink.written) == 2
-        assert edge(transport)._leaving == 0
-
-    with_worker(test, node=lambda _: None)
-
-
-def test_connection_that_closed_before_the_node_answered_is_still_written() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        transport.say(post(1))
-        await turns()
-        transport.drop()
-        answer_upstream(worker)
-        await turns()
-        assert [entry.calls[0].outcome for entry in worker.sink.written] == ["ok"]
-
-    with_worker(test, node=lambda _: None)
-
-
-def test_last_answer_of_a_connection_leaves_before_it_is_closed() -> None:
-    async def test(worker: Worker) -> None:
-        strict(worker)
-        transport = worker.connect(hello)
-        assert await speak(transport, whole(post(1, "connection: close"))) == ["200 1 close"]
-        assert transport.closed
-
-    with_worker(test)
-
-
-def test_caller_that_has_said_its_last_word_is_not_dropped_while_its_answer_waits() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await ask(worker, post(0))
-        transport.say(sent(b"{"))
-        assert edge(transport).eof_received(), "kept open"
-        await turns()
-        assert [status for status, _, _ in Answers(transport.take()).read] == [400]
-
-    with_worker(test)
-
-
-def test_idle_check_does_not_close_a_connection_whose_answer_waits() -> None:
-    async def test(worker: Worker) -> None:
-        transport = worker.connect(hello)
-        await ask(worker, post(0))
-        transport.say(sent(b"{"))
-        worker.clock.advance(10_000)
-        worker.context.clock = worker.clock.now
-        edge(transport).check(worker.clock.now)
-        assert not transport.closed
-        await turns()
-        assert transport.take()
-
-    with_worker(test)
-
-
-def test_write_that_fails_in_an_unforeseen_way_does_not_silence_the_worker() -> None:
-    async def test(worker: Worker) -> None:
-        failures: list[dict[str, Any]] = []
-        loop = asyncio.get_running_loop()
-        before = loop.get_exception_handler()
-        loop.set_exception_handler(lambda _, context: failures.append(context))
-        real = worker.context._write
-
-        def fail() -> None:
-            worker.context._write = real
+    def address(request: Request) -> str:
+        if request.request_id == b"bad":
             raise RuntimeError("a defect")
+        return real(request)
 
-        worker.context._write = fail
-        assert [status for status, _ in await ask(worker, post(1))] == [200]
-        assert [status for status, _ in await ask(worker, post(2))] == [200]
-        loop.set_exception_handler(before)
-        assert len(failures) == 1
-        assert len(worker.sink.written) == 2
-
-    with_worker(test)
-
-
-def test_request_that_cannot_be_recorded_does_not_take_the_others_with_it() -> None:
-    async def test(worker: Worker) -> None:
-        real = worker.journal._address
-
-        def address(request: Request) -> str:
-            if request.request_id == b"bad":
-                raise RuntimeError("a defect")
-            return real(request)
-
-        worker.journal._address = address
-        await ask(worker, post(0))
-        transport = worker.connect(hello)
-        with capture_logs() as lines:
-            for name in ("one", "bad", "two"):
-                transport.say(sent(b"{", f"x-request-id: {name}"))
-            await turns()
-        assert [status for status, _, _ in Answers(transport.take()).read] == [400] * 3
-        assert [entry.request_id for entry in worker.sink.written[1:]] == [b"one", b"two"]
-        assert [(line["event"], line["request_id"]) for line in lines] == [
-            ("a request could not be recorded", "bad")
-        ]
-
-    with_worker(test)
-
-
-def test_connection_that_breaks_while_answers_leave_does_not_keep_those_of_others() -> None:
-    async def test(worker: Worker) -> None:
-        broken, sound = worker.connect(hello), worker.connect(hello)
-        await ask(worker, post(0))
-
-        def fail(_: object) -> None:
-            raise RuntimeError("a broken transport")
-
-        broken.write = fail  # type: ignore[method-assign,assignment]
-        broken.say(sent(b"{"))
-        sound.say(sent(b"{"))
+    worker.journal._address = address
+    await ask(worker, post(0))
+    transport = worker.connect(hello)
+    with capture_logs() as lines:
+        for name in ("one", "bad", "two"):
+            transport.say(sent(b"{", f"x-request-id: {name}"))
         await turns()
-        assert [status for status, _, _ in Answers(sound.take()).read] == [400]
+    assert [status for status, _, _ in Answers(transport.take()).read] == [400] * 3
+    assert [entry.request_id for entry in worker.sink.written[1:]] == [b"one", b"two"]
+    assert [(line["event"], line["request_id"]) for line in lines] == [("a request could not be recorded", "bad")]
 
-    with_worker(test)
+
+async def test_connection_that_breaks_while_answers_leave_does_not_keep_those_of_others(worker: Worker) -> None:
+    broken, sound = worker.connect(hello), worker.connect(hello)
+    await ask(worker, post(0))
+
+    def fail(_: object) -> None:
+        raise RuntimeError("a broken transport")
+
+    broken.write = fail  # type: ignore[method-assign,assignment]
+    broken.say(sent(b"{"))
+    sound.say(sent(b"{"))
+    await turns()
+    assert [status for status, _, _ in Answers(sound.take()).read] == [400]
 
 
-def test_recording_adds_nothing_to_what_is_counted() -> None:
-    async def test(worker: Worker) -> None:
-        await ask(worker, post(1), post(2))
-        assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 2
-        assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2
-
-    with_worker(test)
+async def test_recording_adds_nothing_to_what_is_counted(worker: Worker) -> None:
+    await ask(worker, post(1), post(2))
+    assert worker.counted(metrics.REQUESTS, "eth", "mainnet", "200") == 2
+    assert worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2

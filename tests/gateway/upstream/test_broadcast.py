@@ -18,9 +18,9 @@ from tests.gateway.scene import (
     Error,
     Http,
     Scene,
+    open_scene,
     raw,
     said,
-    with_scene,
 )
 from tests.gateway.transactions import (
     DOUBT,
@@ -74,55 +74,43 @@ def test_hash_of_another_family_is_not_told(method: str) -> None:
 # --- One upstream at a time --------------------------------------------------------------------------------
 
 
-def test_transaction_goes_to_one_upstream_and_its_answer_is_passed_on() -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, "hash by node", "?")
-        assert await sent(scene) == "hash by node"
-        assert (sends(scene), looks(scene)) == ([1, 0], 0)
-        assert (scene.trace.upstream, scene.trace.attempts, scene.trace.cache) == ("up0", 1, "bypass")
-
-    with_scene(test)
+async def test_transaction_goes_to_one_upstream_and_its_answer_is_passed_on(scene: Scene) -> None:
+    plays(scene, "hash by node", "?")
+    assert await sent(scene) == "hash by node"
+    assert (sends(scene), looks(scene)) == ([1, 0], 0)
+    assert (scene.trace.upstream, scene.trace.attempts, scene.trace.cache) == ("up0", 1, "bypass")
 
 
 @pytest.mark.parametrize("answer", [NONCE, FUNDS, KNOWN, Error(-32602, "invalid params"), Error(3, "reverted")])
-def test_first_answer_that_is_an_error_is_passed_on_as_it_is(answer: Error) -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, answer, "?", found={"hash": HASH})
-        assert await sent(scene) == answer
-        assert (sends(scene), looks(scene)) == ([1, 0], 0)
-
-    with_scene(test)
+async def test_first_answer_that_is_an_error_is_passed_on_as_it_is(answer: Error, scene: Scene) -> None:
+    plays(scene, answer, "?", found={"hash": HASH})
+    assert await sent(scene) == answer
+    assert (sends(scene), looks(scene)) == ([1, 0], 0)
 
 
 @pytest.mark.parametrize("trouble", [DROP, Http(502), Http(429), QUOTA, LAGGING, BROKEN])
-def test_where_an_upstream_did_not_take_it_or_leaves_us_in_doubt_the_next_is_sent_it(trouble: Any) -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, trouble, "hash by node")
-        assert await sent(scene) == "hash by node"
-        assert sends(scene) == [1, 1]
-        assert (scene.trace.upstream, scene.trace.attempts) == ("up1", 2)
-
-    with_scene(test)
-
-
-def test_where_nobody_can_be_reached_nothing_is_in_doubt() -> None:
-    async def test(scene: Scene) -> None:
-        scene.loop.refusing = True
-        refusal = await sent(scene, 1.0)
-        assert isinstance(refusal, UpstreamUnavailable)
-        assert DOUBT not in refusal.message
-
-    with_scene(test)
+async def test_where_an_upstream_did_not_take_it_or_leaves_us_in_doubt_the_next_is_sent_it(
+    trouble: Any, scene: Scene
+) -> None:
+    plays(scene, trouble, "hash by node")
+    assert await sent(scene) == "hash by node"
+    assert sends(scene) == [1, 1]
+    assert (scene.trace.upstream, scene.trace.attempts) == ("up1", 2)
 
 
-def test_timeout_leaves_us_in_doubt_and_the_next_is_sent_it() -> None:
-    async def test(scene: Scene) -> None:
+async def test_where_nobody_can_be_reached_nothing_is_in_doubt(scene: Scene) -> None:
+    scene.loop.refusing = True
+    refusal = await sent(scene, 1.0)
+    assert isinstance(refusal, UpstreamUnavailable)
+    assert DOUBT not in refusal.message
+
+
+async def test_timeout_leaves_us_in_doubt_and_the_next_is_sent_it() -> None:
+    async with open_scene({"timeout_seconds": 3.0}, {}) as scene:
         plays(scene, "late", KNOWN)
         scene.nodes[0].holds = True
         assert await sent(scene, 4.0) == HASH
         assert sends(scene) == [1, 1]
-
-    with_scene(test, {"timeout_seconds": 3.0}, {})
 
 
 # --- Already known -----------------------------------------------------------------------------------------
@@ -132,67 +120,52 @@ def test_timeout_leaves_us_in_doubt_and_the_next_is_sent_it() -> None:
 @pytest.mark.parametrize(
     "words", [KNOWN, Error(-32000, "Known transaction: 33469b"), Error(-32010, "ALREADY_EXISTS: already known")]
 )
-def test_already_known_after_an_attempt_of_ours_is_a_success_with_the_right_hash(
-    trouble: Any, words: Error
+async def test_already_known_after_an_attempt_of_ours_is_a_success_with_the_right_hash(
+    trouble: Any, words: Error, scene: Scene
 ) -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, trouble, words)
-        assert await sent(scene) == HASH
-        assert (sends(scene), looks(scene), scene.trace.upstream) == ([1, 1], 0, "up1")
-
-    with_scene(test)
+    plays(scene, trouble, words)
+    assert await sent(scene) == HASH
+    assert (sends(scene), looks(scene), scene.trace.upstream) == ([1, 1], 0, "up1")
 
 
 @pytest.mark.parametrize("trouble", [QUOTA, Http(429), LAGGING])
-def test_already_known_is_not_ours_where_the_first_has_surely_not_taken_it(trouble: Any) -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, trouble, KNOWN)
-        assert await sent(scene) == KNOWN
-
-    with_scene(test)
-
-
-def test_already_known_is_not_ours_where_the_first_could_not_be_reached() -> None:
-    async def test(scene: Scene) -> None:
-        scene.loop.refusing = True
-        plays(scene, "?", KNOWN)
-        asked = scene.ask(SEND, RAW)
-        await turns(4)
-        scene.loop.refusing = False
-        assert said(await asked) == KNOWN
-
-    with_scene(test)
+async def test_already_known_is_not_ours_where_the_first_has_surely_not_taken_it(
+    trouble: Any, scene: Scene
+) -> None:
+    plays(scene, trouble, KNOWN)
+    assert await sent(scene) == KNOWN
 
 
-def test_where_we_cannot_tell_the_hash_the_nodes_words_are_passed_on() -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, DROP, KNOWN)
-        assert await sent(scene, params=("0x03" + RAW[2:],)) == KNOWN
+async def test_already_known_is_not_ours_where_the_first_could_not_be_reached(scene: Scene) -> None:
+    scene.loop.refusing = True
+    plays(scene, "?", KNOWN)
+    asked = scene.ask(SEND, RAW)
+    await turns(4)
+    scene.loop.refusing = False
+    assert said(await asked) == KNOWN
 
-    with_scene(test)
+
+async def test_where_we_cannot_tell_the_hash_the_nodes_words_are_passed_on(scene: Scene) -> None:
+    plays(scene, DROP, KNOWN)
+    assert await sent(scene, params=("0x03" + RAW[2:],)) == KNOWN
 
 
 @pytest.mark.parametrize("method", sorted(SIGNED - {SEND}))
-def test_duplicate_of_starknet_is_a_success_only_where_somebody_tells_the_hash(method: str) -> None:
-    async def test(scene: Scene) -> None:
+async def test_duplicate_of_starknet_is_a_success_only_where_somebody_tells_the_hash(method: str) -> None:
+    async with open_scene(family="starknet", network={"broadcast": 2}) as scene:
         tx = {"type": "INVOKE"}
         scene.nodes[0].always(DROP)
         scene.nodes[1].always(DUPLICATE)
         assert await sent(scene, 1.0, method, (tx,)) == DUPLICATE
         scene.nodes[0].always({"transaction_hash": "0x1"})
         scene.nodes[0].holds = scene.nodes[1].holds = True
-        assert await sent_to_both(scene, method, tx) == {"transaction_hash": "0x1"}
-
-    async def sent_to_both(scene: Scene, method: str, tx: object) -> Any:
         asked = scene.ask(method, tx)
         await turns()
         scene.nodes[1].let()
         await turns()
         assert not asked.done()
         scene.nodes[0].let()
-        return said(await asked)
-
-    with_scene(test, family="starknet", network={"broadcast": 2})
+        assert said(await asked) == {"transaction_hash": "0x1"}
 
 
 # --- Doubt -------------------------------------------------------------------------------------------------
@@ -200,80 +173,59 @@ def test_duplicate_of_starknet_is_a_success_only_where_somebody_tells_the_hash(m
 
 @pytest.mark.parametrize("words", [NONCE, FUNDS])
 @pytest.mark.parametrize("found", [{"hash": HASH}, None, BROKEN])
-def test_refusal_after_a_doubt_is_checked_against_the_chain(words: Error, found: Any) -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, DROP, words, found=found)
-        told = await sent(scene, 1.0)
-        assert told == (HASH if isinstance(found, dict) else words)
-        assert looks(scene) >= 1
-        assert all(params == [HASH] for node in scene.nodes for method, params in node.calls if method != SEND)
-
-    with_scene(test)
+async def test_refusal_after_a_doubt_is_checked_against_the_chain(words: Error, found: Any, scene: Scene) -> None:
+    plays(scene, DROP, words, found=found)
+    told = await sent(scene, 1.0)
+    assert told == (HASH if isinstance(found, dict) else words)
+    assert looks(scene) >= 1
+    assert all(params == [HASH] for node in scene.nodes for method, params in node.calls if method != SEND)
 
 
-def test_refusal_without_a_doubt_is_not_checked() -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, LAGGING, NONCE, found={"hash": HASH})
-        assert await sent(scene) == NONCE
-        assert looks(scene) == 0
-
-    with_scene(test)
+async def test_refusal_without_a_doubt_is_not_checked(scene: Scene) -> None:
+    plays(scene, LAGGING, NONCE, found={"hash": HASH})
+    assert await sent(scene) == NONCE
+    assert looks(scene) == 0
 
 
-def test_where_all_break_off_the_refusal_says_that_it_is_in_doubt() -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, DROP, DROP)
-        refusal = await sent(scene, 1.0)
-        assert isinstance(refusal, UpstreamError)
-        assert DOUBT in refusal.message
-        assert sends(scene) == [2, 2]
-
-    with_scene(test)
+async def test_where_all_break_off_the_refusal_says_that_it_is_in_doubt(scene: Scene) -> None:
+    plays(scene, DROP, DROP)
+    refusal = await sent(scene, 1.0)
+    assert isinstance(refusal, UpstreamError)
+    assert DOUBT in refusal.message
+    assert sends(scene) == [2, 2]
 
 
-def test_where_all_break_off_but_the_chain_has_it_it_is_a_success() -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, DROP, DROP, found={"hash": HASH})
-        assert await sent(scene, 1.0) == HASH
-        assert looks(scene) == 1
-
-    with_scene(test)
+async def test_where_all_break_off_but_the_chain_has_it_it_is_a_success(scene: Scene) -> None:
+    plays(scene, DROP, DROP, found={"hash": HASH})
+    assert await sent(scene, 1.0) == HASH
+    assert looks(scene) == 1
 
 
 @pytest.mark.parametrize("fault", [BROKEN, LAGGING, QUOTA])
-def test_doubt_is_told_also_where_somebody_else_had_trouble_of_its_own(fault: Error) -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, DROP, fault)
-        refusal = await sent(scene, 1.0)
-        assert isinstance(refusal, UpstreamError)
-        assert DOUBT in refusal.message
-
-    with_scene(test)
+async def test_doubt_is_told_also_where_somebody_else_had_trouble_of_its_own(fault: Error, scene: Scene) -> None:
+    plays(scene, DROP, fault)
+    refusal = await sent(scene, 1.0)
+    assert isinstance(refusal, UpstreamError)
+    assert DOUBT in refusal.message
 
 
-def test_troubles_of_nodes_alone_are_passed_on_but_a_quota_of_ours() -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, LAGGING, QUOTA)
-        assert await sent(scene) == LAGGING
-        await scene.later(6.0)
-        plays(scene, QUOTA, Http(429))
-        refusal = await sent(scene)
-        assert isinstance(refusal, UpstreamUnavailable)
-        assert DOUBT not in refusal.message
-
-    with_scene(test)
+async def test_troubles_of_nodes_alone_are_passed_on_but_a_quota_of_ours(scene: Scene) -> None:
+    plays(scene, LAGGING, QUOTA)
+    assert await sent(scene) == LAGGING
+    await scene.later(6.0)
+    plays(scene, QUOTA, Http(429))
+    refusal = await sent(scene)
+    assert isinstance(refusal, UpstreamUnavailable)
+    assert DOUBT not in refusal.message
 
 
-def test_where_everybody_is_silent_it_ends_at_the_deadline_in_doubt() -> None:
-    async def test(scene: Scene) -> None:
-        for node in scene.nodes:
-            node.holds = True
-        refusal = await sent(scene, 31.0)
-        assert isinstance(refusal, UpstreamTimeout)
-        assert DOUBT in refusal.message
-        assert sends(scene) == [1, 1]
-
-    with_scene(test)
+async def test_where_everybody_is_silent_it_ends_at_the_deadline_in_doubt(scene: Scene) -> None:
+    for node in scene.nodes:
+        node.holds = True
+    refusal = await sent(scene, 31.0)
+    assert isinstance(refusal, UpstreamTimeout)
+    assert DOUBT in refusal.message
+    assert sends(scene) == [1, 1]
 
 
 answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, DROP, Http(500), Http(429)])
@@ -281,10 +233,9 @@ answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, 
 
 @given(st.lists(answers, min_size=1, max_size=5), st.integers(1, 4), st.sampled_from([None, {"hash": HASH}]))
 @settings(max_examples=150, deadline=None)
-def test_nothing_is_lost_whatever_upstreams_say(told: list[Any], broadcast: int, found: Any) -> None:
+async def test_nothing_is_lost_whatever_upstreams_say(told: list[Any], broadcast: int, found: Any) -> None:
     """A success is told as one, and where somebody may have taken it, nobody is told that it surely failed."""
-
-    async def test(scene: Scene) -> None:
+    async with open_scene(*[{}] * len(told), network={"broadcast": broadcast}) as scene:
         plays(scene, *told, found=found)
         answer = await sent(scene, 2.0)
         asked = [each for each, count in zip(told, sends(scene), strict=True) if count]
@@ -302,5 +253,3 @@ def test_nothing_is_lost_whatever_upstreams_say(told: list[Any], broadcast: int,
         else:
             assert answer in asked
         assert max(sends(scene)) <= 2
-
-    with_scene(test, *[{}] * len(told), network={"broadcast": broadcast})

@@ -14,8 +14,8 @@ from tests.gateway.scene import (
     QUOTA,
     Http,
     Scene,
+    open_scene,
     said,
-    with_scene,
 )
 from tests.gateway.transactions import (
     DOUBT,
@@ -33,8 +33,8 @@ from tollgate.errors import UpstreamError
 # --- Broadcast ---------------------------------------------------------------------------------------------
 
 
-def test_transaction_is_sent_to_as_many_as_is_set_and_the_first_success_answers() -> None:
-    async def test(scene: Scene) -> None:
+async def test_transaction_is_sent_to_as_many_as_is_set_and_the_first_success_answers() -> None:
+    async with open_scene(*THREE, network={"broadcast": 2}) as scene:
         plays(scene, "first", "second", "?")
         for node in scene.nodes:
             node.holds = True
@@ -48,21 +48,17 @@ def test_transaction_is_sent_to_as_many_as_is_set_and_the_first_success_answers(
         await turns()
         assert sends(scene) == [1, 1, 0]
 
-    with_scene(test, *THREE, network={"broadcast": 2})
-
 
 @pytest.mark.parametrize("bad", [KNOWN, NONCE, FUNDS, BROKEN, DROP, Http(500), QUOTA])
-def test_success_of_one_answers_whatever_the_others_say(bad: Any) -> None:
-    async def test(scene: Scene) -> None:
+async def test_success_of_one_answers_whatever_the_others_say(bad: Any) -> None:
+    async with open_scene(*THREE, network={"broadcast": 3}) as scene:
         plays(scene, bad, "second", bad)
         assert await sent(scene) == "second"
         assert sends(scene)[1] == 1
 
-    with_scene(test, *THREE, network={"broadcast": 3})
 
-
-def test_first_that_fails_at_once_does_not_silence_the_others() -> None:
-    async def test(scene: Scene) -> None:
+async def test_first_that_fails_at_once_does_not_silence_the_others() -> None:
+    async with open_scene({"connections": 1}, {}, network={"broadcast": 2, "hedge": False}) as scene:
         plays(scene, "?", "second")
         scene.nodes[0].holds = True
         busy = [scene.ask("eth_chainId") for _ in range(17)]
@@ -75,70 +71,53 @@ def test_first_that_fails_at_once_does_not_silence_the_others() -> None:
         for each in busy:
             await each
 
-    with_scene(test, {"connections": 1}, {}, network={"broadcast": 2, "hedge": False})
 
-
-def test_known_by_everybody_before_is_passed_on() -> None:
-    async def test(scene: Scene) -> None:
+async def test_known_by_everybody_before_is_passed_on() -> None:
+    async with open_scene(*THREE, network={"broadcast": 3}) as scene:
         plays(scene, KNOWN, KNOWN, KNOWN)
         assert await sent(scene) == KNOWN
 
-    with_scene(test, *THREE, network={"broadcast": 3})
 
-
-def test_where_all_of_a_broadcast_fail_the_rest_is_sent_it_one_by_one() -> None:
-    async def test(scene: Scene) -> None:
+async def test_where_all_of_a_broadcast_fail_the_rest_is_sent_it_one_by_one() -> None:
+    async with open_scene(*THREE, {}, network={"broadcast": 2}) as scene:
         plays(scene, DROP, DROP, "third", "?")
         assert await sent(scene) == "third"
         assert sends(scene) == [1, 1, 1, 0]
 
-    with_scene(test, *THREE, {}, network={"broadcast": 2})
 
-
-def test_broadcast_to_more_than_a_read_would_ever_ask() -> None:
-    async def test(scene: Scene) -> None:
+async def test_broadcast_to_more_than_a_read_would_ever_ask() -> None:
+    async with open_scene(*[{}] * 10, network={"broadcast": 16}) as scene:
         plays(scene, *["x"] * 10)
         await sent(scene)
         assert sends(scene) == [1] * 10
-
-    with_scene(test, *[{}] * 10, network={"broadcast": 16})
 
 
 # --- What else follows -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("told", ["x", NONCE, DROP])
-def test_tips_are_read_anew_after_a_transaction(told: Any) -> None:
-    async def test(scene: Scene) -> None:
-        plays(scene, told, told)
-        before = scene.row.nudges
-        await sent(scene, 1.0)
-        assert scene.row.nudges == before + 1
-
-    with_scene(test)
+async def test_tips_are_read_anew_after_a_transaction(told: Any, scene: Scene) -> None:
+    plays(scene, told, told)
+    before = scene.row.nudges
+    await sent(scene, 1.0)
+    assert scene.row.nudges == before + 1
 
 
 @pytest.mark.parametrize("in_batch", [True, False])
-def test_tips_are_read_anew_after_what_the_node_signs_itself(in_batch: bool) -> None:
-    async def test(scene: Scene) -> None:
-        if in_batch:
-            await scene.ask_many(("eth_sendTransaction", [{}]), ("foo_bar", []))
-        else:
-            await scene.told("eth_sendTransaction", {})
-        assert scene.row.nudges == 1
-        await scene.told("eth_call", {}, "latest")
-        assert scene.row.nudges == 1
-
-    with_scene(test)
+async def test_tips_are_read_anew_after_what_the_node_signs_itself(in_batch: bool, scene: Scene) -> None:
+    if in_batch:
+        await scene.ask_many(("eth_sendTransaction", [{}]), ("foo_bar", []))
+    else:
+        await scene.told("eth_sendTransaction", {})
+    assert scene.row.nudges == 1
+    await scene.told("eth_call", {}, "latest")
+    assert scene.row.nudges == 1
 
 
-def test_what_the_node_signs_itself_is_sent_once() -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].always(DROP)
-        asked = scene.ask("eth_sendTransaction", {})
-        await scene.later(1.0)
-        with pytest.raises(UpstreamError, match=DOUBT):
-            await asked
-        assert sends(scene) == [1, 0]
-
-    with_scene(test)
+async def test_what_the_node_signs_itself_is_sent_once(scene: Scene) -> None:
+    scene.nodes[0].always(DROP)
+    asked = scene.ask("eth_sendTransaction", {})
+    await scene.later(1.0)
+    with pytest.raises(UpstreamError, match=DOUBT):
+        await asked
+    assert sends(scene) == [1, 0]

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import run, turns
+from tests.gateway.fakes import turns
 
 from tollgate.gateway.upstream.completion import Flight, Pending
 
@@ -53,120 +53,93 @@ def test_error_is_handed_over() -> None:
     assert isinstance(error, ValueError)
 
 
-def test_waiter_is_resumed_on_the_spot_when_a_pending_is_settled() -> None:
-    async def test() -> None:
-        tower, awaited = Tower(), pending()
-        tower.start(passed_on(awaited))
-        assert tower.landed == []
-        awaited.settle("it")
-        assert tower.results == ["got it"]
-
-    run(test)
+async def test_waiter_is_resumed_on_the_spot_when_a_pending_is_settled() -> None:
+    tower, awaited = Tower(), pending()
+    tower.start(passed_on(awaited))
+    assert tower.landed == []
+    awaited.settle("it")
+    assert tower.results == ["got it"]
 
 
-def test_waiter_of_a_failed_pending_is_resumed_in_a_turn_of_its_own() -> None:
-    async def test() -> None:
-        tower, awaited, error = Tower(), pending(), OSError("gone")
-        tower.start(passed_on(awaited))
-        awaited.fail(error)
-        assert tower.landed == []
-        await turns(1)
-        assert tower.results == [error]
-
-    run(test)
+async def test_waiter_of_a_failed_pending_is_resumed_in_a_turn_of_its_own() -> None:
+    tower, awaited, error = Tower(), pending(), OSError("gone")
+    tower.start(passed_on(awaited))
+    awaited.fail(error)
+    assert tower.landed == []
+    await turns(1)
+    assert tower.results == [error]
 
 
-def test_pending_that_is_done_needs_no_wait() -> None:
-    async def test() -> None:
-        settled, failed = pending(), pending()
-        settled.settle("it")
-        failed.fail(OSError("gone"))
-        tower = Tower()
-        tower.start(passed_on(settled))
-        tower.start(passed_on(failed))
-        assert tower.results[0] == "got it"
-        assert isinstance(tower.results[1], OSError)
-
-    run(test)
+async def test_pending_that_is_done_needs_no_wait() -> None:
+    settled, failed = pending(), pending()
+    settled.settle("it")
+    failed.fail(OSError("gone"))
+    tower = Tower()
+    tower.start(passed_on(settled))
+    tower.start(passed_on(failed))
+    assert tower.results[0] == "got it"
+    assert isinstance(tower.results[1], OSError)
 
 
-def test_flight_waits_for_futures_tasks_and_shields() -> None:
-    async def test() -> None:
-        tower, future = Tower(), asyncio.get_running_loop().create_future()
-        tower.start(passed_on(future))
-        task = asyncio.ensure_future(passed_on(future))
-        tower.start(passed_on(task))
-        tower.start(passed_on(asyncio.shield(task)))
-        future.set_result("it")
-        await turns()
-        assert sorted(str(result) for result in tower.results) == ["got got it", "got got it", "got it"]
-
-    run(test)
+async def test_flight_waits_for_futures_tasks_and_shields() -> None:
+    tower, future = Tower(), asyncio.get_running_loop().create_future()
+    tower.start(passed_on(future))
+    task = asyncio.ensure_future(passed_on(future))
+    tower.start(passed_on(task))
+    tower.start(passed_on(asyncio.shield(task)))
+    future.set_result("it")
+    await turns()
+    assert sorted(str(result) for result in tower.results) == ["got got it", "got got it", "got it"]
 
 
-def test_flight_sees_the_error_of_a_future() -> None:
-    async def test() -> None:
-        tower, future = Tower(), asyncio.get_running_loop().create_future()
-        tower.start(passed_on(future))
-        future.set_exception(OSError("gone"))
-        await turns()
-        assert isinstance(tower.results[0], OSError)
-
-    run(test)
+async def test_flight_sees_the_error_of_a_future() -> None:
+    tower, future = Tower(), asyncio.get_running_loop().create_future()
+    tower.start(passed_on(future))
+    future.set_exception(OSError("gone"))
+    await turns()
+    assert isinstance(tower.results[0], OSError)
 
 
-def test_flight_that_waits_several_times_lands_once() -> None:
-    async def test() -> None:
-        first, second = pending(), pending()
+async def test_flight_that_waits_several_times_lands_once() -> None:
+    first, second = pending(), pending()
 
-        async def both() -> str:
-            return await first + await second
+    async def both() -> str:
+        return await first + await second
 
-        tower = Tower()
-        tower.start(both())
-        first.settle("a")
-        assert tower.landed == []
-        second.settle("b")
-        assert tower.results == ["ab"]
-
-    run(test)
+    tower = Tower()
+    tower.start(both())
+    first.settle("a")
+    assert tower.landed == []
+    second.settle("b")
+    assert tower.results == ["ab"]
 
 
-def test_cancelled_flight_lands_with_the_cancellation() -> None:
-    async def test() -> None:
-        tower = Tower()
-        flight = tower.start(passed_on(pending()))
-        flight.cancel()
-        assert isinstance(tower.results[0], asyncio.CancelledError)
-
-    run(test)
+async def test_cancelled_flight_lands_with_the_cancellation() -> None:
+    tower = Tower()
+    flight = tower.start(passed_on(pending()))
+    flight.cancel()
+    assert isinstance(tower.results[0], asyncio.CancelledError)
 
 
-def test_cancelled_flight_may_still_give_a_result() -> None:
+async def test_cancelled_flight_may_still_give_a_result() -> None:
     async def stubborn(awaited: Pending[str]) -> str:
         try:
             return await awaited
         except asyncio.CancelledError:
             return "saved"
 
-    async def test() -> None:
-        tower = Tower()
-        tower.start(stubborn(pending())).cancel()
-        assert tower.results == ["saved"]
-
-    run(test)
+    tower = Tower()
+    tower.start(stubborn(pending())).cancel()
+    assert tower.results == ["saved"]
 
 
 @pytest.mark.parametrize("outcome", ["settle", "fail"])
-def test_cancelled_flight_does_not_land_again_when_what_it_waited_for_comes(outcome: str) -> None:
-    async def test() -> None:
-        tower, awaited = Tower(), pending()
-        tower.start(passed_on(awaited)).cancel()
-        if outcome == "settle":
-            awaited.settle("late")
-        else:
-            awaited.fail(OSError("late"))
-        await turns()
-        assert len(tower.landed) == 1
-
-    run(test)
+async def test_cancelled_flight_does_not_land_again_when_what_it_waited_for_comes(outcome: str) -> None:
+    tower, awaited = Tower(), pending()
+    tower.start(passed_on(awaited)).cancel()
+    if outcome == "settle":
+        awaited.settle("late")
+    else:
+        awaited.fail(OSError("late"))
+    await turns()
+    assert len(tower.landed) == 1

@@ -3,7 +3,7 @@
 import gzip
 
 import pytest
-from tests.gateway.fakes import run, turns
+from tests.gateway.fakes import turns
 from tests.gateway.line import BODY, Feed, Line, chunked, feeds, whole
 from tests.gateway.worker import http
 
@@ -24,17 +24,14 @@ KEPT = {
 
 @feeds
 @pytest.mark.parametrize("response", KEPT.values(), ids=KEPT.keys())
-def test_response_is_read_and_the_connection_kept(feed: Feed, response: bytes) -> None:
-    async def test() -> None:
-        line = Line()
-        for _ in range(2):
-            assert await line.answered(feed(response)) == Response(200, BODY)
-        assert line.owner.free == [line.connection] * 2
-        assert line.connection.usable
-        assert not line.connection.busy
-        assert not line.transport.closed
-
-    run(test)
+async def test_response_is_read_and_the_connection_kept(feed: Feed, response: bytes) -> None:
+    line = Line()
+    for _ in range(2):
+        assert await line.answered(feed(response)) == Response(200, BODY)
+    assert line.owner.free == [line.connection] * 2
+    assert line.connection.usable
+    assert not line.connection.busy
+    assert not line.transport.closed
 
 
 @feeds
@@ -47,47 +44,35 @@ def test_response_is_read_and_the_connection_kept(feed: Feed, response: bytes) -
     ],
     ids=["close", "HTTP/1.0", "chunked, close"],
 )
-def test_connection_that_the_upstream_closes_is_not_kept(feed: Feed, response: bytes) -> None:
-    async def test() -> None:
-        line = Line()
-        assert await line.answered(feed(response)) == Response(200, BODY)
-        assert line.owner.free == []
-        assert not line.connection.usable
-        assert line.transport.closed
-        await turns()
-        assert line.owner.gone == [line.connection]
-
-    run(test)
+async def test_connection_that_the_upstream_closes_is_not_kept(feed: Feed, response: bytes) -> None:
+    line = Line()
+    assert await line.answered(feed(response)) == Response(200, BODY)
+    assert line.owner.free == []
+    assert not line.connection.usable
+    assert line.transport.closed
+    await turns()
+    assert line.owner.gone == [line.connection]
 
 
 @feeds
 @pytest.mark.parametrize("body", [BODY, gzip.compress(BODY)], ids=["plain", "gzip"])
-def test_response_without_a_length_ends_with_the_connection(feed: Feed, body: bytes) -> None:
-    async def test() -> None:
-        line = Line()
-        pending = line.ask()
-        for piece in feed(b"HTTP/1.1 200 OK\r\n\r\n" + body):
-            line.transport.say(piece)
-        assert not pending.done
-        line.transport.drop()
-        assert await pending == Response(200, BODY)
-        assert line.owner.gone == [line.connection]
-
-    run(test)
+async def test_response_without_a_length_ends_with_the_connection(feed: Feed, body: bytes) -> None:
+    line = Line()
+    pending = line.ask()
+    for piece in feed(b"HTTP/1.1 200 OK\r\n\r\n" + body):
+        line.transport.say(piece)
+    assert not pending.done
+    line.transport.drop()
+    assert await pending == Response(200, BODY)
+    assert line.owner.gone == [line.connection]
 
 
 @feeds
 @pytest.mark.parametrize("status", [b"404 Not Found", b"503 Service Unavailable", b"429 Too Many Requests"])
-def test_status_is_handed_on(feed: Feed, status: bytes) -> None:
-    async def test() -> None:
-        assert await Line().answered(feed(http(b"no", status=status))) == Response(int(status[:3]), b"no")
-
-    run(test)
+async def test_status_is_handed_on(feed: Feed, status: bytes) -> None:
+    assert await Line().answered(feed(http(b"no", status=status))) == Response(int(status[:3]), b"no")
 
 
-def test_response_with_an_empty_body_is_a_response() -> None:
-    async def test() -> None:
-        assert await Line().answered(whole(http(b""))) == Response(200, b"")
-        assert await Line().answered(whole(b"HTTP/1.1 204 No Content\r\n\r\n")) == Response(204, b"")
-
-    run(test)
+async def test_response_with_an_empty_body_is_a_response() -> None:
+    assert await Line().answered(whole(http(b""))) == Response(200, b"")
+    assert await Line().answered(whole(b"HTTP/1.1 204 No Content\r\n\r\n")) == Response(204, b"")

@@ -4,7 +4,7 @@ import gzip
 from collections.abc import Iterator
 
 import pytest
-from tests.gateway.fakes import run, turns
+from tests.gateway.fakes import turns
 from tests.gateway.line import BODY, CHUNKED, MOST, Feed, Line, byte_by_byte, chunked, feeds, in_two, whole
 from tests.gateway.worker import http
 
@@ -30,26 +30,20 @@ BROKEN = {
 
 @feeds
 @pytest.mark.parametrize("response", BROKEN.values(), ids=BROKEN.keys())
-def test_broken_response_is_a_failure_after_sending(feed: Feed, response: bytes) -> None:
-    async def test() -> None:
-        failed = await failure(Line(), feed(response))
-        assert failed.sent
-        assert not failed.stale
-        assert failed.outcome == "broken"
-
-    run(test)
+async def test_broken_response_is_a_failure_after_sending(feed: Feed, response: bytes) -> None:
+    failed = await failure(Line(), feed(response))
+    assert failed.sent
+    assert not failed.stale
+    assert failed.outcome == "broken"
 
 
 @pytest.mark.parametrize("response", [BROKEN["garbage"], BROKEN["a torn chunk"], BROKEN["two lengths"]])
-def test_connection_that_speaks_no_http_is_given_up(response: bytes) -> None:
-    async def test() -> None:
-        line = Line()
-        await failure(line, whole(response))
-        assert line.transport.aborted
-        assert not line.connection.usable
-        assert line.owner.free == []
-
-    run(test)
+async def test_connection_that_speaks_no_http_is_given_up(response: bytes) -> None:
+    line = Line()
+    await failure(line, whole(response))
+    assert line.transport.aborted
+    assert not line.connection.usable
+    assert line.owner.free == []
 
 
 @feeds
@@ -58,30 +52,21 @@ def test_connection_that_speaks_no_http_is_given_up(response: bytes) -> None:
     [http(b"x" * 1_001), chunked(b"x" * 1_001, 100), b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1_001],
     ids=["length", "chunked", "without a length"],
 )
-def test_response_over_the_limit_is_given_up_with_its_connection(feed: Feed, response: bytes) -> None:
-    async def test() -> None:
-        line = Line(most=1_000)
-        assert isinstance(await failure(line, feed(response)), ResponseTooLarge)
-        assert line.transport.aborted
-
-    run(test)
+async def test_response_over_the_limit_is_given_up_with_its_connection(feed: Feed, response: bytes) -> None:
+    line = Line(most=1_000)
+    assert isinstance(await failure(line, feed(response)), ResponseTooLarge)
+    assert line.transport.aborted
 
 
-def test_response_of_exactly_the_limit_passes() -> None:
-    async def test() -> None:
-        assert (await Line(most=1_000).answered(whole(http(b"x" * 1_000)))).body == b"x" * 1_000
-
-    run(test)
+async def test_response_of_exactly_the_limit_passes() -> None:
+    assert (await Line(most=1_000).answered(whole(http(b"x" * 1_000)))).body == b"x" * 1_000
 
 
 @feeds
-def test_gzip_bomb_is_not_unpacked_over_the_limit(feed: Feed) -> None:
-    async def test() -> None:
-        bomb = gzip.compress(bytes(50_000_000), 9)
-        assert len(bomb) < MOST
-        assert isinstance(await failure(Line(), feed(http(bomb))), ResponseTooLarge)
-
-    run(test)
+async def test_gzip_bomb_is_not_unpacked_over_the_limit(feed: Feed) -> None:
+    bomb = gzip.compress(bytes(50_000_000), 9)
+    assert len(bomb) < MOST
+    assert isinstance(await failure(Line(), feed(http(bomb))), ResponseTooLarge)
 
 
 @pytest.mark.parametrize(
@@ -89,113 +74,91 @@ def test_gzip_bomb_is_not_unpacked_over_the_limit(feed: Feed) -> None:
     [http(b"late"), b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{", b"HTTP", b"?"],
     ids=["a response", "a torn response", "a torn head", "garbage"],
 )
-def test_connection_that_says_more_than_was_asked_is_not_used_again(trailing: bytes) -> None:
+async def test_connection_that_says_more_than_was_asked_is_not_used_again(trailing: bytes) -> None:
     """Or what follows would be taken for the answer to somebody else's call."""
-
-    async def test() -> None:
-        line = Line()
-        assert await line.answered(whole(http(BODY) + trailing)) == Response(200, BODY)
-        await turns()
-        assert line.transport.closed
-        assert not line.connection.usable
-
-    run(test)
+    line = Line()
+    assert await line.answered(whole(http(BODY) + trailing)) == Response(200, BODY)
+    await turns()
+    assert line.transport.closed
+    assert not line.connection.usable
 
 
-def test_data_while_idle_closes_the_connection() -> None:
-    async def test() -> None:
-        line = Line()
-        await line.answered(whole(http(BODY)))
-        line.transport.say(http(b"late"))
-        assert line.transport.aborted
-        assert not line.connection.usable
-        await turns()
-        assert line.owner.gone == [line.connection]
-
-    run(test)
+async def test_data_while_idle_closes_the_connection() -> None:
+    line = Line()
+    await line.answered(whole(http(BODY)))
+    line.transport.say(http(b"late"))
+    assert line.transport.aborted
+    assert not line.connection.usable
+    await turns()
+    assert line.owner.gone == [line.connection]
 
 
 # --- Lost connections --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError()])
-def test_first_connection_that_is_lost_before_a_word_is_not_stale(error: Exception | None) -> None:
-    async def test() -> None:
-        line = Line()
-        pending = line.ask()
-        line.transport.drop(error)
-        with pytest.raises(AttemptFailed) as caught:
-            await pending
-        assert caught.value.sent
-        assert not caught.value.stale
-
-    run(test)
+async def test_first_connection_that_is_lost_before_a_word_is_not_stale(error: Exception | None) -> None:
+    line = Line()
+    pending = line.ask()
+    line.transport.drop(error)
+    with pytest.raises(AttemptFailed) as caught:
+        await pending
+    assert caught.value.sent
+    assert not caught.value.stale
 
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError()])
 @pytest.mark.parametrize(("heard", "stale"), [(b"", True), (b"HTTP", False), (http(BODY)[:-50], False)])
-def test_kept_connection_that_is_lost_is_stale_only_before_a_word(
+async def test_kept_connection_that_is_lost_is_stale_only_before_a_word(
     error: Exception | None, heard: bytes, stale: bool
 ) -> None:
-    async def test() -> None:
-        line = Line()
-        await line.answered(whole(http(BODY)))
-        pending = line.ask()
-        for piece in byte_by_byte(heard):
-            line.transport.say(piece)
-        line.transport.drop(error)
-        with pytest.raises(AttemptFailed) as caught:
-            await pending
-        assert caught.value.sent
-        assert caught.value.stale is stale
-        assert line.owner.gone == [line.connection]
-
-    run(test)
+    line = Line()
+    await line.answered(whole(http(BODY)))
+    pending = line.ask()
+    for piece in byte_by_byte(heard):
+        line.transport.say(piece)
+    line.transport.drop(error)
+    with pytest.raises(AttemptFailed) as caught:
+        await pending
+    assert caught.value.sent
+    assert caught.value.stale is stale
+    assert line.owner.gone == [line.connection]
 
 
 # --- The bound on bytes held -------------------------------------------------------------------------------
 
 
-def test_small_responses_are_not_counted_and_large_ones_given_back() -> None:
-    async def test() -> None:
-        line = Line(budget=50_000)
-        large = http(b"x" * SMALL * 2)
-        await line.answered(whole(http(b"x" * SMALL)))
-        assert line.budget.held == 0
-        pending = line.ask()
-        line.transport.say(large[:SMALL])
-        assert line.budget.held == 0
-        line.transport.say(large[SMALL : SMALL + 20_000])
-        assert line.budget.held == 20_000
-        line.transport.say(large[SMALL + 20_000 :])
-        with pytest.raises(NoRoom):
-            await pending
-        await turns()
-        assert line.budget.held == 0
-
-    run(test)
+async def test_small_responses_are_not_counted_and_large_ones_given_back() -> None:
+    line = Line(budget=50_000)
+    large = http(b"x" * SMALL * 2)
+    await line.answered(whole(http(b"x" * SMALL)))
+    assert line.budget.held == 0
+    pending = line.ask()
+    line.transport.say(large[:SMALL])
+    assert line.budget.held == 0
+    line.transport.say(large[SMALL : SMALL + 20_000])
+    assert line.budget.held == 20_000
+    line.transport.say(large[SMALL + 20_000 :])
+    with pytest.raises(NoRoom):
+        await pending
+    await turns()
+    assert line.budget.held == 0
 
 
-def test_large_response_gives_its_bytes_back_when_it_is_handed_over() -> None:
-    async def test() -> None:
-        line = Line()
-        large = http(b"x" * SMALL * 2)
-        response = await line.answered(in_two(large))
-        assert len(response.body) == SMALL * 2
-        assert line.budget.held == 0
-
-    run(test)
+async def test_large_response_gives_its_bytes_back_when_it_is_handed_over() -> None:
+    line = Line()
+    large = http(b"x" * SMALL * 2)
+    response = await line.answered(in_two(large))
+    assert len(response.body) == SMALL * 2
+    assert line.budget.held == 0
 
 
-def test_large_response_of_a_lost_connection_gives_its_bytes_back() -> None:
-    async def test() -> None:
-        line = Line()
-        pending = line.ask()
-        line.transport.say(http(b"x" * SMALL * 4)[: SMALL * 3])
-        assert line.budget.held > 0
-        line.transport.drop(ConnectionResetError())
-        assert line.budget.held == 0
-        with pytest.raises(AttemptFailed):
-            await pending
-
-    run(test)
+async def test_large_response_of_a_lost_connection_gives_its_bytes_back() -> None:
+    line = Line()
+    pending = line.ask()
+    line.transport.say(http(b"x" * SMALL * 4)[: SMALL * 3])
+    assert line.budget.held > 0
+    line.transport.drop(ConnectionResetError())
+    assert line.budget.held == 0
+    with pytest.raises(AttemptFailed):
+        await pending

@@ -18,8 +18,8 @@ from tests.gateway.scene import (
     Error,
     Http,
     Scene,
+    open_scene,
     said,
-    with_scene,
 )
 
 from tollgate.core import jsonrpc
@@ -64,8 +64,8 @@ def test_body_that_is_no_response_is_nonsense(status: int, body: bytes) -> None:
 # --- Failures ----------------------------------------------------------------------------------------------
 
 
-def test_first_upstream_that_answers_is_taken_and_all_attempts_are_counted() -> None:
-    async def test(scene: Scene) -> None:
+async def test_first_upstream_that_answers_is_taken_and_all_attempts_are_counted() -> None:
+    async with open_scene({}, {}, {}, {}) as scene:
         scene.nodes[0].always(Http(503))
         scene.nodes[1].always(DROP)
         assert await scene.told(READ) == "up2"
@@ -76,40 +76,34 @@ def test_first_upstream_that_answers_is_taken_and_all_attempts_are_counted() -> 
         spent = [key for key in totals if key[0] == metrics.UPSTREAM_SECONDS.name]
         assert sum(totals[key] for key in spent if key[-1] != "sum") == 1
 
-    with_scene(test, {}, {}, {}, {})
 
-
-def test_those_that_broke_off_are_asked_once_more_after_a_moment() -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].in_turn(DROP, "again")
-        scene.nodes[1].always(Http(500))
-        asked = scene.ask(READ)
-        await turns()
-        assert (scene.counts(), asked.done()) == ([1, 1], False)
-        await scene.later(0.1)
-        assert said(await asked) == "again"
-        assert scene.counts() == [2, 1]
-
-    with_scene(test)
+async def test_those_that_broke_off_are_asked_once_more_after_a_moment(scene: Scene) -> None:
+    scene.nodes[0].in_turn(DROP, "again")
+    scene.nodes[1].always(Http(500))
+    asked = scene.ask(READ)
+    await turns()
+    assert (scene.counts(), asked.done()) == ([1, 1], False)
+    await scene.later(0.1)
+    assert said(await asked) == "again"
+    assert scene.counts() == [2, 1]
 
 
 @pytest.mark.parametrize("method", [READ, UNKNOWN])
-def test_where_nobody_answers_the_refusal_says_so_and_of_a_write_that_it_is_in_doubt(method: str) -> None:
-    async def test(scene: Scene) -> None:
-        for node in scene.nodes:
-            node.always(DROP)
-        asked = scene.ask(method)
-        await scene.later(1.0)
-        with pytest.raises(UpstreamError) as caught:
-            await asked
-        assert (DOUBT in caught.value.message) is (method is UNKNOWN)
-        assert scene.counts() == ([1, 0] if method is UNKNOWN else [2, 2])
+async def test_where_nobody_answers_the_refusal_says_so_and_of_a_write_that_it_is_in_doubt(
+    method: str, scene: Scene
+) -> None:
+    for node in scene.nodes:
+        node.always(DROP)
+    asked = scene.ask(method)
+    await scene.later(1.0)
+    with pytest.raises(UpstreamError) as caught:
+        await asked
+    assert (DOUBT in caught.value.message) is (method is UNKNOWN)
+    assert scene.counts() == ([1, 0] if method is UNKNOWN else [2, 2])
 
-    with_scene(test)
 
-
-def test_write_goes_on_after_a_refused_connection_and_no_further() -> None:
-    async def test(scene: Scene) -> None:
+async def test_write_goes_on_after_a_refused_connection_and_no_further() -> None:
+    async with open_scene({}, {}, {}) as scene:
         scene.loop.refusing = True
         for node in scene.nodes:
             node.always(Http(502))
@@ -121,11 +115,9 @@ def test_write_goes_on_after_a_refused_connection_and_no_further() -> None:
         assert scene.counts() == [0, 1, 0]
         assert scene.attempts(0, "connect") == scene.attempts(1, "status") == 1
 
-    with_scene(test, {}, {}, {})
 
-
-def test_upstream_that_is_silent_gives_way_at_its_own_deadline() -> None:
-    async def test(scene: Scene) -> None:
+async def test_upstream_that_is_silent_gives_way_at_its_own_deadline() -> None:
+    async with open_scene({"timeout_seconds": 3.0}, {}, network={"hedge": False}) as scene:
         scene.nodes[0].holds = True
         asked = scene.ask(READ)
         await scene.later(2.9)
@@ -133,14 +125,12 @@ def test_upstream_that_is_silent_gives_way_at_its_own_deadline() -> None:
         await scene.later(0.3)
         assert said(await asked) == "up1"
         assert scene.attempts(0, "timeout") == 1
-
     # A hedge would not wait for it.
-    with_scene(test, {"timeout_seconds": 3.0}, {}, network={"hedge": False})
 
 
 @pytest.mark.parametrize("method", [READ, UNKNOWN])
-def test_no_further_upstream_is_asked_after_the_deadline_of_the_request(method: str) -> None:
-    async def test(scene: Scene) -> None:
+async def test_no_further_upstream_is_asked_after_the_deadline_of_the_request(method: str) -> None:
+    async with open_scene({}, {}, {}) as scene:
         for node in scene.nodes:
             node.holds = True
         began = scene.clock()
@@ -153,116 +143,91 @@ def test_no_further_upstream_is_asked_after_the_deadline_of_the_request(method: 
         assert scene.counts() == ([1, 0, 0] if method is UNKNOWN else [1, 1, 1])
         assert (DOUBT in caught.value.message) is (method is UNKNOWN)
 
-    with_scene(test, {}, {}, {})
 
-
-def test_without_a_usable_upstream_a_call_is_unavailable_at_once() -> None:
-    async def test(scene: Scene) -> None:
+async def test_without_a_usable_upstream_a_call_is_unavailable_at_once() -> None:
+    async with open_scene({}) as scene:
         scene.up(100)
         scene.state(0, State.WRONG_CHAIN)
         with pytest.raises(UpstreamUnavailable):
             await scene.ask(READ)
         assert scene.counts() == [0]
 
-    with_scene(test, {})
-
 
 # --- What nodes say of themselves ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED, QUOTA])
-def test_error_that_speaks_of_the_node_is_asked_elsewhere(fault: Error) -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].always(fault)
-        assert await scene.told(READ) == "up1"
-        assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
-
-    with_scene(test)
+async def test_error_that_speaks_of_the_node_is_asked_elsewhere(fault: Error, scene: Scene) -> None:
+    scene.nodes[0].always(fault)
+    assert await scene.told(READ) == "up1"
+    assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
 
 
 @pytest.mark.parametrize("fault", [LAGGING, PRUNED, BROKEN, UNSUPPORTED])
-def test_where_nobody_knows_better_the_nodes_words_are_the_answer(fault: Error) -> None:
-    async def test(scene: Scene) -> None:
-        for node in scene.nodes:
-            node.always(fault)
-        assert await scene.told(READ) == fault
-        assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
-
-    with_scene(test)
+async def test_where_nobody_knows_better_the_nodes_words_are_the_answer(fault: Error, scene: Scene) -> None:
+    for node in scene.nodes:
+        node.always(fault)
+    assert await scene.told(READ) == fault
+    assert (scene.counts(), scene.trace.upstream) == ([1, 1], "up1")
 
 
-def test_words_of_a_node_stand_also_when_the_others_break_off() -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].always(PRUNED)
-        scene.nodes[1].always(DROP)
-        asked = scene.ask(READ)
-        await scene.later(1.0)
-        assert (said(await asked), scene.trace.upstream) == (PRUNED, "up0")
-
-    with_scene(test)
+async def test_words_of_a_node_stand_also_when_the_others_break_off(scene: Scene) -> None:
+    scene.nodes[0].always(PRUNED)
+    scene.nodes[1].always(DROP)
+    asked = scene.ask(READ)
+    await scene.later(1.0)
+    assert (said(await asked), scene.trace.upstream) == (PRUNED, "up0")
 
 
-def test_error_that_is_an_answer_is_final() -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].always(REVERTED)
-        assert await scene.told(READ) == REVERTED
-        assert scene.counts() == [1, 0]
-        assert scene.attempts(0, "ok") == 1
-
-    with_scene(test)
+async def test_error_that_is_an_answer_is_final(scene: Scene) -> None:
+    scene.nodes[0].always(REVERTED)
+    assert await scene.told(READ) == REVERTED
+    assert scene.counts() == [1, 0]
+    assert scene.attempts(0, "ok") == 1
 
 
 @pytest.mark.parametrize(
     ("fault", "counts"),
     [(BROKEN, [1, 0]), (LAGGING, [1, 0]), (PRUNED, [1, 0]), (UNSUPPORTED, [1, 1]), (QUOTA, [1, 1])],
 )
-def test_what_may_be_a_write_is_asked_elsewhere_only_where_it_was_turned_away(
-    fault: Error, counts: list[int]
+async def test_what_may_be_a_write_is_asked_elsewhere_only_where_it_was_turned_away(
+    fault: Error, counts: list[int], scene: Scene
 ) -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].always(fault)
-        assert await scene.told(UNKNOWN) == (fault if counts == [1, 0] else "up1")
-        assert scene.counts() == counts
-
-    with_scene(test)
+    scene.nodes[0].always(fault)
+    assert await scene.told(UNKNOWN) == (fault if counts == [1, 0] else "up1")
+    assert scene.counts() == counts
 
 
 # --- Quotas and rates ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("answer", [QUOTA, Http(429), Http(402)])
-def test_upstream_whose_quota_is_used_up_is_spared(answer: Any) -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].always(answer)
-        for _ in range(10):
-            assert await scene.told(READ) == "up1"
-        assert scene.counts() == [1, 10]
-        await scene.later(5.1)
-        scene.nodes[0].always("well again")
-        assert await scene.told(READ) == "well again", "and its breaker has not opened"
-
-    with_scene(test)
+async def test_upstream_whose_quota_is_used_up_is_spared(answer: Any, scene: Scene) -> None:
+    scene.nodes[0].always(answer)
+    for _ in range(10):
+        assert await scene.told(READ) == "up1"
+    assert scene.counts() == [1, 10]
+    await scene.later(5.1)
+    scene.nodes[0].always("well again")
+    assert await scene.told(READ) == "well again", "and its breaker has not opened"
 
 
 @pytest.mark.parametrize("answer", [QUOTA, Http(429)])
-def test_used_up_quotas_of_all_are_no_words_for_callers(answer: Any) -> None:
-    async def test(scene: Scene) -> None:
-        for node in scene.nodes:
-            node.always(answer)
-        for method in (READ, UNKNOWN):
-            with pytest.raises(UpstreamUnavailable, match="quotas"):
-                await scene.ask(method)
-        assert scene.counts() == [2, 2], "each time once, for want of anybody else"
-        for _ in range(10):
-            with pytest.raises(UpstreamUnavailable):
-                await scene.ask(READ)
-        assert [scene.upstream(index).failures for index in range(2)] == [0, 0], "no breaker will open"
-
-    with_scene(test)
+async def test_used_up_quotas_of_all_are_no_words_for_callers(answer: Any, scene: Scene) -> None:
+    for node in scene.nodes:
+        node.always(answer)
+    for method in (READ, UNKNOWN):
+        with pytest.raises(UpstreamUnavailable, match="quotas"):
+            await scene.ask(method)
+    assert scene.counts() == [2, 2], "each time once, for want of anybody else"
+    for _ in range(10):
+        with pytest.raises(UpstreamUnavailable):
+            await scene.ask(READ)
+    assert [scene.upstream(index).failures for index in range(2)] == [0, 0], "no breaker will open"
 
 
-def test_upstream_is_not_asked_more_often_than_its_rate_and_the_rest_goes_elsewhere() -> None:
-    async def test(scene: Scene) -> None:
+async def test_upstream_is_not_asked_more_often_than_its_rate_and_the_rest_goes_elsewhere() -> None:
+    async with open_scene({"requests_per_second": 3}, {}) as scene:
         for _ in range(10):
             await scene.told(READ)
         assert scene.counts() == [3, 7]
@@ -271,45 +236,38 @@ def test_upstream_is_not_asked_more_often_than_its_rate_and_the_rest_goes_elsewh
             await scene.told(READ)
         assert scene.counts() == [6, 14]
 
-    with_scene(test, {"requests_per_second": 3}, {})
 
-
-def test_where_all_are_at_their_rates_a_call_is_refused_at_once() -> None:
-    async def test(scene: Scene) -> None:
+async def test_where_all_are_at_their_rates_a_call_is_refused_at_once() -> None:
+    async with open_scene({"requests_per_second": 3}, {"requests_per_second": 2}) as scene:
         for _ in range(5):
             await scene.told(READ)
         with pytest.raises(UpstreamUnavailable, match="at their limits"):
             await scene.ask(READ)
         assert scene.counts() == [3, 2]
 
-    with_scene(test, {"requests_per_second": 3}, {"requests_per_second": 2})
-
 
 # --- The breaker ---------------------------------------------------------------------------------------------
 
 
-def test_upstream_that_fails_is_left_alone_and_tried_again_with_one_call() -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].always(DROP)
-        for _ in range(20):
-            assert await scene.told(READ) == "up1"
-        assert scene.counts() == [5, 20]
-        await scene.later(1.1)
-        scene.nodes[0].holds = True
-        asked = [scene.ask(READ) for _ in range(5)]
-        await turns()
-        assert scene.counts() == [6, 24], "one tries, the others do not wait for it"
-        scene.nodes[0].always("well again")
-        scene.nodes[0].let()
-        assert [said(await each) for each in asked] == ["well again", *["up1"] * 4]
-        scene.nodes[0].holds = False
-        assert await scene.told(READ) == "well again"
-
-    with_scene(test)
+async def test_upstream_that_fails_is_left_alone_and_tried_again_with_one_call(scene: Scene) -> None:
+    scene.nodes[0].always(DROP)
+    for _ in range(20):
+        assert await scene.told(READ) == "up1"
+    assert scene.counts() == [5, 20]
+    await scene.later(1.1)
+    scene.nodes[0].holds = True
+    asked = [scene.ask(READ) for _ in range(5)]
+    await turns()
+    assert scene.counts() == [6, 24], "one tries, the others do not wait for it"
+    scene.nodes[0].always("well again")
+    scene.nodes[0].let()
+    assert [said(await each) for each in asked] == ["well again", *["up1"] * 4]
+    scene.nodes[0].holds = False
+    assert await scene.told(READ) == "well again"
 
 
-def test_answers_that_are_too_large_do_not_open_the_breaker() -> None:
-    async def test(scene: Scene) -> None:
+async def test_answers_that_are_too_large_do_not_open_the_breaker() -> None:
+    async with open_scene({}, limits=model.LimitSettings(response_bytes=1_000)) as scene:
         scene.nodes[0].says = lambda method, _: "x" * (2_000 if method == "eth_getBlockReceipts" else 1)
         for _ in range(10):
             with pytest.raises(UpstreamError):
@@ -317,11 +275,9 @@ def test_answers_that_are_too_large_do_not_open_the_breaker() -> None:
         assert scene.upstream(0).in_rotation(scene.clock())
         assert await scene.told(READ) == "x"
 
-    with_scene(test, {}, limits=model.LimitSettings(response_bytes=1_000))
 
-
-def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
-    async def test(scene: Scene) -> None:
+async def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
+    async with open_scene(budget=100_000) as scene:
         for node in scene.nodes:
             node.always("x" * 200_000)
         for _ in range(6):
@@ -329,11 +285,9 @@ def test_too_many_large_answers_at_once_are_our_own_trouble() -> None:
                 await scene.ask(READ)
         assert all(scene.upstream(index).in_rotation(scene.clock()) for index in range(2))
 
-    with_scene(test, budget=100_000)
 
-
-def test_call_that_is_cut_off_gives_its_place_back() -> None:
-    async def test(scene: Scene) -> None:
+async def test_call_that_is_cut_off_gives_its_place_back() -> None:
+    async with open_scene({}) as scene:
         scene.nodes[0].holds = True
         trace: list[asyncio.Future[Any]] = [scene.ask(READ, seconds=1.0)]
         await turns()
@@ -342,5 +296,3 @@ def test_call_that_is_cut_off_gives_its_place_back() -> None:
         with pytest.raises(UpstreamTimeout):
             await trace[0]
         assert scene.upstream(0).in_flight == 0
-
-    with_scene(test, {})

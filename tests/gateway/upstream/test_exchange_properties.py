@@ -30,9 +30,8 @@ from tests.gateway.play import (
 )
 from tests.gateway.scene import (
     DROP,
-    Scene,
+    open_scene,
     said,
-    with_scene,
 )
 
 from tollgate.shm.upstream_status import State
@@ -86,12 +85,11 @@ def casts(hows: list[Any], **settings: Any) -> Any:
     return st.integers(1, 4).flatmap(lambda count: st.lists(each, min_size=count, max_size=count))
 
 
-def perform(
+async def perform(
     made: list[tuple[dict[str, Any], Any]], script: list[list[Event]], saved: float, **options: Any
 ) -> None:
     """Let a script happen to upstreams, and look after each event."""
-
-    async def test(scene: Scene) -> None:
+    async with open_scene(*[each for each, _ in made], **options) as scene:
         play = Play(scene, [how for _, how in made], saved)
         for what, first, second in chain.from_iterable(script):
             done = getattr(play, what)(first, second)
@@ -101,8 +99,6 @@ def perform(
             play.check()
             play.check_books()
         await play.close()
-
-    with_scene(test, *[each for each, _ in made], **options)
 
 
 @given(
@@ -119,14 +115,14 @@ def perform(
     st.sampled_from([True, True, True, False]),
 )
 @settings(max_examples=200, deadline=None)
-def test_every_call_ends_once_in_time_and_with_the_best_that_could_be_had(
+async def test_every_call_ends_once_in_time_and_with_the_best_that_could_be_had(
     made: list[tuple[dict[str, Any], Any]],
     script: list[list[Event]],
     saved: float,
     cache_bytes: int,
     hedge: bool,
 ) -> None:
-    perform(made, script, saved, cache_bytes=cache_bytes, network={"hedge": hedge})
+    await perform(made, script, saved, cache_bytes=cache_bytes, network={"hedge": hedge})
 
 
 @given(
@@ -136,19 +132,18 @@ def test_every_call_ends_once_in_time_and_with_the_best_that_could_be_had(
     st.sampled_from([0, 1_000_000, 1_000_000]),
 )
 @settings(max_examples=200, deadline=None)
-def test_nobody_is_told_what_a_block_or_a_reorganisation_has_ended(
+async def test_nobody_is_told_what_a_block_or_a_reorganisation_has_ended(
     made: list[tuple[dict[str, Any], Any]], script: list[list[Event]], saved: float, cache_bytes: int
 ) -> None:
-    perform(made, script, saved, cache_bytes=cache_bytes)
+    await perform(made, script, saved, cache_bytes=cache_bytes)
 
 
 # --- Hedges that did harm ------------------------------------------------------------------------------------
 
 
-def test_hedge_that_begins_late_has_time_of_its_own() -> None:
+async def test_hedge_that_begins_late_has_time_of_its_own() -> None:
     """What could be paid for only just before the first upstream gave up is no shorter for that."""
-
-    async def test(scene: Scene) -> None:
+    async with open_scene({"timeout_seconds": 1.0}, {}) as scene:
         play = Play(scene, [SILENT, QUICK], 0.9)
         play.ask((CHAIN, ()), 1)
         await play.later(0.9)
@@ -156,11 +151,9 @@ def test_hedge_that_begins_late_has_time_of_its_own() -> None:
         await play.close()
         assert said(play.asked[0].told) == {"serial": 1}
 
-    with_scene(test, {"timeout_seconds": 1.0}, {})
 
-
-def test_hedge_takes_no_longer_than_the_upstream_that_it_asks_may() -> None:
-    async def test(scene: Scene) -> None:
+async def test_hedge_takes_no_longer_than_the_upstream_that_it_asks_may() -> None:
+    async with open_scene({}, {"timeout_seconds": 1.0}) as scene:
         play = Play(scene, [SILENT, SILENT], 1.0)
         play.ask((CHAIN, ()), 1)
         await play.later(0.6)
@@ -169,13 +162,10 @@ def test_hedge_takes_no_longer_than_the_upstream_that_it_asks_may() -> None:
         assert [scene.upstream(index).in_flight for index in range(2)] == [1, 0]
         await play.close()
 
-    with_scene(test, {}, {"timeout_seconds": 1.0})
 
-
-def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
+async def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
     """Those that broke off are left alone for a moment, and nobody is asked beside an attempt that is over."""
-
-    async def test(scene: Scene) -> None:
+    async with open_scene({"priority": 0}, {"priority": 0}) as scene:
         play = Play(scene, [Slow(0.02), Slow(0.02)], 0.0)
         play.ask((UNKNOWN, ()), 50)
         await play.later(0.1)
@@ -190,11 +180,9 @@ def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
         play.saved = 5.0
         await play.close()
 
-    with_scene(test, {"priority": 0}, {"priority": 0})
 
-
-def test_upstream_at_its_rate_when_a_hedge_looked_is_asked_when_the_first_has_given_up() -> None:
-    async def test(scene: Scene) -> None:
+async def test_upstream_at_its_rate_when_a_hedge_looked_is_asked_when_the_first_has_given_up() -> None:
+    async with open_scene({"timeout_seconds": 2.0}, {"requests_per_second": 1}) as scene:
         play = Play(scene, [DROP, AT_ONCE], 1.0)
         play.ask((CHAIN, ()), 1)
         await turns()
@@ -204,5 +192,3 @@ def test_upstream_at_its_rate_when_a_hedge_looked_is_asked_when_the_first_has_gi
         play.ask((CHAIN, ()), 1)
         await play.close()
         assert said(play.asked[1].told) == {"serial": 2}
-
-    with_scene(test, {"timeout_seconds": 2.0}, {"requests_per_second": 1})

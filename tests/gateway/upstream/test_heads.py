@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.scene import DROP, LAGGING, Scene, said, with_scene
+from tests.gateway.scene import DROP, LAGGING, Scene, open_scene, said
 
 from tollgate.errors import UpstreamUnavailable
 from tollgate.shm.upstream_status import NOTHING, SILENCE_SECONDS, State
@@ -18,71 +18,54 @@ BALANCE = "eth_getBalance"
 # --- The head --------------------------------------------------------------------------------------------------
 
 
-def test_tip_is_asked_of_who_is_at_the_head() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(99, 100)
-        assert await scene.told(BALANCE, "0xa", "latest") == "up1"
-        assert await scene.told(BALANCE, "0xa", "0x1") == "up0"
-
-    with_scene(test)
+async def test_tip_is_asked_of_who_is_at_the_head(scene: Scene) -> None:
+    scene.up(99, 100)
+    assert await scene.told(BALANCE, "0xa", "latest") == "up1"
+    assert await scene.told(BALANCE, "0xa", "0x1") == "up0"
 
 
-def test_tip_waits_until_somebody_comes_along() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(99, 99)
-        scene.row.publish(100, NOTHING, changed=True)
-        asked = scene.ask(BALANCE, "0xa", "latest")
-        await scene.later(3.0)
-        assert (asked.done(), scene.counts()) == (False, [0, 0])
-        scene.state(1, State.UP, 100)
-        await scene.later(0.1)
-        assert said(await asked) == "up1"
-
-    with_scene(test)
+async def test_tip_waits_until_somebody_comes_along(scene: Scene) -> None:
+    scene.up(99, 99)
+    scene.row.publish(100, NOTHING, changed=True)
+    asked = scene.ask(BALANCE, "0xa", "latest")
+    await scene.later(3.0)
+    assert (asked.done(), scene.counts()) == (False, [0, 0])
+    scene.state(1, State.UP, 100)
+    await scene.later(0.1)
+    assert said(await asked) == "up1"
 
 
-def test_block_by_its_number_is_asked_of_who_has_it() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(99, 100)
-        for block, who in (("0x63", "up0"), ("0x64", "up1"), ("0x65", "up0")):
-            assert await scene.told(BALANCE, "0xa", block) == who, (
-                "what nobody has seen yet may be asked of anybody"
-            )
-        scene.state(1, State.DOWN, 100)
-        asked = scene.ask(BALANCE, "0xa", "0x64")
-        await scene.later(0.5)
-        assert (asked.done(), scene.counts()) == (False, [2, 1]), "the first will have it in a moment"
-        scene.state(0, State.UP, 100)
-        await scene.later(0.1)
-        assert said(await asked) == "up0"
-
-    with_scene(test)
+async def test_block_by_its_number_is_asked_of_who_has_it(scene: Scene) -> None:
+    scene.up(99, 100)
+    for block, who in (("0x63", "up0"), ("0x64", "up1"), ("0x65", "up0")):
+        assert await scene.told(BALANCE, "0xa", block) == who, "what nobody has seen yet may be asked of anybody"
+    scene.state(1, State.DOWN, 100)
+    asked = scene.ask(BALANCE, "0xa", "0x64")
+    await scene.later(0.5)
+    assert (asked.done(), scene.counts()) == (False, [2, 1]), "the first will have it in a moment"
+    scene.state(0, State.UP, 100)
+    await scene.later(0.1)
+    assert said(await asked) == "up0"
 
 
-def test_highest_block_of_a_batch_says_who_may_answer_it() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(99, 100)
-        await scene.ask_many((BALANCE, ["0xa", "0x5"]), (BALANCE, ["0xa", "0x64"]))
-        assert scene.counts() == [0, 2]
-
-    with_scene(test)
+async def test_highest_block_of_a_batch_says_who_may_answer_it(scene: Scene) -> None:
+    scene.up(99, 100)
+    await scene.ask_many((BALANCE, ["0xa", "0x5"]), (BALANCE, ["0xa", "0x64"]))
+    assert scene.counts() == [0, 2]
 
 
-def test_block_that_an_answer_shows_is_the_floor_from_then_on() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(100, 100)
-        scene.nodes[0].always("0x65")
-        assert await scene.told("eth_blockNumber") == "0x65"
-        assert (scene.row.floor, scene.row.seen, scene.worker.rows[0].head) == (101, 101, 101)
-        scene.nodes[0].always(DROP)
-        asked = scene.ask(BALANCE, "0xa", "latest")
-        await scene.later(0.5)
-        assert (asked.done(), scene.counts()[1]) == (False, 0), "the other may not have it"
-        scene.up(101, 101)
-        await scene.later(0.1)
-        assert said(await asked) == "up1"
-
-    with_scene(test)
+async def test_block_that_an_answer_shows_is_the_floor_from_then_on(scene: Scene) -> None:
+    scene.up(100, 100)
+    scene.nodes[0].always("0x65")
+    assert await scene.told("eth_blockNumber") == "0x65"
+    assert (scene.row.floor, scene.row.seen, scene.worker.rows[0].head) == (101, 101, 101)
+    scene.nodes[0].always(DROP)
+    asked = scene.ask(BALANCE, "0xa", "latest")
+    await scene.later(0.5)
+    assert (asked.done(), scene.counts()[1]) == (False, 0), "the other may not have it"
+    scene.up(101, 101)
+    await scene.later(0.1)
+    assert said(await asked) == "up1"
 
 
 @pytest.mark.parametrize(
@@ -96,19 +79,17 @@ def test_block_that_an_answer_shows_is_the_floor_from_then_on() -> None:
         ("eth", "eth_getBalance", "0x65", 100),
     ],
 )
-def test_answers_that_tell_the_head_are_noted(family: str, method: str, result: Any, number: int) -> None:
-    async def test(scene: Scene) -> None:
+async def test_answers_that_tell_the_head_are_noted(family: str, method: str, result: Any, number: int) -> None:
+    async with open_scene({}, family=family) as scene:
         scene.up(100)
         scene.nodes[0].always(result)
         params = ["latest", False] if method == "eth_getBlockByNumber" else []
         await scene.told(method, *params)
         assert scene.row.floor == number
 
-    with_scene(test, {}, family=family)
 
-
-def test_answer_from_before_a_reorganisation_is_not_noted_after_it() -> None:
-    async def test(scene: Scene) -> None:
+async def test_answer_from_before_a_reorganisation_is_not_noted_after_it() -> None:
+    async with open_scene({}) as scene:
         scene.up(100)
         scene.nodes[0].always("0x64")
         scene.nodes[0].holds = True
@@ -120,22 +101,17 @@ def test_answer_from_before_a_reorganisation_is_not_noted_after_it() -> None:
         assert said(await asked) == "0x64"
         assert (scene.row.floor, scene.worker.rows[0].head) == (98, 98)
 
-    with_scene(test, {})
+
+async def test_answer_that_is_behind_what_callers_have_seen_is_asked_elsewhere(scene: Scene) -> None:
+    scene.up(100, 100)
+    scene.nodes[0].always("0x63")
+    scene.nodes[1].always("0x64")
+    assert await scene.told("eth_blockNumber") == "0x64"
+    assert scene.trace.upstream == "up1"
 
 
-def test_answer_that_is_behind_what_callers_have_seen_is_asked_elsewhere() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(100, 100)
-        scene.nodes[0].always("0x63")
-        scene.nodes[1].always("0x64")
-        assert await scene.told("eth_blockNumber") == "0x64"
-        assert scene.trace.upstream == "up1"
-
-    with_scene(test)
-
-
-def test_answer_that_is_behind_is_never_given_however_long_it_stays_so() -> None:
-    async def test(scene: Scene) -> None:
+async def test_answer_that_is_behind_is_never_given_however_long_it_stays_so() -> None:
+    async with open_scene({}) as scene:
         scene.up(100)
         scene.nodes[0].always("0x63")
         asked = scene.ask("eth_blockNumber")
@@ -145,22 +121,18 @@ def test_answer_that_is_behind_is_never_given_however_long_it_stays_so() -> None
         assert scene.counts() == [6]
         assert scene.upstream(0).in_rotation(scene.clock())
 
-    with_scene(test, {})
 
-
-def test_service_of_several_nodes_that_goes_back_for_a_moment_is_asked_again() -> None:
-    async def test(scene: Scene) -> None:
+async def test_service_of_several_nodes_that_goes_back_for_a_moment_is_asked_again() -> None:
+    async with open_scene({}) as scene:
         scene.up(100)
         scene.nodes[0].in_turn("0x63", "0x63", "0x64")
         asked = scene.ask("eth_blockNumber")
         await scene.later(0.5)
         assert said(await asked) == "0x64"
 
-    with_scene(test, {})
 
-
-def test_after_a_reorganisation_a_lower_block_is_an_answer() -> None:
-    async def test(scene: Scene) -> None:
+async def test_after_a_reorganisation_a_lower_block_is_an_answer() -> None:
+    async with open_scene({}) as scene:
         scene.up(100)
         scene.nodes[0].always("0x62")
         asked = scene.ask("eth_blockNumber")
@@ -170,11 +142,9 @@ def test_after_a_reorganisation_a_lower_block_is_an_answer() -> None:
         await scene.later(0.1)
         assert said(await asked) == "0x62"
 
-    with_scene(test, {})
 
-
-def test_question_that_the_prober_overtook_is_answered() -> None:
-    async def test(scene: Scene) -> None:
+async def test_question_that_the_prober_overtook_is_answered() -> None:
+    async with open_scene({}) as scene:
         scene.up(100)
         scene.nodes[0].always("0x64")
         scene.nodes[0].holds = True
@@ -184,11 +154,9 @@ def test_question_that_the_prober_overtook_is_answered() -> None:
         scene.nodes[0].let()
         assert said(await asked) == "0x64"
 
-    with_scene(test, {})
 
-
-def test_answer_that_was_overtaken_by_another_is_asked_again() -> None:
-    async def test(scene: Scene) -> None:
+async def test_answer_that_was_overtaken_by_another_is_asked_again() -> None:
+    async with open_scene({}) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
         scene.nodes[0].in_turn("0x65", "0x64", "0x65")
@@ -202,46 +170,37 @@ def test_answer_that_was_overtaken_by_another_is_asked_again() -> None:
         scene.nodes[0].let()
         assert said(await first) == "0x65"
 
-    with_scene(test, {})
+
+async def test_head_that_cannot_be_is_not_believed(scene: Scene) -> None:
+    scene.up(100, 100)
+    scene.nodes[0].always("0xffffffff")
+    scene.nodes[1].always("0x64")
+    assert await scene.told("eth_blockNumber") == "0x64"
+    assert scene.row.floor == 100
 
 
-def test_head_that_cannot_be_is_not_believed() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(100, 100)
-        scene.nodes[0].always("0xffffffff")
-        scene.nodes[1].always("0x64")
-        assert await scene.told("eth_blockNumber") == "0x64"
-        assert scene.row.floor == 100
-
-    with_scene(test)
-
-
-def test_while_the_prober_is_silent_everybody_is_asked_but_nobody_is_told_less_than_before() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(100, 90)
-        scene.state(1, State.LAGGING, 90)
-        scene.nodes[0].always("0x64")
-        assert await scene.told("eth_blockNumber") == "0x64"
-        scene.clock.advance(SILENCE_SECONDS + 1)
-        scene.nodes[0].always(DROP)
-        scene.nodes[1].always("0x63")
-        asked = scene.ask("eth_blockNumber")
-        await scene.later(3.0)
-        with pytest.raises(UpstreamUnavailable, match="behind"):
-            await asked
-        scene.nodes[1].always("0x70")
-        scene.clock.advance(30)
-        assert await scene.told("eth_blockNumber") == "0x70"
-
-    with_scene(test)
+async def test_while_the_prober_is_silent_everybody_is_asked_but_nobody_is_told_less_than_before(
+    scene: Scene,
+) -> None:
+    scene.up(100, 90)
+    scene.state(1, State.LAGGING, 90)
+    scene.nodes[0].always("0x64")
+    assert await scene.told("eth_blockNumber") == "0x64"
+    scene.clock.advance(SILENCE_SECONDS + 1)
+    scene.nodes[0].always(DROP)
+    scene.nodes[1].always("0x63")
+    asked = scene.ask("eth_blockNumber")
+    await scene.later(3.0)
+    with pytest.raises(UpstreamUnavailable, match="behind"):
+        await asked
+    scene.nodes[1].always("0x70")
+    scene.clock.advance(30)
+    assert await scene.told("eth_blockNumber") == "0x70"
 
 
-def test_words_of_a_lagging_node_go_elsewhere_and_stand_at_last() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(100, 100)
-        scene.nodes[0].always(LAGGING)
-        assert await scene.told(BALANCE, "0xa", "0x64") == "up1"
-        scene.nodes[1].always(LAGGING)
-        assert await scene.told(BALANCE, "0xa", "0x64") == LAGGING
-
-    with_scene(test)
+async def test_words_of_a_lagging_node_go_elsewhere_and_stand_at_last(scene: Scene) -> None:
+    scene.up(100, 100)
+    scene.nodes[0].always(LAGGING)
+    assert await scene.told(BALANCE, "0xa", "0x64") == "up1"
+    scene.nodes[1].always(LAGGING)
+    assert await scene.told(BALANCE, "0xa", "0x64") == LAGGING

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.conftest import NewLoop
 from tests.gateway.fakes import turns
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosedOK, InvalidURI
@@ -87,31 +88,34 @@ class Scene:
         await asyncio.sleep(0)
 
 
-def play(*lines: Line | BaseException, family: str = "eth") -> Scene:
-    async def it() -> Scene:
-        scene = Scene(*lines, family=family)
-        await turns(200)
-        return scene
-
-    return asyncio.run(it())
+@pytest.fixture
+def new_loop() -> NewLoop:
+    """A loop with sockets."""
+    return asyncio.new_event_loop
 
 
-def test_heads_are_heard() -> None:
+async def play(*lines: Line | BaseException, family: str = "eth") -> Scene:
+    scene = Scene(*lines, family=family)
+    await turns(200)
+    return scene
+
+
+async def test_heads_are_heard() -> None:
     line = Line(SUBSCRIBED, eth_head(7), eth_head(8))
-    scene = play(line)
+    scene = await play(line)
     assert [call["method"] for call in line.sent] == ["eth_subscribe"]
     assert scene.heads == [Block(7, "0x7b", "0x6b"), Block(8, "0x8b", "0x7b")]
     assert scene.listener.listening
 
 
-def test_heads_of_starknet_are_heard() -> None:
+async def test_heads_of_starknet_are_heard() -> None:
     line = Line({"id": 1, "result": "1"}, STARKNET_HEAD)
-    assert play(line, family="starknet").heads == [Block(7, "0x7", "0x6")]
+    assert (await play(line, family="starknet")).heads == [Block(7, "0x7", "0x6")]
     assert line.sent[0]["method"] == "starknet_subscribeNewHeads"
 
 
-def test_a_head_may_come_before_the_answer_to_the_subscription() -> None:
-    assert [head.number for head in play(Line(eth_head(7), SUBSCRIBED)).heads] == [7]
+async def test_a_head_may_come_before_the_answer_to_the_subscription() -> None:
+    assert [head.number for head in (await play(Line(eth_head(7), SUBSCRIBED))).heads] == [7]
 
 
 @pytest.mark.parametrize(
@@ -129,66 +133,60 @@ def test_a_head_may_come_before_the_answer_to_the_subscription() -> None:
         Line(SUBSCRIBED, {"method": "eth_subscription", "params": {}}),
     ],
 )
-def test_whatever_ends_it_is_tried_again(end: Line | BaseException) -> None:
-    scene = play(end, Line(SUBSCRIBED, eth_head(9)))
+async def test_whatever_ends_it_is_tried_again(end: Line | BaseException) -> None:
+    scene = await play(end, Line(SUBSCRIBED, eth_head(9)))
     assert [head.number for head in scene.heads] == [9]
     assert len(scene.rests) == 1
 
 
-def test_rests_grow_while_nothing_is_heard_and_are_short_again_after_a_head() -> None:
+async def test_rests_grow_while_nothing_is_heard_and_are_short_again_after_a_head() -> None:
     failures = [OSError() for _ in range(9)]
-    scene = play(*failures, Line(SUBSCRIBED, eth_head(9), end=OSError()), OSError())
+    scene = await play(*failures, Line(SUBSCRIBED, eth_head(9), end=OSError()), OSError())
     most = [min(60.0, 0.5 * 2**step) for step in range(9)]
     assert all(limit / 2 <= rest <= limit * 1.5 for rest, limit in zip(scene.rests, most, strict=False))
     assert scene.rests[9] <= 0.75
 
 
-def test_a_subscription_that_is_made_and_lost_again_and_again_is_made_ever_more_slowly() -> None:
-    scene = play(*(Line(SUBSCRIBED, end=OSError()) for _ in range(5)))
+async def test_a_subscription_that_is_made_and_lost_again_and_again_is_made_ever_more_slowly() -> None:
+    scene = await play(*(Line(SUBSCRIBED, end=OSError()) for _ in range(5)))
     assert scene.rests[4] >= 4.0
 
 
-def test_stop_ends_it() -> None:
-    async def it() -> None:
-        scene = Scene(Line(SUBSCRIBED))
-        await turns()
-        scene.listener.stop()
-        await turns()
-        assert scene.opened == 1
-        assert scene.rests == []
-
-    asyncio.run(it())
+async def test_stop_ends_it() -> None:
+    scene = Scene(Line(SUBSCRIBED))
+    await turns()
+    scene.listener.stop()
+    await turns()
+    assert scene.opened == 1
+    assert scene.rests == []
 
 
-def test_a_family_without_subscriptions_is_not_listened_to() -> None:
-    assert play(family="other").opened == 0
+async def test_a_family_without_subscriptions_is_not_listened_to() -> None:
+    assert (await play(family="other")).opened == 0
 
 
-def test_a_real_connection_carries_headers_and_heads() -> None:
-    async def it() -> None:
-        heads: asyncio.Queue[Block] = asyncio.Queue()
-        seen: list[str | None] = []
+async def test_a_real_connection_carries_headers_and_heads() -> None:
+    heads: asyncio.Queue[Block] = asyncio.Queue()
+    seen: list[str | None] = []
 
-        async def node(connection: ServerConnection) -> None:
-            assert connection.request is not None
-            seen.append(connection.request.headers.get("Authorization"))
-            await connection.recv()
-            await connection.send(json.dumps(SUBSCRIBED))
-            await connection.send(json.dumps(eth_head(7)).encode())
-            await connection.wait_closed()
+    async def node(connection: ServerConnection) -> None:
+        assert connection.request is not None
+        seen.append(connection.request.headers.get("Authorization"))
+        await connection.recv()
+        await connection.send(json.dumps(SUBSCRIBED))
+        await connection.send(json.dumps(eth_head(7)).encode())
+        await connection.wait_closed()
 
-        async with serve(node, "127.0.0.1", 0) as server:
-            port = next(iter(server.sockets)).getsockname()[1]
-            upstream = model.UpstreamSettings(
-                name="a", url="http://a", ws_url=f"ws://127.0.0.1:{port}", headers={"Authorization": "Bearer x"}
-            )
-            ear = UpstreamListener("eth", upstream, heads.put_nowait)
-            async with asyncio.timeout(10):
-                assert await heads.get() == Block(7, "0x7b", "0x6b")
-            ear.stop()
-        assert seen == ["Bearer x"]
-
-    asyncio.run(it())
+    async with serve(node, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        upstream = model.UpstreamSettings(
+            name="a", url="http://a", ws_url=f"ws://127.0.0.1:{port}", headers={"Authorization": "Bearer x"}
+        )
+        ear = UpstreamListener("eth", upstream, heads.put_nowait)
+        async with asyncio.timeout(10):
+            assert await heads.get() == Block(7, "0x7b", "0x6b")
+        ear.stop()
+    assert seen == ["Bearer x"]
 
 
 def test_the_library_does_not_write_addresses_to_the_log() -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from tests.gateway.company import Company
-from tests.gateway.fakes import fly, run, turns
-from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, raw, said, with_scene
+from tests.gateway.fakes import fly, turns
+from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, open_scene, raw, said
 
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import Params, Reply
@@ -147,81 +147,79 @@ class Searcher:
         logs = [self.log(number) for number in range(first, last + 1)]
         return AttemptOutcome(PEER, Reply(Raw(json.dumps(logs).encode())))
 
-    def get(self, first: int, last: int, blocks: int = 0) -> Any:
+    async def get(self, first: int, last: int, blocks: int = 0) -> Any:
         filter_ = {"fromBlock": hex(first), "toBlock": hex(last)}
-
-        async def inside() -> Any:
-            flown = fly(Logs(self.ask, asyncio.get_running_loop()).get(raw([filter_]), HEAD, blocks))
-            await turns(400)
-            return said(await flown)
-
-        return run(inside)
+        flown = fly(Logs(self.ask, asyncio.get_running_loop()).get(raw([filter_]), HEAD, blocks))
+        await turns(400)
+        return said(await flown)
 
 
-def test_range_that_is_not_too_wide_is_asked_whole() -> None:
+async def test_range_that_is_not_too_wide_is_asked_whole() -> None:
     searcher = Searcher()
-    assert searcher.get(5, 104, 100) == list(range(5, 105))
+    assert await searcher.get(5, 104, 100) == list(range(5, 105))
     assert searcher.asked == [(5, 104)]
 
 
 @pytest.mark.parametrize("blocks", [1, 7, 33, 50, 99])
-def test_range_wider_than_an_upstream_searches_is_split_and_joined_in_order(blocks: int) -> None:
+async def test_range_wider_than_an_upstream_searches_is_split_and_joined_in_order(blocks: int) -> None:
     searcher = Searcher(widest=blocks)
     last = min(5 + 63 * blocks, 300)
-    assert searcher.get(5, last, blocks) == list(range(5, last + 1))
+    assert await searcher.get(5, last, blocks) == list(range(5, last + 1))
     assert len(searcher.asked) == -(-(last - 4) // blocks) <= MAX_PARTS
     assert searcher.max_at_once <= 8
 
 
-def test_range_that_a_node_calls_too_wide_is_halved_until_it_is_not() -> None:
+async def test_range_that_a_node_calls_too_wide_is_halved_until_it_is_not() -> None:
     searcher = Searcher(widest=30)
-    assert searcher.get(0, 99) == list(range(100))
+    assert await searcher.get(0, 99) == list(range(100))
     assert searcher.asked == [(0, 99), (0, 49), (0, 24), (25, 49), (50, 74), (75, 99)]
 
 
-def test_part_that_holds_more_than_the_oldest_is_halved_again() -> None:
+async def test_part_that_holds_more_than_the_oldest_is_halved_again() -> None:
     searcher = Searcher()
     searcher.too_much = lambda first, last: last - first >= (30 if first < 40 else 5)
-    assert searcher.get(0, 99) == list(range(100))
+    assert await searcher.get(0, 99) == list(range(100))
     assert len(searcher.asked) < MAX_PARTS
 
 
 @pytest.mark.parametrize(("last", "blocks"), [(999, 0), (2**60, 0), (99_999, 100), (2**60, 100)])
-def test_more_parts_than_are_allowed_are_the_nodes_own_words_after_a_handful_of_questions(
+async def test_more_parts_than_are_allowed_are_the_nodes_own_words_after_a_handful_of_questions(
     last: int, blocks: int
 ) -> None:
     searcher = Searcher(widest=10 if last == 999 else 100)
-    assert searcher.get(0, last, blocks).code == -32005
+    assert (await searcher.get(0, last, blocks)).code == -32005
     assert len(searcher.asked) <= 7
 
 
-def test_where_newer_blocks_hold_too_much_it_ends_with_the_nodes_own_words() -> None:
+async def test_where_newer_blocks_hold_too_much_it_ends_with_the_nodes_own_words() -> None:
     searcher = Searcher()
     searcher.too_much = lambda first, last: last - first >= (30 if first < 40 else 1)
-    assert searcher.get(0, 199).code == -32005
+    assert (await searcher.get(0, 199)).code == -32005
     assert len(searcher.asked) <= 2 * MAX_PARTS + 7
 
 
-def test_single_block_that_is_too_much_is_the_nodes_own_words() -> None:
+async def test_single_block_that_is_too_much_is_the_nodes_own_words() -> None:
     searcher = Searcher(widest=0)
-    assert searcher.get(0, 3).code == -32005
+    assert (await searcher.get(0, 3)).code == -32005
 
 
 @given(st.integers(0, 200), st.integers(1, 200), st.integers(4, 60), st.integers(0, 60))
-def test_no_log_is_lost_or_doubled_whatever_is_too_wide(first: int, more: int, widest: int, blocks: int) -> None:
+async def test_no_log_is_lost_or_doubled_whatever_is_too_wide(
+    first: int, more: int, widest: int, blocks: int
+) -> None:
     searcher = Searcher(widest)
-    found = searcher.get(first, first + more, blocks)
+    found = await searcher.get(first, first + more, blocks)
     if isinstance(found, Error):
         assert -(-(more + 1) // 64) >= widest // 2, "in 64 parts, each would be too wide"
     else:
         assert found == list(range(first, first + more + 1))
 
 
-def test_more_logs_than_fit_into_one_answer_are_refused() -> None:
+async def test_more_logs_than_fit_into_one_answer_are_refused() -> None:
     big = "x" * (MAX_BYTES // 10)
     searcher = Searcher(log=lambda _: big)
     with pytest.raises(UpstreamError, match="fewer blocks"):
-        searcher.get(0, 40, 1)
+        await searcher.get(0, 40, 1)
     assert len(searcher.asked) < 20
 
 
@@ -239,28 +237,23 @@ def searching(scene: Scene, widest: int = 1 << 62) -> None:
         node.says = says
 
 
-def test_narrowest_upstream_decides_how_wide_the_parts_are() -> None:
-    async def test(scene: Scene) -> None:
+async def test_narrowest_upstream_decides_how_wide_the_parts_are() -> None:
+    async with open_scene({"logs_blocks": 80}, {"logs_blocks": 50}, {}) as scene:
         searching(scene)
         assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
         assert [params[0]["toBlock"] for _, params in scene.nodes[0].calls] == ["0x31", "0x63"]
         assert scene.trace.attempts == 2
 
-    with_scene(test, {"logs_blocks": 80}, {"logs_blocks": 50}, {})
+
+async def test_somebody_else_may_search_more_than_the_first(scene: Scene) -> None:
+    searching(scene)
+    scene.nodes[0].always(TOO_WIDE)
+    assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
+    assert scene.counts() == [1, 1]
 
 
-def test_somebody_else_may_search_more_than_the_first() -> None:
-    async def test(scene: Scene) -> None:
-        searching(scene)
-        scene.nodes[0].always(TOO_WIDE)
-        assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
-        assert scene.counts() == [1, 1]
-
-    with_scene(test)
-
-
-def test_latest_is_the_highest_block_that_callers_have_seen() -> None:
-    async def test(scene: Scene) -> None:
+async def test_latest_is_the_highest_block_that_callers_have_seen() -> None:
+    async with open_scene({"logs_blocks": 2}, {}) as scene:
         scene.up(HEAD, HEAD)
         scene.row.saw(HEAD + 1)
         scene.worker.rows[1].saw(HEAD + 1)
@@ -269,29 +262,23 @@ def test_latest_is_the_highest_block_that_callers_have_seen() -> None:
         assert await scene.told(GET, filter_) == list(range(HEAD - 3, HEAD + 2))
         assert scene.counts() == [0, 3], "of those that are not behind"
 
-    with_scene(test, {"logs_blocks": 2}, {})
 
-
-def test_error_of_one_part_is_the_answer_and_the_rest_is_not_asked() -> None:
-    async def test(scene: Scene) -> None:
+async def test_error_of_one_part_is_the_answer_and_the_rest_is_not_asked() -> None:
+    async with open_scene({"logs_blocks": 1}) as scene:
         scene.nodes[0].always(REVERTED)
         assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x1f"}) == REVERTED
         assert scene.counts() == [8]
 
-    with_scene(test, {"logs_blocks": 1})
 
-
-def test_nonsense_of_one_part_is_an_upstream_error() -> None:
-    async def test(scene: Scene) -> None:
+async def test_nonsense_of_one_part_is_an_upstream_error() -> None:
+    async with open_scene({"logs_blocks": 2}) as scene:
         scene.nodes[0].always({"logs": []})
         with pytest.raises(UpstreamError):
             await scene.ask(GET, {"fromBlock": "0x0", "toBlock": "0x3"})
 
-    with_scene(test, {"logs_blocks": 2})
 
-
-def test_failure_of_one_part_is_a_refusal_of_the_whole() -> None:
-    async def test(scene: Scene) -> None:
+async def test_failure_of_one_part_is_a_refusal_of_the_whole() -> None:
+    async with open_scene({"logs_blocks": 2}) as scene:
         searching(scene)
         scene.nodes[0].holds = True
         asked = scene.ask(GET, {"fromBlock": "0x0", "toBlock": "0x3"}, seconds=1.0)
@@ -301,15 +288,11 @@ def test_failure_of_one_part_is_a_refusal_of_the_whole() -> None:
         with pytest.raises(Exception, match="in time"):
             await asked
 
-    with_scene(test, {"logs_blocks": 2})
 
-
-def test_joined_logs_are_kept_as_one_answer() -> None:
-    async def test(scene: Scene) -> None:
+async def test_joined_logs_are_kept_as_one_answer() -> None:
+    async with open_scene({"logs_blocks": 50}, cache_bytes=1_000_000) as scene:
         scene.up(HEAD, finalized=900)
         searching(scene)
         for _ in range(2):
             assert await scene.told(GET, {"fromBlock": "0x0", "toBlock": "0x63"}) == list(range(100))
         assert (scene.counts(), scene.trace.cache) == ([2], "hit")
-
-    with_scene(test, {"logs_blocks": 50}, cache_bytes=1_000_000)

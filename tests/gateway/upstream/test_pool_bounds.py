@@ -3,27 +3,24 @@
 import asyncio
 
 import pytest
-from tests.gateway.fakes import run, turns
+from tests.gateway.fakes import turns
 from tests.gateway.pooled import OK, SOON, House
 
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, PoolFull, Response
 from tollgate.gateway.upstream.pool import WAITERS_PER_CONNECTION
 
 
-def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowed() -> None:
-    async def test() -> None:
-        house = House(connections=2)
-        sent = [house.send() for _ in range(10)]
-        await turns()
-        assert len(house.loop.asked) == 2
-        while not all(each.done() for each in sent):
-            for transport in house.loop.transports:
-                if transport.take():
-                    transport.say(OK)
-            await turns(3)
-        assert house.pool.size == 2
-
-    run(test)
+async def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowed() -> None:
+    house = House(connections=2)
+    sent = [house.send() for _ in range(10)]
+    await turns()
+    assert len(house.loop.asked) == 2
+    while not all(each.done() for each in sent):
+        for transport in house.loop.transports:
+            if transport.take():
+                transport.say(OK)
+        await turns(3)
+    assert house.pool.size == 2
 
 
 async def filled(house: House) -> list[asyncio.Future[Response]]:
@@ -36,97 +33,79 @@ async def filled(house: House) -> list[asyncio.Future[Response]]:
     return sent
 
 
-def test_waiters_are_served_in_their_order() -> None:
-    async def test() -> None:
-        house = House(connections=1)
-        sent = await filled(house)
-        (transport,) = house.loop.transports
-        for number in range(3):
-            assert [each.done() for each in sent] == [each < number for each in range(3)]
-            transport.say(OK)
-            await turns()
-        assert all(each.result() == Response(200, b"{}") for each in sent)
-
-    run(test)
-
-
-def test_waiter_opens_a_connection_when_one_is_lost() -> None:
-    async def test() -> None:
-        house = House(connections=1)
-        sent = await filled(house)
-        house.loop.transports[0].drop(ConnectionResetError())
+async def test_waiters_are_served_in_their_order() -> None:
+    house = House(connections=1)
+    sent = await filled(house)
+    (transport,) = house.loop.transports
+    for number in range(3):
+        assert [each.done() for each in sent] == [each < number for each in range(3)]
+        transport.say(OK)
         await turns()
-        assert isinstance(sent[0].exception(), AttemptFailed)
-        house.loop.transports[1].say(OK)
-        assert await sent[1] == Response(200, b"{}")
-        await turns()
-        house.loop.transports[1].say(OK)
-        assert await sent[2] == Response(200, b"{}")
-
-    run(test)
+    assert all(each.result() == Response(200, b"{}") for each in sent)
 
 
-def test_newcomer_does_not_open_a_connection_beside_the_waiter_that_may() -> None:
-    async def test() -> None:
-        house = House(connections=1)
-        sent = await filled(house)
-        house.loop.transports[0].drop(ConnectionResetError())
-        sent.append(house.send())
-        await turns()
-        assert len(house.open) == 1
-        await stop(house, sent)
-
-    run(test)
-
-
-def test_waiter_does_not_wait_on_when_the_connection_to_come_is_refused() -> None:
-    async def test() -> None:
-        house = House(connections=1)
-        house.loop.refusing = True
-        house.loop.gate = asyncio.Event()
-        first = house.send()
-        await turns()
-        second = house.send()
-        await turns()
-        house.loop.gate.set()
-        await turns(30)
-        assert isinstance(first.exception(), ConnectFailed)
-        assert second.done(), "nobody wakes the second call"
-        assert isinstance(second.exception(), ConnectFailed)
-
-    run(test)
+async def test_waiter_opens_a_connection_when_one_is_lost() -> None:
+    house = House(connections=1)
+    sent = await filled(house)
+    house.loop.transports[0].drop(ConnectionResetError())
+    await turns()
+    assert isinstance(sent[0].exception(), AttemptFailed)
+    house.loop.transports[1].say(OK)
+    assert await sent[1] == Response(200, b"{}")
+    await turns()
+    house.loop.transports[1].say(OK)
+    assert await sent[2] == Response(200, b"{}")
 
 
-def test_waiters_are_bounded() -> None:
-    async def test() -> None:
-        house = House(connections=1)
-        sent = [house.send()]
-        await turns()
-        sent += [house.send() for _ in range(WAITERS_PER_CONNECTION)]
-        await turns()
-        with pytest.raises(PoolFull) as caught:
-            await house.send()
-        assert not caught.value.sent
-        await stop(house, sent)
-
-    run(test)
+async def test_newcomer_does_not_open_a_connection_beside_the_waiter_that_may() -> None:
+    house = House(connections=1)
+    sent = await filled(house)
+    house.loop.transports[0].drop(ConnectionResetError())
+    sent.append(house.send())
+    await turns()
+    assert len(house.open) == 1
+    await stop(house, sent)
 
 
-def test_waiters_that_have_given_up_do_not_keep_others_out() -> None:
-    async def test() -> None:
-        house = House(connections=1)
-        sent = [house.send(seconds=1_000)]
-        await turns()
-        sent += [house.send() for _ in range(WAITERS_PER_CONNECTION)]
-        await turns()
-        house.later(SOON)
-        await turns()
-        newcomer = house.send()
-        await turns()
-        assert not newcomer.done()
-        await stop(house, [*sent, newcomer])
+async def test_waiter_does_not_wait_on_when_the_connection_to_come_is_refused() -> None:
+    house = House(connections=1)
+    house.loop.refusing = True
+    house.loop.gate = asyncio.Event()
+    first = house.send()
+    await turns()
+    second = house.send()
+    await turns()
+    house.loop.gate.set()
+    await turns(30)
+    assert isinstance(first.exception(), ConnectFailed)
+    assert second.done(), "nobody wakes the second call"
+    assert isinstance(second.exception(), ConnectFailed)
 
-    run(test)
+
+async def test_waiters_are_bounded() -> None:
+    house = House(connections=1)
+    sent = [house.send()]
+    await turns()
+    sent += [house.send() for _ in range(WAITERS_PER_CONNECTION)]
+    await turns()
+    with pytest.raises(PoolFull) as caught:
+        await house.send()
+    assert not caught.value.sent
+    await stop(house, sent)
+
+
+async def test_waiters_that_have_given_up_do_not_keep_others_out() -> None:
+    house = House(connections=1)
+    sent = [house.send(seconds=1_000)]
+    await turns()
+    sent += [house.send() for _ in range(WAITERS_PER_CONNECTION)]
+    await turns()
+    house.later(SOON)
+    await turns()
+    newcomer = house.send()
+    await turns()
+    assert not newcomer.done()
+    await stop(house, [*sent, newcomer])
 
 
 async def stop(house: House, sent: list[asyncio.Future[Response]]) -> None:

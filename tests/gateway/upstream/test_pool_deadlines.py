@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.gateway.fakes import Clock, fly, run, scripted_loop, turns
+from tests.gateway.fakes import Clock, fly, scripted_loop, turns
 from tests.gateway.worker import http
 
 from tollgate import __version__
@@ -19,138 +19,113 @@ def pool(clock: Clock, url: str = "http://node:8545", connections: int = 4, **he
     return Pool(upstream, max_bytes=1_000_000, budget=Budget(10_000_000), now=clock)
 
 
-def test_call_without_an_answer_fails_at_its_deadline_with_its_connection() -> None:
-    async def test() -> None:
-        clock = Clock()
-        made = pool(clock)
-        sent = fly(made.send(b"{}", clock() + 15, repeatable=True))
-        await turns()
-        clock.advance(14.9)
-        made.sweep()
-        await turns()
-        assert not sent.done()
-        clock.advance(0.1)
-        made.sweep()
-        with pytest.raises(TimedOut) as caught:
-            await sent
-        assert caught.value.sent
-        assert scripted_loop().transports[0].aborted
-        await turns()
-        assert made.size == 0
-
-    run(test)
+async def test_call_without_an_answer_fails_at_its_deadline_with_its_connection() -> None:
+    clock = Clock()
+    made = pool(clock)
+    sent = fly(made.send(b"{}", clock() + 15, repeatable=True))
+    await turns()
+    clock.advance(14.9)
+    made.sweep()
+    await turns()
+    assert not sent.done()
+    clock.advance(0.1)
+    made.sweep()
+    with pytest.raises(TimedOut) as caught:
+        await sent
+    assert caught.value.sent
+    assert scripted_loop().transports[0].aborted
+    await turns()
+    assert made.size == 0
 
 
-def test_waiter_fails_at_its_deadline_and_nothing_was_sent() -> None:
-    async def test() -> None:
-        clock = Clock()
-        made = pool(clock, connections=1)
-        busy = fly(made.send(b"{}", clock() + 1_000, repeatable=True))
+async def test_waiter_fails_at_its_deadline_and_nothing_was_sent() -> None:
+    clock = Clock()
+    made = pool(clock, connections=1)
+    busy = fly(made.send(b"{}", clock() + 1_000, repeatable=True))
+    await turns()
+    waiting = fly(made.send(b"{}", clock() + 15, repeatable=True))
+    await turns()
+    clock.advance(15)
+    made.sweep()
+    with pytest.raises(TimedOut) as caught:
+        await waiting
+    assert not caught.value.sent
+    scripted_loop().transports[0].say(http(b"{}"))
+    assert await busy == Response(200, b"{}")
+
+
+async def test_connection_goes_to_the_waiter_that_still_waits() -> None:
+    clock = Clock()
+    made = pool(clock, connections=1)
+    calls = []
+    for seconds in (1_000, 15, 1_000):
+        calls.append(fly(made.send(b"{}", clock() + seconds, repeatable=True)))
         await turns()
-        waiting = fly(made.send(b"{}", clock() + 15, repeatable=True))
-        await turns()
-        clock.advance(15)
-        made.sweep()
-        with pytest.raises(TimedOut) as caught:
-            await waiting
-        assert not caught.value.sent
+    clock.advance(15)
+    made.sweep()
+    await turns()
+    for _ in range(2):
         scripted_loop().transports[0].say(http(b"{}"))
-        assert await busy == Response(200, b"{}")
-
-    run(test)
-
-
-def test_connection_goes_to_the_waiter_that_still_waits() -> None:
-    async def test() -> None:
-        clock = Clock()
-        made = pool(clock, connections=1)
-        calls = []
-        for seconds in (1_000, 15, 1_000):
-            calls.append(fly(made.send(b"{}", clock() + seconds, repeatable=True)))
-            await turns()
-        clock.advance(15)
-        made.sweep()
         await turns()
-        for _ in range(2):
-            scripted_loop().transports[0].say(http(b"{}"))
-            await turns()
-        assert isinstance(calls[1].exception(), TimedOut)
-        assert calls[0].result() == calls[2].result() == Response(200, b"{}")
-
-    run(test)
+    assert isinstance(calls[1].exception(), TimedOut)
+    assert calls[0].result() == calls[2].result() == Response(200, b"{}")
 
 
 @pytest.mark.parametrize("write", [True, False])
-def test_refused_connection_is_a_failure_before_sending(write: bool) -> None:
-    async def test() -> None:
-        scripted_loop().refusing = True
-        clock = Clock()
-        with pytest.raises(ConnectFailed) as caught:
-            await fly(pool(clock).send(b"{}", clock() + 15, repeatable=not write))
-        assert not caught.value.sent
-        assert caught.value.outcome == "connect"
-
-    run(test)
+async def test_refused_connection_is_a_failure_before_sending(write: bool) -> None:
+    scripted_loop().refusing = True
+    clock = Clock()
+    with pytest.raises(ConnectFailed) as caught:
+        await fly(pool(clock).send(b"{}", clock() + 15, repeatable=not write))
+    assert not caught.value.sent
+    assert caught.value.outcome == "connect"
 
 
-def test_connection_that_does_not_open_before_the_deadline_fails() -> None:
-    async def test() -> None:
-        scripted_loop().gate = asyncio.Event()
-        clock = Clock()
-        with pytest.raises(ConnectFailed) as caught:
-            await fly(pool(clock).send(b"{}", clock() + 0.01, repeatable=True))
-        assert not caught.value.sent
-
-    run(test)
+async def test_connection_that_does_not_open_before_the_deadline_fails() -> None:
+    scripted_loop().gate = asyncio.Event()
+    clock = Clock()
+    with pytest.raises(ConnectFailed) as caught:
+        await fly(pool(clock).send(b"{}", clock() + 0.01, repeatable=True))
+    assert not caught.value.sent
 
 
-def test_pool_that_could_not_connect_tries_again() -> None:
-    async def test() -> None:
-        loop, clock = scripted_loop(), Clock()
-        made = pool(clock, connections=1)
-        loop.refusing = True
-        for _ in range(3):
-            with pytest.raises(ConnectFailed):
-                await fly(made.send(b"{}", clock() + 15, repeatable=True))
-        loop.refusing = False
-        loop.node = lambda _: http(b"{}")
-        assert await fly(made.send(b"{}", clock() + 15, repeatable=True)) == Response(200, b"{}")
-
-    run(test)
+async def test_pool_that_could_not_connect_tries_again() -> None:
+    loop, clock = scripted_loop(), Clock()
+    made = pool(clock, connections=1)
+    loop.refusing = True
+    for _ in range(3):
+        with pytest.raises(ConnectFailed):
+            await fly(made.send(b"{}", clock() + 15, repeatable=True))
+    loop.refusing = False
+    loop.node = lambda _: http(b"{}")
+    assert await fly(made.send(b"{}", clock() + 15, repeatable=True)) == Response(200, b"{}")
 
 
-def test_closed_pool_fails_what_is_under_way() -> None:
-    async def test() -> None:
-        clock = Clock()
-        made = pool(clock)
-        sent = fly(made.send(b"{}", clock() + 15, repeatable=True))
-        await turns()
-        made.close()
-        with pytest.raises(AttemptFailed):
-            await sent
-        await turns()
-        assert made.size == 0
-
-    run(test)
+async def test_closed_pool_fails_what_is_under_way() -> None:
+    clock = Clock()
+    made = pool(clock)
+    sent = fly(made.send(b"{}", clock() + 15, repeatable=True))
+    await turns()
+    made.close()
+    with pytest.raises(AttemptFailed):
+        await sent
+    await turns()
+    assert made.size == 0
 
 
 # --- The head ----------------------------------------------------------------------------------------------
 
 
-def sent_head(url: str, **headers: Any) -> bytes:
+async def sent_head(url: str, **headers: Any) -> bytes:
     """What goes out first for a call to this upstream."""
-
-    async def test() -> bytes:
-        clock = Clock()
-        scripted_loop().node = lambda _: http(b"{}")
-        await fly(pool(clock, url, **headers).send(b'{"a":1}', clock() + 15, repeatable=True))
-        return scripted_loop().transports[0].take()
-
-    return run(test)
+    clock = Clock()
+    scripted_loop().node = lambda _: http(b"{}")
+    await fly(pool(clock, url, **headers).send(b'{"a":1}', clock() + 15, repeatable=True))
+    return scripted_loop().transports[-1].take()
 
 
-def test_request_to_a_node_is_plain_and_short() -> None:
-    assert sent_head("http://node:8545") == (
+async def test_request_to_a_node_is_plain_and_short() -> None:
+    assert await sent_head("http://node:8545") == (
         b"POST / HTTP/1.1\r\n"
         b"host: node:8545\r\n"
         b"content-type: application/json\r\n"
@@ -162,20 +137,22 @@ def test_request_to_a_node_is_plain_and_short() -> None:
     )
 
 
-def test_path_and_query_of_the_upstream_are_kept() -> None:
-    assert sent_head("http://node/v3/key?x=1&y=2").startswith(b"POST /v3/key?x=1&y=2 HTTP/1.1\r\nhost: node\r\n")
+async def test_path_and_query_of_the_upstream_are_kept() -> None:
+    assert (await sent_head("http://node/v3/key?x=1&y=2")).startswith(
+        b"POST /v3/key?x=1&y=2 HTTP/1.1\r\nhost: node\r\n"
+    )
 
 
-def test_headers_of_the_settings_are_sent_and_win() -> None:
-    head = sent_head("http://node", **{"Authorization": "Basic abc", "User-Agent": "mine"})
+async def test_headers_of_the_settings_are_sent_and_win() -> None:
+    head = await sent_head("http://node", **{"Authorization": "Basic abc", "User-Agent": "mine"})
     assert b"\r\nauthorization: Basic abc\r\n" in head
     assert b"\r\nuser-agent: mine\r\n" in head
     assert head.lower().count(b"user-agent") == 1
 
 
-def test_gzip_is_asked_for_by_tls_only() -> None:
-    assert b"accept-encoding" not in sent_head("http://node")
-    assert b"\r\naccept-encoding: gzip\r\n" in sent_head("https://node")
+async def test_gzip_is_asked_for_by_tls_only() -> None:
+    assert b"accept-encoding" not in await sent_head("http://node")
+    assert b"\r\naccept-encoding: gzip\r\n" in await sent_head("https://node")
 
 
 @pytest.mark.parametrize(
@@ -187,17 +164,14 @@ def test_gzip_is_asked_for_by_tls_only() -> None:
         ("http://[2001:db8::1]:8545", ("2001:db8::1", 8545, False)),
     ],
 )
-def test_connection_goes_where_the_url_says(url: str, asked: tuple[str, int, bool]) -> None:
-    async def test() -> None:
-        clock = Clock()
-        scripted_loop().node = lambda _: http(b"{}")
-        await fly(pool(clock, url).send(b"{}", clock() + 15, repeatable=True))
-        assert scripted_loop().asked == [asked]
-
-    run(test)
+async def test_connection_goes_where_the_url_says(url: str, asked: tuple[str, int, bool]) -> None:
+    clock = Clock()
+    scripted_loop().node = lambda _: http(b"{}")
+    await fly(pool(clock, url).send(b"{}", clock() + 15, repeatable=True))
+    assert scripted_loop().asked == [asked]
 
 
-def test_user_and_password_of_the_url_are_not_sent_as_the_host() -> None:
-    head = sent_head("http://user:secret@node:8545/")
+async def test_user_and_password_of_the_url_are_not_sent_as_the_host() -> None:
+    head = await sent_head("http://user:secret@node:8545/")
     assert b"\r\nhost: node:8545\r\n" in head
     assert b"secret" not in head.partition(b"\r\nauthorization:")[0]

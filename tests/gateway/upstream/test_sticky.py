@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 from tests.gateway.fakes import turns
-from tests.gateway.scene import DROP, Error, Scene, raw, with_scene
+from tests.gateway.scene import DROP, Error, Scene, open_scene, raw
 
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.upstream.sticky import pinned, unpinned
@@ -109,8 +109,8 @@ def filters(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("batch", [True, False])
-def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: bool) -> None:
-    async def test(scene: Scene) -> None:
+async def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: bool) -> None:
+    async with open_scene({}, {}, {}) as scene:
         scene.up(9, 9, 9)
         other = Scene({}, {}, {})
         other.up(9, 9, 9)
@@ -128,64 +128,53 @@ def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: bool) 
                 assert await each.told(CHANGES, made) == ["up1", ["0x1"]]
                 assert await each.told(UNINSTALL, made) == ["up1", ["0x1"]]
 
-    with_scene(test, {}, {}, {})
-
 
 @pytest.mark.parametrize("made_up", ["0x107", "0xdead", "0xff"])
-def test_filter_whose_upstream_is_gone_or_never_was_is_told_in_a_nodes_words(made_up: str) -> None:
-    async def test(scene: Scene) -> None:
-        scene.nodes[0].always(NO_FILTER)
-        assert await scene.told(CHANGES, made_up) == NO_FILTER
-        assert scene.nodes[0].calls == [(CHANGES, [made_up])]
+async def test_filter_whose_upstream_is_gone_or_never_was_is_told_in_a_nodes_words(
+    made_up: str, scene: Scene
+) -> None:
+    scene.nodes[0].always(NO_FILTER)
+    assert await scene.told(CHANGES, made_up) == NO_FILTER
+    assert scene.nodes[0].calls == [(CHANGES, [made_up])]
 
-    with_scene(test)
 
-
-def test_page_of_an_upstream_that_is_gone_is_asked_for_by_a_token_that_no_node_knows() -> None:
-    async def test(scene: Scene) -> None:
+async def test_page_of_an_upstream_that_is_gone_is_asked_for_by_a_token_that_no_node_knows() -> None:
+    async with open_scene(family="starknet") as scene:
         scene.up(9, 9)
         scene.nodes[0].always(Error(33, "The supplied continuation token is invalid or unknown"))
         asked = {"chunk_size": 1, "continuation_token": "tg99.5-1"}
         assert (await scene.told(EVENTS, asked)).code == 33
         assert scene.nodes[0].calls == [(EVENTS, [asked])], "never as the token of another upstream"
 
-    with_scene(test, family="starknet")
+
+async def test_filter_whose_upstream_is_down_is_refused(scene: Scene) -> None:
+    filters(scene)
+    scene.loop.refusing = True
+    asked = scene.ask(CHANGES, "0x101")
+    await scene.later(1.0)
+    with pytest.raises(UpstreamUnavailable):
+        await asked
 
 
-def test_filter_whose_upstream_is_down_is_refused() -> None:
-    async def test(scene: Scene) -> None:
-        filters(scene)
-        scene.loop.refusing = True
-        asked = scene.ask(CHANGES, "0x101")
-        await scene.later(1.0)
-        with pytest.raises(UpstreamUnavailable):
-            await asked
-
-    with_scene(test)
-
-
-def test_filter_is_made_elsewhere_after_a_failure_but_its_changes_are_read_once() -> None:
-    async def test(scene: Scene) -> None:
-        filters(scene)
-        scene.nodes[0].always(DROP)
-        made = await scene.told(NEW, {})
-        assert made == "0x101"
-        scene.nodes[1].always(DROP)
-        asked = scene.ask(CHANGES, made)
-        await scene.later(1.0)
-        with pytest.raises(Exception, match="carried out"):
-            await asked
-        assert scene.counts() == [1, 2]
-
-    with_scene(test)
+async def test_filter_is_made_elsewhere_after_a_failure_but_its_changes_are_read_once(scene: Scene) -> None:
+    filters(scene)
+    scene.nodes[0].always(DROP)
+    made = await scene.told(NEW, {})
+    assert made == "0x101"
+    scene.nodes[1].always(DROP)
+    asked = scene.ask(CHANGES, made)
+    await scene.later(1.0)
+    with pytest.raises(Exception, match="carried out"):
+        await asked
+    assert scene.counts() == [1, 2]
 
 
-def test_pages_of_events_come_from_one_upstream_and_may_be_read_again() -> None:
+async def test_pages_of_events_come_from_one_upstream_and_may_be_read_again() -> None:
     def says(name: str, _: str, params: Any) -> Any:
         page = params[0].get("continuation_token")
         return {"events": [name, page], **({} if page else {"continuation_token": "0-5"})}
 
-    async def test(scene: Scene) -> None:
+    async with open_scene(family="starknet") as scene:
         for node in scene.nodes:
             node.plays(says, node.name)
         scene.up(9, 9)
@@ -199,5 +188,3 @@ def test_pages_of_events_come_from_one_upstream_and_may_be_read_again() -> None:
         await turns()
         assert json.loads(bytes((await asked).result)) == {"events": ["up1", "0-5"]}
         assert scene.counts()[0] == 0
-
-    with_scene(test, family="starknet")

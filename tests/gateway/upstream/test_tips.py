@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gateway.fakes import turns
-from tests.gateway.scene import Scene, said, with_scene
+from tests.gateway.scene import Scene, open_scene, said
 
 from tollgate.core.shapes import ABSENT, Reply
 from tollgate.errors import UpstreamUnavailable
@@ -101,10 +101,10 @@ steps = st.tuples(
 @pytest.mark.parametrize("cache_bytes", [0, 1_000_000])
 @given(st.lists(steps, min_size=5, max_size=60))
 @settings(max_examples=150, deadline=None)
-def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
+async def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
     cache_bytes: int, script: list[tuple[str, int, int]]
 ) -> None:
-    async def test(scene: Scene) -> None:
+    async with open_scene(cache_bytes=cache_bytes) as scene:
         chain = Chain(scene)
         for what, index, count in script:
             getattr(chain, what)(index, count)
@@ -123,11 +123,9 @@ def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
         assert all(asked.done() for asked in left)
         assert not scene.resolver._asking
 
-    with_scene(test, cache_bytes=cache_bytes)
 
-
-def test_balance_that_is_kept_is_not_told_after_a_newer_block_was_shown() -> None:
-    async def test(scene: Scene) -> None:
+async def test_balance_that_is_kept_is_not_told_after_a_newer_block_was_shown() -> None:
+    async with open_scene(cache_bytes=1_000_000) as scene:
         scene.up(START, START)
         scene.nodes[0].says = lambda method, _: hex(START + 1) if method == NUMBER else "new"
         scene.nodes[1].says = lambda method, _: "old"
@@ -138,18 +136,13 @@ def test_balance_that_is_kept_is_not_told_after_a_newer_block_was_shown() -> Non
         assert await scene.told(NUMBER) == hex(START + 1)
         assert await scene.told(BALANCE, "0xa", "latest") == "new"
 
-    with_scene(test, cache_bytes=1_000_000)
 
-
-def test_two_workers_share_what_callers_have_seen() -> None:
-    async def test(scene: Scene) -> None:
-        scene.up(START, START)
-        other = scene.worker.shared_status.network(0, 0)
-        other.saw(START + 5)
-        scene.nodes[0].always(hex(START))
-        scene.nodes[1].always(hex(START + 5))
-        scene.state(1, State.UP, START + 5)
-        assert await scene.told(NUMBER) == hex(START + 5)
-        assert scene.counts() == [0, 1]
-
-    with_scene(test)
+async def test_two_workers_share_what_callers_have_seen(scene: Scene) -> None:
+    scene.up(START, START)
+    other = scene.worker.shared_status.network(0, 0)
+    other.saw(START + 5)
+    scene.nodes[0].always(hex(START))
+    scene.nodes[1].always(hex(START + 5))
+    scene.state(1, State.UP, START + 5)
+    assert await scene.told(NUMBER) == hex(START + 5)
+    assert scene.counts() == [0, 1]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.gateway.fakes import FakeTransport, turns
 from tests.gateway.speech import Answers, Feed, whole
-from tests.gateway.websocket.visitors import PATH, Place, with_place
+from tests.gateway.websocket.visitors import PATH, Place, open_place
 from tests.gateway.worker import TOKEN
 from uvicorn.config import Config
 from websockets.client import ClientProtocol
@@ -134,12 +135,11 @@ class Caller:
         return Answers(self.wire.take()).read
 
 
-def with_caller(test: Callable[[Caller], Coroutine[Any, Any, None]], **options: Any) -> None:
-    async def inside(place: Place) -> None:
-        place.worker.loop.clock = place.worker.clock
-        caller = Caller(place)
-        await test(caller)
-        caller.wire.drop()
-        await turns()
-
-    with_place(inside, **options)
+@asynccontextmanager
+async def open_caller(**options: Any) -> AsyncIterator[Caller]:
+    place = await open_place(**options)
+    place.worker.loop.clock = place.worker.clock
+    caller = Caller(place)
+    yield caller
+    caller.wire.drop()
+    await turns()

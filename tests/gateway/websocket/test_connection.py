@@ -8,8 +8,8 @@ import json
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.speech import Feed, answer_upstream, feeds, post
-from tests.gateway.websocket.callers import Caller, with_caller
-from tests.gateway.websocket.visitors import Place, call, with_place
+from tests.gateway.websocket.callers import Caller, open_caller
+from tests.gateway.websocket.visitors import Place, call
 from websockets.frames import Frame, Opcode
 
 from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES
@@ -20,36 +20,28 @@ from tollgate.settings import model
 
 
 @feeds
-def test_handshake_and_messages_in_any_pieces(feed: Feed) -> None:
-    async def test(caller: Caller) -> None:
-        response = await caller.connect(feed)
-        assert response.status_code == 101
-        assert "x-request-id" in response.headers
-        assert caller.place.worker.context.connections == set()
-        await caller.text(call(1), feed)
-        await caller.text(call(2), feed)
-        assert [each["id"] for each in caller.said()] == [1, 2]
-
-    with_caller(test)
+async def test_handshake_and_messages_in_any_pieces(feed: Feed, caller: Caller) -> None:
+    response = await caller.connect(feed)
+    assert response.status_code == 101
+    assert "x-request-id" in response.headers
+    assert caller.place.worker.context.connections == set()
+    await caller.text(call(1), feed)
+    await caller.text(call(2), feed)
+    assert [each["id"] for each in caller.said()] == [1, 2]
 
 
-def test_connection_may_have_answered_requests_before() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.say(post(1))
-        assert [status for status, _, _ in caller.answers()] == [200]
-        assert (await caller.connect()).status_code == 101
-
-    with_caller(test)
+async def test_connection_may_have_answered_requests_before(caller: Caller) -> None:
+    await caller.say(post(1))
+    assert [status for status, _, _ in caller.answers()] == [200]
+    assert (await caller.connect()).status_code == 101
 
 
-def test_handshake_behind_a_call_under_way_is_declined() -> None:
-    async def test(caller: Caller) -> None:
+async def test_handshake_behind_a_call_under_way_is_declined() -> None:
+    async with open_caller(node=lambda _: None) as caller:
         await caller.say(post(1) + caller.head())
         answer_upstream(caller.place.worker)
         await turns(40)
         assert [status for status, _, _ in caller.answers()] == [200, 405]
-
-    with_caller(test, node=lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -66,146 +58,117 @@ def test_handshake_behind_a_call_under_way_is_declined() -> None:
         {"Sec_WebSocket_Protocol": ", "},
     ],
 )
-def test_what_is_no_good_handshake_is_answered_as_http(headers: dict[str, str | None]) -> None:
-    async def test(caller: Caller) -> None:
-        await caller.say(caller.head(**headers))
-        ((status, told, body),) = caller.answers()
-        assert (status, told[b"allow"]) == (405, b"POST, OPTIONS")
-        assert json.loads(body)["error"]["data"]["reason"] == "method_not_post"
-        assert b"secret" not in body
-
-    with_caller(test)
+async def test_what_is_no_good_handshake_is_answered_as_http(
+    headers: dict[str, str | None], caller: Caller
+) -> None:
+    await caller.say(caller.head(**headers))
+    ((status, told, body),) = caller.answers()
+    assert (status, told[b"allow"]) == (405, b"POST, OPTIONS")
+    assert json.loads(body)["error"]["data"]["reason"] == "method_not_post"
+    assert b"secret" not in body
 
 
 @pytest.mark.parametrize("name", ["sec-websocket-key", "sec-websocket-version", "origin"])
-def test_doubled_header_is_answered_as_http(name: str) -> None:
-    async def test(caller: Caller) -> None:
-        head = caller.head(Origin="https://example.com").lower()
-        (line,) = [each for each in head.split(b"\r\n") if each.startswith(name.encode() + b":")]
-        await caller.say(caller.head(Origin="https://example.com").replace(b"\r\n", b"\r\n" + line + b"\r\n", 1))
-        assert [status for status, _, _ in caller.answers()] == [405]
-
-    with_caller(test)
+async def test_doubled_header_is_answered_as_http(name: str, caller: Caller) -> None:
+    head = caller.head(Origin="https://example.com").lower()
+    (line,) = [each for each in head.split(b"\r\n") if each.startswith(name.encode() + b":")]
+    await caller.say(caller.head(Origin="https://example.com").replace(b"\r\n", b"\r\n" + line + b"\r\n", 1))
+    assert [status for status, _, _ in caller.answers()] == [405]
 
 
-def test_too_many_headers_of_one_kind_are_answered_as_http() -> None:
-    async def test(caller: Caller) -> None:
-        more = b"x-forwarded-for: 192.0.2.1\r\n" * MAX_LINES
-        await caller.say(caller.head().replace(b"\r\n", b"\r\n" + more, 1))
-        assert [status for status, _, _ in caller.answers()] == [405]
-
-    with_caller(test)
+async def test_too_many_headers_of_one_kind_are_answered_as_http(caller: Caller) -> None:
+    more = b"x-forwarded-for: 192.0.2.1\r\n" * MAX_LINES
+    await caller.say(caller.head().replace(b"\r\n", b"\r\n" + more, 1))
+    assert [status for status, _, _ in caller.answers()] == [405]
 
 
-def test_long_headers_that_nobody_needs_do_no_harm() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.say(caller.head(Cookie="x" * 20_000))
-        assert caller.wire.take().startswith(b"HTTP/1.1 101 ")
-
-    with_caller(test)
+async def test_long_headers_that_nobody_needs_do_no_harm(caller: Caller) -> None:
+    await caller.say(caller.head(Cookie="x" * 20_000))
+    assert caller.wire.take().startswith(b"HTTP/1.1 101 ")
 
 
-def test_other_paths_are_answered_as_http() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.say(caller.head("/healthz"))
-        ((status, _, body),) = caller.answers()
-        assert (status, json.loads(body)) == (200, {"status": "ok"})
-
-    with_caller(test)
+async def test_other_paths_are_answered_as_http(caller: Caller) -> None:
+    await caller.say(caller.head("/healthz"))
+    ((status, _, body),) = caller.answers()
+    assert (status, json.loads(body)) == (200, {"status": "ok"})
 
 
-def test_refusal_is_a_whole_http_answer_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(caller: Caller) -> None:
-        await caller.say(caller.head(Authorization="Bearer tg_wrong"))
-        ((status, headers, body),) = caller.answers()
-        assert status == 401
-        assert headers[b"www-authenticate"] == b"Bearer"
-        assert headers[b"content-type"] == b"application/json"
-        assert json.loads(body)["error"]["data"]["reason"] == "token_invalid"
-        assert caller.wire.closed
-        assert caplog.records == []
+async def test_refusal_is_a_whole_http_answer_and_is_not_logged(
+    caplog: pytest.LogCaptureFixture, caller: Caller
+) -> None:
+    await caller.say(caller.head(Authorization="Bearer tg_wrong"))
+    ((status, headers, body),) = caller.answers()
+    assert status == 401
+    assert headers[b"www-authenticate"] == b"Bearer"
+    assert headers[b"content-type"] == b"application/json"
+    assert json.loads(body)["error"]["data"]["reason"] == "token_invalid"
+    assert caller.wire.closed
+    assert caplog.records == []
 
-    with_caller(test)
 
-
-def test_without_a_protocol_of_websockets_nothing_is_upgraded() -> None:
-    async def test(place: Place) -> None:
-        caller = Caller(place, ws="none")
-        await caller.say(caller.head())
-        assert [status for status, _, _ in caller.answers()] == [405]
-        caller.wire.drop()
-
-    with_place(test)
+async def test_without_a_protocol_of_websockets_nothing_is_upgraded(place: Place) -> None:
+    caller = Caller(place, ws="none")
+    await caller.say(caller.head())
+    assert [status for status, _, _ in caller.answers()] == [405]
+    caller.wire.drop()
 
 
 # --- Messages and goodbyes ---------------------------------------------------------------------------------
 
 
-def test_message_that_is_too_large_ends_the_connection() -> None:
-    async def test(caller: Caller) -> None:
+async def test_message_that_is_too_large_ends_the_connection() -> None:
+    async with open_caller(limits=model.LimitSettings(body_bytes=10_000)) as caller:
         await caller.connect()
         await caller.text("x" * 10_001)
         assert caller.closed() == 1009
         assert caller.wire.closed
 
-    with_caller(test, limits=model.LimitSettings(body_bytes=10_000))
-
 
 @pytest.mark.parametrize("most", [5_000, 20_000])
-def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connections(most: int) -> None:
-    async def test(caller: Caller) -> None:
-        worker = caller.place.worker
-        worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=most))
-        await caller.connect()
-        message = json.dumps(call(1, "eth_call", ""))
-        await caller.text(call(1, "eth_call", "x" * (most - len(message))))
-        assert [each["id"] for each in caller.said()] == [1]
-        await caller.text(call(2, "eth_call", "x" * (most - len(message) + 1)))
-        assert caller.closed() == 1009
-
-    with_caller(test)
-
-
-def test_connection_that_was_open_before_a_reload_is_held_to_the_lower_bound() -> None:
-    async def test(caller: Caller) -> None:
-        worker = caller.place.worker
-        await caller.connect()
-        worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=100))
-        await caller.text(call(1, "eth_call", "x" * 100))
-        (told,) = caller.said()
-        assert (told["id"], told["error"]["data"]["reason"]) == (1, "body_too_large")
-
-    with_caller(test)
+async def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connections(
+    most: int, caller: Caller
+) -> None:
+    worker = caller.place.worker
+    worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=most))
+    await caller.connect()
+    message = json.dumps(call(1, "eth_call", ""))
+    await caller.text(call(1, "eth_call", "x" * (most - len(message))))
+    assert [each["id"] for each in caller.said()] == [1]
+    await caller.text(call(2, "eth_call", "x" * (most - len(message) + 1)))
+    assert caller.closed() == 1009
 
 
-def test_message_in_too_many_fragments_ends_the_connection() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.client.send_text(b"[", fin=False)
-        for _ in range(MAX_FRAMES + 5):
-            caller.client.send_continuation(b"", fin=False)
-        await caller.send()
-        assert caller.closed() == 1008
-        assert caller.wire.closed
-
-    with_caller(test)
+async def test_connection_that_was_open_before_a_reload_is_held_to_the_lower_bound(caller: Caller) -> None:
+    worker = caller.place.worker
+    await caller.connect()
+    worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=100))
+    await caller.text(call(1, "eth_call", "x" * 100))
+    (told,) = caller.said()
+    assert (told["id"], told["error"]["data"]["reason"]) == (1, "body_too_large")
 
 
-def test_message_in_fragments_is_read() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        text = json.dumps(call(1)).encode()
-        caller.client.send_text(text[:5], fin=False)
-        caller.client.send_continuation(text[5:], fin=True)
-        await caller.send()
-        assert [each["id"] for each in caller.said()] == [1]
+async def test_message_in_too_many_fragments_ends_the_connection(caller: Caller) -> None:
+    await caller.connect()
+    caller.client.send_text(b"[", fin=False)
+    for _ in range(MAX_FRAMES + 5):
+        caller.client.send_continuation(b"", fin=False)
+    await caller.send()
+    assert caller.closed() == 1008
+    assert caller.wire.closed
 
-    with_caller(test)
+
+async def test_message_in_fragments_is_read(caller: Caller) -> None:
+    await caller.connect()
+    text = json.dumps(call(1)).encode()
+    caller.client.send_text(text[:5], fin=False)
+    caller.client.send_continuation(text[5:], fin=True)
+    await caller.send()
+    assert [each["id"] for each in caller.said()] == [1]
 
 
 @pytest.mark.parametrize("kind", [Opcode.PING, Opcode.PONG, Opcode.TEXT])
-def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -> None:
-    async def test(caller: Caller) -> None:
+async def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -> None:
+    async with open_caller(limits=model.LimitSettings(in_flight=10)) as caller:
         await caller.connect()
         said = [Frame(kind, b"1").serialize(mask=True) for _ in range(2_000)]
         end = Frame(Opcode.TEXT, json.dumps(call("end")).encode()).serialize(mask=True)
@@ -222,60 +185,48 @@ def test_others_have_their_turn_while_many_frames_are_read(kind: Opcode) -> None
         assert caller.said()[-1]["id"] == "end"
         assert not caller.wire.paused
 
-    with_caller(test, limits=model.LimitSettings(in_flight=10))
+
+async def test_large_message_is_read_at_once(caller: Caller) -> None:
+    await caller.connect()
+    caller.client.send_text(json.dumps(call(1, "eth_call", "x" * 200_000)).encode())
+    before = caller.socket.handled
+    caller.wire.say(b"".join(caller.client.data_to_send()))
+    assert caller.socket.handled == before + 1
+    await turns(60)
+    assert [each["id"] for each in caller.said()] == [1]
 
 
-def test_large_message_is_read_at_once() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.client.send_text(json.dumps(call(1, "eth_call", "x" * 200_000)).encode())
-        before = caller.socket.handled
-        caller.wire.say(b"".join(caller.client.data_to_send()))
-        assert caller.socket.handled == before + 1
-        await turns(60)
-        assert [each["id"] for each in caller.said()] == [1]
-
-    with_caller(test)
+async def test_text_that_is_not_utf8_ends_the_connection_and_is_not_logged(
+    caplog: pytest.LogCaptureFixture, caller: Caller
+) -> None:
+    await caller.connect()
+    caller.client.send_text(b"\xff")
+    await caller.send()
+    assert caller.closed() == 1007
+    assert caplog.records == []
 
 
-def test_text_that_is_not_utf8_ends_the_connection_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.client.send_text(b"\xff")
-        await caller.send()
-        assert caller.closed() == 1007
-        assert caplog.records == []
-
-    with_caller(test)
-
-
-def test_client_that_answers_our_goodbye_is_let_go_at_once() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.place.endpoint.stop()
-        await turns(40)
-        assert caller.closed() == 1001
-        await caller.send()
-        assert caller.wire.closed
-        assert not caller.wire.aborted
-        assert caller.socket not in caller.place.worker.state.connections
-
-    with_caller(test)
+async def test_client_that_answers_our_goodbye_is_let_go_at_once(caller: Caller) -> None:
+    await caller.connect()
+    caller.place.endpoint.stop()
+    await turns(40)
+    assert caller.closed() == 1001
+    await caller.send()
+    assert caller.wire.closed
+    assert not caller.wire.aborted
+    assert caller.socket not in caller.place.worker.state.connections
 
 
-def test_client_that_says_goodbye_is_answered() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.client.send_close(1000, "done")
-        await caller.send()
-        assert caller.closed() == 1000
-        assert caller.wire.closed
-
-    with_caller(test)
+async def test_client_that_says_goodbye_is_answered(caller: Caller) -> None:
+    await caller.connect()
+    caller.client.send_close(1000, "done")
+    await caller.send()
+    assert caller.closed() == 1000
+    assert caller.wire.closed
 
 
-def test_stop_lets_the_app_say_goodbye() -> None:
-    async def test(caller: Caller) -> None:
+async def test_stop_lets_the_app_say_goodbye() -> None:
+    async with open_caller(node=lambda _: None) as caller:
         await caller.connect()
         await caller.text(call(1))
         caller.socket.shutdown()
@@ -285,5 +236,3 @@ def test_stop_lets_the_app_say_goodbye() -> None:
         await turns(40)
         assert [each["id"] for each in caller.said()] == [1]
         assert caller.closed() == 1001
-
-    with_caller(test, node=lambda _: None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.websocket.callers import Caller, with_caller
+from tests.gateway.websocket.callers import Caller, open_caller
 from tests.gateway.websocket.visitors import call
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import Opcode
@@ -15,47 +15,38 @@ from tollgate.shm import metrics
 # --- Clients that do not read ------------------------------------------------------------------------------
 
 
-def test_nothing_is_read_from_a_client_that_does_not_read() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.socket.pause_writing()
-        assert caller.wire.paused
-        caller.socket.resume_writing()
-        assert not caller.wire.paused
-
-    with_caller(test)
+async def test_nothing_is_read_from_a_client_that_does_not_read(caller: Caller) -> None:
+    await caller.connect()
+    caller.socket.pause_writing()
+    assert caller.wire.paused
+    caller.socket.resume_writing()
+    assert not caller.wire.paused
 
 
-def test_goodbye_reaches_a_client_that_does_not_read_and_is_the_end() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.socket.pause_writing()
-        caller.place.endpoint.stop()
-        await turns(40)
-        assert caller.closed() == 1001
-        assert not caller.wire.aborted
-        await caller.place.worker.loop.later(CLOSE_SECONDS)
-        assert caller.wire.aborted
-
-    with_caller(test)
+async def test_goodbye_reaches_a_client_that_does_not_read_and_is_the_end(caller: Caller) -> None:
+    await caller.connect()
+    caller.socket.pause_writing()
+    caller.place.endpoint.stop()
+    await turns(40)
+    assert caller.closed() == 1001
+    assert not caller.wire.aborted
+    await caller.place.worker.loop.later(CLOSE_SECONDS)
+    assert caller.wire.aborted
 
 
-def test_nothing_more_is_read_when_a_message_is_taken_meanwhile() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.socket.pause_writing()
-        # It was on its way already.
-        await caller.text(call(1))
-        assert caller.wire.paused
-        caller.socket.resume_writing()
-        await turns(40)
-        assert not caller.wire.paused
-
-    with_caller(test)
+async def test_nothing_more_is_read_when_a_message_is_taken_meanwhile(caller: Caller) -> None:
+    await caller.connect()
+    caller.socket.pause_writing()
+    # It was on its way already.
+    await caller.text(call(1))
+    assert caller.wire.paused
+    caller.socket.resume_writing()
+    await turns(40)
+    assert not caller.wire.paused
 
 
-def test_nothing_more_is_read_after_our_goodbye_to_a_client_that_does_not_read() -> None:
-    async def test(caller: Caller) -> None:
+async def test_nothing_more_is_read_after_our_goodbye_to_a_client_that_does_not_read() -> None:
+    async with open_caller(node=lambda _: None) as caller:
         await caller.connect()
         for number in range(70):
             await caller.text(call(number))
@@ -66,128 +57,107 @@ def test_nothing_more_is_read_after_our_goodbye_to_a_client_that_does_not_read()
         await turns()
         assert not caller.wire.paused
 
-    with_caller(test, node=lambda _: None)
 
-
-def test_pings_that_came_together_are_not_answered_beyond_what_the_client_takes() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        for _ in range(5_000):
-            caller.client.send_ping(b"")
-        caller.wire.full = True
-        await caller.send()
-        await turns(400)
-        assert 0 < len(caller.frames()) <= 500
-        caller.socket.resume_writing()
-        await turns(400)
-        assert len(caller.frames()) > 4_000
-        assert not caller.wire.paused
-
-    with_caller(test)
+async def test_pings_that_came_together_are_not_answered_beyond_what_the_client_takes(caller: Caller) -> None:
+    await caller.connect()
+    for _ in range(5_000):
+        caller.client.send_ping(b"")
+    caller.wire.full = True
+    await caller.send()
+    await turns(400)
+    assert 0 < len(caller.frames()) <= 500
+    caller.socket.resume_writing()
+    await turns(400)
+    assert len(caller.frames()) > 4_000
+    assert not caller.wire.paused
 
 
 @pytest.mark.parametrize("opcode", [Opcode.CLOSE, Opcode.TEXT])
-def test_client_that_does_not_read_is_given_up_after_its_own_goodbye_and_after_nonsense(opcode: Opcode) -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.wire.stuck = True
-        if opcode is Opcode.CLOSE:
-            caller.client.send_close(1000, "done")
-        else:
-            caller.client.send_text(b"\xff")
-        await caller.send()
-        assert caller.wire.closed
-        assert not caller.wire.aborted
-        await caller.place.worker.loop.later(CLOSE_SECONDS)
-        assert caller.socket not in caller.place.worker.state.connections
-        assert caller.wire.aborted
-
-    with_caller(test)
-
-
-def test_pongs_that_fill_the_way_before_nonsense_leave_nobody_waiting() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.wire.stuck = caller.wire.full = True
-        caller.client.send_ping(b"")
+async def test_client_that_does_not_read_is_given_up_after_its_own_goodbye_and_after_nonsense(
+    opcode: Opcode, caller: Caller
+) -> None:
+    await caller.connect()
+    caller.wire.stuck = True
+    if opcode is Opcode.CLOSE:
+        caller.client.send_close(1000, "done")
+    else:
         caller.client.send_text(b"\xff")
-        await caller.send()
-        await caller.place.worker.loop.later(CLOSE_SECONDS)
-        await turns(40)
-        assert caller.wire.aborted
-        assert caller.place.worker.counted(metrics.WS_CONNECTIONS) == 0
+    await caller.send()
+    assert caller.wire.closed
+    assert not caller.wire.aborted
+    await caller.place.worker.loop.later(CLOSE_SECONDS)
+    assert caller.socket not in caller.place.worker.state.connections
+    assert caller.wire.aborted
 
-    with_caller(test)
+
+async def test_pongs_that_fill_the_way_before_nonsense_leave_nobody_waiting(caller: Caller) -> None:
+    await caller.connect()
+    caller.wire.stuck = caller.wire.full = True
+    caller.client.send_ping(b"")
+    caller.client.send_text(b"\xff")
+    await caller.send()
+    await caller.place.worker.loop.later(CLOSE_SECONDS)
+    await turns(40)
+    assert caller.wire.aborted
+    assert caller.place.worker.counted(metrics.WS_CONNECTIONS) == 0
 
 
-def test_what_is_sent_after_the_end_finds_the_client_gone() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        caller.wire.stuck = True
-        caller.client.send_text(b"\xff")
-        await caller.send()
-        with pytest.raises(ClientDisconnected):
-            await caller.socket.send({"type": "websocket.send", "text": "late"})
-        with pytest.raises(ClientDisconnected):
-            await caller.socket.send({"type": "websocket.close", "code": 1001, "reason": ""})
-
-    with_caller(test)
+async def test_what_is_sent_after_the_end_finds_the_client_gone(caller: Caller) -> None:
+    await caller.connect()
+    caller.wire.stuck = True
+    caller.client.send_text(b"\xff")
+    await caller.send()
+    with pytest.raises(ClientDisconnected):
+        await caller.socket.send({"type": "websocket.send", "text": "late"})
+    with pytest.raises(ClientDisconnected):
+        await caller.socket.send({"type": "websocket.close", "code": 1001, "reason": ""})
 
 
 # --- Signs of life -----------------------------------------------------------------------------------------
 
 
-def test_client_is_asked_for_a_sign_of_life_and_cut_without_one() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        loop = caller.place.worker.loop
-        await loop.later(20.5)
-        assert [each.opcode for each in caller.frames()] == [Opcode.PING]
-        await caller.send()
-        await loop.later(20.5)
-        assert [each.opcode for each in caller.frames()] == [Opcode.PING]
-        await loop.later(20.5)
-        assert caller.wire.closed
-
-    with_caller(test)
+async def test_client_is_asked_for_a_sign_of_life_and_cut_without_one(caller: Caller) -> None:
+    await caller.connect()
+    loop = caller.place.worker.loop
+    await loop.later(20.5)
+    assert [each.opcode for each in caller.frames()] == [Opcode.PING]
+    await caller.send()
+    await loop.later(20.5)
+    assert [each.opcode for each in caller.frames()] == [Opcode.PING]
+    await loop.later(20.5)
+    assert caller.wire.closed
 
 
-def test_client_that_takes_a_long_message_has_its_time() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        loop = caller.place.worker.loop
-        caller.wire.unsent = 1_000
-        await loop.later(20.5)
-        caller.wire.unsent = 600
-        await loop.later(20.5)
-        assert not caller.wire.closed
-        caller.wire.unsent = 100
-        await loop.later(20.5)
-        assert not caller.wire.closed
-        await loop.later(20.5)
-        assert caller.wire.closed
-
-    with_caller(test)
+async def test_client_that_takes_a_long_message_has_its_time(caller: Caller) -> None:
+    await caller.connect()
+    loop = caller.place.worker.loop
+    caller.wire.unsent = 1_000
+    await loop.later(20.5)
+    caller.wire.unsent = 600
+    await loop.later(20.5)
+    assert not caller.wire.closed
+    caller.wire.unsent = 100
+    await loop.later(20.5)
+    assert not caller.wire.closed
+    await loop.later(20.5)
+    assert caller.wire.closed
 
 
-def test_client_that_has_just_taken_all_of_a_long_message_has_time_to_answer() -> None:
-    async def test(caller: Caller) -> None:
-        await caller.connect()
-        loop = caller.place.worker.loop
-        caller.wire.unsent = 1_000
-        await loop.later(20.5)
-        # It is out of our hands, but may still be on its way; our question stands behind it.
-        caller.wire.unsent = 0
-        await loop.later(20.5)
-        assert not caller.wire.closed
-        await loop.later(20.5)
-        assert caller.wire.closed
-
-    with_caller(test)
+async def test_client_that_has_just_taken_all_of_a_long_message_has_time_to_answer(caller: Caller) -> None:
+    await caller.connect()
+    loop = caller.place.worker.loop
+    caller.wire.unsent = 1_000
+    await loop.later(20.5)
+    # It is out of our hands, but may still be on its way; our question stands behind it.
+    caller.wire.unsent = 0
+    await loop.later(20.5)
+    assert not caller.wire.closed
+    await loop.later(20.5)
+    assert caller.wire.closed
 
 
-def test_client_is_not_cut_while_it_is_us_who_do_not_read() -> None:
-    async def test(caller: Caller) -> None:
+async def test_client_is_not_cut_while_it_is_us_who_do_not_read() -> None:
+    async with open_caller(node=lambda _: None) as caller:
         await caller.connect()
         loop = caller.place.worker.loop
         for number in range(70):
@@ -196,5 +166,3 @@ def test_client_is_not_cut_while_it_is_us_who_do_not_read() -> None:
         await loop.later(20.5)
         await loop.later(20.5)
         assert not caller.wire.closed
-
-    with_caller(test, node=lambda _: None)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from tests.gateway.fakes import turns
-from tests.gateway.worker import TOKEN, Worker, with_worker
+from tests.gateway.worker import TOKEN, Worker, open_worker
 
 from tollgate.chains.subscriptions import Wrong
 from tollgate.gateway.feeds.feed import Feeds
@@ -168,20 +167,9 @@ class Client:
         return (start[0]["status"], json.loads(body[0]["body"]), dict(start[0]["headers"])) if start else None
 
 
-def with_place(
-    test: Callable[[Place], Coroutine[Any, Any, None]], settings: dict[str, Any] | None = None, **options: Any
-) -> None:
-    """Run an async test on a worker with an endpoint; every connection is gone in the end."""
-
-    async def inside(worker: Worker) -> None:
-        place = Place(worker, **(settings or {}))
-        await test(place)
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-
-    with_worker(inside, **options)
+async def open_place(settings: dict[str, Any] | None = None, **options: Any) -> Place:
+    """A worker with an endpoint; its connections end with the loop."""
+    return Place(await open_worker(**options), **(settings or {}))
 
 
 def call(call_id: object, method: str = "eth_chainId", *params: object) -> dict[str, object]:
