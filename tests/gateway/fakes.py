@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from tollgate.core.entries import Entry, decode
 from tollgate.core.limits import Limit, Taken, take
 from tollgate.core.models import Grant
-from tollgate.gateway.upstream.completion import Flight
 from tollgate.store.base import Changes, StoreUnavailable
 
 T = TypeVar("T")
@@ -162,18 +161,9 @@ async def turns(count: int = 12) -> None:
         await asyncio.sleep(0)
 
 
-def fly(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-    """Run a coroutine as the edge does, without a task; what comes of it is in the future."""
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def land(_: Flight[T], value: T | None, error: BaseException | None) -> None:
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast("T", value))
-
-    Flight(coroutine, land).step()
-    return future
+def fly(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run a coroutine as a connection does."""
+    return asyncio.get_running_loop().create_task(coroutine)
 
 
 class Meters:

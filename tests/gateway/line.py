@@ -1,14 +1,12 @@
 """One connection to an upstream with both its ends, and ways to feed it."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
 from tests.gateway.fakes import FakeTransport
 
 from tollgate.gateway.memory_budget import Budget
-from tollgate.gateway.upstream.completion import Pending
-from tollgate.gateway.upstream.connection import Connection, Response
+from tollgate.gateway.upstream.connection import Connection, KnownHeads, Response, ResponseFuture
 
 MOST = 300_000
 BODY = b'{"jsonrpc":"2.0","id":1,"result":"0x1"}'
@@ -37,12 +35,14 @@ class Line:
     def __init__(self, *, budget: int = 10_000_000, most: int = MOST) -> None:
         self.owner = Owner()
         self.budget = Budget(budget)
-        self.connection = Connection(self.owner, asyncio.get_running_loop(), most, self.budget)
+        self.connection = Connection(self.owner, KnownHeads(), most, self.budget)
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
 
-    def ask(self) -> Pending[Response]:
-        return self.connection.send(b"POST / HTTP/1.1\r\n\r\n", 2_000.0)
+    def ask(self) -> ResponseFuture:
+        response = ResponseFuture()
+        self.connection.send(b"POST / HTTP/1.1\r\n\r\n", 2_000.0, response)
+        return response
 
     async def answered(self, pieces: Iterator[bytes]) -> Response:
         """Ask, hear all the pieces, and see what came of it."""

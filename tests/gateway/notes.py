@@ -33,7 +33,7 @@ async def ask(worker: Worker, *requests: bytes, seconds: float = 0.0) -> list[tu
     worker.loop.clock = worker.clock
     for each in requests:
         transport.say(each)
-    await turns(150)
+    await turns(300)
     if seconds:
         await worker.loop.later(seconds)
     read = Answers(transport.take()).read

@@ -107,7 +107,8 @@ class Play:
         self.hows = hows
         self.heads = [START] * len(hows)
         self.quiet = self.dropped = False
-        self.saved = scene.exchange._hedges._saved = saved
+        self.saved = saved
+        scene.save_hedges(saved)
         self.began = scene.clock()
         self.serial = self.epoch = self.heard = 0
         self.ancestors: list[int] = []
@@ -290,7 +291,7 @@ class Play:
             asked.trace.cache = "hit"
         else:
             try:
-                told = await resolver.ask(call, key, asked.deadline, asked.trace)
+                told = await resolver.resolve(call, key, asked.deadline, asked.trace)
             except Refusal as refusal:
                 told = refusal
         self.end(asked, told)
@@ -388,13 +389,11 @@ class Play:
             asked.good &= self.serving(asked, ready)
             assert now <= asked.deadline + 2 * SWEEP, "no end"
         assert all(upstream.in_flight >= 0 for upstream in self.scene.exchange.upstreams)
-        lines = self.scene.exchange._hedges._lines.values()
-        assert all(hedge.start or hedge.due + 1 > now for line in lines for hedge in line)
 
     def check_books(self) -> None:
         """Now and then."""
         attempts = sum(asked.trace.attempts for asked in self.asked)
-        hedges = self.scene.exchange._hedges.started
+        hedges = self.scene.exchange.hedge_budget.started
         assert hedges == self.scene.worker.counted(metrics.UPSTREAM_HEDGES, "eth", "mainnet")
         # Where calls are few, one in two seconds more.
         waited = (self.scene.clock() - self.began) / 2
@@ -411,11 +410,10 @@ class Play:
         for asked, serial in self.joined:
             if asked.tip:
                 assert self.moments[serial].epoch == asked.moment.epoch
-        assert not self.scene.resolver._asking
+        assert not self.scene.resolver.flights
         assert [upstream.in_flight for upstream in self.scene.exchange.upstreams] == [0] * len(self.hows)
-        assert not any(self.scene.exchange._hedges._lines.values())
-        assert not self.scene.exchange._hedges._timers
-        assert not self.loop.timers
+        assert not self.scene.exchange._abandoned
+        assert all(timer.cancelled() for timer in self.loop.timers)
 
 
 def _asks_for_the_tip(call: Any) -> bool:

@@ -123,6 +123,11 @@ class Scene:
             self.loop.nodes[node.name] = node.hear
         self.traces: list[Trace] = []
 
+    def save_hedges(self, saved: float) -> None:
+        """Let the budget have saved so many hedges."""
+        budget = self.exchange.hedge_budget
+        budget._counted, budget._saved, budget._looked_at = budget.calls, saved, self.clock()
+
     def upstream(self, index: int) -> Any:
         """What the worker knows of an upstream."""
         return next(upstream for upstream in self.exchange.upstreams if upstream.name == f"up{index}")
@@ -159,7 +164,7 @@ class Scene:
             future: asyncio.Future[Reply] = self.loop.create_future()
             future.set_result(kept)
             return future
-        return fly(self.resolver.ask(call, key, self.clock() + seconds, self.traces[-1]))
+        return fly(self.resolver.resolve(call, key, self.clock() + seconds, self.traces[-1]))
 
     async def told(self, method: str, *params: Any, seconds: float = SECONDS) -> Any:
         """Ask one call; what is answered at once."""

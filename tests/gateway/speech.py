@@ -91,7 +91,7 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
 async def speak(transport: FakeTransport, pieces: Iterator[bytes]) -> list[str]:
     for piece in pieces:
         transport.say(piece)
-    await turns(150)
+    await turns(300)
     return told(transport)
 
 

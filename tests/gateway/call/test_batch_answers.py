@@ -102,7 +102,7 @@ async def test_refused_batch_is_refused_to_those_who_wait_for_it() -> None:
         with pytest.raises(UpstreamError):
             await single
         assert scene.traces[-1].cache == "coalesced"
-        assert not scene.resolver._asking
+        assert not scene.resolver.flights
 
 
 async def test_block_number_of_a_batch_that_is_behind_is_asked_again_and_never_told(scene: Scene) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from tollgate.core.shapes import PlainCall, Reply
 from tollgate.errors import Overloaded, UpstreamError
 from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.messages import Trace
-from tollgate.gateway.upstream.completion import Flight
 
 KEPT = {"cache_bytes": 1_000_000}
 BALANCE = "eth_getBalance"
@@ -180,28 +178,22 @@ async def test_question_from_before_is_not_the_same_question(change: str) -> Non
             scene.nodes[0].let()
         assert [said(await each) for each in (first, second, third)] == ["before", "after", "after"]
         assert ways(scene) == ["miss", "miss", "coalesced"]
-        assert not scene.resolver._asking
+        assert not scene.resolver.flights
 
 
 async def test_who_waits_is_told_when_the_leader_is_cut_off() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].holds = True
-        ended: list[BaseException | None] = []
         call = PlainCall("2.0", 1, "eth_chainId")
-        leader = Flight(
-            scene.resolver.ask(call, scene.resolver.key(call), scene.clock() + 30, Trace()),
-            lambda _, __, error: ended.append(error),
-        )
-        leader.step()
+        leader = fly(scene.resolver.resolve(call, scene.resolver.key(call), scene.clock() + 30, Trace()))
         await turns()
         waiting = scene.ask("eth_chainId")
         await turns()
         leader.cancel()
-        assert isinstance(ended[0], asyncio.CancelledError)
         with pytest.raises(Overloaded, match="stops"):
             await waiting
-        assert not scene.resolver._asking
+        assert not scene.resolver.flights
         assert scene.upstream(0).in_flight == 0
 
 
@@ -230,7 +222,7 @@ async def test_params_by_name_are_a_question_too() -> None:
         call = PlainCall("2.0", 1, "starknet_getNonce", raw({"block_id": {"block_number": 5}, "address": "0x1"}))
         for _ in range(2):
             if scene.resolver.recall(scene.resolver.key(call)) is None:
-                await fly(scene.resolver.ask(call, scene.resolver.key(call), scene.clock() + 30, Trace()))
+                await fly(scene.resolver.resolve(call, scene.resolver.key(call), scene.clock() + 30, Trace()))
         assert scene.counts() == [1]
 
 

@@ -153,7 +153,7 @@ async def test_caller_that_hangs_up_leaves_nothing_behind() -> None:
     answer_upstream(worker)
     await turns(30)
     assert worker.context.connections == set()
-    assert worker.context.flights == set()
+    assert worker.context.in_flight == 0
     assert worker.budget.held == 0
     assert transport.written == b""
 

@@ -49,7 +49,7 @@ async def test_answers_of_one_turn_leave_together_after_one_write() -> None:
     for upstream in worker.loop.transports:
         upstream.say(echo(upstream.take().partition(b"\r\n\r\n")[2]))
         assert not any(transport.written for transport in sink.watched), "left before the turn was over"
-    await turns(1)
+    await turns()
     assert (sink.writes, len(sink.written)) == (1, 20)
     assert [told(transport) for transport in sink.watched] == [["200 1"]] * 20
 

@@ -61,7 +61,7 @@ async def test_response_without_a_length_ends_with_the_connection(feed: Feed, bo
     pending = line.ask()
     for piece in feed(b"HTTP/1.1 200 OK\r\n\r\n" + body):
         line.transport.say(piece)
-    assert not pending.done
+    assert not pending.done()
     line.transport.drop()
     assert await pending == Response(200, BODY)
     assert line.owner.gone == [line.connection]

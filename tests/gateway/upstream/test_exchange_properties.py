@@ -171,7 +171,7 @@ async def test_hedge_of_an_attempt_that_has_ended_is_not_begun() -> None:
         await play.later(0.1)
         assert [scene.upstream(index).p95 for index in range(2)] == [pytest.approx(0.02, rel=0.1)] * 2
         play.hows = [DROP, DROP]
-        scene.exchange._hedges._saved = 5.0
+        scene.save_hedges(5.0)
         play.ask((CHAIN, ()), 1)
         await turns()
         assert play.asked[-1].trace.attempts == 2

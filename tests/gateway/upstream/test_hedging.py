@@ -65,11 +65,11 @@ async def test_upstream_of_which_little_is_known_is_hedged_after_half_a_second(s
 
 async def test_hedge_that_could_not_be_paid_for_begins_when_it_can(scene: Scene) -> None:
     await used(scene, 20)
-    scene.exchange._hedges._saved = 0.5
+    scene.save_hedges(0.5)
     asked = scene.ask(READ)
     await scene.loop.later(0.5)
     assert scene.counts() == [1, 0]
-    scene.exchange._hedges._saved = 1.0
+    scene.save_hedges(1.0)
     await scene.loop.later(0.05)
     assert said(await asked) == "up1"
 
@@ -78,7 +78,7 @@ async def test_single_call_at_a_silent_upstream_is_hedged_in_a_while_though_nobo
     scene: Scene,
 ) -> None:
     await used(scene, 20)
-    scene.exchange._hedges._saved = 0.0
+    scene.save_hedges(0.0)
     asked = scene.ask(READ)
     await scene.loop.later(2.5)
     assert said(await asked) == "up1"
@@ -93,6 +93,7 @@ async def test_late_answer_of_the_loser_is_dropped_and_its_connection_stays_good
     opened = len(scene.loop.transports)
     assert scene.upstream(0).in_flight == 1
     scene.nodes[0].let()
+    await turns()
     assert scene.upstream(0).in_flight == 0
     scene.nodes[0].holds = False
     assert await scene.told(READ) == "up0"

@@ -18,7 +18,6 @@ from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, open_scene, ra
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import Params, Reply
 from tollgate.errors import UpstreamError
-from tollgate.gateway.upstream.completion import Pending
 from tollgate.gateway.upstream.get_logs import MAX_BYTES, Logs
 from tollgate.gateway.upstream.hedging import AttemptOutcome
 from tollgate.gateway.upstream.log_ranges import MAX_PARTS, Range, joined, read_range
@@ -136,9 +135,7 @@ class Searcher:
         self.asked.append((first, last))
         self.at_once += 1
         self.max_at_once = max(self.max_at_once, self.at_once)
-        pending: Pending[None] = Pending(asyncio.get_running_loop())
-        asyncio.get_running_loop().call_soon(pending.settle, None)
-        await pending
+        await asyncio.sleep(0)
         self.at_once -= 1
         if self.too_much(first, last):
             return AttemptOutcome(
@@ -149,7 +146,7 @@ class Searcher:
 
     async def get(self, first: int, last: int, blocks: int = 0) -> Any:
         filter_ = {"fromBlock": hex(first), "toBlock": hex(last)}
-        flown = fly(Logs(self.ask, asyncio.get_running_loop()).get(raw([filter_]), HEAD, blocks))
+        flown = fly(Logs(self.ask).get(raw([filter_]), HEAD, blocks))
         await turns(400)
         return said(await flown)
 

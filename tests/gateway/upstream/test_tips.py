@@ -121,7 +121,7 @@ async def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
                     chain.let(index, 0)
             await scene.loop.later(0.1)
         assert all(asked.done() for asked in left)
-        assert not scene.resolver._asking
+        assert not scene.resolver.flights
 
 
 async def test_balance_that_is_kept_is_not_told_after_a_newer_block_was_shown() -> None:

@@ -114,7 +114,7 @@ async def test_grant_that_can_be_checked_again_stays(place: Place) -> None:
 
 async def test_network_that_is_not_served_any_more_is_said_goodbye_to(place: Place) -> None:
     client = await place.open()
-    place.worker.context.intake.change([], 1_000)
+    place.worker.context.reader.change([], 1_000)
     await place.endpoint.check()
     await turns(40)
     assert client.closed == (4404, "unknown_network")

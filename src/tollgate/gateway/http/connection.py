@@ -228,7 +228,11 @@ class CallerConnection(HttpToolsProtocol):
         """Keep the head of the request that was just read, where these bytes are all of it and nothing else."""
         request, self._read = self._read, None
         self._in_vain += 1
-        if request is None or not whole or request.refusal is not None or self._in_vain > MAX_IN_VAIN:
+        if self._in_vain > MAX_IN_VAIN:
+            self._heads.clear()
+            self._last_head = None
+            return
+        if request is None or not whole or request.refusal is not None:
             return
         known = known_head(data, self.url, request.headers, len(request.body))
         if known is not None:

@@ -10,7 +10,8 @@ What is not signed by the caller (`eth_sendTransaction`) is not repeated; `excha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -115,11 +116,13 @@ class Writes:
             if not attempts:
                 return outcome
 
-    async def _attempt(self, upstream: Upstream, sent: _Sent, until: float, trace: Trace) -> AttemptOutcome[Reply]:
+    def _attempt(
+        self, upstream: Upstream, sent: _Sent, until: float, trace: Trace
+    ) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
         exchange = self._exchange
         # Not repeated by the connection itself: we must know how often it went out.
         once = Need("", repeatable=False)
-        return await exchange.attempt(
+        return exchange.attempt(
             upstream,
             sent.body,
             jsonrpc.decode_reply,

@@ -308,7 +308,7 @@ class Exchange:
         if not attempt.cancelled() and attempt.exception() is not None:
             _log.error("an attempt failed by a defect", exc_info=attempt.exception())
 
-    async def attempt(
+    def attempt(
         self,
         upstream: Upstream,
         body: bytes,
@@ -318,16 +318,29 @@ class Exchange:
         trace: Trace,
         need: Need,
         first: FirstAttempt | None = None,
-    ) -> AttemptOutcome[T]:
-        """Ask one upstream once, and count how it fared."""
+    ) -> Coroutine[Any, Any, AttemptOutcome[T]]:
+        """Ask one upstream once, and count how it fared. Counted as begun at once: the next choice depends on it."""
+        began = self._now()
         if first is None:
-            began = self._now()
             trace.attempts += 1
             trace.upstream = upstream.name
             upstream.began()
             self.hedge_budget.calls += 1
         else:
             began = first.began
+        return self._attempted(upstream, body, read, judge, until, need, first, began)
+
+    async def _attempted(
+        self,
+        upstream: Upstream,
+        body: bytes,
+        read: Callable[[bytes], T],
+        judge: Callable[[T], Verdict] | None,
+        until: float,
+        need: Need,
+        first: FirstAttempt | None,
+        began: float,
+    ) -> AttemptOutcome[T]:
         try:
             if first is None:
                 response = await upstream.pool.send(body, until, repeatable=need.repeatable)
