@@ -183,14 +183,19 @@ class Meters:
             self.taken.append((key, cost))
         return found
 
-    def take_all(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
-        found = [take(limit, self.arrivals.get(key, 0.0), now, cost) for key, limit in limits]
+    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> Sequence[tuple[str, Limit]]:
+        return limits
+
+    def take_all(self, rows: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
+        found = [take(limit, self.arrivals.get(key, 0.0), now, cost) for key, limit in rows]
         if not all(taken.allowed for taken in found):
             return None
-        for (key, _), taken in zip(limits, found, strict=True):
+        left: tuple[float, ...] = ()
+        for (key, limit), taken in zip(rows, found, strict=True):
             self.arrivals[key] = taken.arrival
             self.taken.append((key, cost))
-        return tuple(each for taken in found for each in (taken.remaining, taken.arrival - now + 1))
+            left += (taken.remaining,) if limit.seconds <= 1 else (taken.remaining, taken.arrival - now + 1)
+        return left
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
         return take(limit, self.arrivals.get(key, 0.0), now)

@@ -126,7 +126,8 @@ class Scene:
     def save_hedges(self, saved: float) -> None:
         """Let the budget have saved so many hedges."""
         budget = self.exchange.hedge_budget
-        budget._counted, budget._saved, budget._looked_at = budget.calls, saved, self.clock()
+        budget._counted = sum(upstream.calls for upstream in self.exchange.upstreams)
+        budget._saved, budget._looked_at = saved, self.clock()
 
     def upstream(self, index: int) -> Any:
         """What the worker knows of an upstream."""

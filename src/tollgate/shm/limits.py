@@ -25,6 +25,8 @@ from tollgate.core.limits import HAIR, Limit, Taken, take
 # A caller may stand in any row of its set; the longest unused one makes room.
 _WAYS = 16
 _LOCK_TRIES = 1_000
+LimitRow = tuple[int, int, float, float]
+"""A row and its mark, and the limit: seconds that one request uses up, and of the whole window."""
 # A row, and a mark that none has.
 _NOWHERE = (0, -1)
 
@@ -68,33 +70,59 @@ class SharedMeters:
                 break
         return found
 
-    def take_all(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
-        """Take `cost` requests out of all limits, or, where one refuses, nothing out of any.
-
-        What each has left and the seconds until it is whole again, plus one; None: one refuses.
-        """
-        arrivals, marks, known, workers = self._arrivals, self._marks, self._known, self._workers
-        left: tuple[float, ...] = ()
-        new: list[tuple[int, float, float, float]] = []
+    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> tuple[LimitRow, ...]:
+        """Where these limits stand, for `take_all`: as long as nobody else has been given their rows."""
+        found = []
         for key, limit in limits:
-            row, mark = known.get(key, _NOWHERE)
-            if marks[row] != mark:
-                row = self._row(key, now)
-            interval = limit.interval
-            arrival = arrivals[row] if workers == 1 else max(arrivals[row * workers : (row + 1) * workers])
-            # As `core.limits.take`: without its call and its value, because every request comes by.
-            used = cost * interval
-            after = (now if now > arrival else arrival) + used  # noqa: FURB136
-            room = (now + limit.seconds - after) / interval
-            if room < -HAIR:
+            row = self._row(key, now)
+            found.append((row, self._marks[row], limit.interval, limit.seconds))
+        return tuple(found)
+
+    def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[float, ...] | None:
+        """Take `cost` requests out of all limits, or nothing out of any: None where one refuses or has another row.
+
+        What each has left, and for windows of more than a second when it is whole again: seconds, plus one.
+        """
+        if self._workers > 1:
+            return self._take_all_together(rows, now, cost)
+        arrivals, marks = self._arrivals, self._marks
+        left: list[float] = []
+        # As `core.limits.take`, without its call and its value: every request comes by.
+        for row, mark, interval, seconds in rows:
+            arrival = arrivals[row]
+            after = (now if now > arrival else arrival) + cost * interval  # noqa: FURB136
+            room = (now + seconds - after) / interval + HAIR
+            if room < 0 or marks[row] != mark:
+                self._give_back(rows, row, cost)
                 return None
-            left += (room + HAIR, after - now + 1)
-            new.append((row, arrival, after, used))
-        for row, arrival, after, used in new:
-            if workers == 1:
-                arrivals[row] = after
-            else:
-                self._write(row * workers, arrival, after, used)
+            arrivals[row] = after
+            left.append(room)
+            if seconds > 1:
+                left.append(after - now + 1)
+        return tuple(left)
+
+    def _give_back(self, rows: Sequence[LimitRow], until: int, cost: int) -> None:
+        """Undo what was taken a moment ago from the rows before this one; no other worker writes to them."""
+        for row, _, interval, _ in rows:
+            if row == until:
+                break
+            self._arrivals[row] -= cost * interval
+
+    def _take_all_together(self, rows: Sequence[LimitRow], now: float, cost: int) -> tuple[float, ...] | None:
+        """Take from rows that other workers write to as well."""
+        left: tuple[float, ...] = ()
+        new = []
+        for row, mark, interval, seconds in rows:
+            start = row * self._workers
+            arrival = max(self._arrivals[start : start + self._workers])
+            after = max(now, arrival) + cost * interval
+            room = (now + seconds - after) / interval + HAIR
+            if room < 0 or self._marks[row] != mark:
+                return None
+            left += (room,) if seconds <= 1 else (room, after - now + 1)
+            new.append((start, arrival, after, cost * interval))
+        for each in new:
+            self._write(*each)
         return left
 
     def _write(self, start: int, arrival: float, after: float, used: float) -> None:

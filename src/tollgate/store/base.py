@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -262,10 +262,14 @@ class Meters(Protocol):
         """Take `cost` requests out of each limit, named by its key, until one refuses; that one comes last."""
         ...
 
-    def take_all(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
-        """Take `cost` requests out of all limits, or, where one refuses (None), nothing out of any.
+    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> Sequence[Any]:
+        """Where limits stand, for `take_all`; worth keeping."""
+        ...
 
-        What each has left, and the seconds until it is whole again, plus one.
+    def take_all(self, rows: Sequence[Any], now: float, cost: int = 1) -> tuple[float, ...] | None:
+        """Take `cost` requests out of all limits, or nothing out of any: None where one refuses or has another row.
+
+        What each has left, and for windows of more than a second when it is whole again: seconds, plus one.
         """
         ...
 

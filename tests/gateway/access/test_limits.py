@@ -208,5 +208,5 @@ def test_headers_of_a_refusal_end_with_the_limit_that_refused() -> None:
     door.come()
     _, asked = door.refused()
     assert headers(asked) == (
-        b'ratelimit-policy: "token";q=1;w=1, "team";q=5;w=1\r\nratelimit: "token";r=0;t=2\r\n'
+        b'ratelimit-policy: "token";q=1;w=1, "team";q=5;w=1\r\nratelimit: "token";r=0;t=1\r\n'
     )

@@ -107,7 +107,7 @@ async def test_connection_that_closes_meanwhile_is_written_and_not_answered() ->
     assert transport.take() == b""
     assert told(other) == ["200 2"]
     assert len(worker.sink.written) == 2
-    assert edge(transport)._leaving == 0
+    assert edge(transport).leaving == 0
 
 
 async def test_connection_that_closed_before_the_node_answered_is_still_written() -> None:

@@ -19,14 +19,15 @@ class Quota(Struct, frozen=True):
     policy: bytes
     """Its part of the `RateLimit-Policy` header."""
     state: bytes
-    """Its part of the `RateLimit` header, to be filled with what remains and when it is reset."""
+    """Its part of the `RateLimit` header, to be filled with what remains and, for windows of more than a second, when it
+    is whole again."""
 
 
 def quota(name: str, key: str, limit: Limit) -> Quota:
     """Make a quota."""
     quoted = b'"%b"' % name.encode()
     policy = b"%b;q=%d;w=%d" % (quoted, limit.count, limit.seconds)
-    return Quota(name, key, limit, policy, quoted + b";r=%d;t=%d")
+    return Quota(name, key, limit, policy, quoted + (b";r=%d;t=1" if limit.seconds <= 1 else b";r=%d;t=%d"))
 
 
 def limits_of(quotas: tuple[Quota, ...]) -> tuple[tuple[str, Limit], ...]:

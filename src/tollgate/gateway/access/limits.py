@@ -29,6 +29,7 @@ class Limiter:
         time: Callable[[], float],
     ) -> None:
         self._meters = meters
+        self.rows = meters.rows
         self.take_all = meters.take_all
         self._address = address
         self._monotonic = monotonic
@@ -56,8 +57,8 @@ class Limiter:
         if len(found) < len(quotas):
             told = told_of(quotas, len(found))
         left: list[float] = []
-        for taken in found:
-            left += (taken.remaining, taken.arrival - now + 1)
+        for taken, each in zip(found, quotas, strict=False):
+            left += (taken.remaining,) if each.limit.seconds <= 1 else (taken.remaining, taken.arrival - now + 1)
         request.rates = told % tuple(left)
         if not taken.allowed:
             raise limited(quotas[len(found) - 1], taken, calls)

@@ -6,13 +6,11 @@ comparison replaces all those checks. Holds values; `straight.py` uses them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tollgate.core.entries import LONGEST_TEXT, pack
 from tollgate.gateway.access.caller import Caller, limits_of, told_of
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
-from tollgate.gateway.call.method_plan import MethodPlan, plan_of
+from tollgate.gateway.call.method_plan import WORDS, MethodPlan, plan_of
 from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.http import cors
@@ -23,18 +21,17 @@ from tollgate.shm import metrics
 
 # Subjects of records that are kept encoded: one for each method that is called, as a rule.
 _MAX_SUBJECTS = 256
-_CACHE_WORDS = ("bypass", "miss", "hit", "coalesced")
 
 
 class Admission:
     """A caller on one connection that was let in."""
 
     __slots__ = (
+        "_limiter",
+        "_limits",
         "_request",
-        "_subjects",
         "_writer",
         "caller",
-        "cells",
         "context",
         "cors",
         "epoch",
@@ -48,9 +45,9 @@ class Admission:
         "plans",
         "rates",
         "records",
-        "requests_cell",
         "resolver",
         "sink",
+        "subjects",
         "take_limits",
     )
 
@@ -71,7 +68,6 @@ class Admission:
         self.epoch = context.epoch
         self.pipeline = pipeline
         self._writer = writer
-        self.cells = writer.cells
         self.sink = sink
         """Where records go: while it is full, nothing can be written down and nothing may be answered."""
         self._request = request
@@ -83,18 +79,21 @@ class Admission:
         self.keep_alive = request.keep_alive
         self.plans: dict[str, MethodPlan] = {} if caller.restricted else resolver.plans
         quotas = limiter.quotas(caller, request)
-        self.limits = limits_of(quotas)
+        self._limiter = limiter
+        self._limits = limits_of(quotas)
+        self.limits = limiter.rows(self._limits, context.now())
+        """Where its limits are counted."""
         self.rates = told_of(quotas, len(quotas)) if quotas else b""
         """Header lines about the limits, to be filled with what each has left."""
-        self.take_limits: Callable[..., tuple[float, ...] | None] = limiter.take_all
+        self.take_limits = limiter.take_all
         self.cors = cors.headers(request.origin) if request.origin is not None else b""
         self.plain = self.keep_alive and not self.cors and not caller.shows
         """Whether its answers have no header beyond the usual ones."""
-        self.requests_cell = writer.cell(metrics.REQUESTS, network.family, network.name, "200")
-        self._subjects: dict[tuple[str, ...], bytes] = {}
+        self.subjects: dict[MethodPlan | tuple[MethodPlan, ...], bytes] = {}
+        """What records count of answered calls, as `subject` encodes it."""
         address, agent = credentials.address(request), request.headers.get(b"user-agent", b"")[:LONGEST_TEXT]
         client = pack(address) + pack(agent) + pack((request.origin or b"")[:LONGEST_TEXT])
-        self.records = {word: pack(word) + client for word in _CACHE_WORDS}
+        self.records = [pack(word) + client for word in WORDS]
         """What records end with, by what the cache did."""
 
     def fits(self, request: Request, caller: Caller) -> bool:
@@ -120,18 +119,20 @@ class Admission:
             self.plans[method] = plan
         return plan
 
-    def subject(self, methods: tuple[str, ...]) -> bytes:
-        """What a record counts of answered calls of these methods, encoded as a byte string."""
-        subject = self._subjects.get(methods)
-        if subject is None:
-            caller = self.caller
-            calls = [(method, "ok") for method in methods]
-            counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, 200, 1)
-            subject = pack(pack((*counted, caller.spending_cap, calls)))
-            if len(self._subjects) >= _MAX_SUBJECTS:
-                self._subjects.clear()
-            self._subjects[methods] = subject
+    def subject(self, plans: MethodPlan | tuple[MethodPlan, ...]) -> bytes:
+        """What a record counts of an answered call, or of those of a batch, encoded as a byte string."""
+        caller = self.caller
+        calls = [(plan.name, "ok") for plan in (plans if isinstance(plans, tuple) else (plans,))]
+        counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, 200, 1)
+        subject = pack(pack((*counted, caller.spending_cap, calls)))
+        if len(self.subjects) >= _MAX_SUBJECTS:
+            self.subjects.clear()
+        self.subjects[plans] = subject
         return subject
+
+    def renew_limits(self) -> None:
+        """Find the rows of the limits again: they may have been given to others while nobody called."""
+        self.limits = self._limiter.rows(self._limits, self.context.now())
 
     def request(self, body: bytes, request_id: bytes) -> Request:
         """A request like the one that was let in, for the general way."""

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from tollgate.chains.catalogue import Holds, Kind
+from tollgate.chains.catalogue import Holds, Kind, Look
 from tollgate.core.entries import LONGEST_METHOD
 from tollgate.gateway.call.resolver import APART, Resolver
 from tollgate.shm import metrics
+
+WORDS = ("bypass", "miss", "hit", "coalesced")
+BYPASS, MISS, HIT, COALESCED = range(4)
+"""What the cache did for a call, as records and metrics name it."""
 
 
 class MethodPlan:
     """A method that may go straight: a read of the catalogue."""
 
     __slots__ = (
+        "_cache_cells",
+        "_cells",
+        "_ok_cell",
+        "_requests_cell",
         "block",
-        "bypass",
         "cache",
-        "cache_cell",
-        "coalesced_cell",
-        "hit_cell",
+        "counts",
         "key_prefix",
         "method",
         "name",
-        "ok_cell",
         "read",
+        "requests",
+        "reveals",
     )
 
     def __init__(self, resolver: Resolver, writer: metrics.Writer, method: str) -> None:
@@ -32,17 +38,34 @@ class MethodPlan:
         self.name = method[:LONGEST_METHOD]
         self.key_prefix = resolver.key_prefixes.get(method)
         """What keys of equal calls begin with; None: each is sent on its own."""
-        self.cache = "miss" if resolver.may_keep(method) else "bypass"
-        """What a record says of a call that an upstream has answered."""
+        self.cache = MISS if resolver.may_keep(method) else BYPASS
+        """What the cache does for a call that an upstream answers."""
         self.read = resolver.readers[method]
         """Reads what a call asks about from its parameters."""
         known = network.catalogue.method(method)
         self.block = (known.block or 0) if known is not None and known.holds is Holds.BLOCK else None
         """Where the block argument stands in a list of parameters."""
-        self.ok_cell = writer.cell(metrics.CALLS, *names, method, "ok")
-        self.cache_cell = writer.cell(metrics.CACHE, *names, self.cache)
-        self.hit_cell = writer.cell(metrics.CACHE, *names, "hit")
-        self.coalesced_cell = writer.cell(metrics.CACHE, *names, "coalesced")
+        self.reveals = known is not None and known.look is not Look.NOWHERE
+        """Whether answers about the tip show where it is."""
+        self.counts = [0] * len(WORDS)
+        """Calls that were answered in this loop turn, by what the cache did; `count` adds them to the metrics."""
+        self.requests = 0
+        """Requests of one call among them."""
+        self._cells = writer.cells
+        self._ok_cell = writer.cell(metrics.CALLS, *names, method, "ok")
+        self._requests_cell = writer.cell(metrics.REQUESTS, *names, "200")
+        self._cache_cells = [writer.cell(metrics.CACHE, *names, word) for word in WORDS]
+
+    def count(self) -> None:
+        """Add what was answered in this loop turn to the metrics."""
+        cells = self._cells
+        cells[self._requests_cell] += self.requests
+        cells[self._ok_cell] += sum(self.counts)
+        for word, cell in enumerate(self._cache_cells):
+            if self.counts[word]:
+                cells[cell] += self.counts[word]
+                self.counts[word] = 0
+        self.requests = 0
 
 
 def plan_of(resolver: Resolver, writer: metrics.Writer, method: str) -> MethodPlan | None:

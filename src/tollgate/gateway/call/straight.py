@@ -24,11 +24,12 @@ from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.cache import key_of
-from tollgate.gateway.call.method_plan import MethodPlan
+from tollgate.gateway.call.method_plan import COALESCED, HIT, WORDS, MethodPlan
 from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Judge, Resolved, Resolver, SingleFlight
 from tollgate.gateway.http import response
 from tollgate.gateway.http.connection import CallerConnection
+from tollgate.gateway.http.response import render_result
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Request
 from tollgate.gateway.recording.journal import RecordSink
@@ -43,6 +44,8 @@ _BATCH = ord("[")
 _TIP, _NOWHERE = Holds.TIP, Look.NOWHERE
 _UNREADABLE = (msgspec.DecodeError, RecursionError)
 _STOPPING = "The service stops: try again."
+# An array of twelve.
+_RECORD = b"\x9c"
 _NO_UPSTREAM = b"\xa0\x00"
 """What a record says of a call that needed no upstream: an empty name, no attempt."""
 _json = msgspec.json.Encoder().encode
@@ -137,6 +140,7 @@ class StraightCall:
         if admission.limits:
             left = admission.take_limits(admission.limits, now)
             if left is None:
+                admission.renew_limits()
                 return False
             rates = admission.rates % left
         # Everything is decided: from here on it happens.
@@ -152,21 +156,20 @@ class StraightCall:
         self._scope = scope
         self._upstream = upstream
         self._cache = plan.cache
-        self._judge = (
-            admission.resolver.judge(call.method, scope)
-            if scope.holds is _TIP and scope.look is not _NOWHERE
-            else None
-        )
+        self._judge = None
+        if plan.reveals and scope.holds is _TIP and scope.look is not _NOWHERE:
+            self._judge = admission.resolver.judge(call.method, scope)
         self.request_id = request_id
         self._connection.answering = self
         context.calls.add(self)
         if not context.hedging and exchange.hedging:
             context.sweep_later()
-        exchange.begin(upstream, now)
+        if upstream.limit:
+            exchange.use_rate(upstream, now)
+        upstream.began()
         self._sent_on = sent_on = idle.pop()
         sent = _json(call) if call.params is params and type(call) is PlainCall else jsonrpc.encode_call(call)
-        pool = upstream.pool
-        sent_on.send(b"%b%d\r\n\r\n%b" % (pool.head, len(sent), sent), now + upstream.patience, self)
+        sent_on.send(upstream.pool.request(sent), now + upstream.patience, self)
         return True
 
     def _share(
@@ -185,6 +188,7 @@ class StraightCall:
         if admission.limits:
             left = admission.take_limits(admission.limits, now)
             if left is None:
+                admission.renew_limits()
                 return False
             rates = admission.rates % left
         self._admission = admission
@@ -196,10 +200,11 @@ class StraightCall:
         self._upstream = None
         self.request_id = request_id
         if reply is not None:
-            self._cache = "hit"
-            self._answer(reply.result, plan.hit_cell)
+            self._cache = HIT
+            self._connection.answering = self
+            self._answer(reply.result)
         elif flight is not None:
-            self._cache = "coalesced"
+            self._cache = COALESCED
             self._flight = flight
             flight.waiters.append(self.landed)
             self._connection.answering = self
@@ -228,11 +233,12 @@ class StraightCall:
                 self.take_over(Response(status, body))
                 return
             self._judge.note(upstream)
-        admission.exchange.answered(upstream, self._began, admission.context.now())
+        now = admission.context.now()
+        upstream.answered(now - self._began, now)
         if self._key is not None:
             admission.resolver.land(self._key, self._flight, self._scope, reply)
         admission.context.calls.discard(self)
-        self._answer(reply.result, self._plan.cache_cell)
+        self._answer(reply.result)
 
     def failed(self, failure: AttemptFailed) -> None:
         """Take the reason why there is no response."""
@@ -243,7 +249,7 @@ class StraightCall:
         admission = self._admission
         admission.context.calls.discard(self)
         if isinstance(reply, Reply) and reply.error is ABSENT:
-            self._answer(reply.result, self._plan.coalesced_cell)
+            self._answer(reply.result)
             return
         request, pipeline = self._general_request(), admission.pipeline
         if isinstance(reply, Refusal):
@@ -252,38 +258,42 @@ class StraightCall:
             answer = pipeline.tell(request, admission.network, self._call, reply)
         self._connection.refuse(request, answer)
 
-    def _answer(self, result: msgspec.Raw, cache_cell: int) -> None:
+    def _answer(self, result: msgspec.Raw) -> None:
         """Count the call, and put its answer into the outbox."""
-        admission, connection = self._admission, self._connection
+        admission, connection, plan = self._admission, self._connection, self._plan
         context = admission.context
-        cells = admission.cells
-        cells[self._plan.ok_cell] += 1
-        cells[cache_cell] += 1
-        cells[admission.requests_cell] += 1
+        if not plan.requests:
+            context.counted.append(plan)
+        plan.requests += 1
+        plan.counts[self._cache] += 1
         call_id = self._call.id
         assert call_id is not None  # noqa: S101 - a notification needs the general way
         body = _json(Result("2.0", call_id, result))
         self._size = len(body)
         if not self.request_id:
-            self.request_id = context.reader.new_id()
-        plain = admission.plain and not context.draining and not connection.eof
-        close = not plain and (not admission.keep_alive or connection.closing)
-        extra = b""
-        if not plain:
-            shown = response.shown(self._upstream.name if self._upstream else "", self._cache)
-            extra = (shown if admission.caller.shows else b"") + admission.cors
-        connection.send(
-            self,
-            response.render_result(self.request_id, context.date, self._rates, extra, body, close=close),
-            close=close,
-        )
+            self.request_id = next(context.ids)
+        if admission.plain and not context.draining and not connection.eof:
+            connection.leaving += 1
+            context.send(connection, render_result(self.request_id, context.date, self._rates, b"", body), self)
+            return
+        close = not admission.keep_alive or connection.closing
+        shown = b""
+        if admission.caller.shows:
+            shown = response.shown(self._upstream.name if self._upstream else "", WORDS[self._cache])
+        extra = shown + admission.cors
+        data = render_result(self.request_id, context.date, self._rates, extra, body, close=close)
+        connection.leaving += 1
+        context.send(connection, data, self, close=close)
+        if close:
+            connection.finish()
 
     def record(self, at: bytes, now: float) -> bytes:
         """What is written down of it, put together from parts that are encoded already."""
         admission, upstream = self._admission, self._upstream
-        return b"\x9c%b%b%b%b%b%b" % (
+        parts = (
+            _RECORD,
             at,
-            admission.subject((self._plan.name,)),
+            admission.subjects.get(self._plan) or admission.subject(self._plan),
             _numbers(
                 _UINT32,
                 int((now - self._began) * 1e6),
@@ -298,6 +308,7 @@ class StraightCall:
             upstream.record if upstream is not None else _NO_UPSTREAM,
             admission.records[self._cache],
         )
+        return b"".join(parts)
 
     # --- The door to the general way -------------------------------------------------------------------
 
@@ -347,7 +358,7 @@ class StraightCall:
     def _general_request(self) -> Request:
         admission = self._admission
         request = admission.request(self._body, self.request_id or admission.context.reader.new_id())
-        request.rates, request.began, request.cache = self._rates, self._began, self._cache
+        request.rates, request.began, request.cache = self._rates, self._began, WORDS[self._cache]
         return request
 
 

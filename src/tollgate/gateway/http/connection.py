@@ -55,12 +55,13 @@ class CallerConnection(HttpToolsProtocol):
         "_declined",
         "_finished",
         "_head_bytes",
+        "_head_end",
         "_heads",
         "_held",
         "_in_head",
         "_in_vain",
         "_last_head",
-        "_leaving",
+        "leaving",
         "_line",
         "_owes_continue",
         "_read",
@@ -104,10 +105,11 @@ class CallerConnection(HttpToolsProtocol):
         """The request of ours that was read last, while its bytes are at hand."""
         self._heads: dict[bytes, KnownHead] = {}
         """Heads that were parsed before, by their bytes."""
+        self._head_end = 0
         self._last_head: KnownHead | None = None
         self._in_vain = 0
         self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
-        self._leaving = 0
+        self.leaving = 0
         """Answers that wait for their records to be written."""
         self._reading_asgi = False
         """Set while a request for the ASGI app is read."""
@@ -156,10 +158,25 @@ class CallerConnection(HttpToolsProtocol):
             return
         between = self._between
         if between and self._heads:
-            end = data.find(END) + 4
-            known = self._heads.get(data[:end]) or self._similar_head(data, end)
-            if known is not None and known.length == len(data) - end and self._repeat(known, data[end:]):
-                return
+            # The end of the last head first: most are of the same length, and to look for it takes a while.
+            end = self._head_end
+            known = self._heads.get(data[:end])
+            if known is None:
+                end = self._head_end = data.find(END) + 4
+                known = self._heads.get(data[:end]) or self._similar_head(data, end)
+            if known is not None and known.length == len(data) - end:
+                admission = known.admission
+                if (
+                    admission is not None
+                    and admission.epoch == self.context.epoch
+                    and self.answering is None
+                    and not (self.leaving or self._blocked or self._asgi)
+                    and self.call.start(admission, data[end:])
+                ):
+                    self._in_vain = 0
+                    return
+                if self._repeat(known, data[end:]):
+                    return
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         self._parse(data)
@@ -199,15 +216,8 @@ class CallerConnection(HttpToolsProtocol):
         return known
 
     def _repeat(self, known: KnownHead, body: bytes) -> bool:
-        """Answer a request whose head is known; whether that can be done."""
+        """Answer a request whose head is known, by the general way; whether that can be done."""
         context = self.context
-        waits = self.answering or self._leaving or self._line or self._asgi or self._blocked
-        admission = known.admission
-        if not waits and admission is not None and admission.epoch == context.epoch:
-            self._since = context.clock
-            if self.call.start(admission, body):
-                self._in_vain = 0
-                return True
         if len(body) > context.weighed_from:
             return False
         request = context.reader.again(known.url, known.headers, self.client[0] if self.client is not None else "")
@@ -244,7 +254,7 @@ class CallerConnection(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection for the answers that a caller still waits for after its last byte."""
         self.eof = True
-        return bool(self.answering or self._leaving or self._line)
+        return bool(self.answering or self.leaving or self._line)
 
     def _become_websocket(self) -> bool:
         """Hand the connection over to the protocol of WebSockets, if this is a handshake that it can answer."""
@@ -317,7 +327,7 @@ class CallerConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _busy(self) -> bool:
-        return bool(self.answering or self._leaving or self._asgi or self._line)
+        return bool(self.answering or self.leaving or self._asgi or self._line)
 
     def _reading(self) -> bool:
         return not self._between
@@ -485,47 +495,42 @@ class CallerConnection(HttpToolsProtocol):
         context.counters.answered(request, answer.status)
         close = not request.keep_alive or self.closing
         data = response.render(request, answer, context.date, close=close)
-        self._leaving += 1
+        self.leaving += 1
         if request.caller is not None:
             request.status = answer.status
             context.send(self, data, request, close=close)
-        elif self._leaving > 1:
+        elif self.leaving > 1:
             context.send(self, data, close=close)
         else:
             self.leave(data, close=close)
         if close:
-            self._finish()
+            self.finish()
 
-    def send(self, call: Recordable, data: bytes, *, close: bool) -> None:
-        """Send the answer of a straight call, when its record is written."""
-        self.answering = None
-        self._leaving += 1
-        self.context.send(self, data, call, close=close)
-        if close:
-            self._finish()
-        elif self._line or self.flow.read_paused or self._owes_continue:
-            self.advance()
+    def finish(self) -> None:
+        """Read nothing more: the connection closes after the answer that is being sent."""
+        self._finished = True
+        self._forget_line()
 
     @property
     def closing(self) -> bool:
         """Whether the connection closes after the answer under way."""
         return (self.context.draining or self.eof) and not self._line
 
-    def _finish(self) -> None:
-        self._finished = True
-        self._forget_line()
-
     def leave(self, data: bytes, *, close: bool) -> None:
         """Send an answer whose record is written."""
-        self._leaving -= 1
+        self.leaving -= 1
+        if self.answering is self.call:
+            # A straight call answers until its answer leaves: it is used again for the next one.
+            self.answering = None
         self._since = self.context.clock
-        if self.transport.is_closing():
+        transport = self.transport
+        if transport.is_closing():
             return
-        self.transport.write(data)
+        transport.write(data)
         if close:
-            self.transport.close()
-        elif self._owes_continue:
-            self._send_continue()
+            transport.close()
+        elif self._line or self.flow.read_paused or self._owes_continue:
+            self.advance()
 
     def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
         self._line.append(waiting)

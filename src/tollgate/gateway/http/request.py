@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from tollgate.errors import BodyTooLarge, MethodNotPost, Refusal, UnknownNetwork, UnsupportedMediaType
@@ -24,9 +24,8 @@ class RequestReader:
 
     def __init__(self, networks: Iterable[Network], max_bytes: int) -> None:
         self.change(networks, max_bytes)
-        # Unique for this process without a look at the clock: random start, then a count.
-        self._id_start = secrets.token_hex(8).encode()
-        self._count = itertools.count()
+        self.ids = _ids()
+        """Ids of requests."""
 
     def change(self, networks: Iterable[Network], max_bytes: int) -> None:
         """Take over networks and the limit."""
@@ -60,13 +59,13 @@ class RequestReader:
         network = self._networks.get(url)
         if network is None:
             return None
-        request = Request(b"POST", headers, peer, b"%b%08x" % (self._id_start, next(self._count)))
+        request = Request(b"POST", headers, peer, next(self.ids))
         request.network = network
         return request
 
     def new_id(self) -> bytes:
         """Make the id of a request."""
-        return b"%b%08x" % (self._id_start, next(self._count))
+        return next(self.ids)
 
     def _check(self, request: Request, url: bytes) -> None:
         if request.network is None:
@@ -110,3 +109,15 @@ class RequestReader:
             f"The body is larger than {self._max_bytes} bytes: send fewer or smaller calls.",
             data={"limit": self._max_bytes},
         )
+
+
+def _ids() -> Iterator[bytes]:
+    """Ids of requests: unique for this process without a look at the clock, by a random start and a count.
+
+    The last digits come from a table: each request needs one.
+    """
+    start, low = secrets.token_hex(8).encode(), [b"%03x" % number for number in range(1 << 12)]
+    for high in itertools.count():
+        before = b"%b%05x" % (start, high)
+        for digits in low:
+            yield before + digits

@@ -16,7 +16,12 @@ _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in http.HTTPStatus
 }
 _JSON = b"content-type: application/json\r\n"
+_END = b"\r\n"
 _CLOSE = b"connection: close\r\n"
+_CLOSE_AND_END = _CLOSE + _END
+# Most answers are short, and writing a number takes a while.
+_FEW = 2_048
+_LENGTHS = [b"content-length: %d\r\n" % length for length in range(_FEW)]
 _USUAL = _STATUS_LINES[200] + _JSON + b"x-request-id: "
 
 
@@ -41,19 +46,13 @@ def shown(upstreams: str, cache: str) -> bytes:
 
 
 def render_result(
-    request_id: bytes, date: bytes, rates: bytes, extra: bytes, body: bytes, *, close: bool
+    request_id: bytes, date: bytes, rates: bytes, extra: bytes, body: bytes, *, close: bool = False
 ) -> bytes:
     """Write an answer with status 200 as HTTP/1.1. `date`, `rates` and `extra` are header lines, or empty."""
-    return b"%b%b\r\n%b%b%bcontent-length: %d\r\n%b\r\n%b" % (
-        _USUAL,
-        request_id,
-        date,
-        rates,
-        extra,
-        len(body),
-        _CLOSE if close else b"",
-        body,
-    )
+    length = len(body)
+    framing = _LENGTHS[length] if length < _FEW else b"content-length: %d\r\n" % length
+    end = _CLOSE_AND_END if close else _END
+    return b"".join((_USUAL, request_id, _END, date, rates, extra, framing, end, body))
 
 
 def render(request: Request, answer: Answer, date: bytes, *, close: bool) -> bytes:

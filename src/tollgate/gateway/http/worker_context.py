@@ -52,6 +52,14 @@ class CallUnderWay(Protocol):
         ...
 
 
+class Countable(Protocol):
+    """Counts answers, and adds them to the metrics once a loop turn."""
+
+    def count(self) -> None:
+        """Add them."""
+        ...
+
+
 class Pipeline(Protocol):
     """Answers requests by the general way."""
 
@@ -93,6 +101,7 @@ class WorkerContext:
         self.begin: Callable[[Any, Request], bool] = _nothing_straight
         """Sends a request that was read whole on the straight way; False: nothing was done."""
         self.reader = reader
+        self.ids = reader.ids
         self.counters = counters
         self.budget = budget
         self.journal = journal
@@ -104,6 +113,8 @@ class WorkerContext:
         """Straight calls under way."""
         self.tasks: set[asyncio.Task[Answer]] = set()
         """Requests under way on the general way."""
+        self.counted: list[Countable] = []
+        """What has counted answers of this loop turn."""
         self._outbox: list[tuple[Leaving, bytes, bool]] = []
         self._records: list[Recordable] = []
         self.max_connections = max_connections
@@ -192,7 +203,9 @@ class WorkerContext:
 
     # --- The outbox ------------------------------------------------------------------------------------
 
-    def send(self, connection: Leaving, data: bytes, record: Recordable | None = None, *, close: bool) -> None:
+    def send(
+        self, connection: Leaving, data: bytes, record: Recordable | None = None, *, close: bool = False
+    ) -> None:
         """Let an answer leave at the end of this loop turn, when all records are written."""
         if record is not None:
             self._records.append(record)
@@ -205,6 +218,9 @@ class WorkerContext:
         # Taken first: whatever happens below, the next answer must find an empty box, or nobody empties it again.
         outbox, self._outbox = self._outbox, []
         records, self._records = self._records, []
+        counted, self.counted = self.counted, []
+        for each in counted:
+            each.count()
         try:
             self.journal.write(records)
             self._write()

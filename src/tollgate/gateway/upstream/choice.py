@@ -52,7 +52,7 @@ class View:
             if upstream.in_doubt and not upstream.is_willing(now):
                 fit = self._filtered(method, scope, now)
                 break
-        return _cheaper(fit, now, random)
+        return fit[0] if len(fit) == 1 else _cheaper(fit, now, random)
 
     def _is_special(self, scope: Scope) -> bool:
         number = scope.number

@@ -119,11 +119,14 @@ class KnownHeads:
     The same bytes mean the same again, so the parser need not see them.
     """
 
-    __slots__ = ("_misses", "lengths", "skip")
+    __slots__ = ("end", "lengths", "misses", "skip")
 
     def __init__(self) -> None:
         self.lengths: dict[bytes, int] = {}
-        self._misses = 0
+        self.end = 0
+        """Where the last head ended."""
+        self.misses = 0
+        """Unknown heads in a row."""
         self.skip = 0
         """Responses that are not compared: too many were unknown."""
 
@@ -132,9 +135,9 @@ class KnownHeads:
         if self.skip:
             self.skip -= 1
             return
-        self._misses += 1
-        if self._misses > _MAX_MISSES:
-            self._misses, self.skip = 0, _SKIPPED
+        self.misses += 1
+        if self.misses > _MAX_MISSES:
+            self.misses, self.skip = 0, _SKIPPED
             self.lengths.clear()
             return
         end = len(data) - len(body)
@@ -142,10 +145,6 @@ class KnownHeads:
             if len(self.lengths) >= _MAX_HEADS:
                 self.lengths.clear()
             self.lengths[data[:end]] = len(body)
-
-    def hit(self) -> None:
-        """Count a head that was known."""
-        self._misses = 0
 
 
 class Connection(asyncio.Protocol):
@@ -238,9 +237,14 @@ class Connection(asyncio.Protocol):
         whole = not self._partial
         heads = self._heads
         if whole and not heads.skip:
-            end = data.find(b"\r\n\r\n") + 4
-            if heads.lengths.get(data[:end]) == len(data) - end:
-                heads.hit()
+            # The end of the last head first: most are of the same length, and to look for it takes a while.
+            end = heads.end
+            length = heads.lengths.get(data[:end])
+            if length is None:
+                end = heads.end = data.find(b"\r\n\r\n") + 4
+                length = heads.lengths.get(data[:end])
+            if length == len(data) - end:
+                heads.misses = 0
                 self._deliver(receiver, 200, data[end:])
                 return
         self._partial = self._heard = True

@@ -117,8 +117,7 @@ class Exchange:
         self.hedging = network.hedge and len(upstreams) > 1
         self._hedged_cell = self._writer.cell(metrics.UPSTREAM_HEDGES, *self._names)
         for upstream in upstreams:
-            upstream.ok_cell = self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, "ok")
-            upstream.histogram = self._writer.histogram(metrics.UPSTREAM_SECONDS, *self._names, upstream.name)
+            upstream.count_in(self._writer, *self._names)
         rows = [upstream.row.place for upstream in upstreams]
         self._upstream_rows = slice(
             min((row.start for row in rows), default=0), max((row.stop for row in rows), default=0)
@@ -291,7 +290,7 @@ class Exchange:
 
     def _hedge(self, failover: Failover) -> Attempt | None:
         """Where to make a second attempt beside a slow one; None: not now."""
-        if not self.hedge_budget.take():
+        if not self.hedge_budget.take(sum(upstream.calls for upstream in self.upstreams)):
             return None
         step = failover.spare(self._now())
         if step is None:
@@ -325,7 +324,6 @@ class Exchange:
             trace.attempts += 1
             trace.upstream = upstream.name
             upstream.began()
-            self.hedge_budget.calls += 1
         else:
             began = first.began
         return self._attempted(upstream, body, read, judge, until, need, first, began)
@@ -361,28 +359,20 @@ class Exchange:
         except BaseException:
             upstream.gave_up()
             raise
-        self.answered(upstream, began, self._now())
+        now = self._now()
+        upstream.answered(now - began, now)
         try:
             return AttemptOutcome(upstream, answer, judge(answer) if judge is not None else _FINAL)
         except OutOfStep as failure:
             return AttemptOutcome(upstream, failure=failure)
 
-    def begin(self, upstream: Upstream, now: float) -> None:
-        """Count an attempt that a straight call makes."""
-        upstream.began()
-        self.hedge_budget.calls += 1
-        if upstream.limit:
-            self._meters.take(upstream.limit, now)
+    def use_rate(self, upstream: Upstream, now: float) -> None:
+        """Count a call against an upstream's rate."""
+        self._meters.take(upstream.limit, now)
 
     def within_rate(self, upstream: Upstream, now: float) -> bool:
         """Whether an upstream's rate allows another call; takes nothing."""
         return all(self._meters.peek(key, limit, now).allowed for key, limit in upstream.limit)
-
-    def answered(self, upstream: Upstream, began: float, now: float) -> None:
-        """Count an attempt that was answered."""
-        upstream.answered(now - began, now)
-        self._cells[upstream.ok_cell] += 1
-        self._writer.observe(upstream.histogram, now - began)
 
     async def _gone_on(self, first: FirstAttempt, body: bytes, until: float) -> Response:
         try:

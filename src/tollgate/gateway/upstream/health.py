@@ -1,11 +1,12 @@
 """An upstream as one worker sees it: how fast it is, how it fails, how much it may be asked.
 
-Plain bookkeeping with `now` as an argument; the choice among several is `routing.py`'s, asking is `exchange.py`'s.
+Plain bookkeeping with `now` as an argument; the choice among several is `choice.py`'s, asking is `exchange.py`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
 from math import exp
 
 from tollgate.core.entries import pack
@@ -13,6 +14,8 @@ from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy, refusal_of
 from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings.model import UpstreamSettings
+from tollgate.shm import metrics
+from tollgate.shm.metrics import BUCKETS_MICROSECONDS
 from tollgate.shm.upstream_status import Fared, State, UpstreamStatus
 
 # Peak EWMA: a slow answer counts at once, and is forgotten with this half-life or so.
@@ -32,21 +35,53 @@ _MAX_OPENINGS = 5
 # Spared for so long after it said that a quota is used up.
 QUOTA_SECONDS = 5.0
 _MAX_METHODS = 4_096
+# Where an upstream counts that no network has.
+_NOWHERE = memoryview(array("q", [0]))
 
 
 class Upstream:
     """One upstream of one network."""
 
-    ok_cell = 0
-    """Counts attempts that were answered."""
-    histogram: Sequence[int] = ()
-    """Cells of the time that they took."""
-    patience = 0.0
-    """Seconds that a first attempt gets."""
+    __slots__ = (
+        "_ewma",
+        "_ewma_at",
+        "_in_a_row",
+        "_open_until",
+        "_openings",
+        "_p95",
+        "_refused",
+        "_spared_until",
+        "_trial",
+        "_window_began",
+        "_window_calls",
+        "_window_failures",
+        "calls",
+        "cells",
+        "failures",
+        "histogram",
+        "in_doubt",
+        "in_flight",
+        "limit",
+        "name",
+        "ok_cell",
+        "patience",
+        "picky",
+        "policy",
+        "pool",
+        "priority",
+        "record",
+        "row",
+        "settings",
+        "slot",
+    )
 
     def __init__(self, settings: UpstreamSettings, pool: Pool, row: UpstreamStatus, slot: int, path: str) -> None:
         self.pool = pool
         self.row = row
+        self.cells, self.ok_cell, self.histogram = _NOWHERE, 0, [0] * (len(BUCKETS_MICROSECONDS) + 2)
+        """Metrics of its answers: their number, and the time that they took."""
+        self.patience = 0.0
+        """Seconds that a first attempt gets."""
         self.slot = slot
         """Its row on the board: the same in every worker, for as long as the service runs."""
         self.calls = 0
@@ -79,6 +114,12 @@ class Upstream:
         self._refused: dict[str, bool] = {}
         self.record = pack(self.name) + pack(1)
         """What a record says of a call that it has answered at the first attempt."""
+
+    def count_in(self, writer: metrics.Writer, *names: str) -> None:
+        """Count attempts that are answered, and the time that they take, under these names."""
+        self.cells = writer.cells
+        self.ok_cell = writer.cell(metrics.UPSTREAM_ATTEMPTS, *names, self.name, "ok")
+        self.histogram = writer.histogram(metrics.UPSTREAM_SECONDS, *names, self.name)
 
     # --- What it may be asked --------------------------------------------------------------------------
 
@@ -135,7 +176,7 @@ class Upstream:
             self._trial = True
 
     def answered(self, seconds: float, now: float) -> None:
-        """Note an answer, and how long it took."""
+        """Count an answer, and how long it took."""
         self.in_flight -= 1
         weight = exp((self._ewma_at - now) / _FORGET_SECONDS)
         held = self._ewma * weight
@@ -144,6 +185,11 @@ class Upstream:
         p95 = self._p95
         self._p95 = (p95 * _P95_UP or seconds) if seconds > p95 else p95 * _P95_DOWN
         self._in_a_row = 0
+        micros = int(seconds * 1_000_000)
+        cells, histogram = self.cells, self.histogram
+        cells[self.ok_cell] += 1
+        cells[histogram[bisect_left(BUCKETS_MICROSECONDS, micros)]] += 1
+        cells[histogram[-1]] += micros
         if self._open_until:
             self._open_until = 0.0
             self._openings = 0

@@ -51,23 +51,23 @@ def hedge_after(upstream: Upstream) -> float:
 class HedgeBudget:
     """What calls have paid for, and hedges have used."""
 
-    __slots__ = ("_counted", "_looked_at", "_now", "_saved", "calls", "started")
+    __slots__ = ("_counted", "_looked_at", "_now", "_saved", "started")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._saved = 0.0
         self._counted = 0
         self._looked_at = now()
-        self.calls = 0
-        """Attempts so far; counted by whoever makes them, because every call comes by."""
         self.started = 0
 
-    def take(self) -> bool:
-        """Pay for one hedge, if there is enough."""
+    def take(self, calls: int) -> bool:
+        """Pay for one hedge, if there is enough; `calls` were made so far."""
         now = self._now()
-        if self.calls != self._counted:
-            self._saved = min(self._saved + _HEDGES_PER_CALL * (self.calls - self._counted), _MAX_SAVED)
-            self._counted = self.calls
+        if calls != self._counted:
+            # Fewer than before: an upstream was taken away, with its count.
+            paid = _HEDGES_PER_CALL * max(0, calls - self._counted)
+            self._saved = min(self._saved + paid, _MAX_SAVED)
+            self._counted = calls
         elif self._saved < 1:
             # Nobody has called since the last look.
             self._saved = min(1.0, self._saved + (now - self._looked_at) / _SECONDS_PER_HEDGE)

@@ -38,6 +38,9 @@ IDLE_SECONDS = 50.0
 # A write takes a kept connection only when it was used a moment ago.
 FRESH_SECONDS = 1.0
 WAITERS_PER_CONNECTION = 16
+# Most requests are short, and writing a number takes a while.
+_FEW = 1_024
+_LENGTHS = [b"%d\r\n\r\n" % length for length in range(_FEW)]
 
 
 class Pool:
@@ -63,8 +66,7 @@ class Pool:
         self._host = address.hostname or ""
         self._tls = ssl.create_default_context() if address.scheme == "https" else None
         self._port = address.port or (443 if self._tls else 80)
-        self.head = _head(upstream)
-        """Everything of a request but its length and body."""
+        self._head = _head(upstream)
         self.idle: list[Connection] = []
         """Connections that are kept, the newest last. Some may not be usable any more."""
         self._heads = KnownHeads()
@@ -94,7 +96,7 @@ class Pool:
 
     async def _sent(self, connection: Connection, body: bytes, deadline: float) -> Response:
         response = ResponseFuture(loop=self._loop)
-        connection.send(b"%b%d\r\n\r\n%b" % (self.head, len(body), body), deadline, response)
+        connection.send(self.request(body), deadline, response)
         return await response
 
     def sweep(self) -> None:
@@ -129,6 +131,20 @@ class Pool:
         self._retired = True
         while self.idle:
             self.idle.pop().close()
+
+    def request(self, body: bytes) -> bytes:
+        """The bytes of a request."""
+        length = len(body)
+        return b"".join((self._head, _LENGTHS[length] if length < _FEW else b"%d\r\n\r\n" % length, body))
+
+    def connection(self) -> Connection:
+        """A connection that is still to be made."""
+        return Connection(self, self._heads, self._max_bytes, self._budget)
+
+    def keep(self, connection: Connection) -> None:
+        """Keep a connection that was made."""
+        self._all.add(connection)
+        self.freed(connection)
 
     # --- Owner of connections --------------------------------------------------------------------------
 
@@ -219,7 +235,7 @@ class Pool:
         try:
             async with asyncio.timeout(min(CONNECT_SECONDS, max(0.0, deadline - self._now()))):
                 _, connection = await self._loop.create_connection(
-                    lambda: Connection(self, self._heads, self._max_bytes, self._budget),
+                    self.connection,
                     self._host,
                     self._port,
                     ssl=self._tls,
