@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import pytest
 from parts.anvils import EMITTER, Chain, chain
 from parts.node import watching
 from parts.processes import eventually
-from parts.simulated import Simulated, simulated
+from parts.starknet import StarknetNode, starknet_chain
 from parts.tollgate import Gateway, serving
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def event_of(event: dict[str, Any]) -> tuple[Any, ...]:
     return (event["block_number"], event["transaction_hash"], event["from_address"], event["keys"], event["data"])
 
 
-def events_of(node: Simulated, first: int, last: int) -> list[tuple[Any, ...]]:
+def events_of(node: StarknetNode, first: int, last: int) -> list[tuple[Any, ...]]:
     """Ask a node for all events of some blocks."""
     found: list[tuple[Any, ...]] = []
     asked: dict[str, Any] = {
@@ -175,48 +174,41 @@ def events_of(node: Simulated, first: int, last: int) -> list[tuple[Any, ...]]:
 
 
 def test_starknet_heads_and_events_go_on_when_the_upstream_dies(tmp_path: Path) -> None:
-    with simulated(tmp_path, STARKNET) as first, simulated(tmp_path, STARKNET) as second, ExitStack() as opened:
-        upstreams = [
-            {"url": node.url, "ws_url": node.ws_url, "priority": priority}
-            for priority, node in enumerate((first, second))
-        ]
+    with starknet_chain(2) as nodes, ExitStack() as opened:
+        first, second = nodes.nodes
+        upstreams = [{"url": node.url, "priority": priority} for priority, node in enumerate(nodes.nodes)]
         gateway = opened.enter_context(serving(tmp_path / "gateway", {STARKNET: upstreams}, MANY))
         address, token, _ = addresses(gateway, STARKNET)
         lines = opened.enter_context(
             watching("starknetjs_watch.mjs", address, "--token", token, folder=tmp_path / "client")
         )
-        before = second.call("starknet_blockNumber")
+        before = nodes.height
 
-        def is_there() -> bool:
-            number = second.call("demo_state")["head"]
-            heads, events = told(lines(), "head"), events_of(second, number, number)
-            return number in [head["block_number"] for head in heads] and (
-                not events or events[-1] in [event_of(event) for event in told(lines(), "event")]
+        def has_newest() -> bool:
+            events = events_of(nodes.following[0], nodes.height, nodes.height)
+            return nodes.height in [head["block_number"] for head in told(lines(), "head")] and (
+                events[-1] in [event_of(event) for event in told(lines(), "event")]
             )
 
-        def mine(node: Simulated, blocks: int) -> None:
-            for _ in range(blocks):
-                node.call("demo_mine", 1)
-
-        mine(first, 3)
-        eventually(is_there, within=20, what="the first blocks")
-        second.call("demo_lag", 2)
-        mine(first, 2)
-        last = first.call("demo_state")["head"]
-        eventually(lambda: last in [head["block_number"] for head in told(lines(), "head")], what="its blocks")
+        nodes.mine(3)
+        eventually(has_newest, within=20, what="the first blocks")
+        nodes.leave(second)
+        nodes.mine(2)
+        eventually(has_newest, within=20, what="the blocks that one node has")
         assert has_answered(gateway, "n0")
-        first.program.send(signal.SIGKILL)
-        second.call("demo_lag", 0)
-        mine(second, 5)
-        eventually(is_there, within=20, what="the blocks of the other node")
-        last = second.call("starknet_blockNumber")
+        nodes.leave(first)
+        first.kill()
+        nodes.join(second)
+        nodes.mine(5)
+        eventually(has_newest, within=20, what="the blocks of the other node")
         assert told(lines(), "broken") == []
         heads = [(head["block_number"], head["block_hash"], head["parent_hash"]) for head in told(lines(), "head")]
         # A subscription begins with the newest block that is there already.
         blocks = [
-            second.call("starknet_getBlockWithTxHashes", {"block_number": n}) for n in range(before, last + 1)
+            second.call("starknet_getBlockWithTxHashes", {"block_number": n})
+            for n in range(before, nodes.height + 1)
         ]
         assert heads == [(block["block_number"], block["block_hash"], block["parent_hash"]) for block in blocks]
         events = [event_of(event) for event in told(lines(), "event")]
         assert events, "or nothing is shown"
-        assert events == events_of(second, before, last)
+        assert events == events_of(second, before, nodes.height)

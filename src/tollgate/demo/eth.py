@@ -1,266 +1,314 @@
-"""The Ethereum family of the simulated chain: its method table.
+"""The methods of the simulated Ethereum networks: how each reads its parameters and what it answers.
 
-Owns which methods exist and how each reads its parameters. Shapes are in `eth_shapes.py`, state in
-`eth_state.py`, block parameters in `eth_blocks.py`, logs in `eth_logs.py`, subscriptions in `eth_feed.py`. Of a
-submitted transaction only its true hash is kept: nothing of it is checked or run, and it appears in the next
-block as a transfer of nothing.
+Of a submitted transaction only its true hash is kept: nothing of it is checked or run, and it appears in the
+next block as a transfer of nothing. A block's logs are computed when they are queried, so the range of a query
+is limited as node providers limit it.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
 from tollgate import __version__
-from tollgate.demo.chain import BLOCK_SECONDS, Chain, Sent
-from tollgate.demo.chain_keccak import keccak256
-from tollgate.demo.chain_params import (
-    Args,
-    Method,
-    RpcError,
-    Sending,
-    Shape,
-    array,
-    integer,
-    invalid,
-    mapping,
-    octets,
-    quantity,
-)
-from tollgate.demo.chain_view import View
-from tollgate.demo.eth_blocks import INVALID_INPUT, block_height, resolve, state_height
-from tollgate.demo.eth_feed import SUBSCRIBING
-from tollgate.demo.eth_logs import get_logs
-from tollgate.demo.eth_shapes import (
-    BASE_FEE,
-    CHAIN_IDS,
-    GAS_LIMIT,
-    GAS_PRICE,
-    GAS_USED,
-    TIP,
-    TOKEN,
-    block,
-    pending_block,
-    pending_transaction,
-    receipt,
-    text,
-    transaction,
-)
-from tollgate.demo.eth_state import balance, call, code, nonce, storage
-from tollgate.demo.network import SimulatedNetwork
+from tollgate.demo import eth_shapes as shapes
+from tollgate.demo import eth_state as state
+from tollgate.demo.chain import SimulatedChain, Transfer, keccak256
+from tollgate.demo.network import MethodFunction, SimulatedNetwork, View
+from tollgate.demo.params import RpcError, Shape, array, integer, invalid, mapping, octets, quantity
 
-NETWORKS = tuple(CHAIN_IDS)
+INVALID_INPUT = -32000
+MAX_LOG_BLOCKS = 500
+_MAX_TOPICS = 4
+_MAX_CHOICES = 100
+
+# Two epochs make a block final, one makes it safe, in the best case.
+_SAFE_BEHIND = 32
+_FINAL_BEHIND = 64
 
 # geth's limits.
 _MAX_FEE_BLOCKS = 1024
 _MAX_PERCENTILES = 100
-_LARGEST_TRANSACTION = 128 * 1024
+_MAX_TRANSACTION_BYTES = 128 * 1024
 
 _PLAIN_GAS = 21_000
 _BYTE_GAS = 16
 
 
-def _get_block(view: View, height: int | None, full: object) -> Shape | None:
+def _resolve(view: View, value: object, what: str = "block") -> int | None:
+    """Return the height that a number or tag means; `pending` is one above the head."""
+    match value:
+        case "latest":
+            return view.head
+        case "pending":
+            return view.head + 1
+        case "safe":
+            return max(0, view.head - _SAFE_BEHIND)
+        case "finalized":
+            return max(0, view.head - _FINAL_BEHIND)
+        case "earliest":
+            return 0
+    height = quantity(value, what, bits=64)
+    return height if height <= view.head else None
+
+
+def _resolve_hash(view: View, value: object, what: str = "hash") -> int | None:
+    """Return the height of a block by its hash, if the chain has it."""
+    height = view.chain.block_height(octets(value, what, 32))
+    return height if height is not None and height <= view.head else None
+
+
+def _state_height(view: View, value: object) -> int:
+    """Return the height of a number, a tag or an EIP-1898 object; what is pending has changed nothing yet."""
+    if not isinstance(value, Mapping):
+        height = _resolve(view, value)
+    elif "blockHash" in value:
+        height = _resolve_hash(view, value["blockHash"], "blockHash")
+    elif "blockNumber" in value:
+        height = _resolve(view, value["blockNumber"], "blockNumber")
+    else:
+        raise invalid("block has neither blockHash nor blockNumber")
+    if height is None:
+        raise RpcError(INVALID_INPUT, "header not found")
+    return min(height, view.head)
+
+
+# ---- blocks
+
+
+def _block_by_number(view: View, block: object, full: object = False) -> Shape | None:
+    return _block(view, _resolve(view, block), full)
+
+
+def _block_by_hash(view: View, block_hash: object, full: object = False) -> Shape | None:
+    return _block(view, _resolve_hash(view, block_hash), full)
+
+
+def _block(view: View, height: int | None, full: object) -> Shape | None:
     if not isinstance(full, bool):
         raise invalid("the second is not true or false")
     if height is None:
         return None
-    if height > view.head:
-        return pending_block(view.chain, height)
-    return block(view, height, full=full)
+    return (
+        shapes.block(view, height, full=full) if height <= view.head else shapes.pending_block(view.chain, height)
+    )
 
 
-def _block_by_number(view: View, args: Args) -> Shape | None:
-    return _get_block(view, resolve(view, args["block"]), args.get("full", False))
+def _count_by_number(view: View, block: object) -> str | None:
+    return _count(view, _resolve(view, block))
 
 
-def _block_by_hash(view: View, args: Args) -> Shape | None:
-    return _get_block(view, _by_hash(view, args), args.get("full", False))
-
-
-def _by_hash(view: View, args: Args) -> int | None:
-    return block_height(view, octets(args["hash"], "hash", 32))
-
-
-def _mined(view: View, height: int | None) -> int | None:
-    """Return the height of a block that has transactions to show: the pending one has none."""
-    return height if height is not None and height <= view.head else None
+def _count_by_hash(view: View, block_hash: object) -> str | None:
+    return _count(view, _resolve_hash(view, block_hash))
 
 
 def _count(view: View, height: int | None) -> str | None:
-    if height is None:
-        return None
-    return hex(0 if height > view.head else view.count(height))
+    return None if height is None else hex(view.count(height) if height <= view.head else 0)
 
 
-def _block_receipts(view: View, args: Args) -> list[Shape] | None:
-    value = args["block"]
-    if isinstance(value, str) and len(value) == 66:
-        height = block_height(view, octets(value, "block", 32))
-    elif isinstance(value, dict):
-        height = state_height(view, value)
+def _block_receipts(view: View, block: object) -> list[Shape] | None:
+    if isinstance(block, str) and len(block) == 66:
+        height = _resolve_hash(view, block)
+    elif isinstance(block, dict):
+        height = _state_height(view, block)
     else:
-        height = _mined(view, resolve(view, value))
-    if height is None:
+        height = _resolve(view, block)
+    if height is None or height > view.head:
         return None
-    return [receipt(view.chain, move) for move in view.moves(height)]
+    return [shapes.receipt(view.chain, tx) for tx in view.transfers(height)]
 
 
-def _transaction_by_hash(view: View, args: Args) -> Shape | None:
-    name = octets(args["hash"], "hash", 32)
-    if waiting := view.waiting(name):
-        return pending_transaction(view.chain, waiting)
-    move = view.find(name)
-    return None if move is None else transaction(view.chain, move)
+# ---- transactions
 
 
-def _receipt(view: View, args: Args) -> Shape | None:
-    move = view.find(octets(args["hash"], "hash", 32))
-    return None if move is None else receipt(view.chain, move)
+def _transaction_by_hash(view: View, tx_hash: object) -> Shape | None:
+    name = octets(tx_hash, "hash", 32)
+    if pending := view.pending(name):
+        return shapes.pending_transaction(view.chain, pending)
+    found = view.find(name)
+    return None if found is None else shapes.transaction(view.chain, found)
 
 
-def _transaction_at(view: View, args: Args, height: int | None) -> Shape | None:
-    index = quantity(args["index"], "index", bits=64)
-    move = None if height is None else view.move_at(height, index)
-    return None if move is None else transaction(view.chain, move)
+def _transaction_by_number_and_index(view: View, block: object, index: object) -> Shape | None:
+    return _transaction_at(view, _resolve(view, block), index)
 
 
-def _account(view: View, args: Args) -> tuple[bytes, int]:
-    return octets(args["address"], "address", 20), state_height(view, args.get("block", "latest"))
+def _transaction_by_hash_and_index(view: View, block_hash: object, index: object) -> Shape | None:
+    return _transaction_at(view, _resolve_hash(view, block_hash), index)
 
 
-def _balance(view: View, args: Args) -> str:
-    return hex(balance(view.chain, *_account(view, args)))
+def _transaction_at(view: View, height: int | None, index: object) -> Shape | None:
+    at = quantity(index, "index", bits=64)
+    found = [] if height is None or height > view.head else view.transfers(height)
+    return shapes.transaction(view.chain, found[at]) if at < len(found) else None
 
 
-def _nonce(view: View, args: Args) -> str:
-    return hex(nonce(view.chain, *_account(view, args)))
+def _transaction_receipt(view: View, tx_hash: object) -> Shape | None:
+    found = view.find(octets(tx_hash, "hash", 32))
+    return None if found is None else shapes.receipt(view.chain, found)
 
 
-def _code(view: View, args: Args) -> str:
-    address, _ = _account(view, args)
-    return text(code(address))
+def _send_raw_transaction(view: View, transaction: object) -> str:
+    raw = octets(transaction, "transaction")
+    if not raw:
+        raise invalid("transaction is empty")
+    if len(raw) > _MAX_TRANSACTION_BYTES:
+        raise RpcError(INVALID_INPUT, f"oversized data: {len(raw)} bytes, limit {_MAX_TRANSACTION_BYTES}")
+    name = keccak256(raw)
+    view.submit(name, RpcError(INVALID_INPUT, "already known"))
+    return shapes.text(name)
 
 
-def _storage(view: View, args: Args) -> str:
-    address, height = _account(view, args)
-    return text(storage(view.chain, address, quantity(args["slot"], "slot"), height))
+# ---- state
 
 
-def _target(args: Args) -> tuple[bytes | None, bytes]:
+def _get_balance(view: View, address: object, block: object = "latest") -> str:
+    return hex(state.balance(view.chain, octets(address, "address", 20), _state_height(view, block)))
+
+
+def _get_nonce(view: View, address: object, block: object = "latest") -> str:
+    return hex(state.nonce(view.chain, octets(address, "address", 20), _state_height(view, block)))
+
+
+def _get_code(view: View, address: object, block: object = "latest") -> str:
+    _state_height(view, block)
+    return shapes.text(state.code(octets(address, "address", 20)))
+
+
+def _get_storage(view: View, address: object, slot: object, block: object = "latest") -> str:
+    height = _state_height(view, block)
+    return shapes.text(state.storage(view.chain, octets(address, "address", 20), quantity(slot, "slot"), height))
+
+
+def _target(transaction: object) -> tuple[bytes | None, bytes]:
     """Read who is called and with what; `input` is the newer name of `data`."""
-    given = mapping(args["transaction"], "transaction")
+    given = mapping(transaction, "transaction")
     to = octets(given["to"], "to", 20) if "to" in given else None
     return to, octets(given.get("input", given.get("data", "0x")), "input")
 
 
-def _call(view: View, args: Args) -> str:
-    to, data = _target(args)
-    return text(call(view.chain, to, data, state_height(view, args.get("block", "latest"))))
+def _call(
+    view: View, transaction: object, block: object = "latest", _state: object = None, _blocks: object = None
+) -> str:
+    """Overrides of state and block are accepted and without effect here, and below."""
+    to, data = _target(transaction)
+    return shapes.text(state.call(view.chain, to, data, _state_height(view, block)))
 
 
-def _estimate_gas(view: View, args: Args) -> str:
-    to, data = _target(args)
-    height = state_height(view, args.get("block", "latest"))
-    if to == TOKEN:
+def _estimate_gas(
+    view: View, transaction: object, block: object = "latest", _state: object = None, _blocks: object = None
+) -> str:
+    to, data = _target(transaction)
+    height = _state_height(view, block)
+    if to == shapes.TOKEN:
         # What would revert has no estimate.
-        call(view.chain, to, data, height)
-        return hex(GAS_USED)
+        state.call(view.chain, to, data, height)
+        return hex(shapes.GAS_USED)
     return hex(_PLAIN_GAS + _BYTE_GAS * len(data))
 
 
-def _fee_history(view: View, args: Args) -> Shape:
-    value = args["count"]
-    count = quantity(value, "count", bits=64) if isinstance(value, str) else integer(value, "count")
-    percentiles = array(args.get("percentiles", []), "percentiles", _MAX_PERCENTILES)
-    newest = state_height(view, args["newest"])
-    count = min(count, _MAX_FEE_BLOCKS, newest + 1)
-    oldest = newest - count + 1
-    used = [GAS_USED * view.count(height) / GAS_LIMIT for height in range(oldest, newest + 1)]
+def _fee_history(view: View, count: object, newest: object, percentiles: object = None) -> Shape:
+    wanted = quantity(count, "count", bits=64) if isinstance(count, str) else integer(count, "count")
+    rewards = 0 if percentiles is None else len(array(percentiles, "percentiles", _MAX_PERCENTILES))
+    last = _state_height(view, newest)
+    blocks = min(wanted, _MAX_FEE_BLOCKS, last + 1)
+    heights = range(last - blocks + 1, last + 1)
     history: Shape = {
-        "oldestBlock": hex(oldest),
-        "baseFeePerGas": [hex(BASE_FEE)] * (count + 1),
-        "gasUsedRatio": used,
-        "baseFeePerBlobGas": ["0x1"] * (count + 1),
-        "blobGasUsedRatio": [0.0] * count,
+        "oldestBlock": hex(heights.start),
+        "baseFeePerGas": [hex(shapes.BASE_FEE)] * (blocks + 1),
+        "gasUsedRatio": [shapes.GAS_USED * view.count(height) / shapes.GAS_LIMIT for height in heights],
+        "baseFeePerBlobGas": ["0x1"] * (blocks + 1),
+        "blobGasUsedRatio": [0.0] * blocks,
     }
-    if percentiles:
-        history["reward"] = [[hex(TIP)] * len(percentiles)] * count
+    if rewards:
+        history["reward"] = [[hex(shapes.TIP)] * rewards] * blocks
     return history
 
 
-def _syncing(view: View, _args: Args) -> object:
-    if view.tip is None:
-        return False
-    return {"startingBlock": "0x0", "currentBlock": hex(view.head), "highestBlock": hex(view.tip)}
+# ---- logs
 
 
-def _send(_view: View, args: Args) -> Sending:
-    raw = octets(args["transaction"], "transaction")
-    if not raw:
-        raise invalid("transaction is empty")
-    if len(raw) > _LARGEST_TRANSACTION:
-        raise RpcError(INVALID_INPUT, f"oversized data: {len(raw)} bytes, limit {_LARGEST_TRANSACTION}")
-    name = keccak256(raw)
-    return Sending(Sent(name), text(name), RpcError(INVALID_INPUT, "already known"))
+def _get_logs(view: View, query: object) -> list[Shape]:
+    given = mapping(query, "filter")
+    addresses = _choices(given.get("address"), "address", 20)
+    wanted = [_choices(topic, "topic", 32) for topic in array(given.get("topics", []), "topics", _MAX_TOPICS)]
+    heights = _log_range(view, given)
+    if addresses is not None and shapes.TOKEN not in addresses:
+        return []
+    return [
+        shapes.log(view.chain, tx)
+        for height in heights
+        for tx in view.transfers(height)
+        if _has_topics(view.chain, tx, wanted)
+    ]
 
 
-METHODS: dict[str, Method] = {
-    "eth_chainId": Method((), 0, lambda view, _: hex(CHAIN_IDS[view.chain.network])),
-    "net_version": Method((), 0, lambda view, _: str(CHAIN_IDS[view.chain.network])),
-    "net_listening": Method((), 0, lambda *_: True),
-    "web3_clientVersion": Method((), 0, lambda *_: f"Tollgate-SimulatedChain/v{__version__}"),
-    "eth_syncing": Method((), 0, _syncing),
-    "eth_accounts": Method((), 0, lambda *_: []),
-    "eth_blockNumber": Method((), 0, lambda view, _: hex(view.head)),
-    "eth_getBlockByNumber": Method(("block", "full"), 1, _block_by_number),
-    "eth_getBlockByHash": Method(("hash", "full"), 1, _block_by_hash),
-    "eth_getBlockTransactionCountByNumber": Method(
-        ("block",), 1, lambda view, args: _count(view, resolve(view, args["block"]))
-    ),
-    "eth_getBlockTransactionCountByHash": Method(
-        ("hash",), 1, lambda view, args: _count(view, _by_hash(view, args))
-    ),
-    "eth_getBlockReceipts": Method(("block",), 1, _block_receipts),
-    "eth_getTransactionByHash": Method(("hash",), 1, _transaction_by_hash),
-    "eth_getTransactionByBlockNumberAndIndex": Method(
-        ("block", "index"),
-        2,
-        lambda view, args: _transaction_at(view, args, _mined(view, resolve(view, args["block"]))),
-    ),
-    "eth_getTransactionByBlockHashAndIndex": Method(
-        ("hash", "index"), 2, lambda view, args: _transaction_at(view, args, _by_hash(view, args))
-    ),
-    "eth_getTransactionReceipt": Method(("hash",), 1, _receipt),
-    "eth_getLogs": Method(("filter",), 1, get_logs),
-    "eth_getBalance": Method(("address", "block"), 1, _balance),
-    "eth_getTransactionCount": Method(("address", "block"), 1, _nonce),
-    "eth_getCode": Method(("address", "block"), 1, _code),
-    "eth_getStorageAt": Method(("address", "slot", "block"), 2, _storage),
-    # The two that follow are overrides of state and block, accepted and without effect here.
-    "eth_call": Method(("transaction", "block", "state", "blocks"), 1, _call),
-    "eth_estimateGas": Method(("transaction", "block", "state", "blocks"), 1, _estimate_gas),
-    "eth_gasPrice": Method((), 0, lambda *_: hex(GAS_PRICE)),
-    "eth_maxPriorityFeePerGas": Method((), 0, lambda *_: hex(TIP)),
-    "eth_blobBaseFee": Method((), 0, lambda *_: "0x1"),
-    "eth_feeHistory": Method(("count", "newest", "percentiles"), 2, _fee_history),
-    "eth_sendRawTransaction": Method(("transaction",), 1, _send),
+def _log_range(view: View, given: Mapping[str, object]) -> range:
+    if "blockHash" in given:
+        if "fromBlock" in given or "toBlock" in given:
+            raise invalid("blockHash excludes fromBlock and toBlock")
+        height = _resolve_hash(view, given["blockHash"], "blockHash")
+        if height is None:
+            raise RpcError(INVALID_INPUT, "unknown block")
+        return range(height, height + 1)
+    ends = [_resolve(view, given.get(name, "latest"), name) for name in ("fromBlock", "toBlock")]
+    # Beyond the head there is nothing to find, which is no error.
+    first, last = (view.head + 1 if height is None else height for height in ends)
+    if first > last:
+        raise invalid("fromBlock is after toBlock")
+    found = range(first, min(last, view.head) + 1)
+    if len(found) > MAX_LOG_BLOCKS:
+        # In words that real providers use, so that gateways know what to do.
+        raise invalid(f"query exceeds max block range {MAX_LOG_BLOCKS}")
+    return found
+
+
+def _choices(value: object, what: str, size: int) -> frozenset[bytes] | None:
+    """Read one value or several; `None` means any."""
+    if value is None or value == []:
+        return None
+    choices = array(value, what, _MAX_CHOICES) if isinstance(value, list) else [value]
+    return None if None in choices else frozenset(octets(choice, what, size) for choice in choices)
+
+
+def _has_topics(chain: SimulatedChain, tx: Transfer, wanted: list[frozenset[bytes] | None]) -> bool:
+    found = shapes.topics(chain, tx)
+    return len(wanted) <= len(found) and all(
+        choices is None or topic in choices for choices, topic in zip(wanted, found, strict=False)
+    )
+
+
+METHODS: dict[str, MethodFunction] = {
+    "eth_chainId": lambda view: hex(shapes.CHAIN_IDS[view.chain.network]),
+    "net_version": lambda view: str(shapes.CHAIN_IDS[view.chain.network]),
+    "net_listening": lambda _: True,
+    "web3_clientVersion": lambda _: f"Tollgate-SimulatedChain/v{__version__}",
+    "eth_syncing": lambda _: False,
+    "eth_accounts": lambda _: [],
+    "eth_blockNumber": lambda view: hex(view.head),
+    "eth_getBlockByNumber": _block_by_number,
+    "eth_getBlockByHash": _block_by_hash,
+    "eth_getBlockTransactionCountByNumber": _count_by_number,
+    "eth_getBlockTransactionCountByHash": _count_by_hash,
+    "eth_getBlockReceipts": _block_receipts,
+    "eth_getTransactionByHash": _transaction_by_hash,
+    "eth_getTransactionByBlockNumberAndIndex": _transaction_by_number_and_index,
+    "eth_getTransactionByBlockHashAndIndex": _transaction_by_hash_and_index,
+    "eth_getTransactionReceipt": _transaction_receipt,
+    "eth_sendRawTransaction": _send_raw_transaction,
+    "eth_getLogs": _get_logs,
+    "eth_getBalance": _get_balance,
+    "eth_getTransactionCount": _get_nonce,
+    "eth_getCode": _get_code,
+    "eth_getStorageAt": _get_storage,
+    "eth_call": _call,
+    "eth_estimateGas": _estimate_gas,
+    "eth_gasPrice": lambda _: hex(shapes.GAS_PRICE),
+    "eth_maxPriorityFeePerGas": lambda _: hex(shapes.TIP),
+    "eth_blobBaseFee": lambda _: "0x1",
+    "eth_feeHistory": _fee_history,
 }
 
 
-class EthNode(SimulatedNetwork):
-    """Answers the methods of one Ethereum network."""
-
-    methods = METHODS
-    subscribing = SUBSCRIBING
-    by_name = False
-
-    def __init__(
-        self,
-        network: str,
-        genesis: int,
-        *,
-        block_seconds: float = BLOCK_SECONDS,
-        seed: int = 0,
-        shared: Path | None = None,
-    ) -> None:
-        super().__init__(Chain("eth", network, genesis, block_seconds=block_seconds, seed=seed), shared)
+def eth_network(network: str, genesis: int) -> SimulatedNetwork:
+    """Return a simulated Ethereum network."""
+    return SimulatedNetwork(SimulatedChain("eth", network, genesis), METHODS, by_name=False)

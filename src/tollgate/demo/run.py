@@ -16,7 +16,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from tollgate.demo import fill
-from tollgate.demo.node import SimulatedNode
 from tollgate.processes import listeners, service
 from tollgate.processes.bootstrap import prepare
 from tollgate.processes.run_in_child import run_in_child
@@ -111,8 +110,7 @@ def _settings(
 ) -> Settings:
     families: dict[str, dict[str, NetworkSettings]] = {}
     for family, name in NETWORKS:
-        address = f"{node_url}/{family}/{name}"
-        simulated = UpstreamSettings(name="simulated", url=address, ws_url=address.replace("http", "ws", 1))
+        simulated = UpstreamSettings(name="simulated", url=f"{node_url}/{family}/{name}")
         families.setdefault(family, {})[name] = NetworkSettings(upstreams=(simulated,))
     for path, url in upstreams.items():
         family, _, name = path.partition("/")
@@ -132,8 +130,8 @@ def _settings(
 def _serve_chain(lifeline: Lifeline, node: socket.socket) -> None:
     async def make() -> ServerProcess:
         # Loaded by this child alone.
-        from tollgate.demo.ws_protocol import NodeProtocol  # noqa: PLC0415
+        from tollgate.demo.node import SimulatedNode  # noqa: PLC0415
 
-        return ServerProcess(SimulatedNode(time.time), http=NodeProtocol)
+        return ServerProcess(SimulatedNode(time.time))
 
     serve(make, [node], lifeline, grace_seconds=1.0)

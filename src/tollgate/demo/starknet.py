@@ -1,294 +1,371 @@
-"""The Starknet family of the simulated chain: its method table.
+"""The methods of the simulated Starknet networks: how each reads its parameters and what it answers.
 
-Owns which methods exist and how each reads its parameters. Shapes are in `starknet_shapes.py`, state in
-`starknet_state.py`, classes in `starknet_classes.py`, block ids in `starknet_blocks.py`, events in
-`starknet_events.py`, submitted transactions in `starknet_sent.py`, subscriptions in `starknet_feed.py`.
+A submitted transaction is neither checked nor run. Its hash is derived, because the true one would need Starknet's
+own hash functions; members that the specification wants and the caller left out are filled in, because clients
+refuse a transaction that lacks them. A block's events are computed when they are queried, so a call looks at a
+bounded number of blocks and returns a continuation token for the rest, as full nodes do.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Mapping
 
-from tollgate.demo.chain import BLOCK_SECONDS, Chain, Transfer
-from tollgate.demo.chain_params import Args, Method, RpcError, Sending, Shape, array, integer, mapping
-from tollgate.demo.chain_view import View, transaction_hash
-from tollgate.demo.network import SimulatedNetwork
-from tollgate.demo.starknet_blocks import felt_value, hash_bytes, resolve, state_height
-from tollgate.demo.starknet_classes import contract_class
-from tollgate.demo.starknet_events import get_events
-from tollgate.demo.starknet_feed import SUBSCRIBING
-from tollgate.demo.starknet_sent import already_known, declared_class, submitted
-from tollgate.demo.starknet_shapes import (
-    CHAIN_IDS,
-    DECLARE,
-    DEPLOY_ACCOUNT,
-    FEE,
-    INVOKE,
-    L1_DATA_GAS,
-    L1_DATA_GAS_PRICE,
-    L1_GAS,
-    L1_GAS_PRICE,
-    L2_GAS,
-    L2_GAS_PRICE,
-    SPEC_VERSION,
-    deployed_address,
-    felt,
-    finality,
-    header,
-    pre_confirmed_header,
-    receipt,
-    receipt_with_block,
-    transaction,
-    transaction_status,
-)
-from tollgate.demo.starknet_state import call, class_hash, empty_diff, nonce, state_update, storage
+import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from tollgate.demo import starknet_shapes as shapes
+from tollgate.demo import starknet_state as state
+from tollgate.demo.chain import VISITOR, SimulatedChain, Transfer
+from tollgate.demo.network import MethodFunction, SimulatedNetwork, View
+from tollgate.demo.params import RpcError, Shape, array, integer, invalid, mapping, quantity
+from tollgate.demo.starknet_shapes import DECLARE, DEPLOY_ACCOUNT, INVOKE, felt
 
-NETWORKS = tuple(CHAIN_IDS)
-
-FIELD_BITS_OF_A_HASH = 251
+BLOCK_NOT_FOUND = 24
 INVALID_INDEX = 27
 TRANSACTION_NOT_FOUND = 29
-PROOF_UNSUPPORTED = 42
+PAGE_TOO_BIG = 31
+BAD_TOKEN = 33
+TOO_MANY_KEYS = 34
+DUPLICATE = 59
 
+_HASH_BITS = 251
+_FIELD_BITS = 252
 _MAX_TRANSACTIONS = 100
 _MAX_ARGUMENTS = 10_000
+# What is kept of each list in a submitted transaction: a bound on memory.
+_MAX_LIST = 32
+
+_MAX_EVENTS = 1024
+_MAX_EVENT_BLOCKS = 500
+_MAX_KEYS = 16
+_MAX_CHOICES = 100
+_TOKEN = re.compile(r"([0-9]{1,15})-([0-9]{1,6})")
 
 
-def _block(view: View, args: Args, show: Callable[[Transfer], object]) -> Shape:
-    height = resolve(view, args["block_id"])
+def _felt(value: object, what: str) -> int:
+    return quantity(value, what, bits=_FIELD_BITS)
+
+
+def _hash(value: object, what: str = "transaction_hash") -> bytes:
+    return _felt(value, what).to_bytes(32, "big")
+
+
+def _resolve(view: View, value: object, what: str = "block_id") -> int:
+    """Return the height that a block id means; `pre_confirmed` is one above the head."""
+    match value:
+        case "latest":
+            return view.head
+        case "pre_confirmed":
+            return view.head + 1
+        case "l1_accepted":
+            return max(0, view.head - shapes.L1_BEHIND)
+        case str():
+            raise invalid(f"{what} is no block tag")
+    given = mapping(value, what)
+    if given.keys() == {"block_number"}:
+        height: int | None = integer(given["block_number"], "block_number")
+    elif given.keys() == {"block_hash"}:
+        height = view.chain.block_height(_hash(given["block_hash"], "block_hash"))
+    else:
+        raise invalid(f"{what} is not one of block_hash and block_number")
+    if height is None or height > view.head:
+        raise RpcError(BLOCK_NOT_FOUND, "Block not found")
+    return height
+
+
+def _state_height(view: View, value: object) -> int:
+    """Return the height at which state is asked for; what is pre-confirmed has changed nothing yet."""
+    return min(_resolve(view, value), view.head)
+
+
+# ---- blocks
+
+
+def _block(view: View, block_id: object, show: Callable[[Transfer], object]) -> Shape:
+    height = _resolve(view, block_id)
     if height > view.head:
-        return pre_confirmed_header(view.chain, height) | {"transactions": []}
-    body = {
-        "status": finality(height, view.head),
-        "transactions": [show(move) for move in view.moves(height)],
+        return shapes.pre_confirmed_header(view.chain, height) | {"transactions": []}
+    return shapes.header(view, height, state.state_diff_length(view.chain, height)) | {
+        "status": shapes.finality(height, view.head),
+        "transactions": [show(tx) for tx in view.transfers(height)],
     }
-    return header(view, height) | body
 
 
-def _block_with_hashes(view: View, args: Args) -> Shape:
-    return _block(view, args, lambda move: felt(transaction_hash(view.chain, move)))
+def _block_with_hashes(view: View, block_id: object, _response_flags: object = None) -> Shape:
+    return _block(view, block_id, lambda tx: felt(tx.hash))
 
 
-def _block_with_transactions(view: View, args: Args) -> Shape:
-    return _block(view, args, lambda move: transaction(view.chain, move))
+def _block_with_transactions(view: View, block_id: object, _response_flags: object = None) -> Shape:
+    return _block(view, block_id, lambda tx: shapes.transaction(view.chain, tx))
 
 
-def _block_with_receipts(view: View, args: Args) -> Shape:
-    def show(move: Transfer) -> Shape:
+def _block_with_receipts(view: View, block_id: object, _response_flags: object = None) -> Shape:
+    def show(tx: Transfer) -> Shape:
         return {
-            "transaction": transaction(view.chain, move, with_hash=False),
-            "receipt": receipt(view.chain, move, view.head),
+            "transaction": shapes.transaction_body(view.chain, tx),
+            "receipt": shapes.receipt(view.chain, tx, view.head),
         }
 
-    return _block(view, args, show)
+    return _block(view, block_id, show)
 
 
-def _block_transaction_count(view: View, args: Args) -> int:
-    height = resolve(view, args["block_id"])
+def _block_transaction_count(view: View, block_id: object) -> int:
+    height = _resolve(view, block_id)
     return view.count(height) if height <= view.head else 0
 
 
-def _hash_and_number(view: View, _args: Args) -> Shape:
+def _hash_and_number(view: View) -> Shape:
     return {"block_hash": felt(view.chain.block_hash(view.head)), "block_number": view.head}
 
 
-def _state_update(view: View, args: Args) -> Shape:
-    height = resolve(view, args["block_id"])
+def _state_update(view: View, block_id: object, _contract_addresses: object = None) -> Shape:
+    chain, height = view.chain, _resolve(view, block_id)
+    old_root = felt(chain.block_digest("state", height - 1)) if height else "0x0"
     if height > view.head:
-        return {"old_root": felt(view.chain.block_digest("state", view.head)), "state_diff": empty_diff()}
-    return state_update(view.chain, height)
+        return {"old_root": old_root, "state_diff": state.NO_DIFF}
+    return {
+        "block_hash": felt(chain.block_hash(height)),
+        "old_root": old_root,
+        "new_root": felt(chain.block_digest("state", height)),
+        "state_diff": state.state_diff(chain, height),
+    }
 
 
-def _move(view: View, args: Args) -> Transfer:
-    move = view.find(hash_bytes(args["transaction_hash"], "transaction_hash"))
-    if move is None:
-        raise RpcError(TRANSACTION_NOT_FOUND, "Transaction hash not found")
-    return move
+# ---- transactions
 
 
-def _transaction(view: View, args: Args) -> Shape:
-    return transaction(view.chain, _move(view, args))
-
-
-def _transaction_at(view: View, args: Args) -> Shape:
-    height = resolve(view, args["block_id"])
-    index = integer(args["index"], "index")
-    move = view.move_at(height, index) if height <= view.head else None
-    if move is None:
-        raise RpcError(INVALID_INDEX, "Invalid transaction index in a block")
-    return transaction(view.chain, move)
-
-
-def _receipt(view: View, args: Args) -> Shape:
-    return receipt_with_block(view.chain, _move(view, args), view.head)
-
-
-def _status(view: View, args: Args) -> Shape:
-    found = transaction_status(view, hash_bytes(args["transaction_hash"], "transaction_hash"))
+def _find(view: View, transaction_hash: object) -> Transfer:
+    found = view.find(_hash(transaction_hash))
     if found is None:
         raise RpcError(TRANSACTION_NOT_FOUND, "Transaction hash not found")
     return found
 
 
-def _address(args: Args) -> int:
-    return felt_value(args["contract_address"], "contract_address")
+def _transaction(view: View, transaction_hash: object, _response_flags: object = None) -> Shape:
+    return shapes.transaction(view.chain, _find(view, transaction_hash))
 
 
-def _nonce(view: View, args: Args) -> str:
-    height = state_height(view, args["block_id"])
-    return hex(nonce(view.chain, _address(args), height))
+def _transaction_at(view: View, block_id: object, index: object, _response_flags: object = None) -> Shape:
+    height = _resolve(view, block_id)
+    at = integer(index, "index")
+    found = view.transfers(height) if height <= view.head else []
+    if at >= len(found):
+        raise RpcError(INVALID_INDEX, "Invalid transaction index in a block")
+    return shapes.transaction(view.chain, found[at])
 
 
-def _storage(view: View, args: Args) -> object:
-    height = state_height(view, args["block_id"])
-    key = felt_value(args["key"], "key")
-    value, written = storage(view.chain, _address(args), key, height)
-    flags = array(args.get("response_flags", []), "response_flags", 10)
-    if "INCLUDE_LAST_UPDATE_BLOCK" in flags:
+def _receipt(view: View, transaction_hash: object) -> Shape:
+    found = _find(view, transaction_hash)
+    block = {"block_hash": felt(view.chain.block_hash(found.height)), "block_number": found.height}
+    return shapes.receipt(view.chain, found, view.head) | block
+
+
+def _status(view: View, transaction_hash: object) -> Shape:
+    if view.pending(_hash(transaction_hash)):
+        return {"finality_status": "RECEIVED"}
+    found = _find(view, transaction_hash)
+    return {"finality_status": shapes.finality(found.height, view.head), "execution_status": "SUCCEEDED"}
+
+
+# Members of a submitted transaction that are felts, and that are lists of felts.
+_FELTS = {
+    INVOKE: ("nonce", "sender_address"),
+    DECLARE: ("nonce", "sender_address", "compiled_class_hash"),
+    DEPLOY_ACCOUNT: ("nonce", "class_hash", "contract_address_salt"),
+}
+_LISTS = {
+    INVOKE: ("signature", "account_deployment_data", "calldata"),
+    DECLARE: ("signature", "account_deployment_data"),
+    DEPLOY_ACCOUNT: ("signature", "constructor_calldata"),
+}
+
+
+def _submit(view: View, kind: str, value: object) -> Shape:
+    given = mapping(value, "transaction")
+    name = view.chain.digest("sent", kind, msgspec.json.encode(given, order="deterministic"))
+    result: Shape = {"transaction_hash": felt(name)}
+    shown: Shape = shapes.PAID | {"type": kind}
+    for member in _FELTS[kind]:
+        default = hex(shapes.account(view.chain, VISITOR)) if member == "sender_address" else "0x0"
+        shown[member] = _felt_or(given.get(member), default)
+    for member in _LISTS[kind]:
+        listed = given.get(member)
+        shown[member] = [_felt_or(each) for each in listed[:_MAX_LIST]] if isinstance(listed, list) else []
+    if kind == DECLARE:
+        shown["class_hash"] = result["class_hash"] = felt(view.chain.lasting_digest("class", name))
+    if kind == DEPLOY_ACCOUNT:
+        result["contract_address"] = shapes.deployed_address(view.chain, name)
+    known = RpcError(DUPLICATE, "A transaction with the same hash already exists in the mempool")
+    view.submit(name, known, shown)
+    return result
+
+
+def _felt_or(value: object, default: str = "0x0") -> str:
+    try:
+        return hex(_felt(value, ""))
+    except RpcError:
+        return default
+
+
+def _add_invoke(view: View, invoke_transaction: object) -> Shape:
+    return _submit(view, INVOKE, invoke_transaction)
+
+
+def _add_declare(view: View, declare_transaction: object) -> Shape:
+    return _submit(view, DECLARE, declare_transaction)
+
+
+def _add_deploy_account(view: View, deploy_account_transaction: object) -> Shape:
+    return _submit(view, DEPLOY_ACCOUNT, deploy_account_transaction)
+
+
+# ---- state
+
+
+def _nonce(view: View, block_id: object, contract_address: object) -> str:
+    height = _state_height(view, block_id)
+    return hex(state.nonce(view.chain, _felt(contract_address, "contract_address"), height))
+
+
+def _storage(
+    view: View, contract_address: object, key: object, block_id: object, response_flags: object = None
+) -> object:
+    height = _state_height(view, block_id)
+    address = _felt(contract_address, "contract_address")
+    value, written = state.storage(view.chain, address, _felt(key, "key"), height)
+    if response_flags and "INCLUDE_LAST_UPDATE_BLOCK" in array(response_flags, "response_flags", 10):
         return {"value": hex(value), "last_update_block": written}
     return hex(value)
 
 
-def _class_hash_at(view: View, args: Args) -> str:
-    state_height(view, args["block_id"])
-    return hex(class_hash(view.chain, _address(args)))
+def _class_hash_at(view: View, block_id: object, contract_address: object) -> str:
+    _state_height(view, block_id)
+    return hex(state.class_hash(view.chain, _felt(contract_address, "contract_address")))
 
 
-def _class_at(view: View, args: Args) -> Shape:
-    state_height(view, args["block_id"])
-    return contract_class(class_hash(view.chain, _address(args)))
+def _class_at(view: View, block_id: object, contract_address: object) -> Shape:
+    _state_height(view, block_id)
+    return state.contract_class(state.class_hash(view.chain, _felt(contract_address, "contract_address")))
 
 
-def _class(view: View, args: Args) -> Shape:
-    state_height(view, args["block_id"])
-    return contract_class(felt_value(args["class_hash"], "class_hash"))
+def _class(view: View, block_id: object, class_hash: object) -> Shape:
+    _state_height(view, block_id)
+    return state.contract_class(_felt(class_hash, "class_hash"))
 
 
-def _call(view: View, args: Args) -> list[str]:
-    height = state_height(view, args["block_id"])
-    request = mapping(args["request"], "request")
-    address = felt_value(request.get("contract_address"), "contract_address")
-    function = felt_value(request.get("entry_point_selector"), "entry_point_selector")
-    given = array(request.get("calldata", []), "calldata", _MAX_ARGUMENTS)
-    return call(view.chain, address, function, [felt_value(one, "calldata") for one in given], height)
+def _call(view: View, request: object, block_id: object) -> list[str]:
+    height = _state_height(view, block_id)
+    given = mapping(request, "request")
+    address = _felt(given.get("contract_address"), "contract_address")
+    function = _felt(given.get("entry_point_selector"), "entry_point_selector")
+    calldata = array(given.get("calldata", []), "calldata", _MAX_ARGUMENTS)
+    return state.call(view.chain, address, function, [_felt(each, "calldata") for each in calldata], height)
 
 
-def _estimate_fee(view: View, args: Args) -> list[Shape]:
-    state_height(view, args["block_id"])
-    requests = array(args["request"], "request", _MAX_TRANSACTIONS)
-    return [_estimate("FRI") for request in requests if mapping(request, "request") is not None]
+def _estimate_fee(view: View, request: object, simulation_flags: object, block_id: object) -> list[Shape]:
+    _state_height(view, block_id)
+    array(simulation_flags, "simulation_flags", 10)
+    transactions = array(request, "request", _MAX_TRANSACTIONS)
+    return [shapes.fee_estimate("FRI") for each in transactions if mapping(each, "request") is not None]
 
 
-def _estimate_message_fee(view: View, args: Args) -> Shape:
-    state_height(view, args["block_id"])
-    message = mapping(args["message"], "message")
-    class_hash(view.chain, felt_value(message.get("to_address"), "to_address"))
-    return _estimate("WEI")
+def _estimate_message_fee(view: View, message: object, block_id: object) -> Shape:
+    _state_height(view, block_id)
+    state.class_hash(view.chain, _felt(mapping(message, "message").get("to_address"), "to_address"))
+    return shapes.fee_estimate("WEI")
 
 
-def _estimate(unit: str) -> Shape:
-    return {
-        "l1_gas_consumed": hex(L1_GAS),
-        "l1_gas_price": hex(L1_GAS_PRICE),
-        "l2_gas_consumed": hex(L2_GAS),
-        "l2_gas_price": hex(L2_GAS_PRICE),
-        "l1_data_gas_consumed": hex(L1_DATA_GAS),
-        "l1_data_gas_price": hex(L1_DATA_GAS_PRICE),
-        "overall_fee": hex(FEE),
-        "unit": unit,
-    }
+# ---- events
 
 
-def _storage_proof(view: View, args: Args) -> Shape:
-    state_height(view, args["block_id"])
-    message = "the node doesn't support storage proofs for blocks that are too far in the past"
-    raise RpcError(PROOF_UNSUPPORTED, message)
+def _get_events(view: View, filter: object) -> Shape:  # noqa: A002 - its name in the specification
+    given = mapping(filter, "filter")
+    size = integer(given.get("chunk_size"), "chunk_size")
+    if not size:
+        raise invalid("chunk_size is 0")
+    if size > _MAX_EVENTS:
+        raise RpcError(PAGE_TOO_BIG, "Requested page size is too big")
+    passes = _event_filter(given)
+    first = _resolve(view, given.get("from_block", {"block_number": 0}), "from_block")
+    last = min(_resolve(view, given.get("to_block", "latest"), "to_block"), view.head)
+    start, skip = _page_start(given.get("continuation_token"), first, last)
+    end = min(last, start + _MAX_EVENT_BLOCKS - 1)
+    found: list[Shape] = []
+    for height in range(start, end + 1):
+        for at, event in enumerate(shapes.block_events(view, height)):
+            if (height == start and at < skip) or not passes(event):
+                continue
+            if len(found) == size:
+                return {"events": found, "continuation_token": f"{height}-{at}"}
+            found.append(event)
+    return {"events": found} if end >= last else {"events": found, "continuation_token": f"{end + 1}-0"}
 
 
-def _add_invoke(view: View, args: Args) -> Sending:
-    sent = submitted(view.chain, INVOKE, args["invoke_transaction"])
-    return Sending(sent, {"transaction_hash": felt(sent.hash)}, already_known())
+def _page_start(token: object, first: int, last: int) -> tuple[int, int]:
+    """Return the block where the page begins, and how many of its events to skip."""
+    if token is None:
+        return first, 0
+    match = _TOKEN.fullmatch(token) if isinstance(token, str) else None
+    if match is None or not first <= int(match[1]) <= last:
+        raise RpcError(BAD_TOKEN, "The supplied continuation token is invalid or unknown")
+    return int(match[1]), int(match[2])
 
 
-def _add_declare(view: View, args: Args) -> Sending:
-    sent = submitted(view.chain, DECLARE, args["declare_transaction"])
-    result = {"transaction_hash": felt(sent.hash), "class_hash": declared_class(view.chain, sent.hash)}
-    return Sending(sent, result, already_known())
+def _event_filter(given: Mapping[str, object]) -> Callable[[Shape], bool]:
+    """Read a filter: one address or several, and the keys by position; none means any."""
+    address, keys = given.get("address", []), given.get("keys", [])
+    if isinstance(keys, list) and len(keys) > _MAX_KEYS:
+        raise RpcError(TOO_MANY_KEYS, "Too many keys provided in a filter")
+    addresses = _choices(address if isinstance(address, list) else [address], "address")
+    wanted = [_choices(key, "key") for key in array(keys, "keys", _MAX_KEYS)]
+
+    def passes(event: Shape) -> bool:
+        found = event["keys"]
+        return (
+            (not addresses or event["from_address"] in addresses)
+            and isinstance(found, list)
+            and len(wanted) <= len(found)
+            and all(not choices or key in choices for choices, key in zip(wanted, found, strict=False))
+        )
+
+    return passes
 
 
-def _add_deploy_account(view: View, args: Args) -> Sending:
-    sent = submitted(view.chain, DEPLOY_ACCOUNT, args["deploy_account_transaction"])
-    address = deployed_address(view.chain, sent.hash)
-    return Sending(sent, {"transaction_hash": felt(sent.hash), "contract_address": address}, already_known())
+def _choices(value: object, what: str) -> frozenset[str]:
+    return frozenset(hex(_felt(each, what)) for each in array(value, what, _MAX_CHOICES))
 
 
-def _syncing(view: View, _args: Args) -> object:
-    if view.tip is None:
-        return False
-    found: Shape = {}
-    for name, height in (("starting", 0), ("current", view.head), ("highest", view.tip)):
-        found[f"{name}_block_hash"] = felt(view.chain.block_hash(height))
-        found[f"{name}_block_num"] = height
-    return found
-
-
-_BLOCK = ("block_id", "response_flags")
-_HASH = ("transaction_hash", "response_flags")
-
-METHODS: dict[str, Method] = {
-    "starknet_specVersion": Method((), 0, lambda *_: SPEC_VERSION),
-    "starknet_chainId": Method((), 0, lambda view, _: CHAIN_IDS[view.chain.network]),
-    "starknet_syncing": Method((), 0, _syncing),
-    "starknet_blockNumber": Method((), 0, lambda view, _: view.head),
-    "starknet_blockHashAndNumber": Method((), 0, _hash_and_number),
-    "starknet_getBlockWithTxHashes": Method(_BLOCK, 1, _block_with_hashes),
-    "starknet_getBlockWithTxs": Method(_BLOCK, 1, _block_with_transactions),
-    "starknet_getBlockWithReceipts": Method(_BLOCK, 1, _block_with_receipts),
-    "starknet_getBlockTransactionCount": Method(("block_id",), 1, _block_transaction_count),
-    "starknet_getStateUpdate": Method(("block_id", "contract_addresses"), 1, _state_update),
-    "starknet_getStorageAt": Method(("contract_address", "key", "block_id", "response_flags"), 3, _storage),
-    "starknet_getStorageProof": Method(
-        ("block_id", "class_hashes", "contract_addresses", "contracts_storage_keys"), 1, _storage_proof
-    ),
-    "starknet_getTransactionStatus": Method(("transaction_hash",), 1, _status),
-    "starknet_getTransactionByHash": Method(_HASH, 1, _transaction),
-    "starknet_getTransactionByBlockIdAndIndex": Method(
-        ("block_id", "index", "response_flags"), 2, _transaction_at
-    ),
-    "starknet_getTransactionReceipt": Method(("transaction_hash",), 1, _receipt),
-    "starknet_getClass": Method(("block_id", "class_hash"), 2, _class),
-    "starknet_getClassHashAt": Method(("block_id", "contract_address"), 2, _class_hash_at),
-    "starknet_getClassAt": Method(("block_id", "contract_address"), 2, _class_at),
-    "starknet_getNonce": Method(("block_id", "contract_address"), 2, _nonce),
-    "starknet_call": Method(("request", "block_id"), 2, _call),
-    "starknet_estimateFee": Method(("request", "simulation_flags", "block_id"), 3, _estimate_fee),
-    "starknet_estimateMessageFee": Method(("message", "block_id"), 2, _estimate_message_fee),
-    "starknet_getEvents": Method(("filter",), 1, get_events),
-    "starknet_addInvokeTransaction": Method(("invoke_transaction",), 1, _add_invoke),
-    "starknet_addDeclareTransaction": Method(("declare_transaction",), 1, _add_declare),
-    "starknet_addDeployAccountTransaction": Method(("deploy_account_transaction",), 1, _add_deploy_account),
+METHODS: dict[str, MethodFunction] = {
+    "starknet_specVersion": lambda _: shapes.SPEC_VERSION,
+    "starknet_chainId": lambda view: shapes.CHAIN_IDS[view.chain.network],
+    "starknet_syncing": lambda _: False,
+    "starknet_blockNumber": lambda view: view.head,
+    "starknet_blockHashAndNumber": _hash_and_number,
+    "starknet_getBlockWithTxHashes": _block_with_hashes,
+    "starknet_getBlockWithTxs": _block_with_transactions,
+    "starknet_getBlockWithReceipts": _block_with_receipts,
+    "starknet_getBlockTransactionCount": _block_transaction_count,
+    "starknet_getStateUpdate": _state_update,
+    "starknet_getStorageAt": _storage,
+    "starknet_getTransactionStatus": _status,
+    "starknet_getTransactionByHash": _transaction,
+    "starknet_getTransactionByBlockIdAndIndex": _transaction_at,
+    "starknet_getTransactionReceipt": _receipt,
+    "starknet_getClass": _class,
+    "starknet_getClassHashAt": _class_hash_at,
+    "starknet_getClassAt": _class_at,
+    "starknet_getNonce": _nonce,
+    "starknet_call": _call,
+    "starknet_estimateFee": _estimate_fee,
+    "starknet_estimateMessageFee": _estimate_message_fee,
+    "starknet_getEvents": _get_events,
+    "starknet_addInvokeTransaction": _add_invoke,
+    "starknet_addDeclareTransaction": _add_declare,
+    "starknet_addDeployAccountTransaction": _add_deploy_account,
 }
 
 
-class StarknetNode(SimulatedNetwork):
-    """Answers the methods of one Starknet network."""
-
-    methods = METHODS
-    subscribing = SUBSCRIBING
-    by_name = True
-
-    def __init__(
-        self,
-        network: str,
-        genesis: int,
-        *,
-        block_seconds: float = BLOCK_SECONDS,
-        seed: int = 0,
-        shared: Path | None = None,
-    ) -> None:
-        chain = Chain("starknet", network, genesis, FIELD_BITS_OF_A_HASH, block_seconds, seed)
-        super().__init__(chain, shared)
+def starknet_network(network: str, genesis: int) -> SimulatedNetwork:
+    """Return a simulated Starknet network."""
+    chain = SimulatedChain("starknet", network, genesis, _HASH_BITS)
+    return SimulatedNetwork(chain, METHODS, by_name=True)

@@ -17,7 +17,7 @@ From the ground up:
     upstream   a scripted node: what it answers to each method, and how badly
     load       callers that go on and on, and what became of every request
     reads      callers that follow a chain of `anvils`, and what they were told
-    simulated  a node of the demo as a process of its own
+    starknet   Starknet nodes with one chain, mined when the test says so
     tollgate   a real `tollgate serve` or `demo`, and its books
     road       the shortest way through: a gateway, a scripted node, a token
     house      a gateway filled for tests of refusals
