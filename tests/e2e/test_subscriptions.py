@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from parts.anvils import EMITTER, Chain, chain
 from parts.node import watching
 from parts.processes import eventually
+from parts.pyclients import watching_python
 from parts.starknet import StarknetNode, starknet_chain
 from parts.tollgate import Gateway, serving
 
@@ -212,3 +214,38 @@ def test_starknet_heads_and_events_go_on_when_the_upstream_dies(tmp_path: Path) 
         events = [event_of(event) for event in told(lines(), "event")]
         assert events, "or nothing is shown"
         assert events == events_of(second, before, nodes.height)
+
+
+def test_starknet_py_is_told_of_blocks_transactions_and_a_reorganisation(tmp_path: Path) -> None:
+    with starknet_chain() as nodes, ExitStack() as opened:
+        node, before = nodes.nodes[0], nodes.height
+        gateway = opened.enter_context(serving(tmp_path / "gateway", {STARKNET: [node.url]}, MANY))
+        _, _, in_url = addresses(gateway, STARKNET)
+        sent = node.call("starknet_addInvokeTransaction", {"nonce": "0x1"})["transaction_hash"]
+        lines = opened.enter_context(
+            watching_python("starknet", "starknet_watch.py", in_url, sent, folder=tmp_path / "client")
+        )
+
+        def waits_for(number: int, what: str) -> None:
+            wanted = int(node.call("starknet_getBlockWithTxHashes", {"block_number": number})["block_hash"], 16)
+            eventually(lambda: wanted in [head[1] for head in told(lines(), "head")], within=20, what=what)
+
+        nodes.mine(2)
+        waits_for(before + 2, "two blocks")
+        # Each kind of notification comes at its own time.
+        numbers = set(range(before, before + 3))
+        eventually(lambda: set(told(lines(), "event")) == numbers, within=20, what="the events of these blocks")
+        eventually(lambda: "ACCEPTED_ON_L2" in told(lines(), "status"), within=20, what="the transaction's status")
+        for kind in ("receipt", "transaction"):
+            eventually(lambda: int(sent, 16) in told(lines(), kind), within=20, what=f"the {kind}")  # noqa: B023
+        first = told(lines(), "head")
+        assert [head[0] for head in first] == [before, before + 1, before + 2]
+        assert all(new[2] == old[1] for old, new in pairwise(first))
+        nodes.reorganise(1)
+        nodes.mine()
+        waits_for(before + 3, "the block after the reorganisation")
+        # Once for each subscription.
+        assert {tuple(each) for each in told(lines(), "reorg")} == {(before + 2, first[-1][1])}
+        replaced, newest = told(lines(), "head")[-2:]
+        assert [replaced[0], replaced[2]] == [before + 2, first[-2][1]]
+        assert newest[2] == replaced[1] != first[-1][1]

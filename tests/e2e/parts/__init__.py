@@ -10,7 +10,7 @@ From the ground up:
     anvil      a local Ethereum chain
     anvils     several of them with one chain, mined when the test says so
     node       runs a JavaScript client of tests/e2e/clients, to its end or beside the test
-    pyclients  runs a Python client of tests/e2e/clients in its own environment
+    pyclients  runs a Python client of tests/e2e/clients in its own environment, to its end or beside the test
     nginx      nginx with a given configuration, and with TLS and HTTP/2 in front of an upstream
     browser    Chromium, and pages on any host name that it can open
     wire       an HTTP/1.1 client that hides nothing
