@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.demo.chain import BLOCK_SECONDS
-from tollgate.demo.eth import MAX_LOG_BLOCKS, METHODS, eth_network
+from tollgate.demo.eth_methods import MAX_LOG_BLOCKS, METHODS, eth_network
 from tollgate.demo.eth_shapes import FEE, TOKEN
 from tollgate.demo.params import RpcError
 

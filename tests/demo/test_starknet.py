@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tollgate.demo.chain import BLOCK_SECONDS
 from tollgate.demo.params import RpcError
-from tollgate.demo.starknet import METHODS, starknet_network
+from tollgate.demo.starknet_methods import METHODS, starknet_network
 from tollgate.demo.starknet_shapes import ETH, FEE, L1_BEHIND, STRK, selector
 
 GENESIS = 1_800_000_000

@@ -2,8 +2,10 @@
 
 run             puts it together: a data folder, a filled team (`fill`), the service, the simulated node
 node            the simulated node: JSON-RPC over HTTP for all simulated networks
+…_methods       the methods of each family, eth and starknet: how each reads its parameters, what it answers
+…_shapes        their blocks, transactions, receipts, logs and events as JSON
+…_state         their balances, nonces, contracts and calls
 network         one simulated network at one moment, and the transactions submitted to it
 chain           heights, times, hashes and accounts of the simulated chains: all derived, nothing stored
 params          reading the parameters of a call
-eth, starknet   the methods of each family; their JSON in `…_shapes`, balances and contracts in `…_state`
 """

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from tollgate.demo.chain import genesis_before
-from tollgate.demo.eth import eth_network
+from tollgate.demo.eth_methods import eth_network
 from tollgate.demo.network import SimulatedNetwork
 from tollgate.demo.params import RpcError, Shape
-from tollgate.demo.starknet import starknet_network
+from tollgate.demo.starknet_methods import starknet_network
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tollgate.demo.chain import HISTORY_BLOCKS, SimulatedChain
 from tollgate.demo.node import respond
-from tollgate.demo.starknet import starknet_network
+from tollgate.demo.starknet_methods import starknet_network
 
 from .ports import LOOPBACK
 
