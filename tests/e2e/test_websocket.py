@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from parts.anvils import EMITTER, TICK, Chain, chain
 from parts.processes import eventually
 from parts.starknet import StarknetChain, starknet_chain
 from parts.tollgate import Gateway, bearer, serving
+from parts.upstream import Reply, upstream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -483,10 +485,9 @@ def test_connections_are_counted(place: Place) -> None:
 
 
 def test_stop_answers_what_is_under_way_and_says_goodbye(tmp_path: Path) -> None:
-    with (
-        chain(tmp_path, 1) as eth,
-        serving(tmp_path / "gate", {"eth/mainnet": [eth.nodes[0].url]}) as gateway,
-    ):
+    gate = threading.Event()
+    with upstream() as node, serving(tmp_path / "gate", {"eth/mainnet": [node.url]}) as gateway:
+        node.on("eth_gasPrice", Reply(gate=gate))
         token, _ = gateway.books.token(gateway.books.team())
         url = f"ws://127.0.0.1:{gateway.port}/x/eth/mainnet"
         with (
@@ -494,12 +495,12 @@ def test_stop_answers_what_is_under_way_and_says_goodbye(tmp_path: Path) -> None
             connect(url, additional_headers=bearer(token)) as busy,
         ):
             assert result(idle, "eth_subscribe", "newHeads")
-            with eth.nodes[0].paused():
-                busy.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "eth_gasPrice", "params": []}))
-                eventually(lambda: gateway.metrics()["tollgate_in_flight"] > 0, what="the call under way")
-                gateway.program.send(signal.SIGTERM)
-                since = time.monotonic()
-                assert closed(idle).code == 1001
+            busy.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "eth_gasPrice", "params": []}))
+            eventually(lambda: node.bodies("eth_gasPrice"), what="the call under way")
+            gateway.program.send(signal.SIGTERM)
+            since = time.monotonic()
+            assert closed(idle).code == 1001
+            gate.set()
             assert "result" in said(busy)
             assert closed(busy).code == 1001
         gateway.program.popen.wait(20)
