@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.demo.chain import BLOCK_SECONDS
-from tollgate.demo.chain_params import RpcError
-from tollgate.demo.eth import METHODS, EthNode
-from tollgate.demo.eth_logs import MAX_BLOCKS
+from tollgate.demo.eth_methods import MAX_LOG_BLOCKS, METHODS, eth_network
 from tollgate.demo.eth_shapes import FEE, TOKEN
+from tollgate.demo.params import RpcError
 
 GENESIS = 1_800_000_000
 HEAD = 5_001
 NOW = GENESIS + HEAD * BLOCK_SECONDS + 0.5
-NODE = EthNode("mainnet", GENESIS)
+NODE = eth_network("mainnet", GENESIS)
 TOKEN_ADDRESS = "0x" + TOKEN.hex()
 STRANGER = "0x" + "ab" * 20
 NOWHERE = "0x" + "00" * 32
@@ -32,7 +31,7 @@ def refused(method: str, *params: object) -> RpcError:
 
 
 def test_chain_ids_are_those_of_the_real_networks() -> None:
-    sepolia = EthNode("sepolia", GENESIS)
+    sepolia = eth_network("sepolia", GENESIS)
     assert ask("chainId") == "0x1"
     assert sepolia.answer("eth_chainId", [], NOW) == "0xaa36a7"
     assert NODE.answer("net_version", None, NOW) == "1"
@@ -46,6 +45,7 @@ def test_the_client_says_that_it_is_simulated() -> None:
 def test_blocks_advance_with_time() -> None:
     assert ask("blockNumber") == hex(HEAD)
     assert ask("blockNumber", now=NOW + BLOCK_SECONDS) == hex(HEAD + 1)
+    assert ask("syncing") is False
 
 
 @given(st.integers(1, HEAD), st.booleans())
@@ -222,8 +222,8 @@ def test_logs_are_filtered_by_address_and_topics() -> None:
 
 def test_logs_are_searched_in_a_bounded_range() -> None:
     assert ask("getLogs", {"fromBlock": hex(HEAD + 1), "toBlock": hex(HEAD + 9)}) == []
-    assert ask("getLogs", {"fromBlock": hex(HEAD - MAX_BLOCKS + 1), "toBlock": hex(2**60)})
-    assert refused("getLogs", {"fromBlock": hex(HEAD - MAX_BLOCKS), "toBlock": "latest"}).code == -32602
+    assert ask("getLogs", {"fromBlock": hex(HEAD - MAX_LOG_BLOCKS + 1), "toBlock": hex(2**60)})
+    assert refused("getLogs", {"fromBlock": hex(HEAD - MAX_LOG_BLOCKS), "toBlock": "latest"}).code == -32602
     assert refused("getLogs", {"fromBlock": "0x2", "toBlock": "0x1"}).code == -32602
     assert refused("getLogs", {"blockHash": NOWHERE}).code == -32000
     assert refused("getLogs", {"blockHash": NOWHERE, "fromBlock": "0x1"}).code == -32602
@@ -246,7 +246,7 @@ def test_a_sent_transaction_gets_its_keccak_hash() -> None:
 
 
 def test_a_sent_transaction_is_pending_and_then_in_the_next_block() -> None:
-    node = EthNode("mainnet", GENESIS)
+    node = eth_network("mainnet", GENESIS)
 
     def on(method: str, *params: object, later: float = 0.0) -> Any:
         return node.answer(f"eth_{method}", list(params), NOW + later)
@@ -270,13 +270,6 @@ def test_a_sent_transaction_is_pending_and_then_in_the_next_block() -> None:
     assert (
         on("getTransactionByBlockNumberAndIndex", "latest", hex(int(count, 16) - 1), later=BLOCK_SECONDS) == mined
     )
-
-
-def test_a_node_that_says_it_is_syncing_shows_how_far_it_is() -> None:
-    node = EthNode("mainnet", GENESIS)
-    node.lag, node.syncing = 9, True
-    shown: Any = node.answer("eth_syncing", [], NOW)
-    assert (shown["currentBlock"], shown["highestBlock"]) == (hex(HEAD - 9), hex(HEAD))
 
 
 def test_unknown_methods_are_refused() -> None:

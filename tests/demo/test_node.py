@@ -1,4 +1,4 @@
-"""The simulated node over ASGI: paths, framing, batches, notifications, refusals, and faults on command."""
+"""The simulated node over ASGI: paths, framing, batches, notifications, refusals."""
 
 import asyncio
 from typing import Any
@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.demo.alone import main
 from tollgate.demo.chain import BLOCK_SECONDS
-from tollgate.demo.framing import respond
-from tollgate.demo.node import SimulatedNode
+from tollgate.demo.node import SimulatedNode, respond
 
 GENESIS = 1_800_000_000
 HEAD = 5_001
@@ -177,50 +175,6 @@ def test_nesting_of_any_depth_is_answered_or_refused() -> None:
     assert {None, -32700} <= codes
 
 
-def test_methods_of_control_are_unknown_unless_the_node_was_started_with_them() -> None:
-    assert code(b'{"jsonrpc":"2.0","id":1,"method":"demo_state"}') == -32601
-    _, _, body = post("/eth/mainnet", b'{"jsonrpc":"2.0","id":1,"method":"demo_mine"}')
-    assert msgspec.json.decode(body)["error"]["code"] == -32601
-
-
 def test_subscriptions_are_unknown_over_http() -> None:
     assert code(b'{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}') == -32601
     assert code(b'{"jsonrpc":"2.0","id":1,"method":"eth_unsubscribe","params":["0x1"]}') == -32601
-
-
-def test_a_status_on_command_answers_as_many_calls_as_were_asked_for_and_no_control() -> None:
-    node = SimulatedNode(lambda: NOW, GENESIS, control=True)
-    call = b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}'
-    fail = b'{"jsonrpc":"2.0","id":1,"method":"demo_fail","params":{"calls":2,"status":429,"retry_after":7}}'
-    state = b'{"jsonrpc":"2.0","id":1,"method":"demo_state"}'
-    assert post("/eth/mainnet", fail, node=node)[0] == 200
-    assert post("/eth/sepolia", call, node=node)[0] == 200
-    status, headers, body = post("/eth/mainnet", call, node=node)
-    assert (status, headers["retry-after"]) == (429, "7")
-    assert "error" in msgspec.json.decode(body)
-    assert msgspec.json.decode(post("/eth/mainnet", state, node=node)[2])["result"]["failing"] == 1
-    assert post("/eth/mainnet", b"[" + call + b"," + call + b"]", node=node)[0] == 429
-    assert post("/eth/mainnet", call, node=node)[0] == 200
-
-
-def test_lifespan_starts_and_stops() -> None:
-    incoming = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return incoming.pop(0)
-
-    async def send(message: Any) -> None:
-        sent.append(message["type"])
-
-    asyncio.run(NODE({"type": "lifespan"}, receive, send))
-    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-
-
-@pytest.mark.parametrize("wrong", [["--port", "99999"], ["--port", "-1"], ["--lag", "-3"], ["--lag", "x"]])
-def test_node_alone_refuses_numbers_that_it_cannot_mean(
-    wrong: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main(wrong)
-    assert "a whole number from 0 to" in capsys.readouterr().err

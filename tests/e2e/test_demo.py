@@ -8,10 +8,12 @@ import re
 import shlex
 import signal
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from websockets.sync.client import connect
 
 from parts.processes import alive, descendants, eventually, running
 from parts.tollgate import TOLLGATE, Demo, bearer, demo
@@ -97,6 +99,24 @@ def test_blocks_advance(shown: Demo) -> None:
 
     before = block()
     eventually(lambda: block() > before, within=30, what="the next block")
+
+
+@pytest.mark.parametrize(
+    ("network", "subscribe", "number", "name", "parent"),
+    [
+        ("eth/mainnet", call("eth_subscribe", "newHeads"), "number", "hash", "parentHash"),
+        ("starknet/sepolia", call("starknet_subscribeNewHeads"), "block_number", "block_hash", "parent_hash"),
+    ],
+)
+def test_subscribers_get_the_new_blocks(
+    shown: Demo, network: str, subscribe: bytes, number: str, name: str, parent: str
+) -> None:
+    url = shown.said["networks"][network].replace("http", "ws", 1)
+    with connect(url, additional_headers=bearer(shown.said["token"])) as client:
+        client.send(subscribe.decode())
+        assert "result" in json.loads(client.recv(timeout=15))
+        heads = [json.loads(client.recv(timeout=15))["params"]["result"] for _ in range(3)]
+    assert all(new[parent] == old[name] and new[number] != old[number] for old, new in pairwise(heads))
 
 
 # ---- the page

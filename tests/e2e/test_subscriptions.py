@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +12,8 @@ import pytest
 from parts.anvils import EMITTER, Chain, chain
 from parts.node import watching
 from parts.processes import eventually
-from parts.simulated import Simulated, simulated
+from parts.pyclients import watching_python
+from parts.starknet import StarknetNode, starknet_chain
 from parts.tollgate import Gateway, serving
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def event_of(event: dict[str, Any]) -> tuple[Any, ...]:
     return (event["block_number"], event["transaction_hash"], event["from_address"], event["keys"], event["data"])
 
 
-def events_of(node: Simulated, first: int, last: int) -> list[tuple[Any, ...]]:
+def events_of(node: StarknetNode, first: int, last: int) -> list[tuple[Any, ...]]:
     """Ask a node for all events of some blocks."""
     found: list[tuple[Any, ...]] = []
     asked: dict[str, Any] = {
@@ -175,48 +176,76 @@ def events_of(node: Simulated, first: int, last: int) -> list[tuple[Any, ...]]:
 
 
 def test_starknet_heads_and_events_go_on_when_the_upstream_dies(tmp_path: Path) -> None:
-    with simulated(tmp_path, STARKNET) as first, simulated(tmp_path, STARKNET) as second, ExitStack() as opened:
-        upstreams = [
-            {"url": node.url, "ws_url": node.ws_url, "priority": priority}
-            for priority, node in enumerate((first, second))
-        ]
+    with starknet_chain(2) as nodes, ExitStack() as opened:
+        first, second = nodes.nodes
+        upstreams = [{"url": node.url, "priority": priority} for priority, node in enumerate(nodes.nodes)]
         gateway = opened.enter_context(serving(tmp_path / "gateway", {STARKNET: upstreams}, MANY))
         address, token, _ = addresses(gateway, STARKNET)
         lines = opened.enter_context(
             watching("starknetjs_watch.mjs", address, "--token", token, folder=tmp_path / "client")
         )
-        before = second.call("starknet_blockNumber")
+        before = nodes.height
 
-        def is_there() -> bool:
-            number = second.call("demo_state")["head"]
-            heads, events = told(lines(), "head"), events_of(second, number, number)
-            return number in [head["block_number"] for head in heads] and (
-                not events or events[-1] in [event_of(event) for event in told(lines(), "event")]
+        def has_newest() -> bool:
+            events = events_of(nodes.following[0], nodes.height, nodes.height)
+            return nodes.height in [head["block_number"] for head in told(lines(), "head")] and (
+                events[-1] in [event_of(event) for event in told(lines(), "event")]
             )
 
-        def mine(node: Simulated, blocks: int) -> None:
-            for _ in range(blocks):
-                node.call("demo_mine", 1)
-
-        mine(first, 3)
-        eventually(is_there, within=20, what="the first blocks")
-        second.call("demo_lag", 2)
-        mine(first, 2)
-        last = first.call("demo_state")["head"]
-        eventually(lambda: last in [head["block_number"] for head in told(lines(), "head")], what="its blocks")
+        nodes.mine(3)
+        eventually(has_newest, within=20, what="the first blocks")
+        nodes.leave(second)
+        nodes.mine(2)
+        eventually(has_newest, within=20, what="the blocks that one node has")
         assert has_answered(gateway, "n0")
-        first.program.send(signal.SIGKILL)
-        second.call("demo_lag", 0)
-        mine(second, 5)
-        eventually(is_there, within=20, what="the blocks of the other node")
-        last = second.call("starknet_blockNumber")
+        nodes.leave(first)
+        first.kill()
+        nodes.join(second)
+        nodes.mine(5)
+        eventually(has_newest, within=20, what="the blocks of the other node")
         assert told(lines(), "broken") == []
         heads = [(head["block_number"], head["block_hash"], head["parent_hash"]) for head in told(lines(), "head")]
         # A subscription begins with the newest block that is there already.
         blocks = [
-            second.call("starknet_getBlockWithTxHashes", {"block_number": n}) for n in range(before, last + 1)
+            second.call("starknet_getBlockWithTxHashes", {"block_number": n})
+            for n in range(before, nodes.height + 1)
         ]
         assert heads == [(block["block_number"], block["block_hash"], block["parent_hash"]) for block in blocks]
         events = [event_of(event) for event in told(lines(), "event")]
         assert events, "or nothing is shown"
-        assert events == events_of(second, before, last)
+        assert events == events_of(second, before, nodes.height)
+
+
+def test_starknet_py_is_told_of_blocks_transactions_and_a_reorganisation(tmp_path: Path) -> None:
+    with starknet_chain() as nodes, ExitStack() as opened:
+        node, before = nodes.nodes[0], nodes.height
+        gateway = opened.enter_context(serving(tmp_path / "gateway", {STARKNET: [node.url]}, MANY))
+        _, _, in_url = addresses(gateway, STARKNET)
+        sent = node.call("starknet_addInvokeTransaction", {"nonce": "0x1"})["transaction_hash"]
+        lines = opened.enter_context(
+            watching_python("starknet", "starknet_watch.py", in_url, sent, folder=tmp_path / "client")
+        )
+
+        def waits_for(number: int, what: str) -> None:
+            wanted = int(node.call("starknet_getBlockWithTxHashes", {"block_number": number})["block_hash"], 16)
+            eventually(lambda: wanted in [head[1] for head in told(lines(), "head")], within=20, what=what)
+
+        nodes.mine(2)
+        waits_for(before + 2, "two blocks")
+        # Each kind of notification comes at its own time.
+        numbers = set(range(before, before + 3))
+        eventually(lambda: set(told(lines(), "event")) == numbers, within=20, what="the events of these blocks")
+        eventually(lambda: "ACCEPTED_ON_L2" in told(lines(), "status"), within=20, what="the transaction's status")
+        for kind in ("receipt", "transaction"):
+            eventually(lambda: int(sent, 16) in told(lines(), kind), within=20, what=f"the {kind}")  # noqa: B023
+        first = told(lines(), "head")
+        assert [head[0] for head in first] == [before, before + 1, before + 2]
+        assert all(new[2] == old[1] for old, new in pairwise(first))
+        nodes.reorganise(1)
+        nodes.mine()
+        waits_for(before + 3, "the block after the reorganisation")
+        # Once for each subscription.
+        assert {tuple(each) for each in told(lines(), "reorg")} == {(before + 2, first[-1][1])}
+        replaced, newest = told(lines(), "head")[-2:]
+        assert [replaced[0], replaced[2]] == [before + 2, first[-2][1]]
+        assert newest[2] == replaced[1] != first[-1][1]

@@ -1,10 +1,11 @@
-"""WebSockets of the real service: credentials, calls, subscriptions on anvil and on the simulated chain."""
+"""WebSockets of the real service: credentials, calls, subscriptions on anvil and on a simulated Starknet chain."""
 
 from __future__ import annotations
 
 import json
 import signal
 import socket
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from websockets.sync.client import ClientConnection, connect
 
 from parts.anvils import EMITTER, TICK, Chain, chain
 from parts.processes import eventually
-from parts.simulated import Simulated, simulated
+from parts.starknet import StarknetChain, starknet_chain
 from parts.tollgate import Gateway, bearer, serving
+from parts.upstream import Reply, upstream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +42,7 @@ class Place:
 
     gateway: Gateway
     eth: Chain
-    starknet: Simulated
+    starknet: StarknetChain
     team: Team
     token: str
 
@@ -56,11 +58,11 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("websocket")
-    with chain(folder, 1) as eth, simulated(folder, "starknet/sepolia") as starknet:
+    with chain(folder, 1) as eth, starknet_chain() as starknet:
         networks: Any = {
             "eth/sepolia": [{"url": eth.nodes[0].url, "ws_url": eth.nodes[0].url.replace("http", "ws")}],
             "eth/quiet": [eth.nodes[0].url],
-            "starknet/sepolia": [{"url": starknet.url, "ws_url": starknet.ws_url}],
+            "starknet/sepolia": [starknet.nodes[0].url],
         }
         settings: Any = {
             "websocket": {"subscriptions": 5, "connections_per_caller": 8, "queue_bytes": 200_000},
@@ -377,18 +379,18 @@ def test_subscriptions_end_and_are_bounded(place: Place) -> None:
 
 
 def test_starknet_heads_from_the_past_and_a_reorganisation(place: Place) -> None:
-    node = place.starknet
-    node.call("demo_mine", 5)
-    newest = node.call("starknet_blockNumber")
+    node = place.starknet.nodes[0]
+    place.starknet.mine(5)
+    newest = place.starknet.height
     with place.socket(STARKNET) as client:
         result(client, "starknet_subscribeNewHeads", block_id={"block_number": newest - 3})
         heads = [each["params"]["result"] for each in told(client, 4)]
         assert [each["block_number"] for each in heads] == list(range(newest - 3, newest + 1))
-        node.call("demo_mine", 2)
+        place.starknet.mine(2)
         heads += [each["params"]["result"] for each in told(client, 2)]
         assert all(one["block_hash"] == other["parent_hash"] for one, other in pairwise(heads))
-        node.call("demo_reorg", 2)
-        node.call("demo_mine", 2)
+        place.starknet.reorganise(2)
+        place.starknet.mine(2)
         replaced = said(client)
         assert replaced["method"] == "starknet_subscriptionReorg"
         lost = replaced["params"]["result"]
@@ -401,13 +403,13 @@ def test_starknet_heads_from_the_past_and_a_reorganisation(place: Place) -> None
 
 
 def test_starknet_events_receipts_and_transactions(place: Place) -> None:
-    node = place.starknet
+    node = place.starknet.nodes[0]
     with place.socket(STARKNET) as client:
         kinds = {
             result(client, f"starknet_{method}"): method
             for method in ("subscribeEvents", "subscribeNewTransactionReceipts", "subscribeNewTransactions")
         }
-        node.call("demo_mine", 1)
+        place.starknet.mine()
         number = node.call("starknet_blockNumber")
         block = node.call("starknet_getBlockWithReceipts", {"block_number": number})
         receipts = [each["receipt"] for each in block["transactions"]]
@@ -429,11 +431,11 @@ def test_starknet_events_receipts_and_transactions(place: Place) -> None:
 
 
 def test_starknet_status_of_a_transaction(place: Place) -> None:
-    node = place.starknet
+    node = place.starknet.nodes[0]
     with place.socket(STARKNET) as client:
         sent = node.call("starknet_addInvokeTransaction", {})["transaction_hash"]
         result(client, "starknet_subscribeTransactionStatus", transaction_hash=sent)
-        node.call("demo_mine", 1)
+        place.starknet.mine()
         seen = said(client)["params"]["result"]
         while seen["status"]["finality_status"] != "ACCEPTED_ON_L2":
             seen = said(client)["params"]["result"]
@@ -483,10 +485,9 @@ def test_connections_are_counted(place: Place) -> None:
 
 
 def test_stop_answers_what_is_under_way_and_says_goodbye(tmp_path: Path) -> None:
-    with (
-        simulated(tmp_path, "eth/mainnet") as node,
-        serving(tmp_path / "gate", {"eth/mainnet": [node.url]}) as gateway,
-    ):
+    gate = threading.Event()
+    with upstream() as node, serving(tmp_path / "gate", {"eth/mainnet": [node.url]}) as gateway:
+        node.on("eth_gasPrice", Reply(gate=gate))
         token, _ = gateway.books.token(gateway.books.team())
         url = f"ws://127.0.0.1:{gateway.port}/x/eth/mainnet"
         with (
@@ -494,12 +495,12 @@ def test_stop_answers_what_is_under_way_and_says_goodbye(tmp_path: Path) -> None
             connect(url, additional_headers=bearer(token)) as busy,
         ):
             assert result(idle, "eth_subscribe", "newHeads")
-            node.call("demo_delay", 1500)
             busy.send(json.dumps({"jsonrpc": "2.0", "id": 9, "method": "eth_gasPrice", "params": []}))
-            eventually(lambda: gateway.metrics()["tollgate_in_flight"] > 0, what="the call under way")
+            eventually(lambda: node.bodies("eth_gasPrice"), what="the call under way")
             gateway.program.send(signal.SIGTERM)
             since = time.monotonic()
             assert closed(idle).code == 1001
+            gate.set()
             assert "result" in said(busy)
             assert closed(busy).code == 1001
         gateway.program.popen.wait(20)

@@ -1,11 +1,11 @@
-"""The whole service on one machine, with nothing to install: `tollgate demo`; and its simulated node by itself.
+"""The whole service on one machine, with nothing to install: `tollgate demo`.
 
-run             puts it together: a data folder, a filled team, the service, the simulated node
-node            the simulated node as an ASGI application; `alone` is its command, for tests
-framing         JSON-RPC bodies; `session` a WebSocket connection, `ws_protocol` what uvicorn lacks for it
-control         the `demo_…` methods: lag, reorganisations, faults, delays
-network         one network of one node: its chain, its lag, its subscribers (`feed`)
-course          what is done to a chain; `journal` keeps it, in a file where several nodes share the chain
-chain           heights, times and hashes of the simulated chains, all derived, nothing stored
-eth, starknet   the methods of each family, with their shapes, state, blocks, logs and feeds beside them
+run             puts it together: a data folder, a filled team (`fill`), the service, the simulated node
+node            the simulated node: JSON-RPC over HTTP for all simulated networks
+…_methods       the methods of each family, eth and starknet: how each reads its parameters, what it answers
+…_shapes        their blocks, transactions, receipts, logs and events as JSON
+…_state         their balances, nonces, contracts and calls
+network         one simulated network at one moment, and the transactions submitted to it
+chain           heights, times, hashes and accounts of the simulated chains: all derived, nothing stored
+params          reading the parameters of a call
 """

@@ -6,14 +6,10 @@ Owns the JSON shapes and the fixed numbers in them; answers no method and reads 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from tollgate.demo.chain import ACCOUNTS, Chain, Place, Transfer
-from tollgate.demo.chain_keccak import keccak256
-from tollgate.demo.chain_view import View, transaction_hash
-
-if TYPE_CHECKING:
-    from tollgate.demo.chain_params import Shape
+from tollgate.demo.chain import ACCOUNTS, SimulatedChain, Transfer, keccak256
+from tollgate.demo.network import View
+from tollgate.demo.params import Shape
 
 CHAIN_IDS = {"mainnet": 1, "sepolia": 11_155_111}
 
@@ -30,13 +26,22 @@ GAS_PRICE = BASE_FEE + TIP
 FEE = GAS_USED * GAS_PRICE
 
 _ADDRESS_BYTES = 20
-_NO_UNCLES = "0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347"
 _EMPTY_TRIE = "0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421"
-_NO_REQUESTS = "0xe3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-_NO_NONCE = "0x0000000000000000"
-_EXTRA = "0x" + b"Tollgate simulated chain".hex()
-# What a block has beside its header and its transactions.
-_BODY: Shape = {"withdrawals": [], "uncles": []}
+# What is the same in every header.
+_CONSTANT: Shape = {
+    "nonce": "0x0000000000000000",
+    "sha3Uncles": "0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347",
+    "difficulty": "0x0",
+    "extraData": "0x" + b"Tollgate simulated chain".hex(),
+    "gasLimit": hex(GAS_LIMIT),
+    "baseFeePerGas": hex(BASE_FEE),
+    "withdrawalsRoot": _EMPTY_TRIE,
+    "blobGasUsed": "0x0",
+    "excessBlobGas": "0x0",
+    "requestsHash": "0xe3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    "withdrawals": [],
+    "uncles": [],
+}
 
 
 def text(value: bytes) -> str:
@@ -44,29 +49,22 @@ def text(value: bytes) -> str:
     return "0x" + value.hex()
 
 
-def account(chain: Chain, number: int) -> bytes:
-    """Return the address of one of the accounts that send the transactions."""
-    return _account(chain.trunk, number)
-
-
-def accounts(chain: Chain) -> dict[bytes, int]:
-    """Return the number of each sending account by its address."""
-    return _accounts(chain.trunk)
-
-
 @lru_cache(maxsize=8 * ACCOUNTS)
-def _account(chain: Chain, number: int) -> bytes:
-    return chain.lasting("account", number)[-_ADDRESS_BYTES:]
+def account(chain: SimulatedChain, number: int) -> bytes:
+    """Return the address of one of the accounts that send the transactions."""
+    return chain.lasting_digest("account", number)[-_ADDRESS_BYTES:]
 
 
 @lru_cache(maxsize=8)
-def _accounts(chain: Chain) -> dict[bytes, int]:
+def accounts(chain: SimulatedChain) -> dict[bytes, int]:
+    """Return the number of each sending account by its address."""
     return {account(chain, number): number for number in range(ACCOUNTS)}
 
 
-def padded(value: bytes) -> bytes:
-    """Return a value as a word of 32 bytes."""
-    return value.rjust(32, b"\0")
+def topics(chain: SimulatedChain, tx: Transfer) -> list[bytes]:
+    """Return the topics of a transaction's one log."""
+    parties = (account(chain, number) for number in (tx.sender, tx.recipient))
+    return [TRANSFER_TOPIC, *(party.rjust(32, b"\0") for party in parties)]
 
 
 @lru_cache(maxsize=256)
@@ -78,79 +76,56 @@ def _bloom_bits(value: bytes) -> int:
     return bits
 
 
-def _bloom(chain: Chain, moves: list[Transfer]) -> str:
+def _bloom(chain: SimulatedChain, transfers: list[Transfer]) -> str:
     bits = 0
-    for move in moves:
-        parties = (padded(account(chain, move.sender)), padded(account(chain, move.recipient)))
-        for value in (TOKEN, TRANSFER_TOPIC, *parties):
+    for tx in transfers:
+        for value in (TOKEN, *topics(chain, tx)):
             bits |= _bloom_bits(value)
     return f"0x{bits:0512x}"
 
 
 def block(view: View, height: int, *, full: bool) -> Shape:
     """Show a block, its transactions whole or by hash."""
-    moves = view.moves(height)
-    return (
-        _header(view.chain, height, moves)
-        | _BODY
-        | {
-            "size": hex(640 + 180 * len(moves)),
-            "transactions": [
-                transaction(view.chain, move) if full else text(transaction_hash(view.chain, move))
-                for move in moves
-            ],
-        }
-    )
+    transfers = view.transfers(height)
+    shown = [transaction(view.chain, tx) if full else text(tx.hash) for tx in transfers]
+    return _block(view.chain, height, transfers) | {"transactions": shown}
 
 
-def header(view: View, height: int) -> Shape:
-    """Show a block's header, as subscribers get it."""
-    return _header(view.chain, height, view.moves(height))
-
-
-def pending_block(chain: Chain, height: int) -> Shape:
+def pending_block(chain: SimulatedChain, height: int) -> Shape:
     """Show the block being made: it has neither a hash nor, yet, transactions."""
-    unknown: Shape = {"hash": None, "nonce": None, "size": hex(640), "transactions": []}
-    return _header(chain, height, []) | _BODY | unknown
+    return _block(chain, height, []) | {"hash": None, "nonce": None, "transactions": []}
 
 
-def _header(chain: Chain, height: int, moves: list[Transfer]) -> Shape:
-    return {
+def _block(chain: SimulatedChain, height: int, transfers: list[Transfer]) -> Shape:
+    def root(kind: str) -> str:
+        return text(chain.block_digest(kind, height)) if transfers else _EMPTY_TRIE
+
+    return _CONSTANT | {
         "number": hex(height),
         "hash": text(chain.block_hash(height)),
-        "nonce": _NO_NONCE,
         "parentHash": text(chain.block_hash(height - 1)),
-        "sha3Uncles": _NO_UNCLES,
-        "logsBloom": _bloom(chain, moves),
-        "transactionsRoot": text(chain.block_digest("transactions", height)) if moves else _EMPTY_TRIE,
+        "logsBloom": _bloom(chain, transfers),
+        "transactionsRoot": root("transactions"),
         "stateRoot": text(chain.block_digest("state", height)),
-        "receiptsRoot": text(chain.block_digest("receipts", height)) if moves else _EMPTY_TRIE,
-        "miner": text(chain.lasting("proposer")[-_ADDRESS_BYTES:]),
-        "difficulty": "0x0",
-        "extraData": _EXTRA,
-        "gasLimit": hex(GAS_LIMIT),
-        "gasUsed": hex(GAS_USED * len(moves)),
+        "receiptsRoot": root("receipts"),
+        "miner": text(chain.lasting_digest("proposer")[-_ADDRESS_BYTES:]),
+        "gasUsed": hex(GAS_USED * len(transfers)),
         "timestamp": hex(chain.timestamp(height)),
         "mixHash": text(chain.block_digest("randao", height)),
-        "baseFeePerGas": hex(BASE_FEE),
-        "withdrawalsRoot": _EMPTY_TRIE,
-        "blobGasUsed": "0x0",
-        "excessBlobGas": "0x0",
         "parentBeaconBlockRoot": text(chain.block_digest("beacon", height - 1)),
-        "requestsHash": _NO_REQUESTS,
+        "size": hex(640 + 180 * len(transfers)),
     }
 
 
-def transaction(chain: Chain, move: Transfer) -> Shape:
+def transaction(chain: SimulatedChain, tx: Transfer) -> Shape:
     """Show a transaction: a token transfer that pays its fee by EIP-1559."""
-    name = transaction_hash(chain, move)
-    signature = chain.digest("signature", name)
+    signature = chain.digest("signature", tx.hash)
     parity = hex(signature[0] & 1)
-    calldata = TRANSFER_SELECTOR + padded(account(chain, move.recipient)) + move.amount.to_bytes(32, "big")
+    calldata = TRANSFER_SELECTOR + topics(chain, tx)[2] + tx.amount.to_bytes(32, "big")
     return {
         "type": "0x2",
         "chainId": hex(CHAIN_IDS[chain.network]),
-        "nonce": hex(move.nonce),
+        "nonce": hex(tx.nonce),
         "gas": hex(GAS_USED),
         "gasPrice": hex(GAS_PRICE),
         "maxFeePerGas": hex(2 * BASE_FEE + TIP),
@@ -161,53 +136,52 @@ def transaction(chain: Chain, move: Transfer) -> Shape:
         "accessList": [],
         # The upper half of s is malleable, and clients refuse it (EIP-2).
         "r": hex(int.from_bytes(signature, "big")),
-        "s": hex(int.from_bytes(chain.digest("s", name), "big") >> 1),
+        "s": hex(int.from_bytes(chain.digest("s", tx.hash), "big") >> 1),
         "v": parity,
         "yParity": parity,
-        "from": text(account(chain, move.sender)),
-        "hash": text(name),
-    } | _where(chain, move.place)
+        "from": text(account(chain, tx.sender)),
+        "hash": text(tx.hash),
+    } | _position(chain, tx)
 
 
-def pending_transaction(chain: Chain, move: Transfer) -> Shape:
+def pending_transaction(chain: SimulatedChain, tx: Transfer) -> Shape:
     """Show a submitted transaction that is in no block yet."""
-    return transaction(chain, move) | dict.fromkeys(("blockHash", "blockNumber", "transactionIndex"))
+    return transaction(chain, tx) | dict.fromkeys(("blockHash", "blockNumber", "transactionIndex"))
 
 
-def _where(chain: Chain, place: Place) -> Shape:
+def _position(chain: SimulatedChain, tx: Transfer) -> Shape:
     return {
-        "blockHash": text(chain.block_hash(place.height)),
-        "blockNumber": hex(place.height),
-        "transactionIndex": hex(place.position),
+        "blockHash": text(chain.block_hash(tx.height)),
+        "blockNumber": hex(tx.height),
+        "transactionIndex": hex(tx.index),
     }
 
 
-def log(chain: Chain, move: Transfer) -> Shape:
+def log(chain: SimulatedChain, tx: Transfer) -> Shape:
     """Show the one log of a transaction; its index in the block is therefore the transaction's."""
-    parties = (padded(account(chain, move.sender)), padded(account(chain, move.recipient)))
     return {
         "address": text(TOKEN),
-        "topics": [text(topic) for topic in (TRANSFER_TOPIC, *parties)],
-        "data": text(move.amount.to_bytes(32, "big")),
-        "transactionHash": text(transaction_hash(chain, move)),
-        "blockTimestamp": hex(chain.timestamp(move.place.height)),
-        "logIndex": hex(move.place.position),
+        "topics": [text(topic) for topic in topics(chain, tx)],
+        "data": text(tx.amount.to_bytes(32, "big")),
+        "transactionHash": text(tx.hash),
+        "blockTimestamp": hex(chain.timestamp(tx.height)),
+        "logIndex": hex(tx.index),
         "removed": False,
-    } | _where(chain, move.place)
+    } | _position(chain, tx)
 
 
-def receipt(chain: Chain, move: Transfer) -> Shape:
+def receipt(chain: SimulatedChain, tx: Transfer) -> Shape:
     """Show the receipt of a transaction."""
     return {
         "type": "0x2",
         "status": "0x1",
-        "cumulativeGasUsed": hex(GAS_USED * (move.place.position + 1)),
-        "logs": [log(chain, move)],
-        "logsBloom": _bloom(chain, [move]),
-        "transactionHash": text(transaction_hash(chain, move)),
+        "cumulativeGasUsed": hex(GAS_USED * (tx.index + 1)),
+        "logs": [log(chain, tx)],
+        "logsBloom": _bloom(chain, [tx]),
+        "transactionHash": text(tx.hash),
         "contractAddress": None,
         "gasUsed": hex(GAS_USED),
         "effectiveGasPrice": hex(GAS_PRICE),
-        "from": text(account(chain, move.sender)),
+        "from": text(account(chain, tx.sender)),
         "to": text(TOKEN),
-    } | _where(chain, move.place)
+    } | _position(chain, tx)

@@ -1,14 +1,13 @@
-"""What an Ethereum account or contract is worth and answers at a height of the simulated chain.
+"""Balances, code, storage and calls at a height of the simulated Ethereum chain.
 
-Owns balances, code, storage and the one contract there is, an ERC-20 token. Reads no block parameter: the
-height is an argument.
+There is one contract, an ERC-20 token. Reads no block parameter: the height is an argument.
 """
 
 from __future__ import annotations
 
-from tollgate.demo.chain import ACCOUNTS, GRANT, Chain, holding, sent_count
-from tollgate.demo.chain_params import RpcError
+from tollgate.demo.chain import ACCOUNTS, GRANT, SimulatedChain, holding, sent_count
 from tollgate.demo.eth_shapes import FEE, TOKEN, TRANSFER_SELECTOR, accounts
+from tollgate.demo.params import RpcError
 
 REVERTED = 3
 
@@ -18,13 +17,13 @@ _VISITOR_GRANT = 10**18
 _TOKEN_CODE = bytes.fromhex("6080604052600080fdfe") + b"Tollgate simulated token"
 
 
-def nonce(chain: Chain, address: bytes, height: int) -> int:
+def nonce(chain: SimulatedChain, address: bytes, height: int) -> int:
     """Return how many transactions an address has sent."""
     number = accounts(chain).get(address)
     return 0 if number is None else sent_count(number, height)
 
 
-def balance(chain: Chain, address: bytes, height: int) -> int:
+def balance(chain: SimulatedChain, address: bytes, height: int) -> int:
     """Return an address's ether, in wei."""
     if address == TOKEN:
         return 0
@@ -38,32 +37,27 @@ def code(address: bytes) -> bytes:
     return _TOKEN_CODE if address == TOKEN else b""
 
 
-def storage(chain: Chain, address: bytes, slot: int, height: int) -> bytes:
-    """Return the 32 bytes in a storage slot: something in the token's first few, zero elsewhere.
+def storage(chain: SimulatedChain, address: bytes, slot: int, height: int) -> bytes:
+    """Return the 32 bytes in a storage slot.
 
-    The first holds the block's hash: state that every block changes, and every reorganisation.
+    The token's first slot holds the block's hash, so that every block changes some state.
     """
     if address != TOKEN or slot >= ACCOUNTS:
         return bytes(32)
-    return chain.lasting("storage", slot) if slot else chain.block_hash(height)
+    return chain.lasting_digest("storage", slot) if slot else chain.block_hash(height)
 
 
-def call(chain: Chain, to: bytes | None, data: bytes, height: int) -> bytes:
+def call(chain: SimulatedChain, to: bytes | None, data: bytes, height: int) -> bytes:
     """Return what a call to an address returns; only the token has code to run."""
     if to != TOKEN:
         return b""
     selector, arguments = data[:4], data[4:]
     if selector == _BALANCE_OF and len(arguments) >= 32:
-        return _word(token_balance(chain, arguments[12:32], height))
+        number = accounts(chain).get(arguments[12:32])
+        return _word(0 if number is None else holding(number, height))
     if selector in _FIXED:
         return _FIXED[selector]
     raise RpcError(REVERTED, "execution reverted", "0x")
-
-
-def token_balance(chain: Chain, address: bytes, height: int) -> int:
-    """Return how much of the token an address holds, in its smallest unit."""
-    number = accounts(chain).get(address)
-    return 0 if number is None else holding(number, height)
 
 
 def _string(value: bytes) -> bytes:

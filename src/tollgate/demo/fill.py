@@ -1,7 +1,7 @@
 """Fills the demo: an account, its team, an API token, a whitelist entry and a personal access token.
 
 Started again on the same folder, the demo makes new secrets, because the old ones are not kept anywhere in clear.
-Run it aside: it needs the control plane, which the parent must not carry.
+Runs in a child process: it loads the control plane, which the parent of all workers must not.
 """
 
 from __future__ import annotations

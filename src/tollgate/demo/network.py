@@ -1,86 +1,94 @@
-"""One network of one simulated node: a chain, what was done to it, and how far this node lags behind it.
+"""One simulated network: its chain at a moment, and the transactions that callers have submitted to it.
 
-Owns the state of a network. Deeds (see `course.py`) belong to the chain and may be shared by several nodes;
-lag and hold belong to this node alone. Which methods there are is the family's business.
+A submitted transaction gets its place at once: behind the block's own transactions, in the block after the head.
+The number of those that are kept is bounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from typing import NamedTuple
 
-from tollgate.demo.chain import Chain
-from tollgate.demo.chain_params import Method, RpcError, Sending, answer
-from tollgate.demo.chain_view import View
-from tollgate.demo.course import Accepted, Course, Deed, after, begin
-from tollgate.demo.feed import Feed, Subscribing
-from tollgate.demo.journal import Journal, OwnJournal, SharedJournal
+from msgspec import Struct, field
+
+from tollgate.demo.chain import SimulatedChain, Transfer, transaction_count
+from tollgate.demo.params import RpcError, Shape, bind
+
+METHOD_NOT_FOUND = -32601
+MAX_SUBMITTED = 4_096
+
+
+class Submitted(Struct, frozen=True):
+    """The submitted transactions of one network, by hash and by block."""
+
+    by_hash: dict[bytes, Transfer] = field(default_factory=dict)
+    by_height: dict[int, list[Transfer]] = field(default_factory=dict)
+
+    def add(self, transaction: Transfer) -> None:
+        """Keep a transaction, and drop the oldest where there are too many."""
+        self.by_hash[transaction.hash] = transaction
+        self.by_height.setdefault(transaction.height, []).append(transaction)
+        if len(self.by_hash) > MAX_SUBMITTED:
+            oldest = self.by_hash.pop(next(iter(self.by_hash)))
+            block = self.by_height[oldest.height]
+            block.remove(oldest)
+            if not block:
+                del self.by_height[oldest.height]
+
+
+class View(NamedTuple):
+    """A network at one moment: what every method is answered from."""
+
+    chain: SimulatedChain
+    head: int
+    """The newest block."""
+    submitted: Submitted
+
+    def transfers(self, height: int) -> list[Transfer]:
+        """Return the transactions of a block: its own, then those that were submitted."""
+        return [*self.chain.transfers(height), *self.submitted.by_height.get(height, ())]
+
+    def count(self, height: int) -> int:
+        """Return how many transactions a block has."""
+        return transaction_count(height) + len(self.submitted.by_height.get(height, ()))
+
+    def find(self, transaction_hash: bytes) -> Transfer | None:
+        """Return a transaction by its hash, if it is in a block."""
+        found = self.submitted.by_hash.get(transaction_hash) or self.chain.find_transfer(transaction_hash)
+        return found if found is not None and found.height <= self.head else None
+
+    def pending(self, transaction_hash: bytes) -> Transfer | None:
+        """Return a submitted transaction by its hash, if it is in no block yet."""
+        found = self.submitted.by_hash.get(transaction_hash)
+        return found if found is not None and found.height > self.head else None
+
+    def submit(self, transaction_hash: bytes, known: RpcError, shown: Shape | None = None) -> None:
+        """Put a transaction into the next block; raise `known` if it was submitted before."""
+        if transaction_hash in self.submitted.by_hash:
+            raise known
+        height = self.head + 1
+        self.submitted.add(Transfer(transaction_hash, height, self.count(height), submitted=shown or {}))
+
+
+MethodFunction = Callable[..., object]
+"""Answers from a `View` and the parameters of the call, whose names are those of its own."""
 
 
 class SimulatedNetwork:
     """Answers the methods of one network."""
 
-    methods: Mapping[str, Method]
-    by_name: bool
-    """Whether the family takes parameters by name."""
-    subscribing: Subscribing
-
-    def __init__(self, chain: Chain, shared: Path | None = None) -> None:
-        """Begin a chain, or join the nodes that share it through a journal in the folder `shared`."""
-        self._journal: Journal = OwnJournal()
-        if shared is not None:
-            self._journal = SharedJournal(shared / f"{chain.family}-{chain.network}.jsonl", chain)
-        self._course = begin(chain, self._journal.slack)
-        self.clock: Callable[[], float] | None = None
-        """What the time is in one's turn, where that may be later than when one was asked."""
-        self.lag = 0
-        """How many blocks this node stays behind the chain."""
-        self.syncing = False
-        """Whether it says so."""
-        self.held: int | None = None
-        """The block above which this node shows none."""
-        self.feed = Feed(self.subscribing, self.view)
-
-    @property
-    def chain(self) -> Chain:
-        """The chain with the forks of this moment."""
-        return self.course.chain
-
-    @property
-    def course(self) -> Course:
-        """The chain and all that is known to have been done to it."""
-        for deed in self._journal.news():
-            self._course = after(self._course, deed)
-        return self._course
-
-    def view(self, now: float) -> View:
-        """Return what this node shows at a moment."""
-        course = self.course
-        tip = course.head(now)
-        head = max(0, tip - self.lag)
-        if self.held is not None:
-            head = min(head, self.held)
-        return View(course.chain, head, course.sent, course.slots, tip if self.syncing else None)
-
-    def do(self, decide: Callable[[Course, float], Deed], now: float) -> None:
-        """Do something to the chain: `decide` sees all that was done before, and when, or raises `RpcError`."""
-        with self._journal.turn():
-            # One may have waited for one's turn, and a deed must not be older than what others have shown.
-            at = now if self.clock is None else max(now, self.clock())
-            self._journal.add(decide(self.course, at))
+    def __init__(self, chain: SimulatedChain, methods: Mapping[str, MethodFunction], *, by_name: bool) -> None:
+        """Take the methods of a family, and whether it takes parameters by name."""
+        self.chain = chain
+        self._methods = methods
+        self._by_name = by_name
+        self._submitted = Submitted()
 
     def answer(self, method: str, params: object, now: float) -> object:
         """Return the result of a call, or raise `RpcError`."""
-        result = answer(self.methods, self.view(now), method, params, by_name=self.by_name)
-        if isinstance(result, Sending):
-            self._submit(result, now)
-            return result.result
-        return result
-
-    def _submit(self, sending: Sending, now: float) -> None:
-        def decide(course: Course, at: float) -> Deed:
-            if sending.sent.hash in course.slots:
-                raise RpcError(sending.known.code, sending.known.message)
-            return Accepted(at, sending.sent)
-
-        self.do(decide, now)
+        known = self._methods.get(method)
+        if known is None:
+            message = f"The method {method[:64]} does not exist on this simulated chain"
+            raise RpcError(METHOD_NOT_FOUND, message)
+        arguments = bind(known, params, by_name=self._by_name)
+        return known(View(self.chain, self.chain.head(now), self._submitted), **arguments)

@@ -1,147 +1,135 @@
-"""The simulated node: HTTP and WebSocket in front of the simulated chains, on `/<family>/<network>`.
+"""The simulated node: JSON-RPC over HTTP for all simulated networks, each at `/<family>/<network>`.
 
-Owns the ASGI application. What a body holds is `framing.py`'s business, a WebSocket connection `session.py`'s.
-The clock comes in as an argument. `python -m tollgate.demo.node` runs a node by itself: see `alone.py`.
+An ASGI application. The clock comes in as an argument, and is read once a request, so that all calls of a batch
+see the same head.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
 
-from tollgate.demo import eth, starknet
-from tollgate.demo.chain import BLOCK_SECONDS, genesis_before
-from tollgate.demo.control import Faults, HttpFault, Visit
-from tollgate.demo.framing import INVALID_REQUEST, LARGEST_BODY, refusal, respond
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from tollgate.demo.chain import genesis_before
+from tollgate.demo.eth_methods import eth_network
 from tollgate.demo.network import SimulatedNetwork
-from tollgate.demo.session import QUEUE_BYTES, Receive, Scope, Send, Session
+from tollgate.demo.params import RpcError, Shape
+from tollgate.demo.starknet_methods import starknet_network
 
-FAMILIES = ("eth", "starknet")
-MAX_SESSIONS = 256
-SERVER_ERROR = -32000
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+
+# geth's limits for a body and a batch.
+_MAX_BODY_BYTES = 5 * 1024 * 1024
+_MAX_BATCH = 1000
 
 _HEADERS = [(b"content-type", b"application/json"), (b"x-simulated-chain", b"1")]
+_NULL = Raw(b"null")
 
-
-def networks(
-    genesis: int,
-    *,
-    families: tuple[str, ...] = FAMILIES,
-    block_seconds: float = BLOCK_SECONDS,
-    seed: int = 0,
-    shared: Path | None = None,
-) -> dict[str, SimulatedNetwork]:
-    """Return the simulated networks of some families by their path."""
-    found: dict[str, SimulatedNetwork] = {}
-    if "eth" in families:
-        for name in eth.NETWORKS:
-            found[f"/eth/{name}"] = eth.EthNode(
-                name, genesis, block_seconds=block_seconds, seed=seed, shared=shared
-            )
-    if "starknet" in families:
-        for name in starknet.NETWORKS:
-            found[f"/starknet/{name}"] = starknet.StarknetNode(
-                name, genesis, block_seconds=block_seconds, seed=seed, shared=shared
-            )
-    return found
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
 
 
 class SimulatedNode:
     """An ASGI application that answers for all simulated networks."""
 
-    def __init__(
-        self,
-        now: Callable[[], float],
-        genesis: int | None = None,
-        *,
-        served: dict[str, SimulatedNetwork] | None = None,
-        control: bool = False,
-        queue_bytes: int = QUEUE_BYTES,
-    ) -> None:
-        """Serve all networks from `genesis` on, or those in `served`; with `control`, `demo_…` methods too."""
+    def __init__(self, now: Callable[[], float], genesis: int | None = None) -> None:
         self._now = now
-        self.networks = (
-            networks(genesis_before(now()) if genesis is None else genesis) if served is None else served
-        )
-        for network in self.networks.values():
-            network.clock = now
-        self._faults = {path: Faults() if control else None for path in self.networks}
-        self._queue_bytes = queue_bytes
-        self._sessions = 0
+        start = genesis_before(now()) if genesis is None else genesis
+        self.networks: dict[str, SimulatedNetwork] = {}
+        for network in ("mainnet", "sepolia"):
+            self.networks[f"/eth/{network}"] = eth_network(network, start)
+            self.networks[f"/starknet/{network}"] = starknet_network(network, start)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-        elif scope["type"] == "websocket":
-            await self._talk(scope, receive, send)
-        elif scope["type"] == "http":
-            status, headers, body = await self._serve(scope, receive)
-            length = [] if status == 204 else [(b"content-length", str(len(body)).encode())]
-            start = {"type": "http.response.start", "status": status, "headers": _HEADERS + headers + length}
-            await send(start)
-            await send({"type": "http.response.body", "body": body})
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        """Serve one HTTP request."""
+        status, body = await self._serve(scope, receive)
+        length = [] if status == 204 else [(b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": _HEADERS + length})
+        await send({"type": "http.response.body", "body": body})
 
-    async def _serve(self, scope: Scope, receive: Receive) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        path = scope["path"].rstrip("/")
-        network = self.networks.get(path)
+    async def _serve(self, scope: _Message, receive: _Receive) -> tuple[int, bytes]:
+        network = self.networks.get(scope["path"].rstrip("/"))
         if network is None:
-            return 404, [], refusal(INVALID_REQUEST, f"The simulated networks are {', '.join(self.networks)}")
+            return 404, _refusal(INVALID_REQUEST, f"The simulated networks are {', '.join(self.networks)}")
         if scope["method"] != "POST":
-            return 405, [], refusal(INVALID_REQUEST, "Only POST is answered")
+            return 405, _refusal(INVALID_REQUEST, "Only POST is answered")
         body = await _body(receive)
         if body is None:
-            return 413, [], refusal(INVALID_REQUEST, f"The body is larger than {LARGEST_BODY} bytes")
-        visit = Visit(network, self._faults[path])
-        status, headers = 200, []
-        try:
-            answer = respond(visit, body, self._now())
-        except HttpFault as fault:
-            status, answer = fault.status, refusal(SERVER_ERROR, str(fault))
-            headers = [] if fault.retry_after is None else [(b"retry-after", str(fault.retry_after).encode())]
-        if visit.wait:
-            await asyncio.sleep(visit.wait)
-        return (204, headers, b"") if answer is None else (status, headers, answer)
-
-    async def _talk(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].rstrip("/")
-        network = self.networks.get(path)
-        if network is None or self._sessions >= MAX_SESSIONS:
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        self._sessions += 1
-        try:
-            session = Session(network, self._faults[path], self._now, queue_bytes=self._queue_bytes)
-            await session.run(receive, send)
-        finally:
-            self._sessions -= 1
+            return 413, _refusal(INVALID_REQUEST, f"The body is larger than {_MAX_BODY_BYTES} bytes")
+        answer = respond(network, body, self._now())
+        return (204, b"") if answer is None else (200, answer)
 
 
-async def _body(receive: Receive) -> bytes | None:
+async def _body(receive: _Receive) -> bytes | None:
     """Read a request's body; `None` if it is too large."""
     body = bytearray()
     while True:
         message = await receive()
         body += message.get("body", b"")
-        if len(body) > LARGEST_BODY:
+        if len(body) > _MAX_BODY_BYTES:
             return None
         if not message.get("more_body", False):
             return bytes(body)
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
+# ---- JSON-RPC
 
 
-if __name__ == "__main__":
-    # A command is only needed where this module is one.
-    from tollgate.demo.alone import main
+class _Call(Struct, frozen=True):
+    jsonrpc: str
+    method: str
+    params: Any = None
+    id: Raw | UnsetType = UNSET
 
-    sys.exit(main())
+
+def respond(network: SimulatedNetwork, body: bytes, now: float) -> bytes | None:
+    """Answer a JSON-RPC body; `None` if it held nothing but notifications."""
+    try:
+        # Syntax is checked first and whole: a Raw is cut out without a look at what is inside.
+        msgspec.json.decode(body)
+        is_batch = body.lstrip()[:1] == b"["
+        calls = msgspec.json.decode(body, type=list[Raw]) if is_batch else [Raw(body)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _refusal(PARSE_ERROR, "The body is not JSON")
+    if not 0 < len(calls) <= _MAX_BATCH:
+        return _refusal(INVALID_REQUEST, f"The batch has {len(calls)} calls, not 1 to {_MAX_BATCH}")
+    replies = [reply for call in calls if (reply := _reply(network, call, now)) is not None]
+    if not replies:
+        return None
+    return msgspec.json.encode(replies if is_batch else replies[0])
+
+
+def _reply(network: SimulatedNetwork, raw: Raw, now: float) -> Shape | None:
+    try:
+        call = msgspec.json.decode(raw, type=_Call)
+        # An id is a string, a number or null.
+        if call.jsonrpc != "2.0" or (call.id is not UNSET and bytes(call.id)[:1] in b"[{tf"):
+            return _error(_NULL, RpcError(INVALID_REQUEST, "The call is not a JSON-RPC 2.0 request"))
+        try:
+            reply: Shape = {
+                "jsonrpc": "2.0",
+                "id": call.id,
+                "result": network.answer(call.method, call.params, now),
+            }
+        except RpcError as error:
+            reply = _error(call.id, error)
+    except (msgspec.ValidationError, RecursionError):
+        # What could just be decoded may be too deep to be encoded again.
+        return _error(_NULL, RpcError(INVALID_REQUEST, "The call is not a JSON-RPC request"))
+    return None if call.id is UNSET else reply
+
+
+def _error(call_id: object, error: RpcError) -> Shape:
+    shown: Shape = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        shown["data"] = error.data
+    return {"jsonrpc": "2.0", "id": call_id, "error": shown}
+
+
+def _refusal(code: int, message: str) -> bytes:
+    """Write an error that answers no call in particular."""
+    return msgspec.json.encode(_error(_NULL, RpcError(code, message)))

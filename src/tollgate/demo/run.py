@@ -1,6 +1,6 @@
 """Puts the demo together: a data folder, a filled team, the service, and a simulated node as its upstream.
 
-The chain is simulated and says so; a real node can take the place of any network's.
+A real node can take the place of any simulated network.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NETWORKS = (("eth", "mainnet"), ("eth", "sepolia"), ("starknet", "mainnet"), ("s
 
 
 class Demo(Struct, frozen=True):
-    """A running demo, as it is told to people and programs."""
+    """A running demo: what is printed of it."""
 
     base_url: str
     metrics_url: str
@@ -57,7 +57,7 @@ def run(
     upstreams: Mapping[str, str],
     on_ready: Callable[[Demo], None],
 ) -> None:
-    """Run until told to stop. `upstreams` maps `family/network` to the URL of a real node."""
+    """Run until SIGTERM or SIGINT. `upstreams` maps `family/network` to the URL of a real node."""
     folder = Path(data_dir) if data_dir else Path(tempfile.mkdtemp(prefix="tollgate-demo-"))
     node = listeners.bind("127.0.0.1", 0, 1, "the simulated node")[0]
     try:
@@ -67,7 +67,7 @@ def run(
         filled = run_in_child(lambda: fill.fill(bootstrap), fill.Filled, "Filling the demo")
 
         def ready(where: service.ServiceAddresses) -> None:
-            on_ready(_told(where, filled, folder, upstreams))
+            on_ready(_describe(where, filled, folder, upstreams))
 
         service.run(
             bootstrap,
@@ -80,7 +80,7 @@ def run(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _told(
+def _describe(
     where: service.ServiceAddresses, filled: fill.Filled, folder: Path, upstreams: Mapping[str, str]
 ) -> Demo:
     names = [*dict.fromkeys([*(f"{family}/{name}" for family, name in NETWORKS), *upstreams])]
@@ -111,8 +111,7 @@ def _settings(
 ) -> Settings:
     families: dict[str, dict[str, NetworkSettings]] = {}
     for family, name in NETWORKS:
-        address = f"{node_url}/{family}/{name}"
-        simulated = UpstreamSettings(name="simulated", url=address, ws_url=address.replace("http", "ws", 1))
+        simulated = UpstreamSettings(name="simulated", url=f"{node_url}/{family}/{name}")
         families.setdefault(family, {})[name] = NetworkSettings(upstreams=(simulated,))
     for path, url in upstreams.items():
         family, _, name = path.partition("/")
@@ -131,9 +130,6 @@ def _settings(
 
 def _serve_chain(lifeline: Lifeline, node: socket.socket) -> None:
     async def make() -> ServerProcess:
-        # Loaded by this child alone.
-        from tollgate.demo.ws_protocol import NodeProtocol  # noqa: PLC0415
-
-        return ServerProcess(SimulatedNode(time.time), http=NodeProtocol)
+        return ServerProcess(SimulatedNode(time.time))
 
     serve(make, [node], lifeline, grace_seconds=1.0)

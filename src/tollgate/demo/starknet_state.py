@@ -1,17 +1,18 @@
-"""What a Starknet contract holds and answers at a height of the simulated chain.
+"""Contracts of the simulated Starknet chain: their classes, nonces, balances, calls and state diffs.
 
-Owns nonces, balances, calls and state diffs. There are three kinds of contract: the accounts, the two
-tokens, and the sequencer. Reads no block id: the height is an argument.
+There are three kinds of contract: the accounts, the two tokens, and the sequencer. A class has a true interface,
+so that a client can build a contract object from it, and a stub of a program that nothing runs. Reads no block
+id: the height is an argument.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from tollgate.demo.chain import ACCOUNTS, GRANT, Chain, holding, sent_count, transactions_before, transfers
-from tollgate.demo.chain_params import RpcError, Shape
-from tollgate.demo.starknet_classes import ACCOUNT_CLASS, TOKEN_CLASS
+import msgspec
+
+from tollgate.demo.chain import ACCOUNTS, GRANT, SimulatedChain, holding, sent_count, transactions_before
+from tollgate.demo.params import RpcError, Shape
 from tollgate.demo.starknet_shapes import (
     ETH,
     FEE,
@@ -23,19 +24,41 @@ from tollgate.demo.starknet_shapes import (
     halves,
     selector,
     sequencer,
-    storage_key,
-    touched,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 CONTRACT_NOT_FOUND = 20
 ENTRY_POINT_NOT_FOUND = 21
+CLASS_NOT_FOUND = 28
 CONTRACT_ERROR = 40
 
+ACCOUNT_CLASS = selector("Tollgate simulated account")
+TOKEN_CLASS = selector("Tollgate simulated token")
 
-def class_hash(chain: Chain, address: int) -> int:
+NO_DIFF: Shape = {
+    "storage_diffs": [],
+    "deprecated_declared_classes": [],
+    "declared_classes": [],
+    "migrated_compiled_classes": [],
+    "deployed_contracts": [],
+    "replaced_classes": [],
+    "nonces": [],
+}
+
+_U256 = "core::integer::u256"
+_FELT = "core::felt252"
+_INTERFACE = "tollgate::simulated::IToken"
+# Functions of the token and what they return; those in the second table take an address.
+_CONSTANTS = {
+    "name": _FELT,
+    "symbol": _FELT,
+    "decimals": "core::integer::u8",
+    "totalSupply": _U256,
+    "total_supply": _U256,
+}
+_BALANCES = {"balanceOf": _U256, "balance_of": _U256}
+
+
+def class_hash(chain: SimulatedChain, address: int) -> int:
     """Return the class of the contract at an address."""
     if address in (STRK, ETH):
         return TOKEN_CLASS
@@ -44,14 +67,53 @@ def class_hash(chain: Chain, address: int) -> int:
     raise RpcError(CONTRACT_NOT_FOUND, "Contract not found")
 
 
-def nonce(chain: Chain, address: int, height: int) -> int:
+def contract_class(class_hash: int) -> Shape:
+    """Show a declared class."""
+    if class_hash not in (TOKEN_CLASS, ACCOUNT_CLASS):
+        raise RpcError(CLASS_NOT_FOUND, "Class hash not found")
+    functions = _CONSTANTS | _BALANCES if class_hash == TOKEN_CLASS else {}
+    selectors = sorted(selector(name) for name in functions)
+    return {
+        "sierra_program": ["0x1", "0x7", "0x0", "0x2", "0xb", "0x0"],
+        "contract_class_version": "0.1.0",
+        "entry_points_by_type": {
+            "CONSTRUCTOR": [],
+            "EXTERNAL": [{"selector": hex(each), "function_idx": at} for at, each in enumerate(selectors)],
+            "L1_HANDLER": [],
+        },
+        "abi": msgspec.json.encode(_abi(functions) if functions else []).decode(),
+    }
+
+
+def _abi(functions: dict[str, str]) -> list[Shape]:
+    """Write it as current compilers do; functions outside an interface mean an old ABI to starknet.py."""
+    address = {"name": "account", "type": "core::starknet::contract_address::ContractAddress"}
+    items = [
+        {
+            "type": "function",
+            "name": name,
+            "inputs": [address] if name in _BALANCES else [],
+            "outputs": [{"type": returned}],
+            "state_mutability": "view",
+        }
+        for name, returned in functions.items()
+    ]
+    members = [{"name": half, "type": "core::integer::u128"} for half in ("low", "high")]
+    return [
+        {"type": "impl", "name": "TokenImpl", "interface_name": _INTERFACE},
+        {"type": "struct", "name": _U256, "members": members},
+        {"type": "interface", "name": _INTERFACE, "items": items},
+    ]
+
+
+def nonce(chain: SimulatedChain, address: int, height: int) -> int:
     """Return how many transactions a contract has sent."""
     class_hash(chain, address)
     number = accounts(chain).get(address)
     return 0 if number is None else sent_count(number, height)
 
 
-def balance(chain: Chain, token: int, address: int, height: int) -> int:
+def balance(chain: SimulatedChain, token: int, address: int, height: int) -> int:
     """Return how much of a token an address holds: STRK moves and pays fees, ETH lies still."""
     number = accounts(chain).get(address)
     if token == ETH:
@@ -61,70 +123,48 @@ def balance(chain: Chain, token: int, address: int, height: int) -> int:
     return 0 if number is None else max(0, holding(number, height) - FEE * sent_count(number, height))
 
 
-def call(chain: Chain, address: int, function: int, arguments: Sequence[int], height: int) -> list[str]:
+def call(chain: SimulatedChain, address: int, function: int, arguments: Sequence[int], height: int) -> list[str]:
     """Return what a view function of a contract returns."""
     if class_hash(chain, address) == TOKEN_CLASS:
-        if function in _BALANCE_OF:
+        if function in _BALANCE_SELECTORS:
             if len(arguments) != 1:
-                raise RpcError(
-                    CONTRACT_ERROR, "Contract error", {"revert_error": "Failed to deserialize param #1"}
-                )
+                reason = {"revert_error": "Failed to deserialize param #1"}
+                raise RpcError(CONTRACT_ERROR, "Contract error", reason)
             return halves(balance(chain, address, arguments[0], height))
-        if function in _FIXED:
-            return _FIXED[function](address)
+        if function in _CONSTANT_RESULTS:
+            return _CONSTANT_RESULTS[function](address)
     raise RpcError(ENTRY_POINT_NOT_FOUND, "Requested entry point does not exist in the contract")
 
 
-def _short_text(text: str) -> str:
-    return hex(int.from_bytes(text.encode(), "big"))
-
-
-_BALANCE_OF = {selector("balanceOf"), selector("balance_of")}
+_BALANCE_SELECTORS = {selector(name) for name in _BALANCES}
 _SUPPLY = halves(ACCOUNTS * GRANT)
-_FIXED: dict[int, Callable[[int], list[str]]] = {
-    selector("name"): lambda token: [_short_text("Starknet Token" if token == STRK else "Ether")],
-    selector("symbol"): lambda token: [_short_text("STRK" if token == STRK else "ETH")],
+_CONSTANT_RESULTS: dict[int, Callable[[int], list[str]]] = {
+    selector("name"): lambda token: [felt(b"Starknet Token" if token == STRK else b"Ether")],
+    selector("symbol"): lambda token: [felt(b"STRK" if token == STRK else b"ETH")],
     selector("decimals"): lambda _: ["0x12"],
     selector("totalSupply"): lambda _: _SUPPLY,
     selector("total_supply"): lambda _: _SUPPLY,
 }
 
 
-def storage(chain: Chain, address: int, key: int, height: int) -> tuple[int, int]:
+def storage(chain: SimulatedChain, address: int, key: int, height: int) -> tuple[int, int]:
     """Return what is stored under a key and the block that wrote it last.
 
-    The STRK token keeps its balances, and the hash of the newest block: state that every block changes, and
-    every reorganisation. Nothing else is stored.
+    The STRK token keeps the hash of the newest block, so that every block changes some state. Nothing else is
+    stored: balances are formulas.
     """
     class_hash(chain, address)
     if address == STRK and key == LAST_BLOCK and height:
         return int.from_bytes(chain.block_hash(height), "big"), height
-    holder = _storage_holders(chain.trunk).get(hex(key)) if address == STRK else None
-    if holder is None:
-        return 0, 0
-    written = height
-    # The accounts take turns, so this looks at a handful of blocks.
-    while written and holder not in touched(chain, written):
-        written -= 1
-    return balance(chain, STRK, holder, height), written
+    return 0, 0
 
 
-@lru_cache(maxsize=8)
-def _storage_holders(chain: Chain) -> dict[str, int]:
-    return {storage_key(chain, holder): holder for holder in (*accounts(chain), sequencer(chain))}
-
-
-def state_diff(chain: Chain, height: int) -> Shape:
-    """Show what a block changed: balances and nonces."""
-    changed = [
-        {"key": storage_key(chain, address), "value": hex(balance(chain, STRK, address, height))}
-        for address in touched(chain, height)
-    ]
-    if height:
-        changed.append({"key": hex(LAST_BLOCK), "value": felt(chain.block_hash(height))})
-    senders = dict.fromkeys(move.sender for move in transfers(height))
-    return empty_diff() | {
-        "storage_diffs": [{"address": hex(STRK), "storage_entries": changed}] if changed else [],
+def state_diff(chain: SimulatedChain, height: int) -> Shape:
+    """Show what a block changed: the token's storage, and the nonces of its senders."""
+    entry = {"key": hex(LAST_BLOCK), "value": felt(chain.block_hash(height))}
+    senders = dict.fromkeys(tx.sender for tx in chain.transfers(height))
+    return NO_DIFF | {
+        "storage_diffs": [{"address": hex(STRK), "storage_entries": [entry]}] if height else [],
         "nonces": [
             {"contract_address": hex(account(chain, sender)), "nonce": hex(sent_count(sender, height))}
             for sender in senders
@@ -132,24 +172,6 @@ def state_diff(chain: Chain, height: int) -> Shape:
     }
 
 
-def empty_diff() -> Shape:
-    """Show that nothing changed."""
-    return {
-        "storage_diffs": [],
-        "deprecated_declared_classes": [],
-        "declared_classes": [],
-        "migrated_compiled_classes": [],
-        "deployed_contracts": [],
-        "replaced_classes": [],
-        "nonces": [],
-    }
-
-
-def state_update(chain: Chain, height: int) -> Shape:
-    """Show a block's state update."""
-    return {
-        "block_hash": felt(chain.block_hash(height)),
-        "old_root": felt(chain.block_digest("state", height - 1)) if height else "0x0",
-        "new_root": felt(chain.block_digest("state", height)),
-        "state_diff": state_diff(chain, height),
-    }
+def state_diff_length(chain: SimulatedChain, height: int) -> int:
+    """Return how many values a block changed."""
+    return len({tx.sender for tx in chain.transfers(height)}) + (1 if height else 0)

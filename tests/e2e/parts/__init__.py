@@ -10,14 +10,14 @@ From the ground up:
     anvil      a local Ethereum chain
     anvils     several of them with one chain, mined when the test says so
     node       runs a JavaScript client of tests/e2e/clients, to its end or beside the test
-    pyclients  runs a Python client of tests/e2e/clients in its own environment
+    pyclients  runs a Python client of tests/e2e/clients in its own environment, to its end or beside the test
     nginx      nginx with a given configuration, and with TLS and HTTP/2 in front of an upstream
     browser    Chromium, and pages on any host name that it can open
     wire       an HTTP/1.1 client that hides nothing
     upstream   a scripted node: what it answers to each method, and how badly
     load       callers that go on and on, and what became of every request
     reads      callers that follow a chain of `anvils`, and what they were told
-    simulated  a node of the demo as a process of its own
+    starknet   Starknet nodes with one chain, mined when the test says so
     tollgate   a real `tollgate serve` or `demo`, and its books
     road       the shortest way through: a gateway, a scripted node, a token
     house      a gateway filled for tests of refusals

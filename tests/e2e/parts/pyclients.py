@@ -1,18 +1,20 @@
-"""Runs a Python client of tests/e2e/clients in the environment that make has put into .deps.
+"""Runs a Python client of tests/e2e/clients, to its end or beside a test.
 
-web3.py and starknet.py each have one of their own, because their requirements conflict.
+web3.py and starknet.py each have an environment of their own in .deps, because their requirements conflict.
 """
 
 from __future__ import annotations
 
+import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from .need import CLIENTS, need
 from .node import LOCAL
-from .processes import answer
+from .processes import answer, running
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 
@@ -33,3 +35,18 @@ def run_python(
         env={**LOCAL, **(env or {})},
         within=within,
     )
+
+
+@contextmanager
+def watching_python(
+    environment: Literal["web3", "starknet"], script: str, *args: str, folder: Path
+) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """Run `clients/script` beside the test, once it says that it is ready; gives what it has printed so far."""
+    with running(
+        [str(need(environment)), "-E", str(CLIENTS / script), *args],
+        folder=folder,
+        env=LOCAL,
+        ready=lambda program: any(line.startswith('{"ready"') for line in program.lines()),
+        within=30,
+    ) as program:
+        yield lambda: [json.loads(line) for line in program.lines()]

@@ -1,0 +1,149 @@
+"""Starknet nodes in the test's own process, with one chain that grows and reorganises when the test says so.
+
+They answer as the simulated chain of `tollgate demo` does, for want of a Starknet node that installs everywhere.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from tollgate.demo.chain import HISTORY_BLOCKS, SimulatedChain
+from tollgate.demo.node import respond
+from tollgate.demo.starknet_methods import starknet_network
+
+from .ports import LOOPBACK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_GENESIS = 1_700_000_000
+
+
+class ForkingChain(SimulatedChain, frozen=True):
+    """A chain without a clock, whose blocks can be replaced."""
+
+    tip: int = HISTORY_BLOCKS
+    forks: tuple[tuple[int, int], ...] = ()
+    """Where each branch begins, and which reorganisation it came with."""
+
+    def head(self, now: float) -> int:
+        return self.tip
+
+    def block_digest(self, kind: str, height: int, *parts: object) -> bytes:
+        return super().block_digest(kind, height, *parts, *(fork for fork in self.forks if fork[0] <= height))
+
+
+class StarknetNode(ThreadingHTTPServer):
+    """A running node."""
+
+    daemon_threads = True
+
+    def __init__(self, chain: ForkingChain) -> None:
+        self.network = starknet_network(chain.network, _GENESIS)
+        self.network.chain = chain
+        self._connections: set[socket.socket] = set()
+        super().__init__((LOOPBACK, 0), _Handler)
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://{LOOPBACK}:{self.server_address[1]}"
+
+    def call(self, method: str, *params: object) -> Any:
+        """Ask the node itself, and give the result."""
+        return self.network.answer(method, list(params), 0.0)
+
+    def kill(self) -> None:
+        """End it without a word to anybody."""
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Keep quiet: the gateway may leave whenever it likes."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: StarknetNode
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        answer = respond(self.server.network, body, 0.0) or b""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class StarknetChain:
+    """The nodes, and which of them follow the chain."""
+
+    def __init__(self, count: int) -> None:
+        self._chain = ForkingChain("starknet", "sepolia", _GENESIS, 251)
+        self.nodes = [StarknetNode(self._chain) for _ in range(count)]
+        self.following = list(self.nodes)
+        self._reorganisations = 0
+
+    @property
+    def height(self) -> int:
+        """The newest block."""
+        return self._chain.tip
+
+    def mine(self, blocks: int = 1) -> None:
+        """Make blocks, one after the other, on all nodes that follow."""
+        for _ in range(blocks):
+            self._become(replace(self._chain, tip=self._chain.tip + 1))
+
+    def reorganise(self, depth: int) -> None:
+        """Replace the newest blocks by as many others, on all nodes that follow."""
+        first = self._chain.tip - depth + 1
+        self._reorganisations += 1
+        kept = (fork for fork in self._chain.forks if fork[0] < first)
+        self._become(replace(self._chain, forks=(*kept, (first, self._reorganisations))))
+
+    def leave(self, node: StarknetNode) -> None:
+        """Let a node stay where it is from now on."""
+        self.following.remove(node)
+
+    def join(self, node: StarknetNode) -> None:
+        """Let a node come along to the head and follow again."""
+        self.following.append(node)
+        self._become(self._chain)
+
+    def _become(self, chain: ForkingChain) -> None:
+        self._chain = chain
+        for node in self.following:
+            node.network.chain = chain
+
+
+@contextmanager
+def starknet_chain(count: int = 1) -> Iterator[StarknetChain]:
+    """Run so many nodes with one chain of the network `sepolia`."""
+    chain = StarknetChain(count)
+    try:
+        yield chain
+    finally:
+        for node in chain.nodes:
+            node.kill()
