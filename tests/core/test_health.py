@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.core import health
-from tollgate.core.health import Rules, Seen, Sight, Verdict, finality, given_up, judge, with_head
-from tollgate.shm.upstream_status import NOTHING, State
+from tollgate.core.health import NOTHING, Rules, Seen, Sight, State, Verdict, finality, given_up, judge, with_head
 
 UP, DOWN, LAGGING = State.UP, State.DOWN, State.LAGGING
 SYNCING, FORKED, WRONG_CHAIN, UNKNOWN = State.SYNCING, State.FORKED, State.WRONG_CHAIN, State.UNKNOWN

@@ -10,11 +10,9 @@ environment variable goes before what is kept here is decided in `session.py`.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import stat
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -25,6 +23,7 @@ from msgspec import Struct
 from tollgate.cli.failures import Failure
 from tollgate.cli.keyring import Keyring, KeyringError, system_keyring
 from tollgate.cli.show import note
+from tollgate.file_lock import lock_within, open_lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +32,6 @@ T = TypeVar("T")
 
 # The holder may have to wait for the server: its connect and read deadlines together, and a little.
 LOCK_SECONDS = 55.0
-_LOCK_PAUSE = 0.05
 
 
 class Credential(Struct, frozen=True, omit_defaults=True):
@@ -170,24 +168,15 @@ class CredentialStore:
             return
         self._make_folder()
         with _explained(self.folder / "lock", "written"):
-            handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = open_lock_file(self.folder / "lock")
         try:
-            self._wait_for(handle)
+            if not lock_within(handle, self._lock_seconds):
+                raise Failure(f"Another tollgate holds {self.folder / 'lock'}. Try again when it has ended.")
             self._locked = True
             yield
         finally:
             self._locked = False
             os.close(handle)  # which lets the lock go
-
-    def _wait_for(self, handle: int) -> None:
-        deadline = time.monotonic() + self._lock_seconds
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            if time.monotonic() >= deadline:
-                raise Failure(f"Another tollgate holds {self.folder / 'lock'}. Try again when it has ended.")
-            time.sleep(_LOCK_PAUSE)
 
     def _put_in_vault(self, url: str, credential: Credential) -> bool:
         keyring = self._keyring()

@@ -8,12 +8,10 @@ from __future__ import annotations
 import datetime
 import functools
 import re
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,25 +108,6 @@ def confirm(question: str, yes: bool) -> None:
 def asks(yes: bool) -> bool:
     """Whether a deletion has to be confirmed: on a terminal, unless told otherwise."""
     return not yes and sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
-    """Write the command for the next page: the same one, with its filters, after the cursor."""
-    words = [ctx.command_path]
-    if team is not None:
-        words += ["--team", shlex.quote(team)]
-    for param in ctx.command.params:
-        name = param.name or ""
-        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not given or not isinstance(param, click.Option) or name in {"team", "after", "as_json"}:
-            continue
-        value = ctx.params[name]
-        if param.is_flag:
-            words.append(param.opts[0] if value else (param.secondary_opts or param.opts)[0])
-            continue
-        for item in value if param.multiple else (value,):
-            words += [param.opts[0], shlex.quote(str(item))]
-    return " ".join([*words, "--after", shlex.quote(cursor)])
 
 
 class NoLimit:

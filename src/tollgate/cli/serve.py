@@ -10,10 +10,10 @@ import click
 from tollgate import log
 from tollgate.gateway.call.networks import build_networks
 from tollgate.processes import service
-from tollgate.processes.bootstrap import prepare
+from tollgate.processes.bootstrap import migrate_in_child, prepare
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
-from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
+from tollgate.store.upgrade import CONTROL, LEDGER
 
 _config_option = click.option(
     "--config",
@@ -58,6 +58,6 @@ def migrate(config_file: str | None) -> None:
         (sqlite.ledger_url(data_dir), LEDGER),
     )
     for url, scripts in databases:
-        for step in upgrade(url, scripts):
+        for step in migrate_in_child(url, scripts):
             click.echo(f"done: {step}", err=True)
         click.echo(f"{url.database} is up to date.", err=True)

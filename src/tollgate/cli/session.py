@@ -7,11 +7,13 @@ last login kept, then the default address.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tollgate.cli import show
 from tollgate.cli.address import DEFAULT_URL, normal
@@ -19,7 +21,6 @@ from tollgate.cli.client import Client
 from tollgate.cli.credentials import CredentialStore
 from tollgate.cli.failures import NotLoggedIn, WrongUsage, not_logged_in
 from tollgate.cli.login import FixedLogin, KeptLogin
-from tollgate.cli.options import next_command
 from tollgate.cli.transport import Transport
 from tollgate.errors import TollgateError
 
@@ -88,6 +89,25 @@ class Session:
         if self.as_json:
             show.as_json({"id": thing_id, "deleted": True})
         show.note(words)
+
+
+def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
+    """Write the command for the next page: the same one, with its filters, after the cursor."""
+    words = [ctx.command_path]
+    if team is not None:
+        words += ["--team", shlex.quote(team)]
+    for param in ctx.command.params:
+        name = param.name or ""
+        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not given or not isinstance(param, click.Option) or name in {"team", "after", "as_json"}:
+            continue
+        value = ctx.params[name]
+        if param.is_flag:
+            words.append(param.opts[0] if value else (param.secondary_opts or param.opts)[0])
+            continue
+        for item in value if param.multiple else (value,):
+            words += [param.opts[0], shlex.quote(str(item))]
+    return " ".join([*words, "--after", shlex.quote(cursor)])
 
 
 @contextmanager

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 
 from msgspec import Struct
-
-from tollgate.shm.upstream_status import NOTHING, State
 
 # Probes that must fail in a row. One refused connection is enough: then nobody listens there.
 FAILURES = 2
@@ -24,6 +23,28 @@ LOST_SECONDS = 5.0
 # Answers in a row in which an upstream has gone back, before that is believed. A service that spreads our
 # questions over several nodes of its own goes back for one answer or two.
 RETREATS = 3
+
+
+NOTHING = -1
+"""A number that is not known."""
+
+
+class State(IntEnum):
+    """Whether an upstream is in rotation, and why not."""
+
+    UNKNOWN = 0
+    """Not probed yet, or of a family that cannot be probed: it is asked."""
+    UP = 1
+    DOWN = 2
+    """It does not answer the prober."""
+    LAGGING = 3
+    """Too many blocks behind the highest."""
+    SYNCING = 4
+    """It says itself that it is still catching up."""
+    FORKED = 5
+    """It has another block where the others have theirs."""
+    WRONG_CHAIN = 6
+    """It reports another chain id. It is never asked."""
 
 
 class Rules(Struct, frozen=True):

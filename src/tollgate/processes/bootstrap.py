@@ -1,4 +1,4 @@
-"""What the parent has made before it forks: the data folder, the store brought up to date, the pepper."""
+"""What the parent makes before it forks: the data folder, the migrated databases, the pepper."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from sqlalchemy.engine import URL
 
 from tollgate import log
 from tollgate.errors import StartError
+from tollgate.processes.run_in_child import run_in_child
 from tollgate.settings.file import Origin
 from tollgate.settings.model import Settings
 from tollgate.store import pepper, sqlite
-from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
+from tollgate.store.upgrade import CONTROL, LEDGER, migrate
 
 _log = log.get("server")
 
@@ -34,7 +35,7 @@ class Bootstrap(Struct, frozen=True):
         return self.data_dir / "spool"
 
     def __repr__(self) -> str:
-        return f"Prepared({self.data_dir})"
+        return f"Bootstrap({self.data_dir})"
 
 
 def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
@@ -48,7 +49,12 @@ def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
     url = sqlite.store_url(settings.store.url, data_dir)
     ledger_url = sqlite.ledger_url(data_dir)
     for each, scripts in ((url, CONTROL), (ledger_url, LEDGER)):
-        for step in upgrade(each, scripts):
+        for step in migrate_in_child(each, scripts):
             _log.info("database migrated", step=step, database=each.database)
     secret = pepper.load(settings.secrets.pepper, data_dir, url)
     return Bootstrap(settings, data_dir, url, ledger_url, secret, origin)
+
+
+def migrate_in_child(url: URL, scripts: str) -> list[str]:
+    """Migrate a database in a child process, so that the parent never loads Alembic; return the steps taken."""
+    return run_in_child(lambda: migrate(url, scripts), list[str], f"Migrating the database {url.database}")

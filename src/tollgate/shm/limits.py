@@ -11,7 +11,6 @@ arrival time has passed says nothing any more and may be handed on as it is.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import mmap
 import os
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tollgate.core.limits import Limit, Taken, take
+from tollgate.file_lock import open_lock_file, try_lock
 
 # A caller may stand in any row of its set; the longest unused one makes room.
 _WAYS = 16
@@ -117,14 +117,12 @@ class SharedMeters:
     def _claiming(self) -> Iterator[None]:
         """Hold the lock, but never wait for a holder that was stopped: a doubled row is the lesser evil."""
         # Opened anew each time: a descriptor that was inherited by a fork would share its lock.
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_lock_file(self._lock)
         try:
             for _ in range(_LOCK_TRIES):
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if try_lock(descriptor):
                     break
-                except BlockingIOError:
-                    os.sched_yield() if hasattr(os, "sched_yield") else None
+                os.sched_yield() if hasattr(os, "sched_yield") else None
             yield
         finally:
             os.close(descriptor)

@@ -15,9 +15,12 @@ import mmap
 import struct
 import time
 from collections.abc import Callable
-from enum import IntEnum
 
 from msgspec import Struct
+
+# With `as`: the gateway's modules still import them from here.
+from tollgate.core.health import NOTHING as NOTHING  # noqa: PLC0414
+from tollgate.core.health import State as State  # noqa: PLC0414
 
 MAX_NETWORKS, MAX_UPSTREAMS = 64, 256
 # Reorganisations that a worker may miss and still know how deep they went.
@@ -29,28 +32,8 @@ _UPSTREAM_COLUMN = 8
 # Without a word from the prober for so long, what it said is not believed any more.
 SILENCE_SECONDS = 10.0
 _SILENCE_MILLIS = SILENCE_SECONDS * 1000
-NOTHING = -1
-"""A number that is not known."""
 Stamp = tuple[int, int, int, int]
 """Version of a network, count of its reorganisations, head, finalised block; NOTHING while the prober is mute."""
-
-
-class State(IntEnum):
-    """Whether an upstream is in rotation, and why not."""
-
-    UNKNOWN = 0
-    """Not probed yet, or of a family that cannot be probed: it is asked."""
-    UP = 1
-    DOWN = 2
-    """It does not answer the prober."""
-    LAGGING = 3
-    """Too many blocks behind the highest."""
-    SYNCING = 4
-    """It says itself that it is still catching up."""
-    FORKED = 5
-    """It has another block where the others have theirs."""
-    WRONG_CHAIN = 6
-    """It reports another chain id. It is never asked."""
 
 
 class StatusSlots(Struct, frozen=True):

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from tollgate import log
 from tollgate.chains.subscriptions import Start, Topic, Wrong
 from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MAX_BLOCKS_BACK, TOO_FAR_BACK
+from tollgate.core.health import NOTHING
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp
 from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
@@ -22,7 +23,7 @@ from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
 from tollgate.gateway.feeds.statuses import Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
-from tollgate.shm.upstream_status import NOTHING, NetworkStatus
+from tollgate.shm.upstream_status import NetworkStatus
 
 LOOK_SECONDS = 0.03
 # Without the prober's word the upstreams are asked for their head this often.

@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from tollgate import log
 from tollgate.core import branches, health
 from tollgate.core.branches import DEEP, Claim
+from tollgate.core.health import NOTHING, State
 from tollgate.gateway.prober.canonical_chain import CanonicalChain
 from tollgate.gateway.prober.watched import Watched
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State
+from tollgate.shm.upstream_status import NetworkStatus
 
 # Blocks below the first head that are fetched at the start: a reorganisation is not deeper as a rule.
 BACKFILL = 8

@@ -17,14 +17,14 @@ from tollgate import log
 from tollgate.chains import heads
 from tollgate.chains.heads import Block
 from tollgate.core import health
-from tollgate.core.health import Verdict
+from tollgate.core.health import NOTHING, State, Verdict
 from tollgate.gateway.prober.head_follower import HeadFollower
 from tollgate.gateway.prober.prober import Asker, ProbeFailed, Wanted
 from tollgate.gateway.prober.watched import Watched
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings.model import HealthSettings, NetworkSettings, UpstreamSettings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State, UpstreamStatus
+from tollgate.shm.upstream_status import NetworkStatus, UpstreamStatus
 
 # Those who are new wait for each other for so long.
 WARM_SECONDS = 1.0

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from tollgate.chains.heads import Block
 from tollgate.core import health
 from tollgate.core.branches import Chain
-from tollgate.core.health import Sight, Verdict
+from tollgate.core.health import NOTHING, Sight, State, Verdict
 from tollgate.gateway.prober.prober import Asker, ProbeFailed, ProbeReport, Wanted
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings.model import UpstreamSettings
-from tollgate.shm.upstream_status import NOTHING, State, UpstreamStatus
+from tollgate.shm.upstream_status import UpstreamStatus
 
 # Finality and syncing are asked in one of so many probes.
 SELDOM = 4
