@@ -60,7 +60,7 @@ def run(
         settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
         listeners.url("http", private[0]) + "/metrics",
     )
-    control_address = ControlAddress()
+    control_address = ControlAddress(bootstrap.data_dir)
     all_sockets = [*public, *private, control_address.listener]
     children = [
         *extra_children,
@@ -121,6 +121,7 @@ def run(
     except StartFailed as error:
         raise StartError(str(error)) from error
     finally:
+        control_address.remove()
         lock.close()
 
 
