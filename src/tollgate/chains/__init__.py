@@ -8,7 +8,6 @@ keeping    how an answer may be kept, and which head it shows
 catalogue  all of that for one family
 faults     what an error of a node means (`fault_rows`: the table)
 heads      how a family tells where it is
-track      the newest blocks of a network, and what a new one changes
 
 subscriptions, subscriptions_eth, subscriptions_starknet    what subscribers ask for and are told
 """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.chains.track import DEPTH
 from tollgate.core.branches import Chain
-from tollgate.gateway.prober.canonical_chain import CanonicalChain
+from tollgate.gateway.prober.canonical_chain import DEPTH, CanonicalChain
 
 
 def chain(word: str, known: int = 1) -> Chain:
