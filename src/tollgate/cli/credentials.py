@@ -15,21 +15,23 @@ import secrets
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from tollgate.cli.failures import Failure
-from tollgate.cli.keyring import Keyring, KeyringError, system_keyring
 from tollgate.cli.show import note
 from tollgate.file_lock import lock_within, open_lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+
 T = TypeVar("T")
 
+# Under which the system keyring has our logins.
+SERVICE = "tollgate"
 # The holder may have to wait for the server: its connect and read deadlines together, and a little.
 LOCK_SECONDS = 55.0
 
@@ -58,6 +60,67 @@ class _Entry(Struct, frozen=True, omit_defaults=True):
     """Either the login itself or, without one, the word that the keyring has it."""
 
     credential: Credential | None = None
+
+
+class KeyringError(Exception):
+    """The keyring is there but did not do as asked: locked, denied, gone."""
+
+
+class Keyring(Protocol):
+    """Keeps one text for each server."""
+
+    def get(self, url: str) -> str | None:
+        """Give the text kept for a server."""
+
+    def put(self, url: str, text: str) -> None:
+        """Keep a text for a server."""
+
+    def delete(self, url: str) -> None:
+        """Forget the text of a server."""
+
+
+class SystemKeyring:
+    """The backend that the keyring library has chosen."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def get(self, url: str) -> str | None:
+        """Give the text kept for a server."""
+        with _as_keyring_error():
+            text: str | None = self._backend.get_password(SERVICE, url)
+            return text
+
+    def put(self, url: str, text: str) -> None:
+        """Keep a text for a server."""
+        with _as_keyring_error():
+            self._backend.set_password(SERVICE, url, text)
+
+    def delete(self, url: str) -> None:
+        """Forget the text of a server."""
+        with _as_keyring_error():
+            self._backend.delete_password(SERVICE, url)
+
+
+def system_keyring() -> Keyring | None:
+    """Give the system keyring, if one can be used."""
+    try:
+        import keyring  # noqa: PLC0415 - a tenth of a second that most commands need not spend
+
+        backend = keyring.get_keyring()
+        # The libraries' own "fail" and "null" backends have no positive priority.
+        return SystemKeyring(backend) if float(backend.priority) > 0 else None
+    except Exception:  # noqa: BLE001 - backends raise whatever their platform gives them
+        return None
+
+
+@contextmanager
+def _as_keyring_error() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - as above
+        # Its class alone: no backend promises to keep what it was given out of its messages.
+        raise KeyringError(type(error).__name__) from None
 
 
 class CredentialStore:
@@ -128,7 +191,7 @@ class CredentialStore:
     def put(self, url: str, credential: Credential) -> None:
         """Keep a login: in the keyring, or in the file when there is none or it fails."""
         with self.locked():
-            entry = _Entry() if self._put_in_vault(url, credential) else _Entry(credential)
+            entry = _Entry() if self._put_in_keyring(url, credential) else _Entry(credential)
             self._write_entries({**self._entries(), url: entry})
 
     def renew(self, url: str, credential: Credential) -> None:
@@ -178,7 +241,7 @@ class CredentialStore:
             self._locked = False
             os.close(handle)  # which lets the lock go
 
-    def _put_in_vault(self, url: str, credential: Credential) -> bool:
+    def _put_in_keyring(self, url: str, credential: Credential) -> bool:
         keyring = self._keyring()
         if keyring is None:
             return False

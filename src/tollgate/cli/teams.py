@@ -1,4 +1,7 @@
-"""`tollgate teams`: make, list, show, rename and join teams. Members and invitations are in `members.py`."""
+"""`tollgate teams` and `tollgate audit`: make, list, show, rename and join teams, and see who changed what.
+
+Members and invitations are in `members.py`.
+"""
 
 from __future__ import annotations
 
@@ -97,3 +100,21 @@ def _choose_if_none(session: Session, name: str) -> None:
     if session.keep.choices().url == session.url and session.keep.team_at(session.url) is None:
         session.keep.choose(session.url, name)
         show.note(f"Commands act for team {name} unless told otherwise.")
+
+
+@click.command(epilog="Example: tollgate audit --team acme --limit 20")
+@page_options
+@for_team
+def audit(session: Session, limit: int, after: str | None) -> None:
+    """Show who changed what in a team, newest first. For owners and admins."""
+    answer = session.client.audit(session.team, limit, after)
+    rows = [
+        (entry.at, entry.actor, entry.action, entry.target, entry.name, entry.via, entry.address)
+        for entry in answer.value.items
+    ]
+    session.page(
+        answer,
+        ("TIME", "WHO", "ACTION", "TARGET", "NAME", "VIA", "ADDRESS"),
+        rows,
+        empty="Nothing has been changed yet.",
+    )

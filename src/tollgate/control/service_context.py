@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +21,7 @@ from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, AuditEntry, Login, Member
 from tollgate.core.roles import Action, Role, allows, holders
 from tollgate.settings.model import Settings
-from tollgate.store.base import ControlStore, Repositories
+from tollgate.store.base import ControlStore, Repositories, Repository
 
 MAX_ROWS = 1_000
 USUAL_ROWS = 100
@@ -246,3 +246,15 @@ def name_of(text: str, *, field: str = "name", longest: int = 100, least: int = 
     if not least <= len(name) <= longest or not _PRINTABLE.fullmatch(name):
         raise InvalidRequest(f"`{field}` has {least} to {longest} printable characters.", field=field)
     return name
+
+
+async def every(rows: Repository[Any], kind: type[Item], **where: Any) -> AsyncIterator[Item]:  # noqa: ARG001 - types
+    """Give every row that fits, in the order of their making. `kind` is what the table holds."""
+    after: Position | None = None
+    while True:
+        page: list[Item] = await rows.page(MAX_ROWS, after, **where)
+        for row in page:
+            yield row
+        if len(page) < MAX_ROWS:
+            return
+        after = Position(page[-1].created_at, page[-1].id)

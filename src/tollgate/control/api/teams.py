@@ -1,12 +1,12 @@
-"""Teams."""
+"""Teams, and a team's audit log."""
 
 from __future__ import annotations
 
 from tollgate.control.api import bodies, reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.creation import Made, once
-from tollgate.control.api.operations import TEAMS, Operation, endpoint
-from tollgate.control.api.render import Answer, listed_items, shown
+from tollgate.control.api.operations import AUDIT, TEAMS, Operation, endpoint
+from tollgate.control.api.render import Answer, listed, listed_items, shown
 from tollgate.control.problems import LimitReached, NameTaken, RoleNeeded
 
 
@@ -82,4 +82,21 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer
     return shown(shapes.team(membership), membership.team)
 
 
-HANDLERS = [create, list_teams, show, update]
+@endpoint(
+    "GET",
+    "/teams/{team}/audit",
+    Operation(
+        id="listAudit",
+        tag=AUDIT,
+        summary="List what was done to a team and its things, newest first",
+        lists=True,
+        gives=shapes.AuditPage,
+        raises=(RoleNeeded,),
+    ),
+)
+async def list_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+    """List what was done."""
+    return listed(await plane.audit.of_team(actor, team, reading.page(request)), shapes.audit_entry)
+
+
+HANDLERS = [create, list_teams, show, update, list_audit]

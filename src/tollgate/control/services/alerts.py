@@ -22,8 +22,7 @@ from msgspec.structs import replace
 from tollgate import log
 from tollgate.control.mail import Mailer
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
-from tollgate.control.paging import every
-from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext
+from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, every
 from tollgate.control.services.billing import Billing
 from tollgate.control.services.usage import at_hand
 from tollgate.control.webhooks import target_of
