@@ -92,17 +92,6 @@ class Head(Struct, frozen=True, gc=False):
     """Whether its header says that there are logs in it."""
 
 
-class Call(Struct, frozen=True, gc=False):
-    """A call to a node."""
-
-    method: str
-    params: list[object] | dict[str, object]
-
-
-class Misread(ValueError):
-    """What a node answered is not what was asked for."""
-
-
 def passes(subscription: Subscription, item: Item) -> bool:
     """Whether a subscription's filter lets a log, an event or a transaction through."""
     addresses, keys = subscription.addresses, item.keys

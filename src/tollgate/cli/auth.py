@@ -20,7 +20,7 @@ from tollgate.cli.options import json_option, logged_in
 if TYPE_CHECKING:
     from tollgate.cli.credentials import Credential, CredentialStore
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Account, DeviceGrant, Team
+    from tollgate.cli.shapes import ApiAccount, ApiTeam, DeviceGrant
     from tollgate.cli.transport import Transport
 
 # Longer than any token; a wrong file piped in must not be read whole.
@@ -140,7 +140,7 @@ def _keep_login(keep: CredentialStore, transport: Transport, credential: Credent
         show.note(f"Commands act for team {team} unless told otherwise.{others}")
 
 
-def _choose_team(before: str | None, teams: list[Team]) -> str | None:
+def _choose_team(before: str | None, teams: list[ApiTeam]) -> str | None:
     names = [team.name for team in teams]
     if before in names:
         return before
@@ -167,7 +167,7 @@ def status(session: Session) -> None:
 
 
 def _status_fields(
-    url: str, account: Account, place: str, team: str | None, teams: list[Team]
+    url: str, account: ApiAccount, place: str, team: str | None, teams: list[ApiTeam]
 ) -> list[tuple[str, show.Cell]]:
     login_ = account.login
     kinds = {"tool": "browser login of this tool", "personal": "personal access token"}

@@ -56,7 +56,7 @@ class Choices(Struct, frozen=True, omit_defaults=True):
     team: str | None = None
 
 
-class _Entry(Struct, frozen=True, omit_defaults=True):
+class _StoredLogin(Struct, frozen=True, omit_defaults=True):
     """Either the login itself or, without one, the word that the keyring has it."""
 
     credential: Credential | None = None
@@ -191,7 +191,7 @@ class CredentialStore:
     def put(self, url: str, credential: Credential) -> None:
         """Keep a login: in the keyring, or in the file when there is none or it fails."""
         with self.locked():
-            entry = _Entry() if self._put_in_keyring(url, credential) else _Entry(credential)
+            entry = _StoredLogin() if self._put_in_keyring(url, credential) else _StoredLogin(credential)
             self._write_entries({**self._entries(), url: entry})
 
     def renew(self, url: str, credential: Credential) -> None:
@@ -202,7 +202,7 @@ class CredentialStore:
             if before is None or before.credential is None:
                 self.put(url, credential)
             else:
-                self._write_entries({**entries, url: _Entry(credential)})
+                self._write_entries({**entries, url: _StoredLogin(credential)})
 
     def forget(self, url: str) -> None:
         """Forget the login for a server."""
@@ -254,9 +254,9 @@ class CredentialStore:
 
     # ---- files
 
-    def _entries(self) -> dict[str, _Entry]:
+    def _entries(self) -> dict[str, _StoredLogin]:
         self._mend_mode()
-        return self._read(self.credentials_file, dict[str, _Entry]) or {}
+        return self._read(self.credentials_file, dict[str, _StoredLogin]) or {}
 
     def _mend_mode(self) -> None:
         with suppress(FileNotFoundError):
@@ -266,7 +266,7 @@ class CredentialStore:
                 with _explained(self.credentials_file, "protected"):
                     self.credentials_file.chmod(0o600)
 
-    def _write_entries(self, entries: dict[str, _Entry]) -> None:
+    def _write_entries(self, entries: dict[str, _StoredLogin]) -> None:
         self._write(self.credentials_file, msgspec.json.encode(entries))
 
     def _read(self, path: Path, shape: type[T]) -> T | None:

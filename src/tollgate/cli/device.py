@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from tollgate.cli import answers
 from tollgate.cli.failures import Failure, Lost, NoServer, NotTollgate, OAuthRefusal, TooSlow
 from tollgate.cli.login import CLIENT_ID, TOKEN_PATH, post_form
-from tollgate.cli.shapes import DeviceGrant, Tokens
+from tollgate.cli.shapes import DeviceGrant, TokenResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -28,11 +28,13 @@ SLOW_DOWN_SECONDS = 5.0
 """What `slow_down` adds to the interval, as RFC 8628 says."""
 _LONGEST_PAUSE = 60.0
 
-Heard = Tokens | Failure
+Heard = TokenResponse | Failure
 """What came of one question: the tokens, or why there are none (yet)."""
 
 
-def polling(interval: float, expires_in: float, now: float) -> Generator[float, tuple[Heard, float], Tokens]:
+def polling(
+    interval: float, expires_in: float, now: float
+) -> Generator[float, tuple[Heard, float], TokenResponse]:
     """Yield how long to wait before the next question; take what was heard and the time; return the tokens.
 
     A server that cannot be reached is asked at growing intervals until the code has run out.
@@ -41,7 +43,7 @@ def polling(interval: float, expires_in: float, now: float) -> Generator[float, 
     pause = interval
     while True:
         heard, now = yield max(0.0, min(pause, deadline - now))
-        if isinstance(heard, Tokens):
+        if isinstance(heard, TokenResponse):
             return heard
         match heard.reason:
             case "authorization_pending":
@@ -74,7 +76,7 @@ def wait_for_approval(
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Tokens:
+) -> TokenResponse:
     """Ask at the interval until the code is approved, denied or expired."""
     steps = polling(grant.interval, grant.expires_in, clock())
     pause = next(steps)
@@ -84,7 +86,7 @@ def wait_for_approval(
         try:
             pause = steps.send((heard, clock()))
         except StopIteration as end:
-            tokens: Tokens = end.value
+            tokens: TokenResponse = end.value
             return tokens
 
 
@@ -101,7 +103,7 @@ def machine_name() -> str:
 def _ask(transport: Transport, device_code: str) -> Heard:
     form = {"grant_type": GRANT_TYPE, "device_code": device_code, "client_id": CLIENT_ID}
     try:
-        return answers.read(post_form(transport, TOKEN_PATH, form), Tokens, transport.url).value
+        return answers.read(post_form(transport, TOKEN_PATH, form), TokenResponse, transport.url).value
     except Failure as failure:
         return failure
     finally:

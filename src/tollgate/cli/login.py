@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 from tollgate.cli import answers
 from tollgate.cli.credentials import Credential
-from tollgate.cli.failures import NotLoggedIn, OAuthRefusal, login_expired, not_logged_in
-from tollgate.cli.shapes import Tokens
+from tollgate.cli.failures import LoginNeeded, OAuthRefusal, login_expired, not_logged_in
+from tollgate.cli.shapes import TokenResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ TOKEN_PATH = "/api/v1/oauth/token"  # noqa: S105 - a path
 _EARLY_SECONDS = 30.0
 
 
-class Login(Protocol):
+class LoginSource(Protocol):
     """What a client needs to know of a credential."""
 
     def secret(self) -> str:
@@ -37,7 +37,7 @@ class Login(Protocol):
     def renewed(self, refused: str) -> str | None:
         """Give another one to try in the place of a refused one, if there can be one."""
 
-    def refusal(self) -> NotLoggedIn:
+    def refusal(self) -> LoginNeeded:
         """Say what it means that the server refuses it."""
 
 
@@ -56,9 +56,9 @@ class FixedLogin:
         """Nothing stands behind it."""
         return None
 
-    def refusal(self) -> NotLoggedIn:
+    def refusal(self) -> LoginNeeded:
         """Say whose token was refused."""
-        return NotLoggedIn(self._refusal)
+        return LoginNeeded(self._refusal)
 
 
 class KeptLogin:
@@ -91,7 +91,7 @@ class KeptLogin:
         self._renew(refused)
         return self._credential.access
 
-    def refusal(self) -> NotLoggedIn:
+    def refusal(self) -> LoginNeeded:
         """Say that the login is over."""
         return login_expired()
 
@@ -114,7 +114,7 @@ class KeptLogin:
         form = {"grant_type": "refresh_token", "refresh_token": current.refresh, "client_id": CLIENT_ID}
         reply = post_form(self._transport, TOKEN_PATH, form)
         try:
-            tokens = answers.read(reply, Tokens, self._transport.url).value
+            tokens = answers.read(reply, TokenResponse, self._transport.url).value
         except OAuthRefusal as error:
             if error.reason == "invalid_grant":
                 raise login_expired() from None
@@ -122,7 +122,7 @@ class KeptLogin:
         return credential_of(tokens, self._clock(), refresh=current.refresh)
 
 
-def credential_of(tokens: Tokens, now: float, *, refresh: str | None = None) -> Credential:
+def credential_of(tokens: TokenResponse, now: float, *, refresh: str | None = None) -> Credential:
     """Make a login of what the token endpoint gave; a refresh token that it did not replace stays good."""
     return Credential(
         "tool",

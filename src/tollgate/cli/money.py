@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from tollgate.cli.shapes import Moment
 
 
-class UsageItem(Struct, frozen=True):
+class ApiUsageItem(Struct, frozen=True):
     """What one token, domain, network, method or day has of a month."""
 
     key: str
@@ -17,7 +17,7 @@ class UsageItem(Struct, frozen=True):
     cost_micros: int = 0
 
 
-class Usage(Struct, frozen=True):
+class ApiUsage(Struct, frozen=True):
     """What a team used in a month."""
 
     month: str
@@ -32,10 +32,10 @@ class Usage(Struct, frozen=True):
     spending_cap_micros: int | None = None
     capped: bool = False
     by: str = ""
-    items: list[UsageItem] = field(default_factory=list)
+    items: list[ApiUsageItem] = field(default_factory=list)
 
 
-class Billing(Struct, frozen=True):
+class ApiBilling(Struct, frozen=True):
     """A team's spending cap and alerts; the secret stands only in the answer that set the webhook."""
 
     spending_cap_micros: int | None
@@ -47,7 +47,7 @@ class Billing(Struct, frozen=True):
         return "Billing(…)"
 
 
-class InvoiceLine(Struct, frozen=True):
+class ApiInvoiceLine(Struct, frozen=True):
     """A line of an invoice."""
 
     text: str
@@ -55,7 +55,7 @@ class InvoiceLine(Struct, frozen=True):
     requests: int | None = None
 
 
-class Invoice(Struct, frozen=True):
+class ApiInvoice(Struct, frozen=True):
     """What a team owes for a month; in a list it has no lines."""
 
     number: str
@@ -65,4 +65,4 @@ class Invoice(Struct, frozen=True):
     issued_at: Moment | None = None
     billable_requests: int = 0
     team: str = ""
-    lines: list[InvoiceLine] = field(default_factory=list)
+    lines: list[ApiInvoiceLine] = field(default_factory=list)

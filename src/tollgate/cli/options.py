@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    class _Kind(click.ParamType[Any]):
-        pass
+    class ParamKind(click.ParamType[Any]):
+        """Click's base of parameter types."""
 else:
-    _Kind = click.ParamType  # Click before 8.4 has no parameter here
+    ParamKind = click.ParamType  # Click before 8.4 has no parameter here
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -114,7 +114,7 @@ class NoLimit:
     """The word `none` where a number could stand."""
 
 
-class NumberOrNone(_Kind):
+class NumberOrNone(ParamKind):
     """A positive whole number, or `none` to lift the limit."""
 
     name = "number"
@@ -130,7 +130,7 @@ class NumberOrNone(_Kind):
         return self.fail(f"{value!r} is neither a number above 0 nor none.", param, ctx)
 
 
-class Duration(_Kind):
+class Duration(ParamKind):
     """A duration such as 24h, as seconds."""
 
     name = "duration"
@@ -151,7 +151,7 @@ class Never:
     """The word `never` where an end could stand."""
 
 
-class Expiry(_Kind):
+class Expiry(ParamKind):
     """When something ends: a duration from now, a day (to its end, UTC), a time, or `never`."""
 
     name = "expiry"

@@ -19,7 +19,7 @@ from tollgate.cli import show
 from tollgate.cli.address import DEFAULT_URL, normal
 from tollgate.cli.client import Client
 from tollgate.cli.credentials import CredentialStore
-from tollgate.cli.failures import NotLoggedIn, WrongUsage, not_logged_in
+from tollgate.cli.failures import LoginNeeded, WrongUsage, not_logged_in
 from tollgate.cli.login import FixedLogin, KeptLogin
 from tollgate.cli.transport import Transport
 from tollgate.errors import TollgateError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tollgate.cli.answers import ApiAnswer
-    from tollgate.cli.login import Login
+    from tollgate.cli.login import LoginSource
     from tollgate.cli.shapes import Page
 
 T = TypeVar("T")
@@ -135,11 +135,11 @@ def token_in(environ: Mapping[str, str]) -> str | None:
     if not token:
         return None
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise NotLoggedIn(f"{TOKEN_VARIABLE} holds no token: one is letters, digits and _ alone.")
+        raise LoginNeeded(f"{TOKEN_VARIABLE} holds no token: one is letters, digits and _ alone.")
     return token
 
 
-def login_for(keep: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> Login:
+def login_for(keep: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> LoginSource:
     """Give the login for a server: that of the environment, or the kept one."""
     if (token := token_in(environ)) is not None:
         return FixedLogin(

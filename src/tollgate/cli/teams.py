@@ -16,7 +16,7 @@ from tollgate.cli.options import for_team, logged_in, page_options
 if TYPE_CHECKING:
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Team
+    from tollgate.cli.shapes import ApiTeam
 
 
 @click.group(
@@ -88,7 +88,7 @@ def join(session: Session, link: str) -> None:
     _choose_if_none(session, answer.value.name)
 
 
-def _show(session: Session, answer: ApiAnswer[Team]) -> None:
+def _show(session: Session, answer: ApiAnswer[ApiTeam]) -> None:
     team = answer.value
     session.thing(
         answer.raw, [("id", team.id), ("name", team.name), ("role", team.role), ("created", team.created_at)]

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from tollgate.cli import show
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import for_team, page_options
+from tollgate.cli.options import ParamKind, for_team, page_options
 
 if TYPE_CHECKING:
     from tollgate.cli.session import Session
@@ -25,20 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tollgate.cli.answers import ApiAnswer
-    from tollgate.cli.money import Billing, Usage
+    from tollgate.cli.money import ApiBilling, ApiUsage
     from tollgate.cli.session import Session
-
-    class _Kind(click.ParamType[Any]):
-        pass
-else:
-    _Kind = click.ParamType  # Click before 8.4 has no parameter here
 
 BY = ("token", "domain", "network", "method", "day")
 _AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 NONE = "none"
 
 
-class Dollars(_Kind):
+class Dollars(ParamKind):
     """An amount such as 25.00, as micro-dollars; or `none`."""
 
     name = "amount"
@@ -116,7 +111,7 @@ def alerts(session: Session, webhook: str | None, emails: bool | None) -> None:
         show.note("Calls of the webhook are signed with this secret. Keep it: it is not shown again.")
 
 
-def _show_usage(session: Session, answer: ApiAnswer[Usage]) -> None:
+def _show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
     found = answer.value
@@ -148,7 +143,7 @@ def _show_usage(session: Session, answer: ApiAnswer[Usage]) -> None:
         show.note("The cap is reached: calls are refused (402). Raise it: tollgate usage cap AMOUNT")
 
 
-def _show_billing(session: Session, answer: ApiAnswer[Billing]) -> None:
+def _show_billing(session: Session, answer: ApiAnswer[ApiBilling]) -> None:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
     found = answer.value

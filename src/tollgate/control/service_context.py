@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tollgate.control.problems import InvalidRequest, NoSuchTeam, PersonalTokenRefused, RoleNeeded
+from tollgate.control.problems import InvalidInput, NoSuchTeam, PersonalTokenRefused, RoleNeeded
 from tollgate.core import cursors, secrets
 from tollgate.core.addresses import limit_key
 from tollgate.core.cursors import Position
@@ -131,7 +131,7 @@ class PageRequest(Struct, frozen=True):
         try:
             return cursors.read(scope, self.after)
         except cursors.BadCursor as error:
-            raise InvalidRequest(str(error), field="after") from error
+            raise InvalidInput(str(error), field="after") from error
 
 
 def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
@@ -234,7 +234,7 @@ def email_of(text: str) -> str:
     if email.isascii():
         email = email.lower()
     if len(email) > _LONGEST_EMAIL or not _EMAIL.fullmatch(email):
-        raise InvalidRequest(
+        raise InvalidInput(
             f"{text[:60]!r} is not an email address: write one such as ada@example.com.", field="email"
         )
     return email
@@ -244,7 +244,7 @@ def name_of(text: str, *, field: str = "name", longest: int = 100, least: int = 
     """A name as it is kept, or refuse."""
     name = text.strip()
     if not least <= len(name) <= longest or not _PRINTABLE.fullmatch(name):
-        raise InvalidRequest(f"`{field}` has {least} to {longest} printable characters.", field=field)
+        raise InvalidInput(f"`{field}` has {least} to {longest} printable characters.", field=field)
     return name
 
 

@@ -1,7 +1,7 @@
 """Which chain a network is on, when its upstreams show different ones.
 
-Pure, over hashes by number: the network's (`Trunk`), and those that each upstream has shown (`Chain`). First
-`missing` says which blocks of an upstream must be known to compare; then `Claim` says where its chain leaves
+Pure, over hashes by number: the network's (`Trunk`), and those that each upstream has shown (`UpstreamChain`).
+First `missing` says which blocks of an upstream must be known to compare; then `Claim` says where its chain leaves
 the network's; `choose` says which of the claims the network follows. One that goes on from the network's head
 is followed at once. One that contradicts it is a reorganisation when nobody, or a minority, still holds on to
 the old chain. Of two sides that are equally strong the old one stays, until the other is clearly longer: a node
@@ -30,7 +30,7 @@ Trunk = Callable[[int], str | None]
 """The network's hash of a number, as far as it is known."""
 
 
-class Chain:
+class UpstreamChain:
     """The newest hashes of one upstream."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Claim(Struct, frozen=True):
     """Its first block above the ancestor, where that contradicts the network's: the mark of its branch."""
 
 
-def missing(trunk: Trunk, head: int, chain: Chain) -> list[int]:
+def missing(trunk: Trunk, head: int, chain: UpstreamChain) -> list[int]:
     """The numbers of an upstream's blocks that must be known before it can be compared; none: it can."""
     # A block tells its own hash and its parent's: what is fetched hangs together, hash by hash.
     gap = [number + 1 for number in range(head, chain.tip) if number not in chain.hashes]
@@ -87,7 +87,7 @@ def missing(trunk: Trunk, head: int, chain: Chain) -> list[int]:
     return []
 
 
-def claim(name: str, trunk: Trunk, head: int, chain: Chain) -> Claim:
+def claim(name: str, trunk: Trunk, head: int, chain: UpstreamChain) -> Claim:
     """Where an upstream leaves the network's chain. What is still missing counts as different."""
     top = min(chain.tip, head)
     known = trunk(top)

@@ -40,7 +40,7 @@ class AnswerCut(Exception):
     """An answer ended before its end. What the client has of it must not look whole."""
 
 
-class _Refused(Exception):
+class _ProxyRefusal(Exception):
     """A request that the worker answers itself. Raised only before an answer has begun."""
 
     def __init__(self, status_code: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
@@ -91,7 +91,7 @@ class ControlProxy:
         try:
             if await self._read(scope, receive, body):
                 await self._forward(scope, receive, send, identity, body)
-        except _Refused as refused:
+        except _ProxyRefusal as refused:
             if refused.status in (502, 504):
                 _log.warning("no answer from the control process", status=refused.status, id=identity.decode())
             await status.problem(send, identity, refused.status, refused.detail, *refused.headers)
@@ -117,17 +117,19 @@ class ControlProxy:
                     if len(body) + len(piece) > self._max_bytes:
                         raise self._too_large()
                     if not self._budget.hold(len(piece)):
-                        raise _Refused(503, "Too many large requests at once: try again.", _TRY_AGAIN)
+                        raise _ProxyRefusal(503, "Too many large requests at once: try again.", _TRY_AGAIN)
                     body += piece
                     if not message.get("more_body", False):
                         return True
         except TimeoutError:
-            raise _Refused(
+            raise _ProxyRefusal(
                 408, f"The body did not arrive within {self._seconds:g} s: send it again, faster.", _CLOSE
             ) from None
 
-    def _too_large(self, *headers: tuple[bytes, bytes]) -> _Refused:
-        return _Refused(413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.", *headers)
+    def _too_large(self, *headers: tuple[bytes, bytes]) -> _ProxyRefusal:
+        return _ProxyRefusal(
+            413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.", *headers
+        )
 
     def _head(self, scope: Scope, identity: bytes, length: int) -> bytes:
         """The head of the request as the control process gets it."""
@@ -155,7 +157,7 @@ class ControlProxy:
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray) -> None:
         if self._under_way >= self._max_at_once:
-            raise _Refused(503, "Too many requests at once: try again.", _TRY_AGAIN)
+            raise _ProxyRefusal(503, "Too many requests at once: try again.", _TRY_AGAIN)
         self._under_way += 1
         try:
             await _unless_gone(receive, self._exchange(scope, send, identity, body))
@@ -170,7 +172,7 @@ class ControlProxy:
                 reader, writer = await asyncio.open_unix_connection(self._path, limit=MAX_HEAD_BYTES)
         except OSError:
             why = "The control plane is starting or being replaced: try again."
-            raise _Refused(503, why, _TRY_AGAIN) from None
+            raise _ProxyRefusal(503, why, _TRY_AGAIN) from None
         try:
             # Without waiting until it is taken: the answer may begin first, and somebody must read it.
             writer.write(self._head(scope, identity, len(body)))
@@ -180,9 +182,9 @@ class ControlProxy:
                     code, headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
             except TimeoutError:
                 why = f"The control plane gave no answer within {self._seconds:g} s: {_IN_DOUBT}"
-                raise _Refused(504, why) from None
+                raise _ProxyRefusal(504, why) from None
             except (EOFError, OSError, ValueError, asyncio.LimitOverrunError):
-                raise _Refused(502, f"The control plane broke off: {_IN_DOUBT}") from None
+                raise _ProxyRefusal(502, f"The control plane broke off: {_IN_DOUBT}") from None
             bodiless = code in (204, 304)
             await send(_start(code, headers, identity, b"content-length" if bodiless else b""))
             await _stream(_pieces(reader, [] if bodiless or scope["method"] == "HEAD" else headers), send)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tollgate import log
 from tollgate.processes.reload import SettingsTooLarge, SharedSettings, row_names
-from tollgate.settings.changes import Changes, compare
+from tollgate.settings.changes import SettingsChanges, compare
 from tollgate.settings.file import Origin, SettingsError
 from tollgate.settings.model import Settings
 from tollgate.shm.upstream_status import assign_slots
@@ -68,7 +68,7 @@ def read_record(data_dir: Path) -> Record:
 
 
 class _Pending(Struct, frozen=True):
-    changes: Changes
+    changes: SettingsChanges
     deadline: float
 
 
@@ -150,7 +150,7 @@ class Reloader:
             words.append("run `tollgate reload` again; if that does not help, restart the service")
         self._end(pending.changes, error="\n".join(words))
 
-    def _end(self, changes: Changes | None = None, *, error: str = "") -> None:
+    def _end(self, changes: SettingsChanges | None = None, *, error: str = "") -> None:
         self._pending = None
         outcome = ReloadOutcome(
             asked=self._record.begun,

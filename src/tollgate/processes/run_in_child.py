@@ -18,7 +18,7 @@ from tollgate.errors import StartError, TollgateError
 Result = TypeVar("Result")
 
 
-class _Told(msgspec.Struct):
+class _ChildResult(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw(b"null")
     error: str = ""
 
@@ -36,7 +36,7 @@ def run_in_child(work: Callable[[], Result], kind: type[Result], what: str) -> R
     os.waitpid(child, 0)
     if not told:
         raise StartError(f"{what} failed; the reason stands above.")
-    outcome = msgspec.json.decode(told, type=_Told)
+    outcome = msgspec.json.decode(told, type=_ChildResult)
     if outcome.error:
         raise StartError(outcome.error)
     return msgspec.json.decode(outcome.result, type=kind)
@@ -47,9 +47,9 @@ def _tell(work: Callable[[], Result], write: int) -> None:
     code = 1
     try:
         try:
-            outcome = _Told(msgspec.Raw(msgspec.json.encode(work())))
+            outcome = _ChildResult(msgspec.Raw(msgspec.json.encode(work())))
         except TollgateError as error:
-            outcome = _Told(error=str(error))
+            outcome = _ChildResult(error=str(error))
         with os.fdopen(write, "wb") as pipe:
             pipe.write(msgspec.json.encode(outcome))
         code = 0

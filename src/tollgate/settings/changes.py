@@ -22,7 +22,7 @@ from tollgate.settings.schema import Node, leaves, node
 _LONGEST_VALUE = 60
 
 
-class Changes(Struct, frozen=True):
+class SettingsChanges(Struct, frozen=True):
     """What comes of new settings."""
 
     settings: Settings
@@ -33,7 +33,7 @@ class Changes(Struct, frozen=True):
     """Keys of settings that are left as they were."""
 
 
-def compare(running: Settings, wanted: Settings) -> Changes:
+def compare(running: Settings, wanted: Settings) -> SettingsChanges:
     """Say what changes in place and what does not."""
     settings = replace(
         running,
@@ -45,7 +45,7 @@ def compare(running: Settings, wanted: Settings) -> Changes:
         websocket=wanted.websocket,
         logging=replace(running.logging, level=wanted.logging.level),
     )
-    return Changes(
+    return SettingsChanges(
         settings,
         (*_lines((), _without_families(running), _without_families(settings)), *_families(running, settings)),
         tuple(dotted(path) for path, *_ in _differing((), settings, wanted)),

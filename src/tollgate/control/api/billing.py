@@ -19,8 +19,8 @@ from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.operations import INVOICES, USAGE, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, shown
-from tollgate.control.problems import InvalidRequest, RoleNeeded
-from tollgate.control.services.billing import Change
+from tollgate.control.problems import InvalidInput, RoleNeeded
+from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.invoices import Listed
 from tollgate.core import months
 from tollgate.core.usage import By
@@ -71,7 +71,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
             ),
         ),
         gives=money.Usage,
-        raises=(InvalidRequest,),
+        raises=(InvalidInput,),
     ),
 )
 async def show_usage(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
@@ -122,7 +122,7 @@ async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
 async def update_billing(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
     """Set the cap and the alerts."""
     wish = await reading.body(request, bodies.BillingChange)
-    change = Change(wish.spending_cap_micros, wish.alert_webhook, wish.alert_emails)
+    change = BillingUpdate(wish.spending_cap_micros, wish.alert_webhook, wish.alert_emails)
     terms, secret = await plane.billing.change(actor, team, change, reading.if_match(request))
     return shown(money.billing_with_secret(terms, secret), terms)
 
@@ -160,9 +160,9 @@ async def list_invoices(request: Asked, plane: Plane, actor: Who, team: Part) ->
                 {"type": "string", "enum": list(FORMATS), "default": FORMATS[0]},
             ),
         ),
-        gives=money.Invoice,
+        gives=money.InvoiceView,
         also_text=(CSV, HTML),
-        raises=(InvalidRequest, RoleNeeded),
+        raises=(InvalidInput, RoleNeeded),
     ),
 )
 async def show_invoice(request: Asked, plane: Plane, actor: Who, team: Part, month: Part) -> Answer:
@@ -188,7 +188,7 @@ def _format(request: Asked) -> str:
         ]
         return "csv" if CSV in accepted and reading.JSON not in accepted else "json"
     if chosen not in FORMATS:
-        raise InvalidRequest(f"`format` is one of {', '.join(FORMATS)}.", field="format")
+        raise InvalidInput(f"`format` is one of {', '.join(FORMATS)}.", field="format")
     return chosen
 
 
@@ -196,7 +196,7 @@ def _invoice_head(row: Listed) -> money.InvoiceHead:
     return money.invoice_head(row.invoice)
 
 
-def csv_of(invoice: money.Invoice) -> bytes:
+def csv_of(invoice: money.InvoiceView) -> bytes:
     """Write a table: a row for each line, and one for the total (RFC 4180)."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
@@ -215,7 +215,7 @@ def _cell(value: str | int | None) -> str | int | None:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def page_of(invoice: money.Invoice, base_url: str) -> bytes:
+def page_of(invoice: money.InvoiceView, base_url: str) -> bytes:
     """Write a page to print: one file, no script, nothing from elsewhere."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = lambda value: f"{value:,}"

@@ -36,7 +36,7 @@ async def list_members(request: Asked, plane: Plane, actor: Who, team: Part) -> 
         tag=MEMBERS,
         summary="Give a member another role",
         takes=bodies.RoleChange,
-        gives=shapes.Member,
+        gives=shapes.MemberView,
         raises=(RoleNeeded, LastOwner),
     ),
 )
@@ -130,7 +130,7 @@ async def revoke_invitation(plane: Plane, actor: Who, team: Part, invitation: Pa
         summary="Accept an invitation",
         description="It must be for one's own email. One to the service alone has no team to show.",
         takes=bodies.InvitationLink,
-        gives=shapes.Team,
+        gives=shapes.TeamView,
         also_empty=True,
         tagged=True,
         raises=(InvitationForOther, NotFound, AlreadyMember),
@@ -143,8 +143,8 @@ async def accept_invitation(request: Asked, plane: Plane, actor: Who) -> Answer:
     return done() if membership is None else shown(shapes.team(membership), membership.team)
 
 
-def _invitation(row: Invitation) -> shapes.Invitation:
-    return shapes.of(shapes.Invitation, row)
+def _invitation(row: Invitation) -> shapes.InvitationView:
+    return shapes.of(shapes.InvitationView, row)
 
 
 HANDLERS = [

@@ -12,7 +12,7 @@ from tollgate.control.api.access import Asked, From, Plane
 from tollgate.control.api.errors import DOCUMENTATION, oauth_answer
 from tollgate.control.api.operations import LOGIN, Operation, endpoint
 from tollgate.control.api.render import Answer, shown
-from tollgate.control.problems import InvalidRequest, LoginExpired, TooManyAttempts
+from tollgate.control.problems import InvalidInput, LoginExpired, TooManyAttempts
 from tollgate.control.services.devices import CLIENT_ID, OAuthError
 from tollgate.control.services.logins import Secrets
 
@@ -132,7 +132,7 @@ def router() -> Router:
     return Router(
         path="/oauth",
         route_handlers=[start, token, revoke],
-        exception_handlers={InvalidRequest: _malformed, LoginExpired: _expired},
+        exception_handlers={InvalidInput: _malformed, LoginExpired: _expired},
     )
 
 
@@ -158,7 +158,7 @@ def _given(secrets: Secrets) -> Answer:
     )
 
 
-def _malformed(request: Asked, error: InvalidRequest) -> Answer:
+def _malformed(request: Asked, error: InvalidInput) -> Answer:
     return oauth_answer(request, _Malformed(error.detail))
 
 

@@ -11,7 +11,7 @@ from tollgate.control.api.operations import SELF, Operation, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
 from tollgate.control.problems import (
     Busy,
-    InvalidRequest,
+    InvalidInput,
     LimitReached,
     NotFound,
     PersonalTokenRefused,
@@ -22,7 +22,7 @@ from tollgate.control.service_context import Actor
 from tollgate.core.people import Account
 
 
-@endpoint("GET", "/me", Operation(id="getSelf", tag=SELF, summary="Show oneself", gives=shapes.Account))
+@endpoint("GET", "/me", Operation(id="getSelf", tag=SELF, summary="Show oneself", gives=shapes.AccountView))
 async def show(actor: Who) -> Answer:
     """Show oneself."""
     return _shown(actor, actor.account)
@@ -36,7 +36,7 @@ async def show(actor: Who) -> Answer:
         tag=SELF,
         summary="Change one's name",
         takes=bodies.SelfChange,
-        gives=shapes.Account,
+        gives=shapes.AccountView,
         raises=(NotFound,),
     ),
 )
@@ -65,9 +65,9 @@ async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
     change = await reading.body(request, bodies.PasswordChange)
     try:
         await plane.accounts.change_password(actor, change.current, change.new)
-    except InvalidRequest as refused:
+    except InvalidInput as refused:
         # The service knows one password, this body two.
-        raise InvalidRequest(refused.detail, field="new") from refused
+        raise InvalidInput(refused.detail, field="new") from refused
     return done()
 
 

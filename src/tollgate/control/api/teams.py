@@ -20,7 +20,7 @@ from tollgate.control.problems import LimitReached, NameTaken, RoleNeeded
         takes=bodies.NewTeam,
         creates=True,
         status=201,
-        gives=shapes.Team,
+        gives=shapes.TeamView,
         tagged=True,
         raises=(NameTaken, LimitReached),
     ),
@@ -46,14 +46,14 @@ async def list_teams(request: Asked, plane: Plane, actor: Who) -> Answer:
     page = await plane.teams.list(actor, reading.page(request))
     roles = await plane.teams.roles(actor)
     # One that was left between the two looks is not one's own any more.
-    mine = (shapes.of(shapes.Team, team, role=roles[team.id]) for team in page.items if team.id in roles)
+    mine = (shapes.of(shapes.TeamView, team, role=roles[team.id]) for team in page.items if team.id in roles)
     return listed_items(mine, page.next)
 
 
 @endpoint(
     "GET",
     "/teams/{team}",
-    Operation(id="getTeam", tag=TEAMS, summary="Show a team", gives=shapes.Team, tagged=True),
+    Operation(id="getTeam", tag=TEAMS, summary="Show a team", gives=shapes.TeamView, tagged=True),
 )
 async def show(plane: Plane, actor: Who, team: Part) -> Answer:
     """Show a team."""
@@ -70,7 +70,7 @@ async def show(plane: Plane, actor: Who, team: Part) -> Answer:
         summary="Give a team another name",
         takes=bodies.TeamChange,
         conditional=True,
-        gives=shapes.Team,
+        gives=shapes.TeamView,
         tagged=True,
         raises=(NameTaken, RoleNeeded),
     ),

@@ -11,8 +11,8 @@ from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.operations import TOKENS, Operation, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
-from tollgate.control.problems import InvalidRequest, LimitReached, NameTaken, RoleNeeded
-from tollgate.control.services.tokens import Wish
+from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, RoleNeeded
+from tollgate.control.services.tokens import TokenSettings
 from tollgate.core.models import Token
 
 
@@ -55,7 +55,7 @@ async def list_tokens(request: Asked, plane: Plane, actor: Who, team: Part) -> A
 @endpoint(
     "GET",
     "/teams/{team}/tokens/{token}",
-    Operation(id="getToken", tag=TOKENS, summary="Show an API token", gives=shapes.Token, tagged=True),
+    Operation(id="getToken", tag=TOKENS, summary="Show an API token", gives=shapes.TokenView, tagged=True),
 )
 async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
     """Show an API token."""
@@ -73,7 +73,7 @@ async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
         description="What is left out stays as it is. It is obeyed within a second.",
         takes=bodies.TokenChange,
         conditional=True,
-        gives=shapes.Token,
+        gives=shapes.TokenView,
         tagged=True,
         raises=(RoleNeeded, NameTaken),
     ),
@@ -118,7 +118,7 @@ async def delete(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
         status=201,
         gives=shapes.TokenWithSecret,
         tagged=True,
-        raises=(RoleNeeded, InvalidRequest, NameTaken, LimitReached),
+        raises=(RoleNeeded, InvalidInput, NameTaken, LimitReached),
     ),
 )
 async def rotate(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
@@ -131,10 +131,10 @@ async def rotate(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
     return await once(request, plane, actor, make)
 
 
-def _wish(body: bodies.NewToken | bodies.TokenChange) -> Wish:
+def _wish(body: bodies.NewToken | bodies.TokenChange) -> TokenSettings:
     """The settings that are given, as the service takes them."""
     until = body.expires_at
-    return Wish(
+    return TokenSettings(
         name=body.name,
         active=body.active if isinstance(body, bodies.TokenChange) else UNSET,
         expires_at=until.timestamp() if isinstance(until, datetime) else until,
@@ -147,8 +147,8 @@ def _wish(body: bodies.NewToken | bodies.TokenChange) -> Wish:
     )
 
 
-def _shape(row: Token) -> shapes.Token:
-    return shapes.of(shapes.Token, row, replaces=row.replaces or None)
+def _shape(row: Token) -> shapes.TokenView:
+    return shapes.of(shapes.TokenView, row, replaces=row.replaces or None)
 
 
 def _made(row: Token, secret: str) -> Made:

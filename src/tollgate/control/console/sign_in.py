@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import Response, post
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import Fault, Form, fault_of, new_password, read_form
+from tollgate.control.console.forms import Form, FormFault, fault_of, new_password, read_form
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.console.safety import HOME, local_path
 from tollgate.control.plane import ControlPlane
@@ -56,7 +56,7 @@ def form_page(
     *,
     email: str = "",
     notice: str = "",
-    fault: Fault | None = None,
+    fault: FormFault | None = None,
     problem: Problem | None = None,
     status: int = 200,
 ) -> Response[str]:

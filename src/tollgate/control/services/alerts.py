@@ -23,7 +23,7 @@ from tollgate import log
 from tollgate.control.mail import Mailer
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, every
-from tollgate.control.services.billing import Billing
+from tollgate.control.services.billing import BillingService
 from tollgate.control.services.usage import at_hand
 from tollgate.control.webhooks import target_of
 from tollgate.core import alerts, secrets
@@ -68,7 +68,12 @@ class Alerts:
     """Finds thresholds that were passed, and tells."""
 
     def __init__(
-        self, context: ServiceContext, book: AccountBook | None, billing: Billing, mailer: Mailer, poster: Poster
+        self,
+        context: ServiceContext,
+        book: AccountBook | None,
+        billing: BillingService,
+        mailer: Mailer,
+        poster: Poster,
     ) -> None:
         self._context = context
         self._book = book

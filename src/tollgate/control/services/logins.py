@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tollgate.control.problems import InvalidRequest, LimitReached, LoginExpired, NotFound, NotLoggedIn
+from tollgate.control.problems import InvalidInput, LimitReached, LoginExpired, NotFound, NotLoggedIn
 from tollgate.control.service_context import (
     NOWHERE,
     Actor,
@@ -116,7 +116,7 @@ class Logins:
         """Make a personal access token; its secret is shown once."""
         account = actor.person("make personal access tokens")
         if days is not None and not 1 <= days <= LONGEST_DAYS:
-            raise InvalidRequest(f"`expires_in_days` is from 1 to {LONGEST_DAYS}.", field="expires_in_days")
+            raise InvalidInput(f"`expires_in_days` is from 1 to {LONGEST_DAYS}.", field="expires_in_days")
         async with self._context.store.changing() as records:
             return await self.add_personal(records, actor, account, name, days)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw
 
-from tollgate.chains.subscriptions import Call
+from tollgate.chains.heads import NodeCall
 from tollgate.core.shapes import Params, Reply, WrittenCall
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.call.resolver import Resolver
@@ -42,7 +42,7 @@ class BlockFetcher:
         self._now = now
         self._loop = loop
 
-    async def __call__(self, call: Call) -> Reply:
+    async def __call__(self, call: NodeCall) -> Reply:
         """Get the answer to a call, or raise a refusal."""
         flown: asyncio.Future[Reply] = self._loop.create_future()
 
@@ -59,7 +59,7 @@ class BlockFetcher:
         Flight(self._ask(call), land).step()
         return await flown
 
-    async def _ask(self, call: Call) -> Reply:
+    async def _ask(self, call: NodeCall) -> Reply:
         resolver = self._network()
         if resolver is None:
             raise UpstreamUnavailable("This network is not served any more.")
@@ -86,7 +86,7 @@ class BlockFetcher:
             tried.append(upstreams[0])
 
 
-def _params(call: Call) -> Params:
+def _params(call: NodeCall) -> Params:
     if isinstance(call.params, dict):
         return {name: Raw(_json(value)) for name, value in call.params.items()}
     return [Raw(_json(value)) for value in call.params]

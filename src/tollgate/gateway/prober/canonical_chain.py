@@ -5,7 +5,7 @@ Which upstream's chain the network is on is decided in `core/branches.py`.
 
 from __future__ import annotations
 
-from tollgate.core.branches import Chain
+from tollgate.core.branches import UpstreamChain
 
 DEPTH = 256
 """Blocks that are remembered."""
@@ -35,12 +35,12 @@ class CanonicalChain:
         """The hash of one of them; the parent of the oldest is known too."""
         return self._hashes.get(number)
 
-    def begin(self, chain: Chain) -> None:
+    def begin(self, chain: UpstreamChain) -> None:
         """Take an upstream's chain for the network's, whatever was before."""
         self._hashes.clear()
         self._extend(chain, chain.tip)
 
-    def follow(self, chain: Chain, ancestor: int) -> None:
+    def follow(self, chain: UpstreamChain, ancestor: int) -> None:
         """Go on from a block in common to an upstream's tip. Over a hole nothing from before is kept."""
         known = self._hashes.get(ancestor)
         whole = all(number in chain.hashes for number in range(ancestor, chain.tip))
@@ -57,7 +57,7 @@ class CanonicalChain:
         self._cut(number)
         return True
 
-    def know(self, chain: Chain) -> None:
+    def know(self, chain: UpstreamChain) -> None:
         """Take over older blocks of an upstream, as far as they are the network's."""
         below = self.lowest - 1
         if below >= 0 and chain.hashes.get(below) == self._hashes[below]:
@@ -67,7 +67,7 @@ class CanonicalChain:
         self._hashes = {each: digest for each, digest in self._hashes.items() if each <= number}
         self.head = number
 
-    def _extend(self, chain: Chain, top: int, *, down_to: int = 0) -> None:
+    def _extend(self, chain: UpstreamChain, top: int, *, down_to: int = 0) -> None:
         """Take over an upstream's blocks from `top` down, as far as they hang together; drop what is too old."""
         number = top
         while number >= down_to and number in chain.hashes:
