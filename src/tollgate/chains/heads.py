@@ -77,7 +77,6 @@ def finalized_call(family: str) -> NodeCall:
 
 
 def chain_id_call(family: str) -> NodeCall:
-    """For the chain id."""
     return _CALLS[family].chain_id
 
 
@@ -87,7 +86,6 @@ def syncing_call(family: str) -> NodeCall:
 
 
 def block_call(family: str, number: int) -> NodeCall:
-    """For a block by its number."""
     method = _CALLS[family].head.method
     return NodeCall(method, [hex(number), False] if family == "eth" else [{"block_number": number}])
 

@@ -50,7 +50,6 @@ _TAGS = {
 
 
 def reader(family: str, method: Method) -> Reader:
-    """The reader of a method of this family."""
     if method.holds is _BLOCK:
         return _eth_block(method) if family == "eth" else _starknet_block(method)
     if method.holds is _RANGE:

@@ -273,7 +273,6 @@ def read_number(result: bytes) -> int:
 
 
 def read_block(result: bytes) -> Head | None:
-    """Read a block."""
     try:
         header = _headers(result)
         members = _members(result)

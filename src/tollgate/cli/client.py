@@ -59,7 +59,6 @@ class Client:
     # ---- oneself
 
     def me(self) -> ApiAnswer[ApiAccount]:
-        """Give one's own account."""
         return self._read("GET", ApiAccount, "me")
 
     def logins(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiLogin]]:
@@ -75,11 +74,9 @@ class Client:
         self._done("DELETE", "me", "logins", login_id)
 
     def create_personal_token(self, body: Mapping[str, Any]) -> ApiAnswer[ApiLogin]:
-        """Make a personal access token."""
         return self._create(ApiLogin, body, "me", "tokens")
 
     def change_password(self, current: str, new: str) -> None:
-        """Change one's own password."""
         self._done("POST", "me", "password", body={"current": current, "new": new})
 
     def accept_invitation(self, link: str) -> ApiAnswer[ApiTeam] | None:
@@ -90,25 +87,20 @@ class Client:
     # ---- teams
 
     def teams(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiTeam]]:
-        """List one's own teams."""
         return self._read("GET", Page[ApiTeam], "teams", query=_page(limit, after))
 
     def create_team(self, name: str) -> ApiAnswer[ApiTeam]:
-        """Make a team, as its owner."""
         return self._create(ApiTeam, {"name": name}, "teams")
 
     def team(self, team: str) -> ApiAnswer[ApiTeam]:
-        """Give a team."""
         return self._read("GET", ApiTeam, "teams", team)
 
     def rename_team(self, team: str, name: str) -> ApiAnswer[ApiTeam]:
-        """Give a team another name."""
         return self._read("PATCH", ApiTeam, "teams", team, body={"name": name})
 
     def members(
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
     ) -> ApiAnswer[Page[ApiMember]]:
-        """List a team's members."""
         return self._read("GET", Page[ApiMember], "teams", team, "members", query=_page(limit, after))
 
     def every_member(self, team: str) -> Iterator[ApiMember]:
@@ -116,47 +108,37 @@ class Client:
         return _every(lambda after: self.members(team, LARGEST_LIMIT, after))
 
     def set_role(self, team: str, member_id: str, role: str) -> ApiAnswer[ApiMember]:
-        """Give a member another role."""
         return self._read("PATCH", ApiMember, "teams", team, "members", member_id, body={"role": role})
 
     def remove_member(self, team: str, member_id: str) -> None:
-        """Remove a member, or leave."""
         self._done("DELETE", "teams", team, "members", member_id)
 
     def invite(self, team: str, email: str, role: str) -> ApiAnswer[ApiInvitation]:
-        """Invite somebody."""
         return self._create(ApiInvitation, {"email": email, "role": role}, "teams", team, "invitations")
 
     def invitations(
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
     ) -> ApiAnswer[Page[ApiInvitation]]:
-        """List a team's open invitations."""
         return self._read("GET", Page[ApiInvitation], "teams", team, "invitations", query=_page(limit, after))
 
     def revoke_invitation(self, team: str, invitation_id: str) -> None:
-        """Take an invitation back."""
         self._done("DELETE", "teams", team, "invitations", invitation_id)
 
     # ---- tokens
 
     def tokens(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiToken]]:
-        """List a team's API tokens."""
         return self._read("GET", Page[ApiToken], "teams", team, "tokens", query=_page(limit, after))
 
     def create_token(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiToken]:
-        """Make an API token."""
         return self._create(ApiToken, body, "teams", team, "tokens")
 
     def token(self, team: str, token_id: str) -> ApiAnswer[ApiToken]:
-        """Give an API token."""
         return self._read("GET", ApiToken, "teams", team, "tokens", token_id)
 
     def update_token(self, team: str, token_id: str, body: Mapping[str, Any]) -> ApiAnswer[ApiToken]:
-        """Change settings of an API token."""
         return self._read("PATCH", ApiToken, "teams", team, "tokens", token_id, body=body)
 
     def delete_token(self, team: str, token_id: str) -> None:
-        """Delete an API token."""
         self._done("DELETE", "teams", team, "tokens", token_id)
 
     def rotate_token(self, team: str, token_id: str, overlap_seconds: int) -> ApiAnswer[ApiToken]:
@@ -169,23 +151,18 @@ class Client:
     def domains(
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
     ) -> ApiAnswer[Page[ApiDomain]]:
-        """List a team's whitelisted domains."""
         return self._read("GET", Page[ApiDomain], "teams", team, "domains", query=_page(limit, after))
 
     def add_domain(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiDomain]:
-        """Whitelist a domain."""
         return self._create(ApiDomain, body, "teams", team, "domains")
 
     def domain(self, team: str, domain_id: str) -> ApiAnswer[ApiDomain]:
-        """Give a whitelist entry."""
         return self._read("GET", ApiDomain, "teams", team, "domains", domain_id)
 
     def update_domain(self, team: str, domain_id: str, body: Mapping[str, Any]) -> ApiAnswer[ApiDomain]:
-        """Change a whitelist entry."""
         return self._read("PATCH", ApiDomain, "teams", team, "domains", domain_id, body=body)
 
     def remove_domain(self, team: str, domain_id: str) -> None:
-        """Remove a whitelist entry."""
         self._done("DELETE", "teams", team, "domains", domain_id)
 
     def verify_domain(self, team: str, domain_id: str) -> ApiAnswer[ApiDomain]:
@@ -193,7 +170,6 @@ class Client:
         return self._read("POST", ApiDomain, "teams", team, "domains", domain_id, "verify", body={})
 
     def check_origin(self, team: str, origin: str) -> ApiAnswer[ApiOriginCheck]:
-        """Ask whether an origin would pass."""
         return self._read("GET", ApiOriginCheck, "teams", team, "domains", "check", query={"origin": origin})
 
     # ---- logs
@@ -228,11 +204,9 @@ class Client:
     def invoices(
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
     ) -> ApiAnswer[Page[ApiInvoice]]:
-        """List a team's invoices, newest first."""
         return self._read("GET", Page[ApiInvoice], "teams", team, "invoices", query=_page(limit, after))
 
     def invoice(self, team: str, month: str) -> ApiAnswer[ApiInvoice]:
-        """Give the invoice of a month."""
         return self._read("GET", ApiInvoice, "teams", team, "invoices", month)
 
     def invoice_csv(self, team: str, month: str) -> str:

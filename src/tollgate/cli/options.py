@@ -50,12 +50,10 @@ def logged_in(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def json_option(command: F) -> F:
-    """Give a command `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
 def yes_option(command: F) -> F:
-    """Give a command `--yes`."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
 
 
@@ -120,7 +118,6 @@ class NumberOrNone(ParamKind):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | NoLimit:
-        """Read the text."""
         if isinstance(value, int | NoLimit):
             return value
         if value == "none":
@@ -136,7 +133,6 @@ class Duration(ParamKind):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the text."""
         from tollgate.core import durations  # noqa: PLC0415 - only when a duration is given
 
         if isinstance(value, int):
@@ -159,7 +155,6 @@ class Expiry(ParamKind):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime.datetime | Never:
-        """Read the text."""
         if isinstance(value, datetime.datetime | Never):
             return value
         if value == "never":

@@ -55,7 +55,6 @@ def errors_page() -> str:
 
 
 def metrics_page() -> str:
-    """Every metric."""
     rows = "".join(
         f"| `{spec.name}{'_total' if spec.kind is metrics.MetricKind.COUNTER else ''}` | {spec.kind.value} "
         f"| {', '.join(f'`{label}`' for label in spec.labels)} | {spec.help} |\n"

@@ -39,7 +39,6 @@ class Dollars(ParamKind):
     name = "amount"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Read the text."""
         if isinstance(value, int):
             return value
         if value == NONE:

@@ -42,7 +42,6 @@ class Passwords:
             raise InvalidInput("The password must not be your email: choose another.", field="password")
 
     async def hash(self, password: str) -> str:
-        """Hash a password."""
         return await self._in_turn(lambda: self._hasher.hash(password))
 
     async def fits(self, password: str, hashed: str) -> bool:

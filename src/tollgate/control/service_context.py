@@ -103,9 +103,7 @@ class Ordered(Protocol):
         ...
 
     @property
-    def created_at(self) -> float:
-        """When it was made."""
-        ...
+    def created_at(self) -> float: ...
 
 
 Item = TypeVar("Item", bound=Ordered)
@@ -125,7 +123,6 @@ class PageRequest(Struct, frozen=True):
     after: str | None = None
 
     def place(self, scope: str) -> Position | None:
-        """Where to begin in this list."""
         if self.after is None:
             return None
         try:

@@ -49,9 +49,7 @@ class InvoiceItem(Struct, frozen=True):
 class Payments(Protocol):
     """What the service needs of Stripe."""
 
-    async def create_customer(self, team_id: str, name: str, key: str) -> str:
-        """Make a customer; return its id."""
-        ...
+    async def create_customer(self, team_id: str, name: str, key: str) -> str: ...
 
     async def create_item(self, item: InvoiceItem, key: str) -> str:
         """Put an item on a customer's next invoice; return its id."""
@@ -90,7 +88,6 @@ class StripeClient:
         return "StripeClient(…)"
 
     async def create_customer(self, team_id: str, name: str, key: str) -> str:
-        """Make a customer; return its id."""
         return await self._post("/v1/customers", {"name": name, "metadata[tollgate_team]": team_id}, key)
 
     async def create_item(self, item: InvoiceItem, key: str) -> str:
@@ -107,7 +104,6 @@ class StripeClient:
         return await self._post("/v1/invoiceitems", form, key)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._http.aclose()
 
     async def _post(self, path: str, form: Mapping[str, str], key: str) -> str:

@@ -264,5 +264,4 @@ def encode_answer(call_id: Raw | int, reply: Reply) -> bytes:
 
 
 def encode_error(call_id: Raw | int, code: int, message: str, data: dict[str, object]) -> bytes:
-    """Write an error of ours."""
     return _json(ErrorAnswer(_VERSION, call_id, Raw(_json({"code": code, "message": message, "data": data}))))

@@ -84,9 +84,7 @@ class Repository(Protocol[Value]):
         """Add a row, with columns that its value does not show; `Conflict` when something unique is taken."""
         ...
 
-    async def get(self, row_id: str) -> Value | None:
-        """Return the row of this id."""
-        ...
+    async def get(self, row_id: str) -> Value | None: ...
 
     async def find(self, **where: object) -> Value | None:
         """Return the one row that fits."""

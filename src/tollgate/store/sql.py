@@ -36,7 +36,6 @@ class SqlStore:
         self._turn = asyncio.Lock()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._engine.dispose()
 
     # --- Directory -------------------------------------------------------------------------------------

@@ -75,7 +75,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
     ),
 )
 async def show_usage(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Show what a team used."""
     month, by = reading.query(request, "month"), reading.query(request, "by")
     found = await plane.usage.of_team(actor, team, month, By.DAY if by is None else by)
     return shown(money.usage(found))
@@ -94,7 +93,6 @@ async def show_usage(request: Asked, plane: Plane, actor: Who, team: Part) -> An
     ),
 )
 async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
-    """Show the cap and the alerts."""
     terms = await plane.billing.show(actor, team)
     return shown(money.billing(terms), terms)
 
@@ -120,7 +118,6 @@ async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
     ),
 )
 async def update_billing(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Set the cap and the alerts."""
     wish = await reading.body(request, bodies.BillingChange)
     change = BillingUpdate(wish.spending_cap_micros, wish.alert_webhook, wish.alert_emails)
     terms, secret = await plane.billing.change(actor, team, change, reading.if_match(request))
@@ -141,7 +138,6 @@ async def update_billing(request: Asked, plane: Plane, actor: Who, team: Part) -
     ),
 )
 async def list_invoices(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List a team's invoices."""
     return listed(await plane.invoices.list(actor, team, reading.page(request)), _invoice_head)
 
 
@@ -166,7 +162,6 @@ async def list_invoices(request: Asked, plane: Plane, actor: Who, team: Part) ->
     ),
 )
 async def show_invoice(request: Asked, plane: Plane, actor: Who, team: Part, month: Part) -> Answer:
-    """Show the invoice of a month."""
     form = _format(request)
     found = money.invoice(await plane.invoices.show(actor, team, month))
     if form == "csv":

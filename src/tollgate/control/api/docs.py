@@ -68,7 +68,6 @@ class OperationDoc(Struct, frozen=True):
 
 
 def page(document: Json) -> bytes:
-    """Write the page."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["prose"] = _prose
     reader = _Reader(document)
@@ -91,7 +90,6 @@ class _Reader:
         self._base_url: str = document["servers"][0]["url"]
 
     def entries(self, tag: str) -> list[OperationDoc]:
-        """The operations of a tag."""
         return [
             self._entry(path, method, operation)
             for path, methods in self._document["paths"].items()

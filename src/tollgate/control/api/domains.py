@@ -40,7 +40,6 @@ LONGEST_ORIGIN = 300
     ),
 )
 async def add(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Whitelist a root domain."""
     new = await reading.body(request, bodies.NewDomain)
     wish = DomainSettings(address_per_minute=new.address_per_minute, domain_per_minute=new.domain_per_minute)
 
@@ -59,7 +58,6 @@ async def add(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
     ),
 )
 async def list_domains(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List the whitelisted domains."""
     return listed(await plane.domains.list(actor, team, reading.page(request)), _shape)
 
 
@@ -83,7 +81,6 @@ async def list_domains(request: Asked, plane: Plane, actor: Who, team: Part) -> 
     ),
 )
 async def check(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Say whether a page of an origin may call."""
     origin = reading.query(request, "origin")
     if not origin or len(origin) > LONGEST_ORIGIN:
         raise InvalidInput(
@@ -100,7 +97,6 @@ async def check(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
     ),
 )
 async def show(plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
-    """Show a whitelisted domain."""
     row = await plane.domains.show(actor, team, domain)
     return shown(_shape(row), row)
 
@@ -121,7 +117,6 @@ async def show(plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
-    """Change settings of a whitelisted domain."""
     change = await reading.body(request, bodies.DomainChange)
     wish = DomainSettings(change.active, change.address_per_minute, change.domain_per_minute)
     row = await plane.domains.update(actor, team, domain, wish, reading.if_match(request))
@@ -142,7 +137,6 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part, domain: P
     ),
 )
 async def remove(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
-    """Remove a domain from the whitelist."""
     await plane.domains.remove(actor, team, domain, reading.if_match(request))
     return done()
 
@@ -162,7 +156,6 @@ async def remove(request: Asked, plane: Plane, actor: Who, team: Part, domain: P
     ),
 )
 async def verify(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
-    """Look for the proof that the team owns a domain."""
     await reading.body(request, bodies.Nothing, required=False)
     row = await plane.domains.verify(actor, team, domain)
     return shown(_shape(row), row)

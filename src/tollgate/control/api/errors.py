@@ -56,7 +56,6 @@ API_PROBLEMS: tuple[type[Problem], ...] = (WrongMethod, RequestTooLarge, WrongMe
 
 
 def problem_answer(request: Asked, problem: Problem) -> Response[bytes]:
-    """Tell of a problem."""
     body = {
         "type": "about:blank",
         "title": problem.title,
@@ -75,7 +74,6 @@ def problem_answer(request: Asked, problem: Problem) -> Response[bytes]:
 
 
 def oauth_answer(_request: Asked, error: OAuthError) -> Response[bytes]:
-    """Tell of an error of OAuth."""
     body = {"error": error.code, "error_description": error.description}
     return Response(msgspec.json.encode(body), status_code=400, media_type="application/json", headers=NO_STORE)
 

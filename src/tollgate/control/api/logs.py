@@ -61,7 +61,6 @@ _QUERY = (
     ),
 )
 async def list_logs(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List the calls of a team."""
     page = await plane.logs.page(actor, team, _ask(request))
     return shown(_shape(page, plane.logs))
 

@@ -24,7 +24,6 @@ from tollgate.core.people import Invitation
     Operation(id="listMembers", tag=MEMBERS, summary="List the members", lists=True, gives=shapes.MemberPage),
 )
 async def list_members(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List the members."""
     return listed(await plane.teams.members(actor, team, reading.page(request)), shapes.member)
 
 
@@ -41,7 +40,6 @@ async def list_members(request: Asked, plane: Plane, actor: Who, team: Part) -> 
     ),
 )
 async def set_role(request: Asked, plane: Plane, actor: Who, team: Part, member: Part) -> Answer:
-    """Give a member another role."""
     change = await reading.body(request, bodies.RoleChange)
     return shown(shapes.member(await plane.teams.set_role(actor, team, member, change.role)))
 
@@ -58,7 +56,6 @@ async def set_role(request: Asked, plane: Plane, actor: Who, team: Part, member:
     ),
 )
 async def remove_member(plane: Plane, actor: Who, team: Part, member: Part) -> Answer:
-    """Remove a member."""
     await plane.teams.remove(actor, team, member)
     return done()
 
@@ -79,7 +76,6 @@ async def remove_member(plane: Plane, actor: Who, team: Part, member: Part) -> A
     ),
 )
 async def create_invitation(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Invite somebody."""
     wish = await reading.body(request, bodies.NewInvitation)
 
     async def make() -> Made:
@@ -104,7 +100,6 @@ async def create_invitation(request: Asked, plane: Plane, actor: Who, team: Part
     ),
 )
 async def list_invitations(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List the open invitations."""
     return listed(await plane.invitations.list(actor, team, reading.page(request)), _invitation)
 
 
@@ -116,7 +111,6 @@ async def list_invitations(request: Asked, plane: Plane, actor: Who, team: Part)
     ),
 )
 async def revoke_invitation(plane: Plane, actor: Who, team: Part, invitation: Part) -> Answer:
-    """Withdraw an invitation."""
     await plane.invitations.revoke(actor, team, invitation)
     return done()
 
@@ -137,7 +131,6 @@ async def revoke_invitation(plane: Plane, actor: Who, team: Part, invitation: Pa
     ),
 )
 async def accept_invitation(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """Accept an invitation."""
     sent = await reading.body(request, bodies.InvitationLink)
     membership = await plane.invitations.accept(actor, sent.link)
     return done() if membership is None else shown(shapes.team(membership), membership.team)

@@ -167,7 +167,6 @@ def billing_with_secret(terms: service.BillingTerms, secret: str | None) -> Bill
 
 
 def invoice_head(row: invoices.Invoice) -> InvoiceHead:
-    """Show an invoice in a list."""
     return InvoiceHead(
         number=row.number,
         month=row.month,
@@ -182,7 +181,6 @@ def invoice_head(row: invoices.Invoice) -> InvoiceHead:
 
 
 def invoice(row: invoices.Invoice) -> InvoiceView:
-    """Show an invoice."""
     head = invoice_head(row)
     start, end = moment(start_of(row.month)), moment(end_of(row.month))
     assert start is not None  # noqa: S101 - narrows the type

@@ -43,7 +43,6 @@ class _Malformed(OAuthError):
     ),
 )
 async def start(request: Asked, plane: Plane, visit: From) -> Answer:
-    """Begin a device login."""
     form = await reading.form(request)
     _check_client(form)
     started = await plane.devices.start(visit, form.get("machine", ""))
@@ -65,7 +64,6 @@ async def start(request: Asked, plane: Plane, visit: From) -> Answer:
     ),
 )
 async def token(request: Asked, plane: Plane, visit: From) -> Answer:
-    """Ask for an access token."""
     form = await reading.form(request)
     grant = _need(form, "grant_type")
     _check_client(form)
@@ -90,7 +88,6 @@ async def token(request: Asked, plane: Plane, visit: From) -> Answer:
     ),
 )
 async def revoke(request: Asked, plane: Plane, visit: From) -> Answer:
-    """End a login."""
     form = await reading.form(request)
     secret = _need(form, "token")
     if "client_id" in form:
@@ -110,7 +107,6 @@ async def revoke(request: Asked, plane: Plane, visit: From) -> Answer:
     ),
 )
 async def metadata(plane: Plane) -> Answer:
-    """Where the endpoints of OAuth are."""
     base = f"{plane.base_url}/api/v1/oauth"
     return shown(
         shapes.ServerMetadata(

@@ -24,7 +24,6 @@ from tollgate.core.people import Account
 
 @endpoint("GET", "/me", Operation(id="getSelf", tag=SELF, summary="Show oneself", gives=shapes.AccountView))
 async def show(actor: Who) -> Answer:
-    """Show oneself."""
     return _shown(actor, actor.account)
 
 
@@ -41,7 +40,6 @@ async def show(actor: Who) -> Answer:
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """Change one's name."""
     change = await reading.body(request, bodies.SelfChange)
     account = actor.account if change.name is UNSET else await plane.accounts.rename(actor, change.name)
     return _shown(actor, account)
@@ -61,7 +59,6 @@ async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
     ),
 )
 async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """Change one's password."""
     change = await reading.body(request, bodies.PasswordChange)
     try:
         await plane.accounts.change_password(actor, change.current, change.new)
@@ -83,7 +80,6 @@ async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
     ),
 )
 async def logins(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """List one's logins."""
     return listed(await plane.logins.list(actor, reading.page(request)), lambda row: shapes.login(row, actor))
 
 
@@ -95,7 +91,6 @@ async def logins(request: Asked, plane: Plane, actor: Who) -> Answer:
     ),
 )
 async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
-    """End a login."""
     await plane.logins.end(actor, login)
     return done()
 
@@ -116,7 +111,6 @@ async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
     ),
 )
 async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """Make a personal access token."""
     wish = await reading.body(request, bodies.NewPersonalToken)
     days = None if wish.expires_in_days is UNSET else wish.expires_in_days
 
@@ -139,7 +133,6 @@ async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
     ),
 )
 async def audit(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """List what one did."""
     return listed(await plane.audit.of_self(actor, reading.page(request)), shapes.audit_entry)
 
 

@@ -156,7 +156,6 @@ class LoginPage(Struct, frozen=True):
 
 
 def account(row: people.Account, login: people.Login) -> AccountView:
-    """Show oneself."""
     current = of(CurrentLogin, login, expires_at=_end_of(login))
     return of(AccountView, row, has_password=bool(row.password_hash), login=current)
 
@@ -248,7 +247,6 @@ def team(membership: Membership) -> TeamView:
 
 
 def member(person: Person) -> MemberView:
-    """Show a member."""
     return of(MemberView, person.member, email=person.account.email, name=person.account.name)
 
 
@@ -345,7 +343,6 @@ class AuditPage(Struct, frozen=True):
 
 
 def audit_entry(row: people.AuditEntry) -> AuditEntryView:
-    """Show an entry."""
     details = msgspec.json.decode(row.details, type=dict[str, Any])
     return of(AuditEntryView, row, at=moment(row.created_at), details=details)
 

@@ -26,7 +26,6 @@ from tollgate.control.problems import LimitReached, NameTaken, RoleNeeded
     ),
 )
 async def create(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """Make a team."""
     wish = await reading.body(request, bodies.NewTeam)
 
     async def make() -> Made:
@@ -42,7 +41,6 @@ async def create(request: Asked, plane: Plane, actor: Who) -> Answer:
     Operation(id="listTeams", tag=TEAMS, summary="List one's teams", lists=True, gives=shapes.TeamPage),
 )
 async def list_teams(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """List one's teams."""
     page = await plane.teams.list(actor, reading.page(request))
     roles = await plane.teams.roles(actor)
     # One that was left between the two looks is not one's own any more.
@@ -56,7 +54,6 @@ async def list_teams(request: Asked, plane: Plane, actor: Who) -> Answer:
     Operation(id="getTeam", tag=TEAMS, summary="Show a team", gives=shapes.TeamView, tagged=True),
 )
 async def show(plane: Plane, actor: Who, team: Part) -> Answer:
-    """Show a team."""
     membership = await plane.teams.show(actor, team)
     return shown(shapes.team(membership), membership.team)
 
@@ -76,7 +73,6 @@ async def show(plane: Plane, actor: Who, team: Part) -> Answer:
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Give a team another name."""
     change = await reading.body(request, bodies.TeamChange)
     membership = await plane.teams.rename(actor, team, change.name, reading.if_match(request))
     return shown(shapes.team(membership), membership.team)
@@ -95,7 +91,6 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer
     ),
 )
 async def list_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List what was done."""
     return listed(await plane.audit.of_team(actor, team, reading.page(request)), shapes.audit_entry)
 
 

@@ -33,7 +33,6 @@ from tollgate.core.models import Token
     ),
 )
 async def create(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Make an API token."""
     wish = _wish(await reading.body(request, bodies.NewToken))
 
     async def make() -> Made:
@@ -48,7 +47,6 @@ async def create(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer
     Operation(id="listTokens", tag=TOKENS, summary="List the API tokens", lists=True, gives=shapes.TokenPage),
 )
 async def list_tokens(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List the API tokens."""
     return listed(await plane.tokens.list(actor, team, reading.page(request)), _shape)
 
 
@@ -58,7 +56,6 @@ async def list_tokens(request: Asked, plane: Plane, actor: Who, team: Part) -> A
     Operation(id="getToken", tag=TOKENS, summary="Show an API token", gives=shapes.TokenView, tagged=True),
 )
 async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    """Show an API token."""
     row = await plane.tokens.show(actor, team, token)
     return shown(_shape(row), row)
 
@@ -79,7 +76,6 @@ async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    """Change settings of an API token."""
     wish = _wish(await reading.body(request, bodies.TokenChange))
     row = await plane.tokens.update(actor, team, token, wish, reading.if_match(request))
     return shown(_shape(row), row)
@@ -99,7 +95,6 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
     ),
 )
 async def delete(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    """Delete an API token."""
     await plane.tokens.delete(actor, team, token, reading.if_match(request))
     return done()
 
@@ -122,7 +117,6 @@ async def delete(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
     ),
 )
 async def rotate(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    """Make the successor of an API token."""
     rotation = await reading.body(request, bodies.Rotation, required=False)
 
     async def make() -> Made:

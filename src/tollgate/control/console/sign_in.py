@@ -33,7 +33,6 @@ async def sign_in_page(request: Asked, plane: Plane) -> Response[str]:
 
 @post("/sign-in")
 async def sign_in(request: Asked, plane: Plane) -> Response[str]:
-    """Sign in."""
     form = await read_form(request)
     back, email = local_path(form.get("next")), form.get("email", "")
     try:
@@ -45,7 +44,6 @@ async def sign_in(request: Asked, plane: Plane) -> Response[str]:
 
 @post("/sign-out")
 async def sign_out(request: Asked, plane: Plane) -> Response[str]:
-    """Sign out."""
     back = local_path((await read_form(request)).get("next"))
     return await session.leave(request, plane, "/console/sign-in?done=signed-out" if back == HOME else back)
 

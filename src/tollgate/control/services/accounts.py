@@ -68,7 +68,6 @@ class Accounts:
         self, records: Repositories, actor: Actor, email: str, hashed: str, *,
         name: str, verified: bool, **details: object,
     ) -> Account:  # fmt: skip
-        """Add an account to the records."""
         if await records.accounts.find(email=email) is not None:
             raise NameTaken(f"{email} has an account already: sign in, or reset its password.", "email")
         now = self._context.now()

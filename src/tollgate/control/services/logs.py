@@ -77,7 +77,6 @@ class LogPosition(Struct, frozen=True):
 
     @classmethod
     def unpacked(cls, content: bytes) -> LogPosition:
-        """From bytes."""
         return cls(*cls._FORM.unpack(content))
 
 

@@ -100,7 +100,6 @@ class TokenService:
         return page_of(scope, rows, ask.limit)
 
     async def show(self, actor: Actor, team: str, token_id: str) -> Token:
-        """One token."""
         async with self._context.store.reading() as records:
             return (await self._find(records, actor, team, token_id, Action.SEE_TOKENS))[1]
 
