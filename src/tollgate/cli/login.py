@@ -1,7 +1,7 @@
 """The credential that a command acts with: from the environment, or kept by `tollgate auth login`.
 
 Owns refreshing: once for an access token that has run out, under a lock, so that of two tools at once only
-one asks and the other takes what that one got. Where credentials are kept is the business of `keep.py`.
+one asks and the other takes what that one got. Where credentials are kept is the business of `credentials.py`.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class KeptLogin:
 
     def __init__(
         self,
-        keep: CredentialStore,
+        credentials: CredentialStore,
         transport: Transport,
         credential: Credential,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._keep = keep
+        self._credentials = credentials
         self._transport = transport
         self._credential = credential
         self._clock = clock
@@ -98,14 +98,14 @@ class KeptLogin:
     def _renew(self, refused: str) -> None:
         if self._credential.refresh is None:
             raise login_expired()
-        with self._keep.locked():
+        with self._credentials.locked():
             # Another tool may have renewed it, or logged out, while this one waited for the lock.
-            current = self._keep.credential(self._transport.url)
+            current = self._credentials.credential(self._transport.url)
             if current is None:
                 raise not_logged_in(self._transport.url)
             if current.access == refused:
                 current = self._ask_for_successor(current)
-                self._keep.renew(self._transport.url, current)
+                self._credentials.renew(self._transport.url, current)
             self._credential = current
 
     def _ask_for_successor(self, current: Credential) -> Credential:

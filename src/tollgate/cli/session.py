@@ -46,9 +46,9 @@ class Session:
     """One command's view of one server. `team` is looked up when it is first asked for."""
 
     def __init__(
-        self, keep: CredentialStore, client: Client, url: str, *, team: str | None, as_json: bool
+        self, credentials: CredentialStore, client: Client, url: str, *, team: str | None, as_json: bool
     ) -> None:
-        self.keep = keep
+        self.credentials = credentials
         self.client = client
         self.url = url
         self.as_json = as_json
@@ -58,7 +58,7 @@ class Session:
     def team(self) -> str:
         """Give the team to act for, or say how to name one."""
         if self._team is None:
-            self._team = os.environ.get(TEAM_VARIABLE) or self.keep.team_at(self.url)
+            self._team = os.environ.get(TEAM_VARIABLE) or self.credentials.team_at(self.url)
         if self._team is None:
             raise WrongUsage(f"Which team? Add --team TEAM or set {TEAM_VARIABLE}.{_own_teams()}")
         return self._team
@@ -113,20 +113,20 @@ def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
 @contextmanager
 def opened(*, team: str | None = None, as_json: bool = False) -> Iterator[Session]:
     """Open a session with a login; without one it ends here."""
-    keep = CredentialStore.at_home(os.environ)
-    url = server_url(keep, os.environ)
+    credentials = CredentialStore.at_home(os.environ)
+    url = server_url(credentials, os.environ)
     with Transport(url) as transport:
-        client = Client(transport, login_for(keep, transport, os.environ))
-        yield Session(keep, client, url, team=team, as_json=as_json)
+        client = Client(transport, login_for(credentials, transport, os.environ))
+        yield Session(credentials, client, url, team=team, as_json=as_json)
 
 
-def server_url(keep: CredentialStore, environ: Mapping[str, str], option: str | None = None) -> str:
+def server_url(credentials: CredentialStore, environ: Mapping[str, str], option: str | None = None) -> str:
     """Give the address of the server to ask."""
     if option is not None:
         return normal(option, named="--url")
     if variable := environ.get(URL_VARIABLE):
         return normal(variable, named=URL_VARIABLE)
-    return keep.choices().url or DEFAULT_URL
+    return credentials.choices().url or DEFAULT_URL
 
 
 def token_in(environ: Mapping[str, str]) -> str | None:
@@ -139,7 +139,7 @@ def token_in(environ: Mapping[str, str]) -> str | None:
     return token
 
 
-def login_for(keep: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> LoginSource:
+def login_for(credentials: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> LoginSource:
     """Give the login for a server: that of the environment, or the kept one."""
     if (token := token_in(environ)) is not None:
         return FixedLogin(
@@ -147,19 +147,19 @@ def login_for(keep: CredentialStore, transport: Transport, environ: Mapping[str,
             f"{transport.url} refused the token in {TOKEN_VARIABLE}: it is unknown there, has expired or was "
             f"revoked. Set another, or unset {TOKEN_VARIABLE} and run: tollgate auth login",
         )
-    credential = keep.credential(transport.url)
+    credential = credentials.credential(transport.url)
     if credential is None:
         raise not_logged_in(transport.url)
-    return KeptLogin(keep, transport, credential)
+    return KeptLogin(credentials, transport, credential)
 
 
 def team_names(seconds: float) -> list[str]:
     """Ask for the names of one's own teams, within a short time and without renewing a login."""
-    keep = CredentialStore.at_home(os.environ)
-    url = server_url(keep, os.environ)
+    credentials = CredentialStore.at_home(os.environ)
+    url = server_url(credentials, os.environ)
     token = token_in(os.environ)
     if token is None:
-        credential = keep.credential(url)
+        credential = credentials.credential(url)
         if credential is None:
             return []
         # As it is: a renewal cut off by the short deadline could cost the login.

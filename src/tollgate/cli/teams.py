@@ -71,8 +71,8 @@ def rename(session: Session, new: str) -> None:
     before = session.team
     answer = session.client.rename_team(before, new)
     _show(session, answer)
-    if session.keep.team_at(session.url) == before:
-        session.keep.choose(session.url, answer.value.name)
+    if session.credentials.team_at(session.url) == before:
+        session.credentials.choose(session.url, answer.value.name)
 
 
 @teams.command(epilog="Example: tollgate teams join https://tollgate.example.com/invitation/tgi_…")
@@ -97,8 +97,8 @@ def _show(session: Session, answer: ApiAnswer[ApiTeam]) -> None:
 
 def _choose_if_none(session: Session, name: str) -> None:
     """Let the first team of a login be the one that commands act for."""
-    if session.keep.choices().url == session.url and session.keep.team_at(session.url) is None:
-        session.keep.choose(session.url, name)
+    if session.credentials.choices().url == session.url and session.credentials.team_at(session.url) is None:
+        session.credentials.choose(session.url, name)
         show.note(f"Commands act for team {name} unless told otherwise.")
 
 

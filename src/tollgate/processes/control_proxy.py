@@ -105,7 +105,7 @@ class ControlProxy:
         given = dict(scope["headers"])
         length = given.get(b"content-length", b"")
         if length.isdigit() and int(length) > self._max_bytes:
-            # Who waits for leave to send the body will not send it, so the next request could be taken for it.
+            # A client that waits for `100 Continue` sends no body now: its next request could be taken for it.
             raise self._too_large(*((_CLOSE,) if b"expect" in given else ()))
         try:
             async with asyncio.timeout(self._seconds):

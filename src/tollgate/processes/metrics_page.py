@@ -54,7 +54,7 @@ _FAMILIES = {MetricKind.COUNTER: _counters, MetricKind.GAUGE: _gauges, MetricKin
 
 
 def render(regions: Regions) -> bytes:
-    """Return the page that Prometheus reads."""
+    """Render all metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Totals(regions.totals()))
     return generate_latest(registry)

@@ -1,5 +1,4 @@
-"""Composition root: puts the processes together. With `prepared`, `worker`, `control_process`, `collector_process`
-and `prober_process` the only modules that name concrete backends.
+"""Puts the processes together.
 
 `run` makes in the parent what all processes share (sockets, shared memory), then hands over to the supervisor.
 """
@@ -42,7 +41,7 @@ def run(
     on_ready: Callable[[ServiceAddresses], None],
     extra_children: Sequence[Child] = (),
 ) -> None:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or SIGINT."""
     settings = bootstrap.settings
     workers = settings.server.workers or os.cpu_count() or 1
     tls = _tls(settings)
@@ -154,8 +153,8 @@ def _slots(settings: Settings) -> StatusSlots:
     try:
         return assign_slots(StatusSlots(), row_names(settings))
     except ValueError as error:
-        most = f"{MAX_NETWORKS} networks and {MAX_UPSTREAMS} upstreams"
-        raise StartError(f"families: more than one service can watch, {most}: leave some to another.") from error
+        bounds = f"{MAX_NETWORKS} networks and {MAX_UPSTREAMS} upstreams"
+        raise StartError(f"families: more than one service can watch, {bounds}: leave some to another.") from error
 
 
 def _serve_metrics(

@@ -6,7 +6,7 @@ its limit, nothing is lost when a worker is killed, and its successor, which get
 fresh allowance. A worker that finds, after it wrote, that another took meanwhile puts itself behind it.
 
 A row is handed to a new caller under a file lock, which the kernel frees when its holder dies. A row whose
-arrival time has passed says nothing any more and may be handed on as it is.
+arrival time has passed limits nothing and may be reused as it is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SharedMeters:
         self.attach(0)
 
     def attach(self, worker: int) -> None:
-        """Become this worker: write to its column."""
+        """Write to this worker's column from now on."""
         self._column = worker
         self._known: dict[str, tuple[int, int]] = {}
 

@@ -279,7 +279,7 @@ def _read(memory: mmap.mmap) -> Iterator[tuple[Key, int]]:
 
 
 class Writer:
-    """One process's way to count."""
+    """The writing side of one process's region."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -300,11 +300,9 @@ class Writer:
         return [self._cell((spec.name, *labels, str(bound))) for bound in (*BUCKETS_MICROSECONDS, "+Inf", "sum")]
 
     def add(self, cell: int, amount: int = 1) -> None:
-        """Count."""
         self.cells[cell] += amount
 
     def set(self, cell: int, value: int) -> None:
-        """Set a gauge."""
         self.cells[cell] = value
 
     def observe(self, histogram: list[int], seconds: float) -> None:

@@ -118,8 +118,8 @@ async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
     ),
 )
 async def update_billing(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    wish = await reading.body(request, bodies.BillingChange)
-    change = BillingUpdate(wish.spending_cap_micros, wish.alert_webhook, wish.alert_emails)
+    sent = await reading.body(request, bodies.BillingChange)
+    change = BillingUpdate(sent.spending_cap_micros, sent.alert_webhook, sent.alert_emails)
     terms, secret = await plane.billing.change(actor, team, change, reading.if_match(request))
     return shown(money.billing_with_secret(terms, secret), terms)
 

@@ -41,10 +41,10 @@ LONGEST_ORIGIN = 300
 )
 async def add(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
     new = await reading.body(request, bodies.NewDomain)
-    wish = DomainSettings(address_per_minute=new.address_per_minute, domain_per_minute=new.domain_per_minute)
+    sent = DomainSettings(address_per_minute=new.address_per_minute, domain_per_minute=new.domain_per_minute)
 
     async def make() -> Made:
-        row = await plane.domains.add(actor, team, new.domain, wish, take_over=new.take_over)
+        row = await plane.domains.add(actor, team, new.domain, sent, take_over=new.take_over)
         return Made(_shape(row), row)
 
     return await once(request, plane, actor, make)
@@ -118,8 +118,8 @@ async def show(plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
 )
 async def update(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
     change = await reading.body(request, bodies.DomainChange)
-    wish = DomainSettings(change.active, change.address_per_minute, change.domain_per_minute)
-    row = await plane.domains.update(actor, team, domain, wish, reading.if_match(request))
+    sent = DomainSettings(change.active, change.address_per_minute, change.domain_per_minute)
+    row = await plane.domains.update(actor, team, domain, sent, reading.if_match(request))
     return shown(_shape(row), row)
 
 

@@ -76,10 +76,10 @@ async def remove_member(plane: Plane, actor: Who, team: Part, member: Part) -> A
     ),
 )
 async def create_invitation(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    wish = await reading.body(request, bodies.NewInvitation)
+    sent = await reading.body(request, bodies.NewInvitation)
 
     async def make() -> Made:
-        invited = await plane.invitations.create(actor, team, wish.email, wish.role)
+        invited = await plane.invitations.create(actor, team, sent.email, sent.role)
         return Made(
             shapes.of(shapes.InvitationWithLink, invited.invitation, link=invited.link, mailed=invited.mailed)
         )

@@ -111,11 +111,11 @@ async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
     ),
 )
 async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
-    wish = await reading.body(request, bodies.NewPersonalToken)
-    days = None if wish.expires_in_days is UNSET else wish.expires_in_days
+    sent = await reading.body(request, bodies.NewPersonalToken)
+    days = None if sent.expires_in_days is UNSET else sent.expires_in_days
 
     async def create() -> Made:
-        login, secret = await plane.logins.new_personal(actor, wish.name, days)
+        login, secret = await plane.logins.new_personal(actor, sent.name, days)
         return Made(shapes.personal_token(login, actor, secret))
 
     return await once(request, plane, actor, create)

@@ -26,10 +26,10 @@ from tollgate.control.problems import LimitReached, NameTaken, RoleNeeded
     ),
 )
 async def create(request: Asked, plane: Plane, actor: Who) -> Answer:
-    wish = await reading.body(request, bodies.NewTeam)
+    sent = await reading.body(request, bodies.NewTeam)
 
     async def make() -> Made:
-        membership = await plane.teams.create(actor, wish.name)
+        membership = await plane.teams.create(actor, sent.name)
         return Made(shapes.team(membership), membership.team)
 
     return await once(request, plane, actor, make)

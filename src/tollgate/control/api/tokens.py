@@ -33,10 +33,10 @@ from tollgate.core.models import Token
     ),
 )
 async def create(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    wish = _wish(await reading.body(request, bodies.NewToken))
+    sent = _wish(await reading.body(request, bodies.NewToken))
 
     async def make() -> Made:
-        return _made(*await plane.tokens.create(actor, team, wish))
+        return _made(*await plane.tokens.create(actor, team, sent))
 
     return await once(request, plane, actor, make)
 
@@ -76,8 +76,8 @@ async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    wish = _wish(await reading.body(request, bodies.TokenChange))
-    row = await plane.tokens.update(actor, team, token, wish, reading.if_match(request))
+    sent = _wish(await reading.body(request, bodies.TokenChange))
+    row = await plane.tokens.update(actor, team, token, sent, reading.if_match(request))
     return shown(_shape(row), row)
 
 

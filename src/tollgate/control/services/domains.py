@@ -72,7 +72,7 @@ class Domains:
         self._localhost = context.settings.whitelist.allow_localhost
 
     async def add(
-        self, actor: Actor, team: str, domain: str, wish: DomainSettings = NOTHING, *, take_over: bool = False
+        self, actor: Actor, team: str, domain: str, wanted: DomainSettings = NOTHING, *, take_over: bool = False
     ) -> Domain:
         """Whitelist a root domain; with `take_over` also one that another team has, by proof."""
         async with self._context.store.changing() as records:
@@ -80,12 +80,12 @@ class Domains:
             root = self._root(domain)
             held = await records.domains.find(domain=root)
             if held is None:
-                return await self._add(records, actor, membership.team.id, root, wish)
+                return await self._add(records, actor, membership.team.id, root, wanted)
             if held.team_id == membership.team.id:
                 raise NameTaken(f"{root} is on your list already, as {held.id}.", "domain")
         if not take_over:
             raise self._taken(root, membership)
-        return await self._take_over(actor, membership, held, wish)
+        return await self._take_over(actor, membership, held, wanted)
 
     async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Domain]:
         """A team's entries."""
@@ -101,13 +101,13 @@ class Domains:
             return (await self._find(records, actor, team, domain_id, Action.SEE_DOMAINS))[1]
 
     async def update(
-        self, actor: Actor, team: str, domain_id: str, wish: DomainSettings, if_match: str | None = None
+        self, actor: Actor, team: str, domain_id: str, wanted: DomainSettings, if_match: str | None = None
     ) -> Domain:
         """Change settings of an entry."""
         async with self._context.store.changing() as records:
             membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
             check_version(entry, if_match)
-            changed = _with(entry, wish)
+            changed = _with(entry, wanted)
             await records.domains.replace(changed)
             differences = {
                 name: getattr(changed, name)
@@ -169,7 +169,9 @@ class Domains:
 
     # --- Taking over -----------------------------------------------------------------------------------
 
-    async def _take_over(self, actor: Actor, membership: Membership, held: Domain, wish: DomainSettings) -> Domain:
+    async def _take_over(
+        self, actor: Actor, membership: Membership, held: Domain, wanted: DomainSettings
+    ) -> Domain:
         finding = await self._proofs.look(held.domain, membership.team.id)
         if not finding.proven:
             raise self._not_proven(held.domain, membership, finding)
@@ -196,7 +198,7 @@ class Domains:
                     name=held.domain, why="another team proved that it owns the domain", by=finding.by,
                 )  # fmt: skip
             entry = await self._add(
-                records, actor, membership.team.id, held.domain, wish, verified=True, by=finding.by
+                records, actor, membership.team.id, held.domain, wanted, verified=True, by=finding.by
             )
             told = await self._owners(records, held.team_id)
             losing = await records.teams.get(held.team_id)
@@ -216,7 +218,7 @@ class Domains:
         return [account.email for account in accounts]
 
     async def _add(
-        self, records: Repositories, actor: Actor, team_id: str, root: str, wish: DomainSettings, *,
+        self, records: Repositories, actor: Actor, team_id: str, root: str, wanted: DomainSettings, *,
         verified: bool = False, **details: object,
     ) -> Domain:  # fmt: skip
         most = self._context.settings.accounts.domains_per_team
@@ -231,7 +233,7 @@ class Domains:
             created_by=actor.label,
             verified_at=now if verified else None,
         )
-        entry = _with(blank, wish)
+        entry = _with(blank, wanted)
         try:
             await records.domains.add(entry)
         except Conflict as error:
@@ -305,9 +307,9 @@ class Domains:
         return f"To allow it: tollgate rpc whitelist add {root}"
 
 
-def _with(entry: Domain, wish: DomainSettings) -> Domain:
+def _with(entry: Domain, wanted: DomainSettings) -> Domain:
     given = {
-        name: value for name in DomainSettings.__struct_fields__ if (value := getattr(wish, name)) is not UNSET
+        name: value for name in DomainSettings.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET
     }
     for name in ("address_per_minute", "domain_per_minute"):
         if given.get(name) is not None and not 1 <= given[name] <= MAX_PER_MINUTE:

@@ -54,17 +54,17 @@ class TokenService:
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    async def create(self, actor: Actor, team: str, wish: TokenSettings) -> tuple[Token, str]:
+    async def create(self, actor: Actor, team: str, wanted: TokenSettings) -> tuple[Token, str]:
         """Make a token; its secret is shown once."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_TOKENS)
-            return await self.add(records, actor, membership.team.id, wish)
+            return await self.add(records, actor, membership.team.id, wanted)
 
     async def add(
-        self, records: Repositories, actor: Actor, team_id: str, wish: TokenSettings
+        self, records: Repositories, actor: Actor, team_id: str, wanted: TokenSettings
     ) -> tuple[Token, str]:
         """Add a token to a team's records."""
-        if wish.name is UNSET:
+        if wanted.name is UNSET:
             raise InvalidInput("A token needs a `name`.", field="name")
         secret = secrets.new_token()
         blank = Token(
@@ -75,7 +75,7 @@ class TokenService:
             created_at=self._context.now(),
             created_by=actor.label,
         )
-        token = self._with(blank, wish)
+        token = self._with(blank, wanted)
         await self._keep(records, token, secret)
         await self._context.note(
             records, actor, "token.create", team_id=team_id, target=token.id, name=token.name, prefix=token.prefix
@@ -83,9 +83,9 @@ class TokenService:
         return token, secret
 
     async def _keep(self, records: Repositories, token: Token, secret: str) -> None:
-        most = self._context.settings.accounts.tokens_per_team
-        if await records.tokens.count(team_id=token.team_id) >= most:
-            raise LimitReached(f"The team has {most} tokens, the most that it may: delete some.", limit=most)
+        maximum = self._context.settings.accounts.tokens_per_team
+        if await records.tokens.count(team_id=token.team_id) >= maximum:
+            raise LimitReached(f"The team has {maximum} tokens, the most that it may: delete some.", limit=maximum)
         try:
             await records.tokens.add(token, digest=self._context.digest(secret))
         except Conflict as error:
@@ -104,13 +104,13 @@ class TokenService:
             return (await self._find(records, actor, team, token_id, Action.SEE_TOKENS))[1]
 
     async def update(
-        self, actor: Actor, team: str, token_id: str, wish: TokenSettings, if_match: str | None = None
+        self, actor: Actor, team: str, token_id: str, wanted: TokenSettings, if_match: str | None = None
     ) -> Token:
         """Change settings of a token."""
         async with self._context.store.changing() as records:
             membership, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             check_version(token, if_match)
-            changed = self._with(token, wish)
+            changed = self._with(token, wanted)
             await _write(records, changed)
             await self._context.note(
                 records, actor, "token.update", team_id=membership.team.id, target=token.id, name=changed.name,
@@ -178,10 +178,12 @@ class TokenService:
             )
         return membership, token
 
-    def _with(self, token: Token, wish: TokenSettings) -> Token:
-        """The token with what is wished for, each checked."""
+    def _with(self, token: Token, wanted: TokenSettings) -> Token:
+        """The token with the settings that are given, each checked."""
         given = {
-            name: value for name in TokenSettings.__struct_fields__ if (value := getattr(wish, name)) is not UNSET
+            name: value
+            for name in TokenSettings.__struct_fields__
+            if (value := getattr(wanted, name)) is not UNSET
         }
         for name, check in (
             ("name", name_of),
@@ -191,9 +193,9 @@ class TokenService:
         ):
             if given.get(name) is not None:
                 given[name] = check(given[name])
-        for name, most in (("requests_per_second", MAX_PER_SECOND), ("monthly_requests", MAX_PER_MONTH)):
-            if given.get(name) is not None and not 1 <= given[name] <= most:
-                raise InvalidInput(f"`{name}` is from 1 to {most}, or null for no limit.", field=name)
+        for name, maximum in (("requests_per_second", MAX_PER_SECOND), ("monthly_requests", MAX_PER_MONTH)):
+            if given.get(name) is not None and not 1 <= given[name] <= maximum:
+                raise InvalidInput(f"`{name}` is from 1 to {maximum}, or null for no limit.", field=name)
         return replace(token, **given)
 
     @property
