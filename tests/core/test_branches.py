@@ -12,7 +12,7 @@ from tollgate.core.branches import (
     MAX_MISSING,
     REMEMBERED,
     Claim,
-    Trunk,
+    HashOf,
     UpstreamChain,
     choose,
     claim,
@@ -35,7 +35,7 @@ def chain(word: str, known: int = 100) -> UpstreamChain:
     return made
 
 
-def trunk(word: str, lowest: int = 0) -> Trunk:
+def trunk(word: str, lowest: int = 0) -> HashOf:
     """What is known of the network's chain."""
     return {number: digest(word, number) for number in range(lowest, len(word))}.get
 

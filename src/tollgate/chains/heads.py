@@ -1,7 +1,7 @@
-"""How each family tells where it is: what to ask for head, finality, chain id and syncing, and how to read it.
+"""How each family reports its head, finality, chain id and syncing: what to call, and how to read the answer.
 
-Calls and readers only: who asks whom, and when, stands elsewhere. A reader raises `Misread` where the answer is
-not what was asked for. A family that is not in `FAMILIES` cannot be asked.
+Calls and readers only; the prober decides what is sent where, and when. A reader raises `Misread` where the
+answer is not what was asked for. A family that is not in `FAMILIES` cannot be asked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of a method and of a call: the words that the rest of this package uses.
+"""Properties of methods and calls, as the rest of this package uses them.
 
 Values only: no table, no reading of parameters, no rule.
 """

@@ -1,8 +1,8 @@
-"""What a caller may subscribe to, and what of a block such a subscription is told.
+"""What a caller may subscribe to, and what of a block such a subscription gets.
 
 Pure: parameters in, values out. The two families are tables of the same few words: topics, filters by address and
 by key, and results that are passed on as the node wrote them. No connection, no clock, no block is fetched here;
-`subscriptions_eth.py` and `subscriptions_starknet.py` know how each family writes what this module calls by name.
+how each family writes these is in `subscriptions_eth.py` and `subscriptions_starknet.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Subscriptions of the `eth` family: `eth_subscribe` as geth understands it; blocks and logs as nodes write them.
 
-A head is told without what stands in the block's body; a log exactly as the node wrote it, and once more with
-`"removed": true` when its block was replaced.
+A head is sent without the block's body; a log exactly as the node wrote it, and once more with `"removed": true`
+when its block was replaced.
 """
 
 from __future__ import annotations

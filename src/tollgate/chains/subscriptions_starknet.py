@@ -1,7 +1,7 @@
 """Subscriptions of the `starknet` family: the WebSocket API of starknet-specs 0.8 to 0.10.
 
-What is told is what a sequencer has accepted on L2. What is only pre-confirmed may change or vanish, and the
-specification lets a node leave it out: who asks for nothing else is refused.
+Subscribers get what a sequencer has accepted on L2. What is only pre-confirmed may change or vanish, and the
+specification lets a node leave it out: a subscription to that alone is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`tollgate auth`: log in, see the login, print its token, log out.
 
 Owns the words of these commands. The conversation of the device login is in `device.py`, what is kept and
-where in `keep.py`; both are imported only when a command runs.
+where in `credentials.py`; both are imported only when a command runs.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     TollgateError
     └── Failure              1   foreseen; the message says what to do next
         ├── WrongUsage       2   beside Click's own
-        ├── NotFound         3   the server says 404
-        ├── NotLoggedIn      4   no credential, or one that the server refuses
+        ├── NotFoundFailure  3   the server says 404
+        ├── LoginNeeded      4   no credential, or one that the server refuses
         ├── NotAllowed       5   the server says 403
         ├── NoServer         1   nothing listens there; nothing has been sent
         ├── Lost             1   the connection broke after the request had been sent

@@ -1,6 +1,6 @@
 """Which chain a network is on, when its upstreams show different ones.
 
-Pure, over hashes by number: the network's (`Trunk`), and those that each upstream has shown (`UpstreamChain`).
+Pure, over hashes by number: the network's (`HashOf`), and those that each upstream has shown (`UpstreamChain`).
 First `missing` says which blocks of an upstream must be known to compare; then `Claim` says where its chain leaves
 the network's; `choose` says which of the claims the network follows. One that goes on from the network's head
 is followed at once. One that contradicts it is a reorganisation when nobody, or a minority, still holds on to
@@ -26,7 +26,7 @@ DEEP = -2
 """The ancestor is older than anything known."""
 
 
-Trunk = Callable[[int], str | None]
+HashOf = Callable[[int], str | None]
 """The network's hash of a number, as far as it is known."""
 
 
@@ -70,14 +70,14 @@ class Claim(Struct, frozen=True):
     """Its first block above the ancestor, where that contradicts the network's: the mark of its branch."""
 
 
-def missing(trunk: Trunk, head: int, chain: UpstreamChain) -> list[int]:
+def missing(hash_of: HashOf, head: int, chain: UpstreamChain) -> list[int]:
     """The numbers of an upstream's blocks that must be known before it can be compared; none: it can."""
     # A block tells its own hash and its parent's: what is fetched hangs together, hash by hash.
     gap = [number + 1 for number in range(head, chain.tip) if number not in chain.hashes]
     if gap and chain.tip - head <= MAX_MISSING:
         return gap
     for number in range(min(chain.tip, head), max(-1, head - MAX_MISSING), -1):
-        known = trunk(number)
+        known = hash_of(number)
         if known is None:
             return []
         if number not in chain.hashes:
@@ -87,10 +87,10 @@ def missing(trunk: Trunk, head: int, chain: UpstreamChain) -> list[int]:
     return []
 
 
-def claim(name: str, trunk: Trunk, head: int, chain: UpstreamChain) -> Claim:
+def claim(name: str, hash_of: HashOf, head: int, chain: UpstreamChain) -> Claim:
     """Where an upstream leaves the network's chain. What is still missing counts as different."""
     top = min(chain.tip, head)
-    known = trunk(top)
+    known = hash_of(top)
     if known is None:
         # Older than all that is known of the network: nothing speaks against it.
         return Claim(name, chain.tip, top)
@@ -101,7 +101,7 @@ def claim(name: str, trunk: Trunk, head: int, chain: UpstreamChain) -> Claim:
             return Claim(name, chain.tip, number, "" if number == top else root)
         root = chain.hashes[number]
         number -= 1
-        known = trunk(number)
+        known = hash_of(number)
     return Claim(name, chain.tip, DEEP, root)
 
 

@@ -1,7 +1,7 @@
 """The rules of health: from what was seen of all upstreams of a network to the state of each, and why.
 
-Pure: what was seen comes in, with the times at which it was seen; verdicts go out. Asking is the prober's, and
-which of two chains the network is on is decided in `branches.py`.
+Pure: observations with their times in, verdicts out. The prober sends the requests; which of two chains the
+network is on is decided in `branches.py`.
 """
 
 from __future__ import annotations
@@ -130,12 +130,12 @@ def expected_chain(sights: Sequence[Sight], rules: HealthRules) -> str:
 
 
 def counts(sight: Sight, chain_id: str) -> bool:
-    """Whether what it says of the chain is to be listened to."""
+    """Whether its view of the chain counts."""
     return _is_on(sight, chain_id) and bool(sight.heads) and not sight.down and not sight.syncing
 
 
 def _is_on(sight: Sight, chain_id: str) -> bool:
-    """Whether nothing says that it is on another chain."""
+    """Whether it is not known to be on another chain."""
     return not chain_id or sight.chain_id in ("", chain_id)
 
 

@@ -1,4 +1,4 @@
-"""What an operator is shown of upstreams: the shape of `upstreams.json`, and how calls fared over the last minute.
+"""What operators see of upstreams: the shape of `upstreams.json`, and the results of calls over the last minute.
 
 Values and arithmetic: the prober writes them down, `tollgate upstreams` reads them. No address of an upstream may
 enter: it often holds a key.

@@ -167,7 +167,7 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
 
 
 def collect(bootstrap: Bootstrap, *, once: bool = False) -> int:
-    """Collect without the service, until stopped or (`once`) until nothing is left; return the log rows committed."""
+    """Collect without the service, until stopped or (`once`) until nothing is left; return the rows committed."""
     loop = CollectorLoop(bootstrap)
     try:
         if not once:

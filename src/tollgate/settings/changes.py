@@ -1,7 +1,7 @@
-"""What differs between the settings of a running service and those it is given anew.
+"""What differs between the settings of a running service and new ones.
 
-Owns which settings may change in place, and the words for a change. Pure. The value of a secret is never told:
-that it is another one has to do.
+Owns which settings may change in place, and how a change is described. Pure. The value of a secret is never
+shown, only that it has changed.
 """
 
 from __future__ import annotations

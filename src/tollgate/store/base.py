@@ -1,7 +1,6 @@
 """The ports. A backend passes the contract tests in tests/contract, or it is not one.
 
-Outages are said once, here: a backend that cannot be reached raises `StoreUnavailable`, whatever its library
-calls it.
+Outages have one name: a backend that cannot be reached raises `StoreUnavailable`, whatever its library raises.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The one schema, in SQLAlchemy Core. A change here needs a migration; a test compares the two.
 
 Times are seconds since 1970 in UTC. Lists are JSON text. `changes` is filled by triggers (see the first
-migration), so that no way of changing a grant, not even a hand in the database, can forget to tell the
-workers.
+migration), so that every change of a grant reaches the workers, even one made by hand in the database.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The feed of a network: what a worker's subscribers are told, made of blocks that are fetched once for all.
 
 The board says that there is a new head; the missing blocks are fetched by number, through whichever upstream
-answers, and handed on in order (`walker.py`). So an upstream that dies costs time, never a block. A feed runs
-while somebody listens. Who begins in the past walks alone until it has come up to the others (`latecomer.py`).
+answers, and handed on in order (`follower.py`). So an upstream that dies costs time, never a block. A feed runs
+while somebody listens. Who begins in the past walks alone until it has come up to the others (`catch_up.py`).
 
 Nothing here knows a connection: listeners are told and, where they cannot be served any more, lost.
 """

@@ -1,6 +1,6 @@
 """One network under watch: asks its upstreams in time, judges each, and has its chain followed.
 
-The steps of `_settle`, after each answer: follow the chain of those who count (`following.py`), judge each
+The steps of `_settle`, after each answer: follow the chain of those who count (`head_follower.py`), judge each
 upstream by `core/health.py`, publish. Every upstream is asked on its own, so that one that hangs delays nobody.
 
 Upstreams that are new, at the start and after a reload, have a say when all of them have been asked or had their
