@@ -76,5 +76,5 @@ class Catalogue:
         return keeping.keep(scope, bytes(result), head, finalized)
 
     def revealed(self, name: str, scope: Scope, result: Raw | bytes) -> int | None:
-        """The number of its node's newest block, where this is an answer about `latest` that tells it."""
+        """The number of its node's newest block, where this is an answer about `latest` that shows it."""
         return keeping.revealed(scope, result) if name in self._methods else None

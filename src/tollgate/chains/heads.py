@@ -133,7 +133,7 @@ _flag: Decoder[bool | dict[str, Raw]] = Decoder(bool | dict[str, Raw])
 
 
 def read_block(family: str, result: bytes | Raw) -> Block:
-    """A block, or its header as it is told to subscribers."""
+    """A block, or its header as subscribers get it."""
     if _CALLS[family].head.method == "eth_getBlockByNumber":
         found = _read(_eth_block, result)
         return Block(_number(found.number), _digest(found.hash).lower(), _digest(found.parent).lower())

@@ -40,7 +40,7 @@ class Holds(Enum):
 
 
 class Look(Enum):
-    """Where an answer tells which block it is about, where that is looked for."""
+    """Where an answer has the block that it is about, where that is looked for."""
 
     NOWHERE = "nowhere"
     VALUE = "value"

@@ -62,7 +62,7 @@ def _tagged(name: str, tag: Holds, method: Method) -> Scope:
     """The scope of a call of this method at a tag."""
     if tag is _FOREVER:
         return Scope(tag, False, 0, 0, method.state, method.look)
-    # Of the tags only this one tells where the head is.
+    # Of the tags only this one shows where the head is.
     look = method.look if name == _LATEST else Look.NOWHERE
     return Scope(tag, True, None, None, method.state, look)
 

@@ -192,7 +192,7 @@ def read_logs(result: bytes, head: Head) -> list[Item]:
 
 
 def removed(result: bytes) -> bytes:
-    """A log as it is told when its block was replaced."""
+    """A log as it is sent when its block was replaced."""
     return _json(_members(result) | {"removed": Raw(b"true")})
 
 

@@ -336,7 +336,7 @@ def read_status(result: bytes) -> str:
         raise Misread("not a status") from error
 
 
-# --- What subscribers are told -------------------------------------------------------------------------------
+# --- What subscribers get ------------------------------------------------------------------------------------
 
 
 def notification(topic: Topic, subscription_id: str, result: bytes) -> bytes:
@@ -345,12 +345,12 @@ def notification(topic: Topic, subscription_id: str, result: bytes) -> bytes:
 
 
 def status_result(transaction_hash: str, result: bytes) -> bytes:
-    """What is told of a transaction's status."""
+    """What is sent of a transaction's status."""
     return _json({"transaction_hash": transaction_hash, "status": Raw(result)})
 
 
 def reorganisation(subscription_id: str, first: Head, last: Head) -> bytes:
-    """What is sent to a subscriber when blocks that it was told of were replaced."""
+    """What is sent to a subscriber when blocks that it got were replaced."""
     replaced = {
         "starting_block_hash": first.hash,
         "starting_block_number": first.number,

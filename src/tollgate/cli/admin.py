@@ -209,7 +209,7 @@ def _run(
     act: Callable[[ControlPlane], Awaitable[Result]],
     tell: Callable[[Result], None],
 ) -> None:
-    """Do something with the services, on the store of the settings, and tell what came of it.
+    """Run an action of the services, on the store of the settings, and return its result.
 
     It is told before mail is waited for: a link is shown once, and whoever interrupts a slow mail server has it.
     """

@@ -189,7 +189,7 @@ class Client:
     # ---- money
 
     def usage(self, team: str, month: str | None, by: str) -> ApiAnswer[ApiUsage]:
-        """Give what a team used in a month, the current one unless told otherwise."""
+        """Give what a team used in a month, by default the current one."""
         query = {"by": by} if month is None else {"month": month, "by": by}
         return self._read("GET", ApiUsage, "teams", team, "usage", query=query)
 

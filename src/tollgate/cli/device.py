@@ -1,6 +1,6 @@
 """The device login of RFC 8628: a code is shown, a browser approves it, the tool asks until it has.
 
-`polling` decides, without a clock, a socket or a sleep; `wait_for_approval` does what it says.
+`polling` decides, without a clock, a socket or a sleep; `wait_for_approval` carries it out.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class TooSlow(Failure):
 
 
 class NotTollgate(Failure):
-    """What answers does not speak the management API."""
+    """The server is not a Tollgate."""
 
 
 class OAuthRefusal(Failure):

@@ -104,7 +104,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def asks(yes: bool) -> bool:
-    """Whether a deletion has to be confirmed: on a terminal, unless told otherwise."""
+    """Whether a deletion has to be confirmed: on a terminal, unless `--yes` is given."""
     return not yes and sys.stdin.isatty() and sys.stderr.isatty()
 
 

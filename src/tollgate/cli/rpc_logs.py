@@ -1,7 +1,7 @@
 """`tollgate rpc logs`: the calls of a team, page by page, or as they come.
 
 Owns the words and the columns of this command, and how it follows: `following` decides, without a clock, a socket
-or a sleep; `_follow` does what it says.
+or a sleep; `_follow` carries it out.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`tollgate usage` and `tollgate invoices`: what a team uses and what it costs, its spending cap, and who is told
-when it is near; what it owes for each month.
+"""`tollgate usage` and `tollgate invoices`: what a team uses and what it costs, its spending cap and alerts, and
+what it owes for each month.
 
 `usage` shows by itself; its subcommands change settings.
 """

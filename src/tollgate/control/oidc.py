@@ -1,6 +1,6 @@
 """Signing in with an OpenID Connect provider: the authorization code flow with PKCE, state and nonce.
 
-Owns the talk with the provider: what is asked, in which order, for how long, and how much is read. Whether an
+Owns the requests to the provider: their order, deadlines and size bounds. Whether an
 answer is believed is decided in `oidc_rules.py`. What a claim means here (which account, whether one is made, the
 session) must not enter, nor a cookie, a route or a page: the caller keeps a `SignInStart` for the browser, for a
 few minutes, and gives it back once.

@@ -1,4 +1,4 @@
-"""What all services share: the store, the clock, who acts, the door of a team, the audit log, pages.
+"""What all services share: the store, the clock, the actor, membership of a team, the audit log, pages.
 
 No service's own rule lives here. Every change is noted in the same transaction that makes it.
 """

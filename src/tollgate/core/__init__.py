@@ -23,7 +23,7 @@ sealed     opaque texts that callers bring back, and can neither read nor change
 logs       request logs: a row, a filter, a slice
 usage      what a team used in a month, and the forecast
 invoices   what was used and charged as lines that add up
-alerts     when spending is told of, and how that is signed
-reports    what a payment service is told
+alerts     when an alert about spending is due, and how it is signed
+reports    what is reported to a payment service
 durations  30m, 1h, 24h
 """

@@ -1,8 +1,8 @@
 """Which chain a network is on, when its upstreams show different ones.
 
 Pure, over hashes by number: the network's (`HashOf`), and those that each upstream has shown (`UpstreamChain`).
-First `missing` says which blocks of an upstream must be known to compare; then `Claim` says where its chain leaves
-the network's; `choose` says which of the claims the network follows. One that goes on from the network's head
+First `missing` lists the blocks of an upstream that must be known to compare; then `claim` finds where its chain
+leaves the network's; `choose` picks the claim that the network follows. One that goes on from the network's head
 is followed at once. One that contradicts it is a reorganisation when nobody, or a minority, still holds on to
 the old chain. Of two sides that are equally strong the old one stays, until the other is clearly longer: a node
 that is stuck on an orphan must not hold up the network, and two chains that grow side by side must not make it
@@ -72,7 +72,7 @@ class Claim(Struct, frozen=True):
 
 def missing(hash_of: HashOf, head: int, chain: UpstreamChain) -> list[int]:
     """The numbers of an upstream's blocks that must be known before it can be compared; none: it can."""
-    # A block tells its own hash and its parent's: what is fetched hangs together, hash by hash.
+    # A block has its own hash and its parent's: what is fetched is linked, hash by hash.
     gap = [number + 1 for number in range(head, chain.tip) if number not in chain.hashes]
     if gap and chain.tip - head <= MAX_MISSING:
         return gap
@@ -92,7 +92,7 @@ def claim(name: str, hash_of: HashOf, head: int, chain: UpstreamChain) -> Claim:
     top = min(chain.tip, head)
     known = hash_of(top)
     if known is None:
-        # Older than all that is known of the network: nothing speaks against it.
+        # Older than all that is known of the network: nothing contradicts it.
         return Claim(name, chain.tip, top)
     root = chain.hashes[chain.tip]
     number = top

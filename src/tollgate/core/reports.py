@@ -8,12 +8,12 @@ CUSTOMER, INVOICE_ITEM = "customer", "invoice_item"
 
 
 class Report(Struct, frozen=True):
-    """One thing that a payment service was told, or is about to be: at most one for a team, month and kind."""
+    """One report to a payment service, sent or about to be: at most one for a team, month and kind."""
 
     id: str
     team_id: str
     month: str
-    """Empty for what is told once."""
+    """Empty for what is reported once."""
     kind: str
     created_at: float
     tried_at: float | None = None

@@ -32,7 +32,7 @@ class ShownUpstream(Struct, frozen=True, kw_only=True):
     chain_id: str | None
     probe_ms: float
     listening: bool
-    """Whether it tells new heads by WebSocket."""
+    """Whether it announces new heads by WebSocket."""
     calls: int
     """Of the last minute, by all workers."""
     failures: int

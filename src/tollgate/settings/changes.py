@@ -26,7 +26,7 @@ class SettingsChanges(Struct, frozen=True):
     """What comes of new settings."""
 
     settings: Settings
-    """To go by from now on: the new ones where they may change in place, the old ones elsewhere."""
+    """In force from now on: the new ones where they may change in place, the old ones elsewhere."""
     changed: tuple[str, ...]
     """Lines for people."""
     restart_needed: tuple[str, ...]

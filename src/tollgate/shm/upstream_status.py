@@ -165,7 +165,7 @@ class NetworkStatus:
 
     @property
     def floor(self) -> int:
-        """The highest block that callers may have seen, from whichever worker: no tip is told from below it."""
+        """The highest block that callers may have seen, from any worker: no tip below it is returned."""
         return max(self.head, self.shown)
 
     def saw(self, number: int) -> None:

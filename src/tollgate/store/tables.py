@@ -203,7 +203,7 @@ replays = Table(
     Column("answer", LargeBinary, nullable=False),
 )
 
-# How a team is told of its spending; the cap itself stands in `teams`. One row for each team that ever set one.
+# How a team is alerted about its spending; the cap itself is in `teams`. One row for each team that ever set one.
 billing = Table(
     "billing",
     metadata,
@@ -214,7 +214,7 @@ billing = Table(
     Column("emails", Boolean, nullable=False),
 )
 
-# Written before the first attempt: what stands here is never told twice. Old rows are removed.
+# Written before the first attempt: what stands here is never sent twice. Old rows are removed.
 alerts = Table(
     "alerts",
     metadata,

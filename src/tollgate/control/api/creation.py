@@ -38,7 +38,7 @@ class _KeptAnswer(Struct, frozen=True):
 
 
 async def once(request: Asked, plane: ControlPlane, actor: Actor, create: Callable[[], Awaitable[Made]]) -> Answer:
-    """Create, or tell what was created by an earlier request with the same key."""
+    """Create, or return what an earlier request with the same key created."""
     key = request.headers.get(KEY)
     if key is None:
         return _answer(await create())

@@ -37,7 +37,7 @@ class Accounts:
             raise SignUpClosed(CLOSED)
         address = email_of(email)
         self._passwords.check_new(password, address)
-        # Hashing is dear, and the answer tells whether an address has an account: both are rationed.
+        # Hashing is expensive, and the answer shows whether an address has an account: both are limited.
         guards = [(self._context.key_from("sign-up", visit), patience.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "new accounts from this address")

@@ -1,4 +1,4 @@
-"""A team's spending cap, and whom to tell when it is nearly reached. The collector obeys the cap within a second.
+"""A team's spending cap, and whom to alert when it is nearly reached. The collector enforces it within a second.
 
 A webhook gets a new secret whenever it is set. It is shown then and never again; `core/alerts.py` says why nobody
 keeps it.

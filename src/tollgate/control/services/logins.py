@@ -171,7 +171,7 @@ class Logins:
         """End the login that an access or refresh token belongs to, if there is one (RFC 7009)."""
         digest = self._context.digest(secret)
         async with self._context.store.changing() as records:
-            # The refresh token before is one as well: a tool that did not hear the answer has no other.
+            # The refresh token before is one as well: a tool that did not get the answer has no other.
             columns = ("digest", "refresh_digest", "old_refresh_digest")
             found = [await records.logins.find(**{column: digest}) for column in columns]
             login = next(filter(None, found), None)

@@ -240,7 +240,7 @@ def _old_name(token: Token, ends: float) -> str:
 
 
 def _differences(before: Token, after: Token) -> dict[str, object]:
-    """What was changed, for the audit log. An entry stands under the new name, so it tells the old one."""
+    """What was changed, for the audit log. An entry has the new name, so this has the old one."""
     changed = {
         name: getattr(after, name)
         for name in Token.__struct_fields__

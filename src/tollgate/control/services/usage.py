@@ -58,7 +58,7 @@ class Usages:
         self._book = book
 
     async def of_team(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> MonthUsage:
-        """What a team used in a month, the current one unless told otherwise."""
+        """What a team used in a month, by default the current one."""
         listed_by = by_of(by)
         wanted = month_named(month, self._context.now())
         async with self._context.store.reading() as records:
