@@ -22,7 +22,7 @@ client         the typed client: routes and bodies
 login          the credential in use, and its renewal
 device         the device login (RFC 8628)
 answers        bytes of an answer -> value or failure
-shapes, money  what the API answers, as values
+shapes         what the API answers, as values
 transport      HTTP through urllib3: deadlines and bounds
 credentials    where logins and choices are kept: files, system keyring
 address        addresses of servers

@@ -15,18 +15,20 @@ import msgspec
 
 from tollgate.cli import answers
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
-from tollgate.cli.money import ApiBilling, ApiInvoice, ApiUsage
 from tollgate.cli.shapes import (
     ApiAccount,
     ApiAuditEntry,
+    ApiBilling,
     ApiDomain,
     ApiInvitation,
+    ApiInvoice,
     ApiLogin,
     ApiLogPage,
     ApiMember,
     ApiOriginCheck,
     ApiTeam,
     ApiToken,
+    ApiUsage,
     Page,
 )
 

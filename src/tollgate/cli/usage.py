@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tollgate.cli.answers import ApiAnswer
-    from tollgate.cli.money import ApiBilling, ApiUsage
     from tollgate.cli.session import Session
+    from tollgate.cli.shapes import ApiBilling, ApiUsage
 
 BY = ("token", "domain", "network", "method", "day")
 _AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.cursors import Position
-from tollgate.core.invoices import Invoice
+from tollgate.core.invoices import Invoice, Report
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Domain, Grant, Team, Token
@@ -30,7 +30,6 @@ from tollgate.core.people import (
     ResetLink,
 )
 from tollgate.core.posting import MonthKey, Posting
-from tollgate.core.reports import Report
 from tollgate.core.usage import By, TeamMonth, UsageItem
 from tollgate.errors import TollgateError
 

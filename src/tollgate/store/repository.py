@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.cursors import Position
+from tollgate.core.invoices import Report
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import (
     Account,
@@ -28,7 +29,6 @@ from tollgate.core.people import (
     Replay,
     ResetLink,
 )
-from tollgate.core.reports import Report
 from tollgate.store import tables
 from tollgate.store.base import Conflict, Repository, Value
 

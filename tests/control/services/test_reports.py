@@ -11,9 +11,9 @@ from tests.store.account_rows import BEFORE, MONTH
 
 from tollgate.control.services.reports import Reports
 from tollgate.control.stripe import InvoiceItem, StripeRefused, StripeUnsure
+from tollgate.core.invoices import CUSTOMER, INVOICE_ITEM, Report
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION
-from tollgate.core.reports import CUSTOMER, INVOICE_ITEM, Report
 
 
 class Killed(BaseException):
