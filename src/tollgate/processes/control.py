@@ -5,7 +5,6 @@ It listens on a Unix socket that the parent has bound; workers forward to it (do
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 from typing import cast
@@ -60,11 +59,8 @@ def run(
     shared: SharedSettings,
     address: ControlAddress,
     base_url: str,
-    others: list[socket.socket],
 ) -> None:
     """Serve the control plane, in the child."""
-    for each in others:
-        each.close()
 
     async def make() -> ServerProcess:
         # Imported here: no other process needs the framework.
