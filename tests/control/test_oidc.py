@@ -136,7 +136,7 @@ def test_name_is_cut_and_cleaned(provider: Provider) -> None:
 
 @pytest.mark.parametrize("state", ["wrong", "", None, "ä\ud800"])
 def test_wrong_state_is_refused_before_anything_is_asked(provider: Provider, state: str | None) -> None:
-    with pytest.raises(OidcError, match=r"not begun in this browser.*SignInStart again"):
+    with pytest.raises(OidcError, match=r"not begun in this browser.*Start again"):
         provider.run(state=state)
     assert "/token" not in provider.paths
 
@@ -164,7 +164,7 @@ def test_issuer_missing_from_the_answer_is_refused_where_it_is_announced(provide
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        ("access_denied", r"cancelled at the provider\. SignInStart again"),
+        ("access_denied", r"cancelled at the provider\. Start again"),
         ("login_required", "sign in or to agree there first"),
         ("temporarily_unavailable", "Try again in a few minutes"),
         ("invalid_scope", r"check `oidc\.scopes`"),
@@ -193,7 +193,7 @@ def test_callback_without_a_usable_code_is_refused(provider: Provider, code: str
         (401, b'{"error":"invalid_client","error_description":"raw"}', r"check `oidc\.client_id` and"),
         (401, b"raw", r"check `oidc\.client_id` and"),
         (400, b'{"error":"invalid_client"}', r"check `oidc\.client_id` and"),
-        (400, b'{"error":"invalid_grant"}', r"took too long, or was finished before\. SignInStart again"),
+        (400, b'{"error":"invalid_grant"}', r"took too long, or was finished before\. Start again"),
         (500, b'{"error":"server_error"}', "Try again in a few minutes"),
         (502, b"<html>raw</html>", r"did not finish the sign-in \(HTTP 502\)"),
         (400, b'{"error":["raw"]}', r"did not finish the sign-in \(HTTP 400\)"),

@@ -115,7 +115,7 @@ def test_denial_is_said_in_plain_words(issuer: str) -> None:
         start = await client.start()
         await client.finish(await visit(start, "ada", deny=True), start)
 
-    with pytest.raises(OidcError, match=r"cancelled at the provider\. SignInStart again"):
+    with pytest.raises(OidcError, match=r"cancelled at the provider\. Start again"):
         with_client(issuer, deny)
 
 
