@@ -50,7 +50,7 @@ class Prober:
         self._make_asker = make_asker or (lambda family, upstream: HttpAsker(family, upstream, now))
         self._make_listener = make_listener
         self._now = now
-        self._display = StatusPublisher(writer, data_dir, now, wall)
+        self._publisher = StatusPublisher(writer, data_dir, now, wall)
         self.watches: dict[str, Watch] = {}
         """By the network's path."""
         self._started = False
@@ -78,7 +78,7 @@ class Prober:
                 self.watches[path] = watch
         for gone in before.values():
             gone.close()
-        self._display.keep(self.watches.values())
+        self._publisher.keep(self.watches.values())
 
     def tick(self) -> None:
         """Do what is due. Called about fifty times a second."""
@@ -91,13 +91,13 @@ class Prober:
                 watch.sweep()
         if now >= self._show_at:
             self._show_at = now + SHOW_SECONDS
-            self._display.show(self.watches.values())
+            self._publisher.show(self.watches.values())
 
     def close(self) -> None:
         """Stop probing, and remove the file: without it, `tollgate upstreams` reports that nothing is watched."""
         for watch in self.watches.values():
             watch.close()
-        self._display.close()
+        self._publisher.close()
 
     def _watch(self, family: str, name: str, row: int) -> Watch:
         return Watch(
