@@ -29,7 +29,7 @@ from bench.goals import Goal
 from bench.report import RESULTS
 from tollgate.control.app import control_app
 from tollgate.control.plane import ControlPlane
-from tollgate.control.services.logs import Place, filters_of
+from tollgate.control.services.logs import LogPosition, filters_of
 from tollgate.core import secrets
 from tollgate.core.logs import LogFilter
 from tollgate.core.models import Team
@@ -202,7 +202,7 @@ class Api:
         start = self._now - case.since if case.since else float("-inf")
         position = newest - int((newest - least) * depth)
         return self.plane.logs.cursors.write(
-            "after", TEAM, Place(position, newest, start, case.since or 0, filters_of(wanted))
+            "after", TEAM, LogPosition(position, newest, start, case.since or 0, filters_of(wanted))
         )
 
     def forget(self) -> None:

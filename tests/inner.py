@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import struct
+import tempfile
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 from tollgate.core import addresses
-from tollgate.processes.control_proxy import forwarding_app
+from tollgate.processes.control_proxy import ControlProxy
 from tollgate.processes.status import App, Scope
 
-LOOPBACK = "127.0.0.1"
-SECRET = "between-us"
 MAX_BYTES = 1_000
 SECONDS = 5.0
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -75,12 +72,6 @@ class Call:
     def hang_up(self) -> None:
         self._writer.close()
 
-    def reset(self) -> None:
-        """Hang up as a process does that is killed with bytes unread."""
-        connection = self._writer.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._writer.transport.abort()
-
     def close(self) -> None:
         self._writer.transport.abort()
 
@@ -93,17 +84,16 @@ class Call:
 
 
 class Inner:
-    """The control process's side of the port."""
+    """The control process's side of the socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
         self.calls: asyncio.Queue[Call] = asyncio.Queue()
-        self.port = 0
+        self.path = f"{folder}/control.sock"
         self._server: asyncio.Server | None = None
         self._all: list[Call] = []
 
     async def open(self) -> None:
-        self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_unix_server(self._accept, self.path)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         call = Call(reader, writer)
@@ -125,9 +115,8 @@ class Inner:
             self._server = None
 
     def app(self, *trusted: str, max_bytes: int = MAX_BYTES, max_at_once: int = 10) -> App:
-        return forwarding_app(
-            (LOOPBACK, self.port),
-            SECRET,
+        return ControlProxy(
+            self.path,
             trusted=addresses.parse_networks(trusted),
             max_bytes=max_bytes,
             max_at_once=max_at_once,
@@ -189,12 +178,13 @@ def with_inner(test: Callable[[Inner], Coroutine[Any, Any, None]]) -> None:
     """Run a test against a control process of its own."""
 
     async def inside() -> None:
-        inner = Inner()
-        await inner.open()
-        try:
-            await test(inner)
-        finally:
-            await inner.close()
+        with tempfile.TemporaryDirectory() as folder:
+            inner = Inner(folder)
+            await inner.open()
+            try:
+                await test(inner)
+            finally:
+                await inner.close()
 
     with asyncio.Runner(loop_factory=Hands) as runner:
         runner.run(inside())

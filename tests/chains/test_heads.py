@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tollgate.chains import heads
 from tollgate.chains.catalogue import Catalogue
-from tollgate.chains.heads import Block, Call, Misread
+from tollgate.chains.heads import Block, Misread, NodeCall
 
 ETH_HASH, ETH_PARENT = "0x" + "Ab" * 32, "0x" + "00" * 31 + "cD"
 ETH_BLOCK = {"number": "0x3E8", "hash": ETH_HASH, "parentHash": ETH_PARENT, "transactions": ["0x1"], "size": "0x5"}
@@ -27,22 +27,22 @@ def encoded(value: Any) -> bytes:
 
 
 def test_calls_of_eth() -> None:
-    assert heads.head_call("eth") == Call("eth_getBlockByNumber", ["latest", False])
-    assert heads.finalized_call("eth") == Call("eth_getBlockByNumber", ["finalized", False])
-    assert heads.chain_id_call("eth") == Call("eth_chainId", [])
-    assert heads.syncing_call("eth") == Call("eth_syncing", [])
-    assert heads.block_call("eth", 1_000) == Call("eth_getBlockByNumber", ["0x3e8", False])
-    assert heads.parent_call("eth", ETH_HASH) == Call("eth_getBlockByHash", [ETH_HASH, False])
+    assert heads.head_call("eth") == NodeCall("eth_getBlockByNumber", ["latest", False])
+    assert heads.finalized_call("eth") == NodeCall("eth_getBlockByNumber", ["finalized", False])
+    assert heads.chain_id_call("eth") == NodeCall("eth_chainId", [])
+    assert heads.syncing_call("eth") == NodeCall("eth_syncing", [])
+    assert heads.block_call("eth", 1_000) == NodeCall("eth_getBlockByNumber", ["0x3e8", False])
+    assert heads.parent_call("eth", ETH_HASH) == NodeCall("eth_getBlockByHash", [ETH_HASH, False])
 
 
 def test_calls_of_starknet() -> None:
     method = "starknet_getBlockWithTxHashes"
-    assert heads.head_call("starknet") == Call(method, ["latest"])
-    assert heads.finalized_call("starknet") == Call(method, ["l1_accepted"])
-    assert heads.chain_id_call("starknet") == Call("starknet_chainId", [])
-    assert heads.syncing_call("starknet") == Call("starknet_syncing", [])
-    assert heads.block_call("starknet", 1_000) == Call(method, [{"block_number": 1_000}])
-    assert heads.parent_call("starknet", "0x5") == Call(method, [{"block_hash": "0x5"}])
+    assert heads.head_call("starknet") == NodeCall(method, ["latest"])
+    assert heads.finalized_call("starknet") == NodeCall(method, ["l1_accepted"])
+    assert heads.chain_id_call("starknet") == NodeCall("starknet_chainId", [])
+    assert heads.syncing_call("starknet") == NodeCall("starknet_syncing", [])
+    assert heads.block_call("starknet", 1_000) == NodeCall(method, [{"block_number": 1_000}])
+    assert heads.parent_call("starknet", "0x5") == NodeCall(method, [{"block_hash": "0x5"}])
 
 
 @pytest.mark.parametrize("family", sorted(heads.FAMILIES))

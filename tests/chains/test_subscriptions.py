@@ -9,11 +9,11 @@ from msgspec import Raw
 from tollgate.chains import subscriptions_eth as eth
 from tollgate.chains import subscriptions_starknet as starknet
 from tollgate.chains.catalogue import Catalogue, Kind
+from tollgate.chains.heads import Misread
 from tollgate.chains.subscriptions import (
     End,
     Head,
     Item,
-    Misread,
     Start,
     Subscription,
     Topic,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tollgate.cli.credentials import Choices, Credential, CredentialStore
+from tollgate.cli.credentials import Choices, Credential, CredentialStore, Keyring, KeyringError, SystemKeyring
 from tollgate.cli.failures import Failure
-from tollgate.cli.keyring import Keyring, KeyringError, SystemKeyring
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,13 +8,13 @@ import pytest
 
 from tollgate.cli.device import machine_name, polling, start, wait_for_approval
 from tollgate.cli.failures import Failure, Lost, NoServer, NotTollgate, OAuthRefusal, TooSlow
-from tollgate.cli.shapes import DeviceGrant, Tokens
+from tollgate.cli.shapes import DeviceGrant, TokenResponse
 from tollgate.cli.transport import Transport
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api
 
-TOKENS = Tokens("tga_one", "tgr_one", 3600)
+TOKENS = TokenResponse("tga_one", "tgr_one", 3600)
 GRANT = DeviceGrant("tgd_code", "WDJB-MJHT", "https://t.example.com/device", expires_in=900, interval=5)
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 
@@ -31,15 +31,15 @@ class Conversation:
         self._steps = polling(interval, expires_in, self.now)
         self.pauses = [next(self._steps)]
 
-    def hear(self, heard: Tokens | Failure, took: float = 0) -> float:
+    def hear(self, heard: TokenResponse | Failure, took: float = 0) -> float:
         self.now += self.pauses[-1] + took
         self.pauses.append(self._steps.send((heard, self.now)))
         return self.pauses[-1]
 
-    def end(self, heard: Tokens | Failure) -> Tokens:
+    def end(self, heard: TokenResponse | Failure) -> TokenResponse:
         with pytest.raises(StopIteration) as stopped:
             self.hear(heard)
-        tokens: Tokens = stopped.value.value
+        tokens: TokenResponse = stopped.value.value
         return tokens
 
 
@@ -143,7 +143,7 @@ def test_the_driver_sleeps_as_told_and_sends_the_code_until_there_are_tokens(api
     slept: list[float] = []
     with Transport(api.url) as transport:
         tokens = wait_for_approval(transport, GRANT, sleep=slept.append, clock=lambda: sum(slept))
-    assert tokens == Tokens("tga_one", None, 60)
+    assert tokens == TokenResponse("tga_one", None, 60)
     assert slept == [5, 5, 10, 20, 40]
     assert {tuple(sorted(asked.form.items())) for asked in api.asked} == {
         (("client_id", "tollgate-cli"), ("device_code", "tgd_code"), ("grant_type", GRANT_TYPE))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tollgate.cli.credentials import Credential, CredentialStore
-from tollgate.cli.failures import Lost, NotLoggedIn
+from tollgate.cli.failures import LoginNeeded, Lost
 from tollgate.cli.login import FixedLogin, KeptLogin
 from tollgate.cli.transport import Transport
 
@@ -144,7 +144,7 @@ def test_what_another_tool_has_renewed_is_taken_from_where_it_is_kept(api: Api, 
 def test_a_logout_of_another_tool_is_noticed(api: Api, tmp_path: Path) -> None:
     with Transport(api.url) as transport:
         login = kept_login(tmp_path, transport, Credential("tool", "tga_old", refresh="tgr_old"))
-        with pytest.raises(NotLoggedIn, match="You are not logged in"):
+        with pytest.raises(LoginNeeded, match="You are not logged in"):
             login.renewed("tga_old")
 
 

@@ -8,7 +8,8 @@ import shlex
 import click
 import pytest
 
-from tollgate.cli.options import expiry, next_command
+from tollgate.cli.options import expiry
+from tollgate.cli.session import next_command
 
 NOW = datetime.datetime(2026, 11, 15, 12, 0, 0, tzinfo=datetime.UTC)
 

@@ -6,6 +6,7 @@ from typing import Any
 from tests.contract.backends import Store
 
 from tollgate.core.alerts import Alert, BillingSettings
+from tollgate.core.invoices import Report
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import (
     APPROVED,
@@ -22,7 +23,6 @@ from tollgate.core.people import (
     Replay,
     ResetLink,
 )
-from tollgate.core.reports import Report
 from tollgate.store.base import Repositories
 
 TEAM = Team("team_1", "acme", requests_per_second=50, capped_until=5.5, created_at=500.25, spending_cap=25)

@@ -12,7 +12,7 @@ from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import Actor
-from tollgate.control.services.logs import LogAsk, LogPage
+from tollgate.control.services.logs import LogAsk, LogResults
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import Account, Member
 from tollgate.core.roles import Role
@@ -72,7 +72,7 @@ class LogOffice:
         """Somebody."""
         return Actor(Account(f"acc_{who}", f"{who}@x.example", NOON - DAY))
 
-    def page(self, who: str = "owner", team: str = "acme", **ask: Any) -> LogPage:
+    def page(self, who: str = "owner", team: str = "acme", **ask: Any) -> LogResults:
         """A part of a team's logs."""
         return self.do(self.plane.logs.page(self.actor(who), team, LogAsk(**ask)))
 
@@ -88,6 +88,6 @@ class LogOffice:
         self.ledger.close()
 
 
-def seqs(page: LogPage) -> list[int]:
+def seqs(page: LogResults) -> list[int]:
     """Which rows stand on a page."""
     return [row.seq for row in page.rows]

@@ -15,7 +15,8 @@ import httpx
 from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 
-from tollgate.control.oidc import Claim, OidcClient
+from tollgate.control.oidc import OidcClient
+from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.settings.model import OidcSettings
 
 ISSUER = "https://id.example.com"
@@ -27,7 +28,7 @@ NOON = 1_800_000_000.0
 KEY = RSAKey.generate_key(2048, {"kid": "one", "use": "sig"})
 NEXT_KEY = RSAKey.generate_key(2048, {"kid": "two", "use": "sig"})
 EC_KEY = ECKey.generate_key("P-256", {"kid": "curve"})
-PERSON = Claim(ISSUER, "248289761001", "ada@example.com", True, "Ada Lovelace")
+PERSON = ProviderIdentity(ISSUER, "248289761001", "ada@example.com", True, "Ada Lovelace")
 
 Answer = httpx.Response | Awaitable[httpx.Response]
 
@@ -92,17 +93,21 @@ class Provider:
         transport = httpx.MockTransport(self.answer)
         return OidcClient(settings, CALLBACK, seconds=seconds, now=self.clock, transport=transport)
 
-    async def sign_in(self, client: OidcClient, **params: str | None) -> Claim:
+    async def sign_in(self, client: OidcClient, **params: str | None) -> ProviderIdentity:
         """Begin and finish with one client; `params` are put over those of a good callback, None removes one."""
         start = await client.start()
         self.claims.setdefault("nonce", start.nonce)
         query = {"state": start.state, "code": "code-1", **params}
         return await client.finish({name: text for name, text in query.items() if text is not None}, start)
 
-    def run(self, settings: OidcSettings = SETTINGS, seconds: float = 10.0, **params: str | None) -> Claim:
+    def run(
+        self, settings: OidcSettings = SETTINGS, seconds: float = 10.0, **params: str | None
+    ) -> ProviderIdentity:
         return asyncio.run(self._run(settings, seconds, params))
 
-    async def _run(self, settings: OidcSettings, seconds: float, params: dict[str, str | None]) -> Claim:
+    async def _run(
+        self, settings: OidcSettings, seconds: float, params: dict[str, str | None]
+    ) -> ProviderIdentity:
         client = self.client(settings, seconds)
         try:
             return await self.sign_in(client, **params)

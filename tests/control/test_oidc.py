@@ -24,7 +24,7 @@ from tests.control.oidc_fake import (
     signed,
 )
 
-from tollgate.control.oidc import OidcError, Start
+from tollgate.control.oidc_rules import OidcError, SignInStart
 from tollgate.settings.model import OidcSettings
 
 
@@ -61,7 +61,7 @@ def test_browser_is_sent_with_state_nonce_and_challenge_and_without_the_verifier
 
 
 def test_two_sign_ins_share_nothing(provider: Provider) -> None:
-    async def twice() -> list[Start]:
+    async def twice() -> list[SignInStart]:
         client = provider.client()
         return [await client.start(), await client.start()]
 
@@ -144,7 +144,7 @@ def test_wrong_state_is_refused_before_anything_is_asked(provider: Provider, sta
 @pytest.mark.parametrize("kept", [("", "n", "v"), ("s", "", "v"), ("s", "n", "")])
 def test_start_with_an_empty_part_is_refused(provider: Provider, kept: tuple[str, str, str]) -> None:
     with pytest.raises(OidcError, match="not begun in this browser"):
-        asyncio.run(provider.client().finish({"state": kept[0], "code": "c"}, Start("", *kept)))
+        asyncio.run(provider.client().finish({"state": kept[0], "code": "c"}, SignInStart("", *kept)))
 
 
 def test_answer_of_another_issuer_is_refused(provider: Provider) -> None:

@@ -19,7 +19,8 @@ from tests.control.oidc_fake import (
     Provider,
 )
 
-from tollgate.control.oidc import BODY_BYTES, Claim, OidcClient, OidcError
+from tollgate.control.oidc import BODY_BYTES, OidcClient
+from tollgate.control.oidc_rules import OidcError, ProviderIdentity
 from tollgate.settings.model import OidcSettings
 
 
@@ -94,7 +95,7 @@ def test_sign_ins_at_once_read_the_document_once(provider: Provider) -> None:
 
 
 def test_failure_is_not_kept(provider: Provider) -> None:
-    async def down_then_up() -> Claim:
+    async def down_then_up() -> ProviderIdentity:
         client = provider.client()
         provider.instead[DISCOVERY] = lambda _: httpx.Response(503)
         with pytest.raises(OidcError, match=r"does not describe itself \(HTTP 503\)"):

@@ -24,7 +24,7 @@ from tests.control.oidc_fake import (
     signed,
 )
 
-from tollgate.control.oidc import Claim, OidcError
+from tollgate.control.oidc_rules import OidcError, ProviderIdentity
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_claims_within_the_rules_pass(provider: Provider, changes: dict[str, obj
 
 
 def test_new_key_is_fetched_once_and_kept(provider: Provider) -> None:
-    async def rotate() -> list[Claim]:
+    async def rotate() -> list[ProviderIdentity]:
         client = provider.client()
         claims = [await provider.sign_in(client)]
         provider.keys, provider.sign = [dict(NEXT_KEY.as_dict(private=False))], signed(NEXT_KEY)

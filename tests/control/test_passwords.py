@@ -13,7 +13,7 @@ from argon2 import PasswordHasher
 from tests.inner import Hands, advance
 
 from tollgate.control.passwords import AT_ONCE, LONGEST, MAX_WAITING, SHORTEST, WAIT_SECONDS, Passwords
-from tollgate.control.problems import Busy, InvalidRequest
+from tollgate.control.problems import Busy, InvalidInput
 
 CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 PASSWORD = "correct horse battery"
@@ -113,7 +113,7 @@ def test_damaged_hash_fits_nothing() -> None:
 
 @pytest.mark.parametrize("password", ["", "x" * (SHORTEST - 1), "x" * (LONGEST + 1), "\udcff" * 20])
 def test_too_short_and_too_long_ones_are_refused(password: str) -> None:
-    with pytest.raises(InvalidRequest, match="A password has 10 to 256 characters") as caught:
+    with pytest.raises(InvalidInput, match="A password has 10 to 256 characters") as caught:
         Passwords(CHEAP).check_new(password, "ada@x.example")
     assert caught.value.extras == {"field": "password"}
 
@@ -121,7 +121,7 @@ def test_too_short_and_too_long_ones_are_refused(password: str) -> None:
 @pytest.mark.parametrize("password", ["ada@x.example", "ADA@X.example", "adalovelaceadalovelace"])
 def test_address_itself_is_refused(password: str) -> None:
     email = "adalovelace@x.example" if password.startswith("adal") else "ada@x.example"
-    with pytest.raises(InvalidRequest, match="must not be your email"):
+    with pytest.raises(InvalidInput, match="must not be your email"):
         Passwords(CHEAP).check_new(password, email)
 
 

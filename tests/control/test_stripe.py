@@ -9,10 +9,10 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from tollgate.control.stripe import Item, StripeClient, StripeRefused, StripeUnsure
+from tollgate.control.stripe import InvoiceItem, StripeClient, StripeRefused, StripeUnsure
 from tollgate.settings.model import StripeSettings
 
-ITEM = Item("cus_1", 500, "2,000,000 requests in 2026-11 (TG-1)", "TG-1", 1_793_491_200, 1_796_083_200)
+ITEM = InvoiceItem("cus_1", 500, "2,000,000 requests in 2026-11 (TG-1)", "TG-1", 1_793_491_200, 1_796_083_200)
 KEY = "sk_test_secret"
 
 

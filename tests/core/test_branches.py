@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.core import branches
-from tollgate.core.branches import DEEP, MAX_MISSING, REMEMBERED, Chain, Claim, Trunk, choose, claim, missing
+from tollgate.core.branches import (
+    DEEP,
+    MAX_MISSING,
+    REMEMBERED,
+    Claim,
+    HashOf,
+    UpstreamChain,
+    choose,
+    claim,
+    missing,
+)
 
 
 def digest(word: str, number: int) -> str:
@@ -15,9 +25,9 @@ def digest(word: str, number: int) -> str:
     return word[: number + 1]
 
 
-def chain(word: str, known: int = 100) -> Chain:
+def chain(word: str, known: int = 100) -> UpstreamChain:
     """A chain whose newest blocks are known."""
-    made = Chain()
+    made = UpstreamChain()
     tip = len(word) - 1
     made.add(tip, word, word[:-1])
     for number in range(tip - 1, max(0, tip - known), -1):
@@ -25,7 +35,7 @@ def chain(word: str, known: int = 100) -> Chain:
     return made
 
 
-def trunk(word: str, lowest: int = 0) -> Trunk:
+def trunk(word: str, lowest: int = 0) -> HashOf:
     """What is known of the network's chain."""
     return {number: digest(word, number) for number in range(lowest, len(word))}.get
 
@@ -74,7 +84,7 @@ def test_going_back_forgets_what_was_above() -> None:
 
 
 def test_an_older_block_of_another_chain_does_not_fit() -> None:
-    made = Chain()
+    made = UpstreamChain()
     made.add(5, "abcdef", "abcde")
     assert made.fill(4, "abcde", "abcd")
     assert not made.fill(3, "axxx", "axx")
@@ -82,7 +92,7 @@ def test_an_older_block_of_another_chain_does_not_fit() -> None:
 
 
 def test_chains_are_bounded() -> None:
-    made = Chain()
+    made = UpstreamChain()
     for number in range(2_000):
         made.add(number, str(number), str(number - 1))
     assert len(made.hashes) == REMEMBERED

@@ -9,8 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgate.core import health
-from tollgate.core.health import Rules, Seen, Sight, Verdict, finality, given_up, judge, with_head
-from tollgate.shm.upstream_status import NOTHING, State
+from tollgate.core.health import (
+    NOTHING,
+    HealthRules,
+    SeenHead,
+    Sight,
+    State,
+    UpstreamVerdict,
+    finality,
+    given_up,
+    judge,
+    with_head,
+)
 
 UP, DOWN, LAGGING = State.UP, State.DOWN, State.LAGGING
 SYNCING, FORKED, WRONG_CHAIN, UNKNOWN = State.SYNCING, State.FORKED, State.WRONG_CHAIN, State.UNKNOWN
@@ -18,12 +28,12 @@ SYNCING, FORKED, WRONG_CHAIN, UNKNOWN = State.SYNCING, State.FORKED, State.WRONG
 
 def sight(head: int = 100, name: str = "a", at: float = 10.0, **fields: Any) -> Sight:
     """An upstream that was asked at some time and answered at once."""
-    heads = fields.pop("heads", (Seen(at, head),) if head != NOTHING else ())
+    heads = fields.pop("heads", (SeenHead(at, head),) if head != NOTHING else ())
     return Sight(name, tried=fields.pop("tried", True), asked_at=at, heads=heads, **fields)
 
 
 def states(*sights: Sight, **rules: Any) -> list[State]:
-    return [verdict.state for verdict in judge(sights, Rules(**rules))]
+    return [verdict.state for verdict in judge(sights, HealthRules(**rules))]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +54,7 @@ def states(*sights: Sight, **rules: Any) -> list[State]:
     ],
 )
 def test_state_of_one_alone(one: Sight, state: State, reason: str) -> None:
-    assert judge([one], Rules()) == [Verdict(state, reason)]
+    assert judge([one], HealthRules()) == [UpstreamVerdict(state, reason)]
 
 
 # ---- chain id
@@ -71,7 +81,7 @@ def test_of_equally_many_the_first_in_priority_is_right() -> None:
 
 
 def test_wrong_chain_says_which_one_was_expected() -> None:
-    (verdict,) = judge([sight(chain_id="0x2")], Rules(chain_id="0x1"))
+    (verdict,) = judge([sight(chain_id="0x2")], HealthRules(chain_id="0x1"))
     assert verdict.reason == "reports chain id 0x2, not 0x1"
 
 
@@ -90,12 +100,12 @@ def test_head_of_a_wrong_chain_makes_nobody_lag() -> None:
 
 @pytest.mark.parametrize(("behind", "state"), [(0, UP), (5, UP), (6, LAGGING), (1_000, LAGGING)])
 def test_lag_beyond_the_setting(behind: int, state: State) -> None:
-    (_, verdict) = judge([sight(2_000), sight(2_000 - behind)], Rules(lag_blocks=5))
+    (_, verdict) = judge([sight(2_000), sight(2_000 - behind)], HealthRules(lag_blocks=5))
     assert (verdict.state, verdict.behind) == (state, behind)
 
 
 def test_lag_is_told_in_blocks() -> None:
-    assert judge([sight(100), sight(80)], Rules())[1].reason == "20 blocks behind"
+    assert judge([sight(100), sight(80)], HealthRules())[1].reason == "20 blocks behind"
 
 
 @pytest.mark.parametrize("fields", [{"failures": 2}, {"syncing": True}, {"disagreements": 1}])
@@ -105,10 +115,12 @@ def test_heads_that_do_not_count_make_nobody_lag(fields: dict[str, Any]) -> None
 
 def test_a_fast_chain_is_judged_by_what_was_known_when_the_upstream_was_asked() -> None:
     # Four blocks a second: a is asked a whole second after b.
-    heads = tuple(Seen(10.0 + step / 4, 100 + step) for step in range(5))
+    heads = tuple(SeenHead(10.0 + step / 4, 100 + step) for step in range(5))
     ahead = sight(at=11.0, heads=heads)
-    assert judge([ahead, sight(100, at=10.0)], Rules(lag_blocks=0))[1] == Verdict(UP, "", 0)
-    assert judge([ahead, sight(100, at=10.5)], Rules(lag_blocks=0))[1] == Verdict(LAGGING, "2 blocks behind", 2)
+    assert judge([ahead, sight(100, at=10.0)], HealthRules(lag_blocks=0))[1] == UpstreamVerdict(UP, "", 0)
+    assert judge([ahead, sight(100, at=10.5)], HealthRules(lag_blocks=0))[1] == UpstreamVerdict(
+        LAGGING, "2 blocks behind", 2
+    )
 
 
 def test_who_was_asked_before_anybody_answered_does_not_lag() -> None:
@@ -116,11 +128,11 @@ def test_who_was_asked_before_anybody_answered_does_not_lag() -> None:
 
 
 def test_heads_are_remembered_to_a_bound_and_standing_still_is_no_news() -> None:
-    heads: tuple[Seen, ...] = ()
+    heads: tuple[SeenHead, ...] = ()
     for step in range(1_000):
         heads = with_head(heads, float(step), step // 2)
     assert len(heads) == health.REMEMBERED
-    assert heads[-1] == Seen(998.0, 499)
+    assert heads[-1] == SeenHead(998.0, 499)
 
 
 # ---- the network
@@ -160,7 +172,7 @@ sights = st.builds(
     chain_id=st.sampled_from(["", "0x1", "0x2"]),
     syncing=st.booleans(),
     disagreements=st.integers(0, 4),
-    heads=st.lists(st.builds(Seen, st.floats(0, 20), st.integers(0, 50)), max_size=4).map(
+    heads=st.lists(st.builds(SeenHead, st.floats(0, 20), st.integers(0, 50)), max_size=4).map(
         lambda heads: tuple(sorted(heads, key=lambda each: each.at))
     ),
     asked_at=st.floats(0, 20),
@@ -169,7 +181,7 @@ sights = st.builds(
 
 @given(st.lists(sights, max_size=6), st.integers(0, 10))
 def test_everybody_gets_a_verdict_with_a_reason_where_it_is_not_up(every: list[Sight], lag: int) -> None:
-    verdicts = judge(every, Rules(lag_blocks=lag))
+    verdicts = judge(every, HealthRules(lag_blocks=lag))
     assert len(verdicts) == len(every)
     for one, verdict in zip(every, verdicts, strict=True):
         assert verdict.behind >= 0
@@ -180,11 +192,11 @@ def test_everybody_gets_a_verdict_with_a_reason_where_it_is_not_up(every: list[S
 @given(st.lists(sights, max_size=6))
 def test_somebody_is_up_where_somebody_counts_and_agrees(every: list[Sight]) -> None:
     """Lag alone never takes everybody out of rotation."""
-    chain_id = health.expected_chain(every, Rules())
+    chain_id = health.expected_chain(every, HealthRules())
     leaders = [each for each in every if health.counts(each, chain_id) and each.tried and not each.disagreements]
     if leaders and all(each.asked_at >= each.heads[-1].at for each in leaders):
         best = max(leaders, key=lambda each: each.head)
-        states_of = dict(zip(map(id, every), judge(every, Rules(lag_blocks=50)), strict=True))
+        states_of = dict(zip(map(id, every), judge(every, HealthRules(lag_blocks=50)), strict=True))
         assert states_of[id(best)].state is UP
 
 
@@ -192,7 +204,7 @@ def test_somebody_is_up_where_somebody_counts_and_agrees(every: list[Sight]) -> 
 def test_the_order_of_upstreams_does_not_change_states_where_chains_are_named(
     every: list[Sight], turn: int
 ) -> None:
-    rules = Rules(chain_id="0x1")
+    rules = HealthRules(chain_id="0x1")
     turn %= len(every)
     turned = judge([*every[turn:], *every[:turn]], rules)
     assert turned == [*judge(every, rules)[turn:], *judge(every, rules)[:turn]]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.invoices import CENT, Invoice, Kind, draw, number
+from tollgate.core.invoices import CENT, Invoice, LineKind, draw, number
 from tollgate.core.pricing import MILLION, Plan, Price, cost
 from tollgate.core.usage import Period, TeamMonth
 
@@ -51,8 +51,8 @@ def test_free_requests_then_those_that_cost(
     requests: int, price: Price, free: int, billed: int, micros: int, cents: int
 ) -> None:
     drawn = draw(used((MONTH, requests), price=price), "acme", price)
-    found = [line for line in lines(drawn) if line[0] != Kind.ROUNDING]
-    expected = [(Kind.FREE, free, 0), *([(Kind.BILLED, billed, micros)] if billed else [])]
+    found = [line for line in lines(drawn) if line[0] != LineKind.ROUNDING]
+    expected = [(LineKind.FREE, free, 0), *([(LineKind.BILLED, billed, micros)] if billed else [])]
     assert found == expected
     assert (drawn.cost, drawn.total_cents, drawn.total) == (micros, cents, cents * CENT)
 
@@ -60,10 +60,10 @@ def test_free_requests_then_those_that_cost(
 def test_rounding_stands_on_a_line_of_its_own_up_and_down() -> None:
     rounded = {n: lines(draw(used((MONTH, MILLION + n)), "acme", EACH))[-1] for n in (999, 1_000, 1_999, 2_400)}
     assert rounded == {
-        999: (Kind.ROUNDING, None, -4_995),
-        1_000: (Kind.ROUNDING, None, 5_000),
-        1_999: (Kind.ROUNDING, None, 5),
-        2_400: (Kind.ROUNDING, None, -2_000),
+        999: (LineKind.ROUNDING, None, -4_995),
+        1_000: (LineKind.ROUNDING, None, 5_000),
+        1_999: (LineKind.ROUNDING, None, 5),
+        2_400: (LineKind.ROUNDING, None, -2_000),
     }
 
 
@@ -71,10 +71,10 @@ def test_what_a_cap_took_off_stands_on_a_line_of_its_own() -> None:
     cap = 2 * MILLION
     drawn = draw(used((MONTH, 2 * MILLION), cap=cap), "acme", EACH, cap)
     assert lines(drawn) == [
-        (Kind.FREE, MILLION, 0),
-        (Kind.BILLED, MILLION, 5 * MILLION),
-        (Kind.CAP, None, -3 * MILLION),
-        (Kind.ROUNDING, None, 0),
+        (LineKind.FREE, MILLION, 0),
+        (LineKind.BILLED, MILLION, 5 * MILLION),
+        (LineKind.CAP, None, -3 * MILLION),
+        (LineKind.ROUNDING, None, 0),
     ]
     assert "$2.00" in drawn.lines[2].text
     assert drawn.total_cents == 200
@@ -85,17 +85,17 @@ def test_a_price_that_changed_within_the_month_is_told_as_that() -> None:
     month = used((MONTH, 2 * MILLION), price=EACH)
     for now, difference in ((cheap, 4 * MILLION), (dear, -4 * MILLION)):
         drawn = draw(month, "acme", now)
-        assert lines(drawn)[2] == (Kind.ADJUSTMENT, None, difference)
+        assert lines(drawn)[2] == (LineKind.ADJUSTMENT, None, difference)
         assert drawn.total_cents == 500
 
 
 def test_late_requests_have_lines_of_their_own_and_take_the_free_ones_first() -> None:
     drawn = draw(used((BEFORE, 1_000), (MONTH, MILLION)), "acme", EACH)
     assert [(line.kind, line.requests, line.amount, line.of_month) for line in drawn.lines] == [
-        (Kind.FREE, 1_000, 0, BEFORE),
-        (Kind.FREE, MILLION - 1_000, 0, None),
-        (Kind.BILLED, 1_000, 5_000, None),
-        (Kind.ROUNDING, None, 5_000, None),
+        (LineKind.FREE, 1_000, 0, BEFORE),
+        (LineKind.FREE, MILLION - 1_000, 0, None),
+        (LineKind.BILLED, 1_000, 5_000, None),
+        (LineKind.ROUNDING, None, 5_000, None),
     ]
     assert drawn.lines[0].text == "Free requests, late requests of 2026-10"
 
@@ -103,11 +103,11 @@ def test_late_requests_have_lines_of_their_own_and_take_the_free_ones_first() ->
 def test_late_requests_beyond_the_free_ones_cost_too() -> None:
     drawn = draw(used(("2026-09", 2 * MILLION), (BEFORE, 1_000), (MONTH, 1_000)), "acme", EACH)
     assert [(line.kind, line.requests, line.amount, line.of_month) for line in drawn.lines] == [
-        (Kind.FREE, MILLION, 0, "2026-09"),
-        (Kind.BILLED, MILLION, 5 * MILLION, "2026-09"),
-        (Kind.BILLED, 1_000, 5_000, BEFORE),
-        (Kind.BILLED, 1_000, 5_000, None),
-        (Kind.ROUNDING, None, 0, None),
+        (LineKind.FREE, MILLION, 0, "2026-09"),
+        (LineKind.BILLED, MILLION, 5 * MILLION, "2026-09"),
+        (LineKind.BILLED, 1_000, 5_000, BEFORE),
+        (LineKind.BILLED, 1_000, 5_000, None),
+        (LineKind.ROUNDING, None, 0, None),
     ]
 
 
@@ -150,6 +150,6 @@ def test_sum_of_the_lines_is_the_invoice(
 @given(price=prices, own=counts, late=counts)
 def test_without_a_cap_or_a_change_lines_explain_all_of_it(price: Price, own: int, late: int) -> None:
     drawn = draw(used((BEFORE, late), (MONTH, own), price=price), "acme", price)
-    assert {line.kind for line in drawn.lines} <= {Kind.FREE, Kind.BILLED, Kind.ROUNDING}
-    free = sum(line.requests or 0 for line in drawn.lines if line.kind == Kind.FREE)
+    assert {line.kind for line in drawn.lines} <= {LineKind.FREE, LineKind.BILLED, LineKind.ROUNDING}
+    free = sum(line.requests or 0 for line in drawn.lines if line.kind == LineKind.FREE)
     assert free == min(own + late, price.free_requests)

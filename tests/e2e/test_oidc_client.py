@@ -15,7 +15,8 @@ import pytest
 from parts.browser import chromium, served_page
 from parts.oidc import provider
 from parts.ports import LOOPBACK, accepts, free_port
-from tollgate.control.oidc import Claim, OidcClient, OidcError, Start
+from tollgate.control.oidc import OidcClient
+from tollgate.control.oidc_rules import OidcError, ProviderIdentity, SignInStart
 from tollgate.settings.model import OidcSettings
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def with_client(
     return asyncio.run(run())
 
 
-async def visit(start: Start, login: str, *, deny: bool = False) -> dict[str, str]:
+async def visit(start: SignInStart, login: str, *, deny: bool = False) -> dict[str, str]:
     """Go through the provider's pages as a browser would, and give the query of the callback."""
     async with httpx.AsyncClient(trust_env=False, timeout=10) as browser:
         answer = await browser.get(start.url)
@@ -94,14 +95,14 @@ def _found(pattern: str, page: str) -> str:
     return html.unescape(found[1])
 
 
-async def sign_in(client: OidcClient, login: str) -> Claim:
+async def sign_in(client: OidcClient, login: str) -> ProviderIdentity:
     start = await client.start()
     return await client.finish(await visit(start, login), start)
 
 
 def test_whole_sign_in_gives_who_somebody_is(issuer: str) -> None:
     claim = with_client(issuer, lambda client: sign_in(client, "ada"))
-    assert claim == Claim(issuer, "ada", "ada@example.com", True, "Ada Lovelace")
+    assert claim == ProviderIdentity(issuer, "ada", "ada@example.com", True, "Ada Lovelace")
 
 
 def test_email_that_the_provider_has_not_verified_is_said_to_be_so(issuer: str) -> None:
@@ -179,4 +180,4 @@ def test_pages_can_be_filled_in_by_a_browser(tmp_path: Path) -> None:
                 page.wait_for_url(f"{callback}?*")
                 params = dict(parse_qsl(urlsplit(page.url).query))
             claim = with_client(issuer, lambda client: client.finish(params, start), callback=callback)
-    assert claim == Claim(issuer, "ada", "ada@example.com", True, "Ada Lovelace")
+    assert claim == ProviderIdentity(issuer, "ada", "ada@example.com", True, "Ada Lovelace")

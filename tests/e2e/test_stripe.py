@@ -10,7 +10,7 @@ import pytest
 from parts.need import need
 from parts.ports import accepts, free_port
 from parts.processes import running
-from tollgate.control.stripe import Item, StripeClient, StripeRefused
+from tollgate.control.stripe import InvoiceItem, StripeClient, StripeRefused
 from tollgate.settings.model import StripeSettings
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def test_customers_and_items_have_the_shape_that_stripe_describes(stripe: Stripe
         client = StripeClient(stripe)
         try:
             customer = await client.create_customer("team_1", "acme", "rep_1")
-            item = Item(customer, 500, "2,000,000 requests in 2026-11", "TG-1", 1_793_491_200, 1_796_083_200)
+            item = InvoiceItem(
+                customer, 500, "2,000,000 requests in 2026-11", "TG-1", 1_793_491_200, 1_796_083_200
+            )
             return customer, await client.create_item(item, "rep_2")
         finally:
             await client.close()

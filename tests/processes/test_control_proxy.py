@@ -5,12 +5,10 @@ import asyncio
 import pytest
 from tests.inner import (
     CHUNKED,
-    LOOPBACK,
     MAX_BYTES,
     MINE,
     OK,
     SECONDS,
-    SECRET,
     Client,
     Inner,
     advance,
@@ -20,7 +18,7 @@ from tests.inner import (
     with_inner,
 )
 
-from tollgate.processes.control_proxy import REST_SECONDS, AnswerCut, behind_workers, forwarding_app
+from tollgate.processes.control_proxy import AnswerCut
 from tollgate.processes.status import Receive, Scope, Send, public_app
 
 # --- What crosses --------------------------------------------------------------------------------------
@@ -44,10 +42,8 @@ def test_request_is_rebuilt() -> None:
             (b"host", b"rpc.example"),
             (b"accept", b"*/*"),
             (b"cookie", b"a=1"),
-            (b"connection", b"close"),
             (b"content-length", b"4"),
             MINE,
-            (b"x-tollgate-inner", SECRET.encode()),
             (b"x-tollgate-client", b"192.0.2.7"),
             (b"x-tollgate-scheme", b"https"),
         ]
@@ -79,7 +75,6 @@ def test_headers_of_the_connection_stay_behind() -> None:
 def test_nobody_outside_speaks_for_a_worker() -> None:
     async def test(inner: Inner) -> None:
         spoofed = (
-            (b"x-tollgate-inner", b"guess"),
             (b"x-tollgate-client", b"127.0.0.1"),
             (b"x-tollgate-scheme", b"https"),
             (b"x-tollgate-anything", b"1"),
@@ -260,31 +255,6 @@ def test_bodies_that_wait_are_bounded_together() -> None:
         assert await asked_with(inner, app, scope("POST"), b"x" * MAX_BYTES)
         slow[1].leave()
         await slow[1].task
-
-    with_inner(test)
-
-
-def test_secret_must_not_be_empty() -> None:
-    with pytest.raises(ValueError, match="empty"):
-        forwarding_app((LOOPBACK, 1), "", trusted=(), max_bytes=1, max_at_once=1, seconds=1)
-
-
-# --- The receiving side; whole rounds are in test_forward_round.py -------------------------------------
-
-
-def test_app_may_answer_without_the_rest_of_a_body_that_never_comes() -> None:
-    async def hasty(_asked: Scope, _receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 401, "headers": []})
-        await send({"type": "http.response.body", "body": b"no"})
-
-    async def test(_inner: Inner) -> None:
-        asked = scope("POST", (b"x-tollgate-inner", SECRET.encode()))
-        client = Client(behind_workers(hasty, SECRET), asked, body=None)
-        client.send(b"x")
-        await advance(REST_SECONDS - 0.1)
-        assert not client.task.done()
-        await advance(0.1)
-        assert await client.answer() == (401, [], b"no")
 
     with_inner(test)
 

@@ -2,13 +2,16 @@
 
 import select
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tollgate.errors import StartError
 from tollgate.processes import listeners
+from tollgate.processes.control import ControlAddress
 
 HOST = "127.0.0.1"
 
@@ -96,3 +99,28 @@ def test_url_of_an_ipv6_address_has_brackets(open_sockets: ExitStack) -> None:
     except StartError:
         pytest.skip("this machine has no IPv6 loopback")
     assert listeners.url("http", bound) == f"http://[::1]:{bound.getsockname()[1]}"
+
+
+def test_unix_socket_is_open_to_its_user_alone(tmp_path: Path) -> None:
+    # What a service that was killed has left behind.
+    (tmp_path / "control.sock").touch()
+    with listeners.bind_unix(tmp_path, "control.sock") as bound, socket.socket(socket.AF_UNIX) as client:
+        assert bound.getsockname() == str(tmp_path / "control.sock")
+        assert (tmp_path / "control.sock").stat().st_mode & 0o777 == 0o600
+        client.connect(bound.getsockname())
+
+
+def test_unix_socket_goes_elsewhere_where_the_path_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory() as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        folder = tmp_path / ("x" * 120)
+        folder.mkdir()
+        address = ControlAddress(folder)
+        path = Path(address.listener.getsockname())
+        assert path.parent.parent == Path(short)
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        address.listener.close()
+        address.remove()
+        assert list(Path(short).iterdir()) == []

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tollgate.settings.changes import Changes, compare
+from tollgate.settings.changes import SettingsChanges, compare
 from tollgate.settings.model import Settings
 from tollgate.settings.schema import describe
 
@@ -25,12 +25,12 @@ def mainnet(*upstreams: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"eth": {"mainnet": {"upstreams": list(upstreams), **more}}}
 
 
-def changes(wanted: Settings, running: Settings | None = None) -> Changes:
+def changes(wanted: Settings, running: Settings | None = None) -> SettingsChanges:
     return compare(running or settings(), wanted)
 
 
 def test_same_settings_are_no_change() -> None:
-    assert changes(settings()) == Changes(settings(), (), ())
+    assert changes(settings()) == SettingsChanges(settings(), (), ())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_same_settings_are_no_change() -> None:
 )
 def test_changes_in_place(table: str, key: str, value: Any, line: str) -> None:
     wanted = settings(**{table: {key: value}})
-    assert changes(wanted) == Changes(wanted, (line,), ())
+    assert changes(wanted) == SettingsChanges(wanted, (line,), ())
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_changes_in_place(table: str, key: str, value: Any, line: str) -> None:
     ],
 )
 def test_needs_a_restart_and_is_left_as_it_was(table: str, key: str, value: Any) -> None:
-    assert changes(settings(**{table: {key: value}})) == Changes(settings(), (), (f"{table}.{key}",))
+    assert changes(settings(**{table: {key: value}})) == SettingsChanges(settings(), (), (f"{table}.{key}",))
 
 
 def test_data_folder_needs_a_restart() -> None:
-    assert changes(settings(data_dir="elsewhere")) == Changes(settings(), (), ("data_dir",))
+    assert changes(settings(data_dir="elsewhere")) == SettingsChanges(settings(), (), ("data_dir",))
 
 
 def test_both_kinds_together() -> None:
@@ -107,7 +107,7 @@ def test_both_kinds_together() -> None:
 def test_networks_and_upstreams(families: dict[str, Any], lines: list[str]) -> None:
     wanted = settings(families=families)
     found = changes(wanted)
-    assert found == Changes(wanted, tuple(lines), ())
+    assert found == SettingsChanges(wanted, tuple(lines), ())
     assert KEY not in repr(found.changed)
 
 

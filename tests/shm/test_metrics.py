@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tollgate.processes.metrics_page import render
 from tollgate.shm import metrics
-from tollgate.shm.metrics import ALL, BUCKETS_MICROSECONDS, Kind, Regions
+from tollgate.shm.metrics import ALL, BUCKETS_MICROSECONDS, MetricKind, Regions
 
 LabelSet = tuple[tuple[str, str], ...]
 
@@ -205,7 +205,7 @@ def test_metrics_have_names_and_help_as_prometheus_wants_them() -> None:
         assert re.fullmatch(r"tollgate_[a-z_]+", spec.name)
         assert spec.help.endswith(".")
         assert not spec.name.endswith("_total")
-        assert spec.kind is not Kind.HISTOGRAM or spec.name.endswith("_seconds")
+        assert spec.kind is not MetricKind.HISTOGRAM or spec.name.endswith("_seconds")
 
 
 def test_every_metric_defined_is_on_the_page() -> None:

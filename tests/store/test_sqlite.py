@@ -208,15 +208,6 @@ def test_migration_that_fails_half_way_leaves_the_database_as_it_was(url: URL) -
     assert tables_of(url) == TABLES
 
 
-def test_upgrade_in_a_process_of_its_own_tells_the_same(url: URL) -> None:
-    assert upgrade.upgrade(url)[0].startswith("0001 ")
-    assert upgrade.upgrade(url) == []
-    with database(url) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StartError, match=r"9999.*newer Tollgate"):
-        upgrade.upgrade(url)
-
-
 def test_two_that_migrate_at_once_both_succeed(tmp_path: Path) -> None:
     for attempt in range(5):
         url = URL.create("sqlite", database=str(tmp_path / f"{attempt}.db"))

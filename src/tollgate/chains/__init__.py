@@ -7,8 +7,7 @@ scopes     what a call asks about, read from its parameters
 keeping    how an answer may be kept, and which head it shows
 catalogue  all of that for one family
 faults     what an error of a node means (`fault_rows`: the table)
-heads      how a family tells where it is
-track      the newest blocks of a network, and what a new one changes
+heads      head, finality, chain id and syncing: what to call, and how to read it
 
-subscriptions, subscriptions_eth, subscriptions_starknet    what subscribers ask for and are told
+subscriptions, subscriptions_eth, subscriptions_starknet    what subscribers ask for and get
 """

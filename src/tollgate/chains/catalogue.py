@@ -38,7 +38,6 @@ class Catalogue:
         """Methods whose answers may ever be kept."""
 
     def method(self, name: str) -> Method | None:
-        """What the catalogue says of this method."""
         return self._methods.get(name)
 
     def kind(self, name: str) -> Kind:
@@ -61,7 +60,6 @@ class Catalogue:
 
     @property
     def methods(self) -> frozenset[str]:
-        """Every method of the catalogue."""
         return frozenset(self._methods)
 
     def readers(self, names: frozenset[str]) -> dict[str, Reader]:
@@ -78,5 +76,5 @@ class Catalogue:
         return keeping.keep(scope, bytes(result), head, finalized)
 
     def revealed(self, name: str, scope: Scope, result: Raw | bytes) -> int | None:
-        """The number of its node's newest block, where this is an answer about `latest` that tells it."""
+        """The number of its node's newest block, where this is an answer about `latest` that shows it."""
         return keeping.revealed(scope, result) if name in self._methods else None

@@ -1,7 +1,7 @@
-"""How each family tells where it is: what to ask for head, finality, chain id and syncing, and how to read it.
+"""How each family reports its head, finality, chain id and syncing: what to call, and how to read the answer.
 
-Calls and readers only: who asks whom, and when, stands elsewhere. A reader raises `Misread` where the answer is
-not what was asked for. A family that is not in `FAMILIES` cannot be asked.
+Calls and readers only; the prober decides what is sent where, and when. A reader raises `Misread` where the
+answer is not what was asked for. A family that is not in `FAMILIES` cannot be asked.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Misread(ValueError):
     """What a node answered is not what was asked for."""
 
 
-class Call(Struct, frozen=True):
+class NodeCall(Struct, frozen=True, gc=False):
     """A call to a node."""
 
     method: str
-    params: list[object]
+    params: list[object] | dict[str, object]
 
 
 class Block(Struct, frozen=True):
@@ -39,24 +39,24 @@ class Block(Struct, frozen=True):
 
 
 class _Calls(Struct, frozen=True):
-    head: Call
-    finalized: Call
-    chain_id: Call
-    syncing: Call
+    head: NodeCall
+    finalized: NodeCall
+    chain_id: NodeCall
+    syncing: NodeCall
 
 
 _CALLS = {
     "eth": _Calls(
-        Call("eth_getBlockByNumber", ["latest", False]),
-        Call("eth_getBlockByNumber", ["finalized", False]),
-        Call("eth_chainId", []),
-        Call("eth_syncing", []),
+        NodeCall("eth_getBlockByNumber", ["latest", False]),
+        NodeCall("eth_getBlockByNumber", ["finalized", False]),
+        NodeCall("eth_chainId", []),
+        NodeCall("eth_syncing", []),
     ),
     "starknet": _Calls(
-        Call("starknet_getBlockWithTxHashes", ["latest"]),
-        Call("starknet_getBlockWithTxHashes", ["l1_accepted"]),
-        Call("starknet_chainId", []),
-        Call("starknet_syncing", []),
+        NodeCall("starknet_getBlockWithTxHashes", ["latest"]),
+        NodeCall("starknet_getBlockWithTxHashes", ["l1_accepted"]),
+        NodeCall("starknet_chainId", []),
+        NodeCall("starknet_syncing", []),
     ),
 }
 FAMILIES = frozenset(_CALLS)
@@ -66,37 +66,35 @@ FAMILIES = frozenset(_CALLS)
 # --- What to ask --------------------------------------------------------------------------------------------
 
 
-def head_call(family: str) -> Call:
+def head_call(family: str) -> NodeCall:
     """For the newest block."""
     return _CALLS[family].head
 
 
-def finalized_call(family: str) -> Call:
+def finalized_call(family: str) -> NodeCall:
     """For the newest block that will not change any more."""
     return _CALLS[family].finalized
 
 
-def chain_id_call(family: str) -> Call:
-    """For the chain id."""
+def chain_id_call(family: str) -> NodeCall:
     return _CALLS[family].chain_id
 
 
-def syncing_call(family: str) -> Call:
+def syncing_call(family: str) -> NodeCall:
     """For whether the node is catching up."""
     return _CALLS[family].syncing
 
 
-def block_call(family: str, number: int) -> Call:
-    """For a block by its number."""
+def block_call(family: str, number: int) -> NodeCall:
     method = _CALLS[family].head.method
-    return Call(method, [hex(number), False] if family == "eth" else [{"block_number": number}])
+    return NodeCall(method, [hex(number), False] if family == "eth" else [{"block_number": number}])
 
 
-def parent_call(family: str, digest: str) -> Call:
+def parent_call(family: str, digest: str) -> NodeCall:
     """For a block by its hash, as a child names it."""
     if _CALLS[family].head.method == "eth_getBlockByNumber":
-        return Call("eth_getBlockByHash", [digest, False])
-    return Call("starknet_getBlockWithTxHashes", [{"block_hash": digest}])
+        return NodeCall("eth_getBlockByHash", [digest, False])
+    return NodeCall("starknet_getBlockWithTxHashes", [{"block_hash": digest}])
 
 
 # --- How to read it -----------------------------------------------------------------------------------------
@@ -135,7 +133,7 @@ _flag: Decoder[bool | dict[str, Raw]] = Decoder(bool | dict[str, Raw])
 
 
 def read_block(family: str, result: bytes | Raw) -> Block:
-    """A block, or its header as it is told to subscribers."""
+    """A block, or its header as subscribers get it."""
     if _CALLS[family].head.method == "eth_getBlockByNumber":
         found = _read(_eth_block, result)
         return Block(_number(found.number), _digest(found.hash).lower(), _digest(found.parent).lower())

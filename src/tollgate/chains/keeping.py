@@ -114,7 +114,7 @@ def _final(result: Raw | bytes, head: int, finalized: int) -> Keep:
 
 
 def revealed(scope: Scope, result: Raw | bytes) -> int | None:
-    """The number of its node's newest block, where this is an answer about `latest` that tells it."""
+    """The number of its node's newest block, where this is an answer about `latest` that shows it."""
     if scope.holds is not _TIP or scope.look is _NOWHERE:
         return None
     return _number(scope.look, result)

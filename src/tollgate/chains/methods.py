@@ -1,4 +1,4 @@
-"""What is said of a method and of a call: the words that the rest of this package uses.
+"""Properties of methods and calls, as the rest of this package uses them.
 
 Values only: no table, no reading of parameters, no rule.
 """
@@ -40,7 +40,7 @@ class Holds(Enum):
 
 
 class Look(Enum):
-    """Where an answer tells which block it is about, where that is looked for."""
+    """Where an answer has the block that it is about, where that is looked for."""
 
     NOWHERE = "nowhere"
     VALUE = "value"

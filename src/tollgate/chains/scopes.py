@@ -50,7 +50,6 @@ _TAGS = {
 
 
 def reader(family: str, method: Method) -> Reader:
-    """The reader of a method of this family."""
     if method.holds is _BLOCK:
         return _eth_block(method) if family == "eth" else _starknet_block(method)
     if method.holds is _RANGE:
@@ -63,7 +62,7 @@ def _tagged(name: str, tag: Holds, method: Method) -> Scope:
     """The scope of a call of this method at a tag."""
     if tag is _FOREVER:
         return Scope(tag, False, 0, 0, method.state, method.look)
-    # Of the tags only this one tells where the head is.
+    # Of the tags only this one shows where the head is.
     look = method.look if name == _LATEST else Look.NOWHERE
     return Scope(tag, True, None, None, method.state, look)
 

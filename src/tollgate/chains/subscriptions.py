@@ -1,8 +1,8 @@
-"""What a caller may subscribe to, and what of a block such a subscription is told.
+"""What a caller may subscribe to, and what of a block such a subscription gets.
 
 Pure: parameters in, values out. The two families are tables of the same few words: topics, filters by address and
 by key, and results that are passed on as the node wrote them. No connection, no clock, no block is fetched here;
-`subscriptions_eth.py` and `subscriptions_starknet.py` know how each family writes what this module calls by name.
+how each family writes these is in `subscriptions_eth.py` and `subscriptions_starknet.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Start(Struct, frozen=True, gc=False):
 
 
 class Subscription(Struct, frozen=True, gc=False):
-    """What a caller wants to be told."""
+    """What a caller subscribes to."""
 
     topic: Topic
     addresses: frozenset[str] = frozenset()
@@ -57,12 +57,12 @@ class Subscription(Struct, frozen=True, gc=False):
     least_keys: int = 0
     """How many topics or keys there must be."""
     first: int = 0
-    """Blocks below this one are not told."""
+    """Blocks below this one are not sent."""
     last: int | None = None
     start: Start | None = None
     """A block in the past with which to begin; None: with the next."""
     hash: str = ""
-    """The transaction whose status is told."""
+    """The transaction whose status is sent."""
     full: bool = False
     """Whole transactions, not only their hashes."""
 
@@ -74,7 +74,7 @@ class End(Struct, frozen=True, gc=False):
 
 
 class Item(Struct, frozen=True, gc=False):
-    """A log, an event, a transaction or a receipt: what filters look at, and what is told of it."""
+    """A log, an event, a transaction or a receipt: what filters match, and what is sent of it."""
 
     address: str
     keys: tuple[str, ...]
@@ -82,7 +82,7 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Head(Struct, frozen=True, gc=False):
-    """A block's place in the chain, and what is told of it as a new head."""
+    """A block's place in the chain, and what is sent of it as a new head."""
 
     number: int
     hash: str
@@ -90,17 +90,6 @@ class Head(Struct, frozen=True, gc=False):
     result: bytes = b""
     has_logs: bool = False
     """Whether its header says that there are logs in it."""
-
-
-class Call(Struct, frozen=True, gc=False):
-    """A call to a node."""
-
-    method: str
-    params: list[object] | dict[str, object]
-
-
-class Misread(ValueError):
-    """What a node answered is not what was asked for."""
 
 
 def passes(subscription: Subscription, item: Item) -> bool:

@@ -1,7 +1,7 @@
 """Subscriptions of the `eth` family: `eth_subscribe` as geth understands it; blocks and logs as nodes write them.
 
-A head is told without what stands in the block's body; a log exactly as the node wrote it, and once more with
-`"removed": true` when its block was replaced.
+A head is sent without the block's body; a log exactly as the node wrote it, and once more with `"removed": true`
+when its block was replaced.
 """
 
 from __future__ import annotations
@@ -11,18 +11,8 @@ import re
 import msgspec
 from msgspec import Raw, Struct
 
-from tollgate.chains.subscriptions import (
-    INVALID_PARAMS,
-    Call,
-    End,
-    Head,
-    Item,
-    Misread,
-    Params,
-    Subscription,
-    Topic,
-    Wrong,
-)
+from tollgate.chains.heads import Misread, NodeCall
+from tollgate.chains.subscriptions import INVALID_PARAMS, End, Head, Item, Params, Subscription, Topic, Wrong
 
 METHODS = frozenset({"eth_subscribe", "eth_unsubscribe"})
 NO_SUCH_SUBSCRIPTION = -32601
@@ -128,7 +118,7 @@ def _lower(value: str, form: re.Pattern[str], what: str) -> str:
 # --- What nodes are asked, and what they say -----------------------------------------------------------------
 
 
-class _Header(Struct, rename="camel"):
+class _EthHeader(Struct, rename="camel"):
     number: str
     hash: str
     parent_hash: str
@@ -141,25 +131,25 @@ class _Log(Struct, rename="camel"):
     block_hash: str | None = None
 
 
-_headers = msgspec.json.Decoder(_Header | None).decode
+_headers = msgspec.json.Decoder(_EthHeader | None).decode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _list = msgspec.json.Decoder(list[Raw]).decode
 _log = msgspec.json.Decoder(_Log).decode
 
 
-def head_call() -> Call:
+def head_call() -> NodeCall:
     """Ask for the number of the newest block."""
-    return Call("eth_blockNumber", [])
+    return NodeCall("eth_blockNumber", [])
 
 
-def block_call(number: int) -> Call:
+def block_call(number: int) -> NodeCall:
     """Ask for a block."""
-    return Call("eth_getBlockByNumber", [hex(number), False])
+    return NodeCall("eth_getBlockByNumber", [hex(number), False])
 
 
-def logs_call(head: Head) -> Call:
+def logs_call(head: Head) -> NodeCall:
     """Ask for all logs of a block."""
-    return Call("eth_getLogs", [{"blockHash": head.hash}])
+    return NodeCall("eth_getLogs", [{"blockHash": head.hash}])
 
 
 def read_number(result: bytes) -> int:
@@ -202,7 +192,7 @@ def read_logs(result: bytes, head: Head) -> list[Item]:
 
 
 def removed(result: bytes) -> bytes:
-    """A log as it is told when its block was replaced."""
+    """A log as it is sent when its block was replaced."""
     return _json(_members(result) | {"removed": Raw(b"true")})
 
 

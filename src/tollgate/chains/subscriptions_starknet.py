@@ -1,7 +1,7 @@
 """Subscriptions of the `starknet` family: the WebSocket API of starknet-specs 0.8 to 0.10.
 
-What is told is what a sequencer has accepted on L2. What is only pre-confirmed may change or vanish, and the
-specification lets a node leave it out: who asks for nothing else is refused.
+Subscribers get what a sequencer has accepted on L2. What is only pre-confirmed may change or vanish, and the
+specification lets a node leave it out: a subscription to that alone is refused.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from tollgate.chains.heads import Misread, NodeCall
 from tollgate.chains.subscriptions import (
     INVALID_PARAMS,
-    Call,
     End,
     Head,
     Item,
-    Misread,
     Params,
     Start,
     Subscription,
@@ -71,7 +70,7 @@ _json = msgspec.json.Encoder().encode
 # --- What callers say ----------------------------------------------------------------------------------------
 
 
-class _BlockId(Struct, forbid_unknown_fields=True):
+class _GivenBlock(Struct, forbid_unknown_fields=True):
     block_number: int | None = None
     block_hash: str | None = None
 
@@ -79,7 +78,7 @@ class _BlockId(Struct, forbid_unknown_fields=True):
 class _Given(Struct):
     """Every parameter of every method; those that a method does not have never get in."""
 
-    block_id: _BlockId | str | None = None
+    block_id: _GivenBlock | str | None = None
     from_address: str | list[str] | None = None
     keys: list[list[str]] | None = None
     finality_status: str | list[str] | None = None
@@ -155,10 +154,10 @@ def _check_finality(given: str | list[str] | None) -> None:
         )
 
 
-def _start(block_id: _BlockId | str | None) -> Start | None:
+def _start(block_id: _GivenBlock | str | None) -> Start | None:
     if block_id is None or block_id == "latest":
         return None
-    if isinstance(block_id, _BlockId):
+    if isinstance(block_id, _GivenBlock):
         if block_id.block_number is not None and block_id.block_hash is None and block_id.block_number >= 0:
             return Start(block_id.block_number)
         if block_id.block_hash is not None and block_id.block_number is None:
@@ -180,7 +179,7 @@ def _same(value: str) -> str:
 # --- What nodes are asked, and what they say -----------------------------------------------------------------
 
 
-class _Header(Struct):
+class _StarknetHeader(Struct):
     block_number: int
     block_hash: str
     parent_hash: str
@@ -202,18 +201,18 @@ class _Sender(Struct):
     contract_address: str | None = None
 
 
-class _Hash(Struct):
+class _TransactionHash(Struct):
     transaction_hash: str
 
 
-class _Entry(Struct):
+class _TransactionWithReceipt(Struct):
     transaction: Raw
     receipt: Raw
 
 
 class _Entries(Struct):
     block_hash: str
-    transactions: list[_Entry]
+    transactions: list[_TransactionWithReceipt]
 
 
 class _Status(Struct):
@@ -221,48 +220,48 @@ class _Status(Struct):
 
 
 _number = msgspec.json.Decoder(int).decode
-_headers = msgspec.json.Decoder(_Header).decode
+_headers = msgspec.json.Decoder(_StarknetHeader).decode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _event = msgspec.json.Decoder(_Event).decode
 _pages = msgspec.json.Decoder(_Page).decode
 _entries = msgspec.json.Decoder(_Entries).decode
 _sender = msgspec.json.Decoder(_Sender).decode
-_hash = msgspec.json.Decoder(_Hash).decode
+_hash = msgspec.json.Decoder(_TransactionHash).decode
 _status = msgspec.json.Decoder(_Status).decode
 
 
-def head_call() -> Call:
+def head_call() -> NodeCall:
     """Ask for the number of the newest block."""
-    return Call("starknet_blockNumber", [])
+    return NodeCall("starknet_blockNumber", [])
 
 
-def block_call(number: int) -> Call:
+def block_call(number: int) -> NodeCall:
     """Ask for a block."""
-    return Call("starknet_getBlockWithTxHashes", {"block_id": {"block_number": number}})
+    return NodeCall("starknet_getBlockWithTxHashes", {"block_id": {"block_number": number}})
 
 
-def block_by_hash_call(block_hash: str) -> Call:
+def block_by_hash_call(block_hash: str) -> NodeCall:
     """Ask for a block by its hash."""
-    return Call("starknet_getBlockWithTxHashes", {"block_id": {"block_hash": block_hash}})
+    return NodeCall("starknet_getBlockWithTxHashes", {"block_id": {"block_hash": block_hash}})
 
 
-def events_call(head: Head, token: str | None) -> Call:
+def events_call(head: Head, token: str | None) -> NodeCall:
     """Ask for a page of the events of a block."""
     block_id = {"block_hash": head.hash}
     wanted: dict[str, object] = {"from_block": block_id, "to_block": block_id, "chunk_size": _PAGE}
     if token is not None:
         wanted["continuation_token"] = token
-    return Call("starknet_getEvents", {"filter": wanted})
+    return NodeCall("starknet_getEvents", {"filter": wanted})
 
 
-def receipts_call(head: Head) -> Call:
+def receipts_call(head: Head) -> NodeCall:
     """Ask for the transactions of a block and their receipts."""
-    return Call("starknet_getBlockWithReceipts", {"block_id": {"block_hash": head.hash}})
+    return NodeCall("starknet_getBlockWithReceipts", {"block_id": {"block_hash": head.hash}})
 
 
-def status_call(transaction_hash: str) -> Call:
+def status_call(transaction_hash: str) -> NodeCall:
     """Ask for the status of a transaction."""
-    return Call("starknet_getTransactionStatus", {"transaction_hash": transaction_hash})
+    return NodeCall("starknet_getTransactionStatus", {"transaction_hash": transaction_hash})
 
 
 def read_number(result: bytes) -> int:
@@ -274,7 +273,6 @@ def read_number(result: bytes) -> int:
 
 
 def read_block(result: bytes) -> Head | None:
-    """Read a block."""
     try:
         header = _headers(result)
         members = _members(result)
@@ -338,7 +336,7 @@ def read_status(result: bytes) -> str:
         raise Misread("not a status") from error
 
 
-# --- What subscribers are told -------------------------------------------------------------------------------
+# --- What subscribers get ------------------------------------------------------------------------------------
 
 
 def notification(topic: Topic, subscription_id: str, result: bytes) -> bytes:
@@ -347,12 +345,12 @@ def notification(topic: Topic, subscription_id: str, result: bytes) -> bytes:
 
 
 def status_result(transaction_hash: str, result: bytes) -> bytes:
-    """What is told of a transaction's status."""
+    """What is sent of a transaction's status."""
     return _json({"transaction_hash": transaction_hash, "status": Raw(result)})
 
 
 def reorganisation(subscription_id: str, first: Head, last: Head) -> bytes:
-    """What is sent to a subscriber when blocks that it was told of were replaced."""
+    """What is sent to a subscriber when blocks that it got were replaced."""
     replaced = {
         "starting_block_hash": first.hash,
         "starting_block_number": first.number,

@@ -7,11 +7,12 @@ failures       how a command can end, and its exit code
 
 For teams, as clients of the management API:
 auth           `auth login|status|logout|token`
-teams          `teams create|list|show|rename|join`
+teams          `teams create|list|show|rename|join`, `audit`
 members        `teams members …`, `teams invitations …`
 rpc_tokens     `rpc tokens …`
 rpc_whitelist  `rpc whitelist …`
-audit          `audit`
+rpc_logs       `rpc logs`
+usage          `usage …`, `invoices …`
 account        `account show|password`, `account tokens …`
 completion     `completion bash|zsh|fish`
 
@@ -23,16 +24,18 @@ device         the device login (RFC 8628)
 answers        bytes of an answer -> value or failure
 shapes         what the API answers, as values
 transport      HTTP through urllib3: deadlines and bounds
-keep, vault    where logins and choices are kept: files, system keyring
+credentials    where logins and choices are kept: files, system keyring
 address        addresses of servers
 show           tables, fields, JSON, words
 
 For the operator:
-serve          `serve` and `migrate`
+serve          `serve`, `migrate` and `collect`
 reload         `reload`: changed settings, in place
 config         `config check` and `config show`
+doctor         `doctor`: whether spool, logs, usage and invoices agree
+upstreams      `upstreams`: which are in rotation, and why
 demo           `demo`: the whole service on one machine, with a simulated chain
 admin          `admin …`: accounts
 
-reference      the page of all commands for docs/, made from the tree
+reference_pages  the pages of docs/reference, made from the code
 """

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tollgate.cli import show
-from tollgate.cli.failures import Failure, NotFound
+from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import Duration, confirm, logged_in, page_options, yes_option
 
 if TYPE_CHECKING:
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Login
+    from tollgate.cli.shapes import ApiLogin
 
 _DAY = 86_400
 _LONGEST_LINE = 4096
@@ -129,9 +129,9 @@ def delete(session: Session, token_id: str, yes: bool) -> None:
     session.deleted(found.id, f"Personal access token {found.id} is deleted.")
 
 
-def _find(session: Session, token_id: str) -> Login:
+def _find(session: Session, token_id: str) -> ApiLogin:
     """Give the personal access token; the same route would end any other login too."""
     for login in session.client.every_login():
         if login.id == token_id and login.kind == "personal":
             return login
-    raise NotFound(f"There is no personal access token {token_id}. See: tollgate account tokens list")
+    raise NotFoundFailure(f"There is no personal access token {token_id}. See: tollgate account tokens list")

@@ -18,11 +18,11 @@ from typing import BinaryIO, TypeVar
 import click
 
 from tollgate import log
-from tollgate.cli.failures import Failure, NotFound
+from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.show import note
 from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import NotFound as Missing
+from tollgate.control.problems import NotFound
 from tollgate.control.service_context import OPERATOR, email_of
 from tollgate.control.services.invitations import Invited
 from tollgate.control.services.teams import team_name
@@ -209,7 +209,7 @@ def _run(
     act: Callable[[ControlPlane], Awaitable[Result]],
     tell: Callable[[Result], None],
 ) -> None:
-    """Do something with the services, on the store of the settings, and tell what came of it.
+    """Run an action of the services, on the store of the settings, and return its result.
 
     It is told before mail is waited for: a link is shown once, and whoever interrupts a slow mail server has it.
     """
@@ -227,8 +227,8 @@ def _run(
 
     try:
         asyncio.run(whole())
-    except Missing as problem:
-        raise NotFound(problem.detail) from problem
+    except NotFound as problem:
+        raise NotFoundFailure(problem.detail) from problem
     except StoreUnavailable as error:
         raise Failure(
             f"The database {bootstrap.store_url.database} is busy or cannot be written: try again."

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tollgate.cli.failures import Failure, NotAllowed, NotFound, NotLoggedIn, NotTollgate, OAuthRefusal
-from tollgate.cli.shapes import OAuthError, Problem
+from tollgate.cli.failures import Failure, LoginNeeded, NotAllowed, NotFoundFailure, NotTollgate, OAuthRefusal
+from tollgate.cli.shapes import ApiProblem, TokenError
 
 if TYPE_CHECKING:
     from tollgate.cli.transport import HttpReply
 
 T = TypeVar("T")
 
-_BY_STATUS: dict[int, type[Failure]] = {401: NotLoggedIn, 403: NotAllowed, 404: NotFound}
+_BY_STATUS: dict[int, type[Failure]] = {401: LoginNeeded, 403: NotAllowed, 404: NotFoundFailure}
 
 UNAVAILABLE = "unavailable"
 """The reason of a failure behind which nothing of Tollgate answers now."""
@@ -63,10 +63,10 @@ def expect_done(reply: HttpReply, url: str) -> None:
         raise failure(reply, url)
 
 
-def problem_of(reply: HttpReply) -> Problem | None:
+def problem_of(reply: HttpReply) -> ApiProblem | None:
     """Give the problem that an answer describes, if it does."""
     try:
-        return msgspec.convert(msgspec.json.decode(reply.body), Problem)
+        return msgspec.convert(msgspec.json.decode(reply.body), ApiProblem)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
 
@@ -83,7 +83,7 @@ def failure(reply: HttpReply, url: str) -> Failure:
     return kind(_words(problem, reply), reason=reason)
 
 
-def _words(problem: Problem, reply: HttpReply) -> str:
+def _words(problem: ApiProblem, reply: HttpReply) -> str:
     lines = [problem.detail or _phrase(reply.status)]
     if reply.status in {429, 503} and (wait := reply.headers.get("retry-after")) and wait.isdecimal():
         lines[0] += f" Try again in {wait} s."
@@ -99,7 +99,7 @@ def _words(problem: Problem, reply: HttpReply) -> str:
 
 def _oauth_refusal(reply: HttpReply) -> Failure | None:
     try:
-        error = msgspec.json.decode(reply.body, type=OAuthError)
+        error = msgspec.json.decode(reply.body, type=TokenError)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None
     return OAuthRefusal(error.error_description or error.error, reason=error.error)

@@ -1,7 +1,7 @@
 """`tollgate auth`: log in, see the login, print its token, log out.
 
 Owns the words of these commands. The conversation of the device login is in `device.py`, what is kept and
-where in `keep.py`; both are imported only when a command runs.
+where in `credentials.py`; both are imported only when a command runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tollgate.cli.options import json_option, logged_in
 if TYPE_CHECKING:
     from tollgate.cli.credentials import Credential, CredentialStore
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Account, DeviceGrant, Team
+    from tollgate.cli.shapes import ApiAccount, ApiTeam, DeviceGrant
     from tollgate.cli.transport import Transport
 
 # Longer than any token; a wrong file piped in must not be read whole.
@@ -46,13 +46,13 @@ def login(url: str | None, with_token: bool, no_browser: bool) -> None:
     from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
-    keep = CredentialStore.at_home(os.environ)
-    address = session.server_url(keep, os.environ, url)
+    credentials = CredentialStore.at_home(os.environ)
+    address = session.server_url(credentials, os.environ, url)
     if is_exposed(address):
         show.note(f"Warning: {address} is plain http: whoever is on the way can read your login. Use https.")
     with Transport(address) as transport:
         credential = _typed_token() if with_token else _approved(transport, no_browser)
-        _keep_login(keep, transport, credential)
+        _store_login(credentials, transport, credential)
     if os.environ.get(session.TOKEN_VARIABLE):
         show.note(f"Note: {session.TOKEN_VARIABLE} is set and goes before this login.")
 
@@ -115,24 +115,24 @@ def _typed_token() -> Credential:
     return Credential("personal", token)
 
 
-def _keep_login(keep: CredentialStore, transport: Transport, credential: Credential) -> None:
+def _store_login(credentials: CredentialStore, transport: Transport, credential: Credential) -> None:
     """See whose login it is, keep it, and choose a team."""
     from tollgate.cli.client import Client  # noqa: PLC0415 - not for help
     from tollgate.cli.login import FixedLogin  # noqa: PLC0415
 
     url = transport.url
     if credential.kind == "tool":
-        keep.put(url, credential)  # at once: what was approved must not be lost if the next question fails
+        credentials.put(url, credential)  # at once: what was approved must not be lost if the next question fails
     client = Client(
         transport, FixedLogin(credential.access, f"{url} refused this token. Run: tollgate auth login")
     )
     account = client.me().value
     teams = client.teams().value.items
-    team = _choose_team(keep.team_at(url), teams)
+    team = _choose_team(credentials.team_at(url), teams)
     if credential.kind == "personal":
-        keep.put(url, credential)
-    keep.choose(url, team)
-    show.note(f"Logged in to {url} as {account.email}. The login is kept in {keep.place(url)}.")
+        credentials.put(url, credential)
+    credentials.choose(url, team)
+    show.note(f"Logged in to {url} as {account.email}. The login is kept in {credentials.place(url)}.")
     if team is None:
         show.note("You are in no team yet. Create one: tollgate teams create NAME")
     else:
@@ -140,7 +140,7 @@ def _keep_login(keep: CredentialStore, transport: Transport, credential: Credent
         show.note(f"Commands act for team {team} unless told otherwise.{others}")
 
 
-def _choose_team(before: str | None, teams: list[Team]) -> str | None:
+def _choose_team(before: str | None, teams: list[ApiTeam]) -> str | None:
     names = [team.name for team in teams]
     if before in names:
         return before
@@ -155,8 +155,8 @@ def status(session: Session) -> None:
 
     me = session.client.me()
     page = session.client.teams()
-    place = "TOLLGATE_TOKEN" if token_in(os.environ) else session.keep.place(session.url)
-    team = os.environ.get(TEAM_VARIABLE) or session.keep.team_at(session.url)
+    place = "TOLLGATE_TOKEN" if token_in(os.environ) else session.credentials.place(session.url)
+    team = os.environ.get(TEAM_VARIABLE) or session.credentials.team_at(session.url)
     if session.as_json:
         facts = {"url": session.url, "account": me.raw, "kept_in": place, "team": team}
         show.as_json({**facts, "teams": page.raw["items"]})
@@ -167,7 +167,7 @@ def status(session: Session) -> None:
 
 
 def _status_fields(
-    url: str, account: Account, place: str, team: str | None, teams: list[Team]
+    url: str, account: ApiAccount, place: str, team: str | None, teams: list[ApiTeam]
 ) -> list[tuple[str, show.Cell]]:
     login_ = account.login
     kinds = {"tool": "browser login of this tool", "personal": "personal access token"}
@@ -195,10 +195,10 @@ def logout(as_json: bool) -> None:
     from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
-    keep = CredentialStore.at_home(os.environ)
-    url = session.server_url(keep, os.environ)
-    credential = _kept_or_none(keep, url)
-    keep.forget(url)
+    credentials = CredentialStore.at_home(os.environ)
+    url = session.server_url(credentials, os.environ)
+    credential = _kept_or_none(credentials, url)
+    credentials.forget(url)
     revoked = False
     if credential is not None and credential.kind == "tool":
         with Transport(url) as transport:
@@ -212,15 +212,15 @@ def logout(as_json: bool) -> None:
         show.note(f"Note: {session.TOKEN_VARIABLE} is still set, and commands go on using it.")
 
 
-def _kept_or_none(keep: CredentialStore, url: str) -> Credential | None:
+def _kept_or_none(credentials: CredentialStore, url: str) -> Credential | None:
     """Give the login to end; one that can no longer be read is still forgotten."""
     try:
-        credential = keep.credential(url)
+        credential = credentials.credential(url)
     except Failure as failure:
         show.note(f"{failure}")
         return None
     if credential is None:
-        keep.forget(url)
+        credentials.forget(url)
         raise not_logged_in(url)
     return credential
 
@@ -245,7 +245,7 @@ def token() -> None:
     from tollgate.cli.credentials import CredentialStore  # noqa: PLC0415
     from tollgate.cli.transport import Transport  # noqa: PLC0415
 
-    keep = CredentialStore.at_home(os.environ)
-    with Transport(session.server_url(keep, os.environ)) as transport:
-        secret = session.login_for(keep, transport, os.environ).secret()
+    credentials = CredentialStore.at_home(os.environ)
+    with Transport(session.server_url(credentials, os.environ)) as transport:
+        secret = session.login_for(credentials, transport, os.environ).secret()
     click.echo(secret)

@@ -15,19 +15,21 @@ import msgspec
 
 from tollgate.cli import answers
 from tollgate.cli.failures import Lost, NoServer, WrongUsage
-from tollgate.cli.money import Billing, Invoice, Usage
 from tollgate.cli.shapes import (
-    Account,
-    AuditEntry,
-    Check,
-    Domain,
-    Invitation,
-    Login,
-    LogPage,
-    Member,
+    ApiAccount,
+    ApiAuditEntry,
+    ApiBilling,
+    ApiDomain,
+    ApiInvitation,
+    ApiInvoice,
+    ApiLogin,
+    ApiLogPage,
+    ApiMember,
+    ApiOriginCheck,
+    ApiTeam,
+    ApiToken,
+    ApiUsage,
     Page,
-    Team,
-    Token,
 )
 
 if TYPE_CHECKING:
@@ -52,21 +54,20 @@ _LOGIN_REFUSALS = frozenset({"not_logged_in", "login_expired"})
 class Client:
     """The API of one server, as one login sees it."""
 
-    def __init__(self, transport: Transport, login: login.Login) -> None:
+    def __init__(self, transport: Transport, login: login.LoginSource) -> None:
         self._transport = transport
         self._login = login
 
     # ---- oneself
 
-    def me(self) -> ApiAnswer[Account]:
-        """Give one's own account."""
-        return self._read("GET", Account, "me")
+    def me(self) -> ApiAnswer[ApiAccount]:
+        return self._read("GET", ApiAccount, "me")
 
-    def logins(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Login]]:
+    def logins(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiLogin]]:
         """List one's own logins and personal access tokens."""
-        return self._read("GET", Page[Login], "me", "logins", query=_page(limit, after))
+        return self._read("GET", Page[ApiLogin], "me", "logins", query=_page(limit, after))
 
-    def every_login(self) -> Iterator[Login]:
+    def every_login(self) -> Iterator[ApiLogin]:
         """Go through all logins of one's own."""
         return _every(lambda after: self.logins(LARGEST_LIMIT, after))
 
@@ -74,123 +75,104 @@ class Client:
         """End a login, or delete a personal access token."""
         self._done("DELETE", "me", "logins", login_id)
 
-    def create_personal_token(self, body: Mapping[str, Any]) -> ApiAnswer[Login]:
-        """Make a personal access token."""
-        return self._create(Login, body, "me", "tokens")
+    def create_personal_token(self, body: Mapping[str, Any]) -> ApiAnswer[ApiLogin]:
+        return self._create(ApiLogin, body, "me", "tokens")
 
     def change_password(self, current: str, new: str) -> None:
-        """Change one's own password."""
         self._done("POST", "me", "password", body={"current": current, "new": new})
 
-    def accept_invitation(self, link: str) -> ApiAnswer[Team] | None:
+    def accept_invitation(self, link: str) -> ApiAnswer[ApiTeam] | None:
         """Join the team that an invitation is for; None where it was to the service alone."""
         reply = self._ask("POST", ("invitations", "accept"), None, {"link": link})
-        return None if reply.status == HTTPStatus.NO_CONTENT else answers.read(reply, Team, self._transport.url)
+        return None if reply.status == HTTPStatus.NO_CONTENT else answers.read(reply, ApiTeam, self._transport.url)
 
     # ---- teams
 
-    def teams(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Team]]:
-        """List one's own teams."""
-        return self._read("GET", Page[Team], "teams", query=_page(limit, after))
+    def teams(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiTeam]]:
+        return self._read("GET", Page[ApiTeam], "teams", query=_page(limit, after))
 
-    def create_team(self, name: str) -> ApiAnswer[Team]:
-        """Make a team, as its owner."""
-        return self._create(Team, {"name": name}, "teams")
+    def create_team(self, name: str) -> ApiAnswer[ApiTeam]:
+        return self._create(ApiTeam, {"name": name}, "teams")
 
-    def team(self, team: str) -> ApiAnswer[Team]:
-        """Give a team."""
-        return self._read("GET", Team, "teams", team)
+    def team(self, team: str) -> ApiAnswer[ApiTeam]:
+        return self._read("GET", ApiTeam, "teams", team)
 
-    def rename_team(self, team: str, name: str) -> ApiAnswer[Team]:
-        """Give a team another name."""
-        return self._read("PATCH", Team, "teams", team, body={"name": name})
+    def rename_team(self, team: str, name: str) -> ApiAnswer[ApiTeam]:
+        return self._read("PATCH", ApiTeam, "teams", team, body={"name": name})
 
-    def members(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Member]]:
-        """List a team's members."""
-        return self._read("GET", Page[Member], "teams", team, "members", query=_page(limit, after))
+    def members(
+        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
+    ) -> ApiAnswer[Page[ApiMember]]:
+        return self._read("GET", Page[ApiMember], "teams", team, "members", query=_page(limit, after))
 
-    def every_member(self, team: str) -> Iterator[Member]:
+    def every_member(self, team: str) -> Iterator[ApiMember]:
         """Go through all members of a team."""
         return _every(lambda after: self.members(team, LARGEST_LIMIT, after))
 
-    def set_role(self, team: str, member_id: str, role: str) -> ApiAnswer[Member]:
-        """Give a member another role."""
-        return self._read("PATCH", Member, "teams", team, "members", member_id, body={"role": role})
+    def set_role(self, team: str, member_id: str, role: str) -> ApiAnswer[ApiMember]:
+        return self._read("PATCH", ApiMember, "teams", team, "members", member_id, body={"role": role})
 
     def remove_member(self, team: str, member_id: str) -> None:
-        """Remove a member, or leave."""
         self._done("DELETE", "teams", team, "members", member_id)
 
-    def invite(self, team: str, email: str, role: str) -> ApiAnswer[Invitation]:
-        """Invite somebody."""
-        return self._create(Invitation, {"email": email, "role": role}, "teams", team, "invitations")
+    def invite(self, team: str, email: str, role: str) -> ApiAnswer[ApiInvitation]:
+        return self._create(ApiInvitation, {"email": email, "role": role}, "teams", team, "invitations")
 
     def invitations(
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
-    ) -> ApiAnswer[Page[Invitation]]:
-        """List a team's open invitations."""
-        return self._read("GET", Page[Invitation], "teams", team, "invitations", query=_page(limit, after))
+    ) -> ApiAnswer[Page[ApiInvitation]]:
+        return self._read("GET", Page[ApiInvitation], "teams", team, "invitations", query=_page(limit, after))
 
     def revoke_invitation(self, team: str, invitation_id: str) -> None:
-        """Take an invitation back."""
         self._done("DELETE", "teams", team, "invitations", invitation_id)
 
     # ---- tokens
 
-    def tokens(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Token]]:
-        """List a team's API tokens."""
-        return self._read("GET", Page[Token], "teams", team, "tokens", query=_page(limit, after))
+    def tokens(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiToken]]:
+        return self._read("GET", Page[ApiToken], "teams", team, "tokens", query=_page(limit, after))
 
-    def create_token(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Token]:
-        """Make an API token."""
-        return self._create(Token, body, "teams", team, "tokens")
+    def create_token(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiToken]:
+        return self._create(ApiToken, body, "teams", team, "tokens")
 
-    def token(self, team: str, token_id: str) -> ApiAnswer[Token]:
-        """Give an API token."""
-        return self._read("GET", Token, "teams", team, "tokens", token_id)
+    def token(self, team: str, token_id: str) -> ApiAnswer[ApiToken]:
+        return self._read("GET", ApiToken, "teams", team, "tokens", token_id)
 
-    def update_token(self, team: str, token_id: str, body: Mapping[str, Any]) -> ApiAnswer[Token]:
-        """Change settings of an API token."""
-        return self._read("PATCH", Token, "teams", team, "tokens", token_id, body=body)
+    def update_token(self, team: str, token_id: str, body: Mapping[str, Any]) -> ApiAnswer[ApiToken]:
+        return self._read("PATCH", ApiToken, "teams", team, "tokens", token_id, body=body)
 
     def delete_token(self, team: str, token_id: str) -> None:
-        """Delete an API token."""
         self._done("DELETE", "teams", team, "tokens", token_id)
 
-    def rotate_token(self, team: str, token_id: str, overlap_seconds: int) -> ApiAnswer[Token]:
+    def rotate_token(self, team: str, token_id: str, overlap_seconds: int) -> ApiAnswer[ApiToken]:
         """Make a successor of an API token."""
         body = {"overlap_seconds": overlap_seconds}
-        return self._create(Token, body, "teams", team, "tokens", token_id, "rotate")
+        return self._create(ApiToken, body, "teams", team, "tokens", token_id, "rotate")
 
     # ---- domains
 
-    def domains(self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[Domain]]:
-        """List a team's whitelisted domains."""
-        return self._read("GET", Page[Domain], "teams", team, "domains", query=_page(limit, after))
+    def domains(
+        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
+    ) -> ApiAnswer[Page[ApiDomain]]:
+        return self._read("GET", Page[ApiDomain], "teams", team, "domains", query=_page(limit, after))
 
-    def add_domain(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Domain]:
-        """Whitelist a domain."""
-        return self._create(Domain, body, "teams", team, "domains")
+    def add_domain(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiDomain]:
+        return self._create(ApiDomain, body, "teams", team, "domains")
 
-    def domain(self, team: str, domain_id: str) -> ApiAnswer[Domain]:
-        """Give a whitelist entry."""
-        return self._read("GET", Domain, "teams", team, "domains", domain_id)
+    def domain(self, team: str, domain_id: str) -> ApiAnswer[ApiDomain]:
+        return self._read("GET", ApiDomain, "teams", team, "domains", domain_id)
 
-    def update_domain(self, team: str, domain_id: str, body: Mapping[str, Any]) -> ApiAnswer[Domain]:
-        """Change a whitelist entry."""
-        return self._read("PATCH", Domain, "teams", team, "domains", domain_id, body=body)
+    def update_domain(self, team: str, domain_id: str, body: Mapping[str, Any]) -> ApiAnswer[ApiDomain]:
+        return self._read("PATCH", ApiDomain, "teams", team, "domains", domain_id, body=body)
 
     def remove_domain(self, team: str, domain_id: str) -> None:
-        """Remove a whitelist entry."""
         self._done("DELETE", "teams", team, "domains", domain_id)
 
-    def verify_domain(self, team: str, domain_id: str) -> ApiAnswer[Domain]:
+    def verify_domain(self, team: str, domain_id: str) -> ApiAnswer[ApiDomain]:
         """Look for the proof that a domain is the team's."""
-        return self._read("POST", Domain, "teams", team, "domains", domain_id, "verify", body={})
+        return self._read("POST", ApiDomain, "teams", team, "domains", domain_id, "verify", body={})
 
-    def check_origin(self, team: str, origin: str) -> ApiAnswer[Check]:
-        """Ask whether an origin would pass."""
-        return self._read("GET", Check, "teams", team, "domains", "check", query={"origin": origin})
+    def check_origin(self, team: str, origin: str) -> ApiAnswer[ApiOriginCheck]:
+        return self._read("GET", ApiOriginCheck, "teams", team, "domains", "check", query={"origin": origin})
 
     # ---- logs
 
@@ -201,35 +183,33 @@ class Client:
         limit: int = DEFAULT_LIMIT,
         after: str | None = None,
         newer: str | None = None,
-    ) -> ApiAnswer[LogPage]:
+    ) -> ApiAnswer[ApiLogPage]:
         """List a team's calls, newest first; with `newer` those that came since, oldest first."""
         query = {**_page(limit, after), **({} if newer is None else {"newer": newer}), **filters}
-        return self._read("GET", LogPage, "teams", team, "logs", query=query)
+        return self._read("GET", ApiLogPage, "teams", team, "logs", query=query)
 
     # ---- money
 
-    def usage(self, team: str, month: str | None, by: str) -> ApiAnswer[Usage]:
-        """Give what a team used in a month, the current one unless told otherwise."""
+    def usage(self, team: str, month: str | None, by: str) -> ApiAnswer[ApiUsage]:
+        """Give what a team used in a month, by default the current one."""
         query = {"by": by} if month is None else {"month": month, "by": by}
-        return self._read("GET", Usage, "teams", team, "usage", query=query)
+        return self._read("GET", ApiUsage, "teams", team, "usage", query=query)
 
-    def billing(self, team: str) -> ApiAnswer[Billing]:
+    def billing(self, team: str) -> ApiAnswer[ApiBilling]:
         """Give a team's spending cap and alerts."""
-        return self._read("GET", Billing, "teams", team, "billing")
+        return self._read("GET", ApiBilling, "teams", team, "billing")
 
-    def update_billing(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Billing]:
+    def update_billing(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiBilling]:
         """Set a team's spending cap and alerts."""
-        return self._read("PATCH", Billing, "teams", team, "billing", body=body)
+        return self._read("PATCH", ApiBilling, "teams", team, "billing", body=body)
 
     def invoices(
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
-    ) -> ApiAnswer[Page[Invoice]]:
-        """List a team's invoices, newest first."""
-        return self._read("GET", Page[Invoice], "teams", team, "invoices", query=_page(limit, after))
+    ) -> ApiAnswer[Page[ApiInvoice]]:
+        return self._read("GET", Page[ApiInvoice], "teams", team, "invoices", query=_page(limit, after))
 
-    def invoice(self, team: str, month: str) -> ApiAnswer[Invoice]:
-        """Give the invoice of a month."""
-        return self._read("GET", Invoice, "teams", team, "invoices", month)
+    def invoice(self, team: str, month: str) -> ApiAnswer[ApiInvoice]:
+        return self._read("GET", ApiInvoice, "teams", team, "invoices", month)
 
     def invoice_csv(self, team: str, month: str) -> str:
         """Give the invoice of a month as a table for spreadsheets."""
@@ -240,9 +220,9 @@ class Client:
 
     def audit(
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
-    ) -> ApiAnswer[Page[AuditEntry]]:
+    ) -> ApiAnswer[Page[ApiAuditEntry]]:
         """List what was changed in a team, newest first."""
-        return self._read("GET", Page[AuditEntry], "teams", team, "audit", query=_page(limit, after))
+        return self._read("GET", Page[ApiAuditEntry], "teams", team, "audit", query=_page(limit, after))
 
     # ---- how it is done
 

@@ -10,30 +10,30 @@ environment variable goes before what is kept here is decided in `session.py`.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import stat
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from tollgate.cli.failures import Failure
-from tollgate.cli.keyring import Keyring, KeyringError, system_keyring
 from tollgate.cli.show import note
+from tollgate.file_lock import lock_within, open_lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+
 T = TypeVar("T")
 
+# Under which the system keyring has our logins.
+SERVICE = "tollgate"
 # The holder may have to wait for the server: its connect and read deadlines together, and a little.
 LOCK_SECONDS = 55.0
-_LOCK_PAUSE = 0.05
 
 
 class Credential(Struct, frozen=True, omit_defaults=True):
@@ -56,10 +56,71 @@ class Choices(Struct, frozen=True, omit_defaults=True):
     team: str | None = None
 
 
-class _Entry(Struct, frozen=True, omit_defaults=True):
+class _StoredLogin(Struct, frozen=True, omit_defaults=True):
     """Either the login itself or, without one, the word that the keyring has it."""
 
     credential: Credential | None = None
+
+
+class KeyringError(Exception):
+    """The keyring is there but did not do as asked: locked, denied, gone."""
+
+
+class Keyring(Protocol):
+    """Keeps one text for each server."""
+
+    def get(self, url: str) -> str | None:
+        """Give the text kept for a server."""
+
+    def put(self, url: str, text: str) -> None:
+        """Keep a text for a server."""
+
+    def delete(self, url: str) -> None:
+        """Forget the text of a server."""
+
+
+class SystemKeyring:
+    """The backend that the keyring library has chosen."""
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+
+    def get(self, url: str) -> str | None:
+        """Give the text kept for a server."""
+        with _as_keyring_error():
+            text: str | None = self._backend.get_password(SERVICE, url)
+            return text
+
+    def put(self, url: str, text: str) -> None:
+        """Keep a text for a server."""
+        with _as_keyring_error():
+            self._backend.set_password(SERVICE, url, text)
+
+    def delete(self, url: str) -> None:
+        """Forget the text of a server."""
+        with _as_keyring_error():
+            self._backend.delete_password(SERVICE, url)
+
+
+def system_keyring() -> Keyring | None:
+    """Give the system keyring, if one can be used."""
+    try:
+        import keyring  # noqa: PLC0415 - a tenth of a second that most commands need not spend
+
+        backend = keyring.get_keyring()
+        # The libraries' own "fail" and "null" backends have no positive priority.
+        return SystemKeyring(backend) if float(backend.priority) > 0 else None
+    except Exception:  # noqa: BLE001 - backends raise whatever their platform gives them
+        return None
+
+
+@contextmanager
+def _as_keyring_error() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - as above
+        # Its class alone: no backend promises to keep what it was given out of its messages.
+        raise KeyringError(type(error).__name__) from None
 
 
 class CredentialStore:
@@ -130,7 +191,7 @@ class CredentialStore:
     def put(self, url: str, credential: Credential) -> None:
         """Keep a login: in the keyring, or in the file when there is none or it fails."""
         with self.locked():
-            entry = _Entry() if self._put_in_vault(url, credential) else _Entry(credential)
+            entry = _StoredLogin() if self._put_in_keyring(url, credential) else _StoredLogin(credential)
             self._write_entries({**self._entries(), url: entry})
 
     def renew(self, url: str, credential: Credential) -> None:
@@ -141,7 +202,7 @@ class CredentialStore:
             if before is None or before.credential is None:
                 self.put(url, credential)
             else:
-                self._write_entries({**entries, url: _Entry(credential)})
+                self._write_entries({**entries, url: _StoredLogin(credential)})
 
     def forget(self, url: str) -> None:
         """Forget the login for a server."""
@@ -170,26 +231,17 @@ class CredentialStore:
             return
         self._make_folder()
         with _explained(self.folder / "lock", "written"):
-            handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = open_lock_file(self.folder / "lock")
         try:
-            self._wait_for(handle)
+            if not lock_within(handle, self._lock_seconds):
+                raise Failure(f"Another tollgate holds {self.folder / 'lock'}. Try again when it has ended.")
             self._locked = True
             yield
         finally:
             self._locked = False
             os.close(handle)  # which lets the lock go
 
-    def _wait_for(self, handle: int) -> None:
-        deadline = time.monotonic() + self._lock_seconds
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            if time.monotonic() >= deadline:
-                raise Failure(f"Another tollgate holds {self.folder / 'lock'}. Try again when it has ended.")
-            time.sleep(_LOCK_PAUSE)
-
-    def _put_in_vault(self, url: str, credential: Credential) -> bool:
+    def _put_in_keyring(self, url: str, credential: Credential) -> bool:
         keyring = self._keyring()
         if keyring is None:
             return False
@@ -202,9 +254,9 @@ class CredentialStore:
 
     # ---- files
 
-    def _entries(self) -> dict[str, _Entry]:
+    def _entries(self) -> dict[str, _StoredLogin]:
         self._mend_mode()
-        return self._read(self.credentials_file, dict[str, _Entry]) or {}
+        return self._read(self.credentials_file, dict[str, _StoredLogin]) or {}
 
     def _mend_mode(self) -> None:
         with suppress(FileNotFoundError):
@@ -214,7 +266,7 @@ class CredentialStore:
                 with _explained(self.credentials_file, "protected"):
                     self.credentials_file.chmod(0o600)
 
-    def _write_entries(self, entries: dict[str, _Entry]) -> None:
+    def _write_entries(self, entries: dict[str, _StoredLogin]) -> None:
         self._write(self.credentials_file, msgspec.json.encode(entries))
 
     def _read(self, path: Path, shape: type[T]) -> T | None:

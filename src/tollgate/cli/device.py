@@ -1,6 +1,6 @@
 """The device login of RFC 8628: a code is shown, a browser approves it, the tool asks until it has.
 
-`polling` decides, without a clock, a socket or a sleep; `wait_for_approval` does what it says.
+`polling` decides, without a clock, a socket or a sleep; `wait_for_approval` carries it out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from tollgate.cli import answers
 from tollgate.cli.failures import Failure, Lost, NoServer, NotTollgate, OAuthRefusal, TooSlow
 from tollgate.cli.login import CLIENT_ID, TOKEN_PATH, post_form
-from tollgate.cli.shapes import DeviceGrant, Tokens
+from tollgate.cli.shapes import DeviceGrant, TokenResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -28,31 +28,33 @@ SLOW_DOWN_SECONDS = 5.0
 """What `slow_down` adds to the interval, as RFC 8628 says."""
 _LONGEST_PAUSE = 60.0
 
-Heard = Tokens | Failure
+PollAnswer = TokenResponse | Failure
 """What came of one question: the tokens, or why there are none (yet)."""
 
 
-def polling(interval: float, expires_in: float, now: float) -> Generator[float, tuple[Heard, float], Tokens]:
-    """Yield how long to wait before the next question; take what was heard and the time; return the tokens.
+def polling(
+    interval: float, expires_in: float, now: float
+) -> Generator[float, tuple[PollAnswer, float], TokenResponse]:
+    """Yield how long to wait before the next question; take the answer and the time; return the tokens.
 
     A server that cannot be reached is asked at growing intervals until the code has run out.
     """
     deadline = now + expires_in
     pause = interval
     while True:
-        heard, now = yield max(0.0, min(pause, deadline - now))
-        if isinstance(heard, Tokens):
-            return heard
-        match heard.reason:
+        answer, now = yield max(0.0, min(pause, deadline - now))
+        if isinstance(answer, TokenResponse):
+            return answer
+        match answer.reason:
             case "authorization_pending":
                 pause = interval
             case "slow_down":
                 interval += SLOW_DOWN_SECONDS
                 pause = interval
-            case _ if _passing(heard):
+            case _ if _passing(answer):
                 pause = min(pause * 2, max(_LONGEST_PAUSE, interval))
             case _:
-                raise _final(heard)
+                raise _final(answer)
         if now >= deadline:
             raise _expired()
 
@@ -74,17 +76,17 @@ def wait_for_approval(
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> Tokens:
+) -> TokenResponse:
     """Ask at the interval until the code is approved, denied or expired."""
     steps = polling(grant.interval, grant.expires_in, clock())
     pause = next(steps)
     while True:
         sleep(pause)
-        heard = _ask(transport, grant.device_code)
+        answer = _ask(transport, grant.device_code)
         try:
-            pause = steps.send((heard, clock()))
+            pause = steps.send((answer, clock()))
         except StopIteration as end:
-            tokens: Tokens = end.value
+            tokens: TokenResponse = end.value
             return tokens
 
 
@@ -98,10 +100,10 @@ def machine_name() -> str:
     return "".join(character for character in name if character.isprintable())[:100]
 
 
-def _ask(transport: Transport, device_code: str) -> Heard:
+def _ask(transport: Transport, device_code: str) -> PollAnswer:
     form = {"grant_type": GRANT_TYPE, "device_code": device_code, "client_id": CLIENT_ID}
     try:
-        return answers.read(post_form(transport, TOKEN_PATH, form), Tokens, transport.url).value
+        return answers.read(post_form(transport, TOKEN_PATH, form), TokenResponse, transport.url).value
     except Failure as failure:
         return failure
     finally:

@@ -3,8 +3,8 @@
     TollgateError
     └── Failure              1   foreseen; the message says what to do next
         ├── WrongUsage       2   beside Click's own
-        ├── NotFound         3   the server says 404
-        ├── NotLoggedIn      4   no credential, or one that the server refuses
+        ├── NotFoundFailure  3   the server says 404
+        ├── LoginNeeded      4   no credential, or one that the server refuses
         ├── NotAllowed       5   the server says 403
         ├── NoServer         1   nothing listens there; nothing has been sent
         ├── Lost             1   the connection broke after the request had been sent
@@ -40,13 +40,13 @@ class WrongUsage(Failure):
     exit_code = 2
 
 
-class NotFound(Failure):
+class NotFoundFailure(Failure):
     """There is no such thing."""
 
     exit_code = 3
 
 
-class NotLoggedIn(Failure):
+class LoginNeeded(Failure):
     """There is no login, or it is no longer good."""
 
     exit_code = 4
@@ -71,18 +71,18 @@ class TooSlow(Failure):
 
 
 class NotTollgate(Failure):
-    """What answers does not speak the management API."""
+    """The server is not a Tollgate."""
 
 
 class OAuthRefusal(Failure):
     """An error of the token endpoint, as RFC 6749 and RFC 8628 name them."""
 
 
-def not_logged_in(url: str) -> NotLoggedIn:
+def not_logged_in(url: str) -> LoginNeeded:
     """No credential for this server."""
-    return NotLoggedIn(f"You are not logged in to {url}. Run: tollgate auth login")
+    return LoginNeeded(f"You are not logged in to {url}. Run: tollgate auth login")
 
 
-def login_expired() -> NotLoggedIn:
+def login_expired() -> LoginNeeded:
     """A credential that was good once."""
-    return NotLoggedIn("Your login has expired. Run: tollgate auth login", reason="login_expired")
+    return LoginNeeded("Your login has expired. Run: tollgate auth login", reason="login_expired")

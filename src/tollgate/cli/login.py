@@ -1,7 +1,7 @@
 """The credential that a command acts with: from the environment, or kept by `tollgate auth login`.
 
 Owns refreshing: once for an access token that has run out, under a lock, so that of two tools at once only
-one asks and the other takes what that one got. Where credentials are kept is the business of `keep.py`.
+one asks and the other takes what that one got. Where credentials are kept is the business of `credentials.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 from tollgate.cli import answers
 from tollgate.cli.credentials import Credential
-from tollgate.cli.failures import NotLoggedIn, OAuthRefusal, login_expired, not_logged_in
-from tollgate.cli.shapes import Tokens
+from tollgate.cli.failures import LoginNeeded, OAuthRefusal, login_expired, not_logged_in
+from tollgate.cli.shapes import TokenResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ TOKEN_PATH = "/api/v1/oauth/token"  # noqa: S105 - a path
 _EARLY_SECONDS = 30.0
 
 
-class Login(Protocol):
+class LoginSource(Protocol):
     """What a client needs to know of a credential."""
 
     def secret(self) -> str:
@@ -37,7 +37,7 @@ class Login(Protocol):
     def renewed(self, refused: str) -> str | None:
         """Give another one to try in the place of a refused one, if there can be one."""
 
-    def refusal(self) -> NotLoggedIn:
+    def refusal(self) -> LoginNeeded:
         """Say what it means that the server refuses it."""
 
 
@@ -56,9 +56,9 @@ class FixedLogin:
         """Nothing stands behind it."""
         return None
 
-    def refusal(self) -> NotLoggedIn:
+    def refusal(self) -> LoginNeeded:
         """Say whose token was refused."""
-        return NotLoggedIn(self._refusal)
+        return LoginNeeded(self._refusal)
 
 
 class KeptLogin:
@@ -66,13 +66,13 @@ class KeptLogin:
 
     def __init__(
         self,
-        keep: CredentialStore,
+        credentials: CredentialStore,
         transport: Transport,
         credential: Credential,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._keep = keep
+        self._credentials = credentials
         self._transport = transport
         self._credential = credential
         self._clock = clock
@@ -91,21 +91,21 @@ class KeptLogin:
         self._renew(refused)
         return self._credential.access
 
-    def refusal(self) -> NotLoggedIn:
+    def refusal(self) -> LoginNeeded:
         """Say that the login is over."""
         return login_expired()
 
     def _renew(self, refused: str) -> None:
         if self._credential.refresh is None:
             raise login_expired()
-        with self._keep.locked():
+        with self._credentials.locked():
             # Another tool may have renewed it, or logged out, while this one waited for the lock.
-            current = self._keep.credential(self._transport.url)
+            current = self._credentials.credential(self._transport.url)
             if current is None:
                 raise not_logged_in(self._transport.url)
             if current.access == refused:
                 current = self._ask_for_successor(current)
-                self._keep.renew(self._transport.url, current)
+                self._credentials.renew(self._transport.url, current)
             self._credential = current
 
     def _ask_for_successor(self, current: Credential) -> Credential:
@@ -114,7 +114,7 @@ class KeptLogin:
         form = {"grant_type": "refresh_token", "refresh_token": current.refresh, "client_id": CLIENT_ID}
         reply = post_form(self._transport, TOKEN_PATH, form)
         try:
-            tokens = answers.read(reply, Tokens, self._transport.url).value
+            tokens = answers.read(reply, TokenResponse, self._transport.url).value
         except OAuthRefusal as error:
             if error.reason == "invalid_grant":
                 raise login_expired() from None
@@ -122,7 +122,7 @@ class KeptLogin:
         return credential_of(tokens, self._clock(), refresh=current.refresh)
 
 
-def credential_of(tokens: Tokens, now: float, *, refresh: str | None = None) -> Credential:
+def credential_of(tokens: TokenResponse, now: float, *, refresh: str | None = None) -> Credential:
     """Make a login of what the token endpoint gave; a refresh token that it did not replace stays good."""
     return Credential(
         "tool",

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from tollgate.cli import show
-from tollgate.cli.failures import Failure, NotFound
+from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import ROLES, confirm, for_team, page_options, yes_option
 
 if TYPE_CHECKING:
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Member
+    from tollgate.cli.shapes import ApiMember
 
 _role = click.Choice(ROLES)
 
@@ -94,15 +94,15 @@ def _find(session: Session, member: str) -> tuple[str, str]:
     """Give the id of the member that an email names, and what to call them."""
     if "@" not in member:
         return member, member
-    known: list[Member] = []
+    known: list[ApiMember] = []
     for each in session.client.every_member(session.team):
         if each.email.casefold() == member.casefold():
             return each.id, each.email
         known.append(each)
-    raise NotFound(f"{member} is not in team {session.team}.{_nearest(member, known)}")
+    raise NotFoundFailure(f"{member} is not in team {session.team}.{_nearest(member, known)}")
 
 
-def _nearest(email: str, known: list[Member]) -> str:
+def _nearest(email: str, known: list[ApiMember]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a name that is not there
 
     near = get_close_matches(email.casefold(), [member.email for member in known], n=1, cutoff=0.8)

@@ -8,22 +8,20 @@ from __future__ import annotations
 import datetime
 import functools
 import re
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from click.shell_completion import CompletionItem
 
-    class _Kind(click.ParamType[Any]):
-        pass
+    class ParamKind(click.ParamType[Any]):
+        """Click's base of parameter types."""
 else:
-    _Kind = click.ParamType  # Click before 8.4 has no parameter here
+    ParamKind = click.ParamType  # Click before 8.4 has no parameter here
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -52,12 +50,10 @@ def logged_in(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def json_option(command: F) -> F:
-    """Give a command `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
 def yes_option(command: F) -> F:
-    """Give a command `--yes`."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
 
 
@@ -108,40 +104,20 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def asks(yes: bool) -> bool:
-    """Whether a deletion has to be confirmed: on a terminal, unless told otherwise."""
+    """Whether a deletion has to be confirmed: on a terminal, unless `--yes` is given."""
     return not yes and sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
-    """Write the command for the next page: the same one, with its filters, after the cursor."""
-    words = [ctx.command_path]
-    if team is not None:
-        words += ["--team", shlex.quote(team)]
-    for param in ctx.command.params:
-        name = param.name or ""
-        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if not given or not isinstance(param, click.Option) or name in {"team", "after", "as_json"}:
-            continue
-        value = ctx.params[name]
-        if param.is_flag:
-            words.append(param.opts[0] if value else (param.secondary_opts or param.opts)[0])
-            continue
-        for item in value if param.multiple else (value,):
-            words += [param.opts[0], shlex.quote(str(item))]
-    return " ".join([*words, "--after", shlex.quote(cursor)])
 
 
 class NoLimit:
     """The word `none` where a number could stand."""
 
 
-class NumberOrNone(_Kind):
+class NumberOrNone(ParamKind):
     """A positive whole number, or `none` to lift the limit."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | NoLimit:
-        """Read the text."""
         if isinstance(value, int | NoLimit):
             return value
         if value == "none":
@@ -151,13 +127,12 @@ class NumberOrNone(_Kind):
         return self.fail(f"{value!r} is neither a number above 0 nor none.", param, ctx)
 
 
-class Duration(_Kind):
+class Duration(ParamKind):
     """A duration such as 24h, as seconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the text."""
         from tollgate.core import durations  # noqa: PLC0415 - only when a duration is given
 
         if isinstance(value, int):
@@ -172,7 +147,7 @@ class Never:
     """The word `never` where an end could stand."""
 
 
-class Expiry(_Kind):
+class Expiry(ParamKind):
     """When something ends: a duration from now, a day (to its end, UTC), a time, or `never`."""
 
     name = "expiry"
@@ -180,7 +155,6 @@ class Expiry(_Kind):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime.datetime | Never:
-        """Read the text."""
         if isinstance(value, datetime.datetime | Never):
             return value
         if value == "never":

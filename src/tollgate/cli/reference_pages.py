@@ -5,15 +5,26 @@ A test fails when a page in docs/reference is not what this module writes.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tollgate.cli.reference import commands_page
+import click
+
+from tollgate.cli.main import cli
 from tollgate.control.api.errors import API_PROBLEMS
 from tollgate.control.problems import ALL_PROBLEMS
 from tollgate.core.roles import ALLOWED, Action, Role
 from tollgate.errors import ALL_REFUSALS
-from tollgate.settings.reference import settings_page
+from tollgate.settings.environment import RESERVED
+from tollgate.settings.schema import Setting, describe, help_of
 from tollgate.shm import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 _MADE = "<!-- Written by `make reference` from {source}. Change it there. -->\n"
@@ -44,9 +55,8 @@ def errors_page() -> str:
 
 
 def metrics_page() -> str:
-    """Every metric."""
     rows = "".join(
-        f"| `{spec.name}{'_total' if spec.kind is metrics.Kind.COUNTER else ''}` | {spec.kind.value} "
+        f"| `{spec.name}{'_total' if spec.kind is metrics.MetricKind.COUNTER else ''}` | {spec.kind.value} "
         f"| {', '.join(f'`{label}`' for label in spec.labels)} | {spec.help} |\n"
         for spec in metrics.ALL
     )
@@ -97,6 +107,132 @@ def roles_page() -> str:
         "the last owner stays. Someone who does not belong to a team learns nothing about it, not even whether it "
         "exists.\n"
     )
+
+
+_COMMANDS = """\
+# Commands
+
+<!-- Written by `make reference` from `src/tollgate/cli`. Change it there. -->
+
+Data goes to standard output, words to standard error. `--json` prints one object for one thing and
+`{"items": […], "next": "<cursor or null>"}` for a list. `--team` may be left out where `TOLLGATE_TEAM` is
+set or the login chose a default. Deletions ask on a terminal unless `--yes`.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | failed |
+| 2 | wrong usage |
+| 3 | not found |
+| 4 | not logged in |
+| 5 | not allowed, or no such team |
+| 130 | interrupted |
+
+| variable | meaning |
+|---|---|
+| `TOLLGATE_URL` | the service, instead of the one that was logged in to |
+| `TOLLGATE_TOKEN` | a personal access token, instead of a login |
+| `TOLLGATE_TEAM` | the team, instead of `--team` |
+| `NO_COLOR` | no colours |
+"""
+
+
+def commands_page() -> str:
+    """Write the whole page as Markdown."""
+    return _COMMANDS + "".join(_sections(cli, ("tollgate",)))
+
+
+def _sections(group: click.Group, path: tuple[str, ...]) -> Iterator[str]:
+    parent = click.Context(group, info_name=" ".join(path))
+    for name in group.list_commands(parent):
+        command = group.get_command(parent, name)
+        assert command is not None  # noqa: S101 - it was listed
+        here = (*path, name)
+        if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                yield _section(command, here)
+            yield from _sections(command, here)
+        else:
+            yield _section(command, here)
+
+
+def _section(command: click.Command, path: tuple[str, ...]) -> str:
+    context = click.Context(command, info_name=" ".join(path))
+    usage = " ".join(command.collect_usage_pieces(context))
+    parts = [f"\n## `{' '.join(path)}`\n\n{_text(command.help)}\n\n```\n{' '.join(path)} {usage}\n```\n"]
+    records = [
+        record
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option) and "--help" not in parameter.opts
+        if (record := parameter.get_help_record(context)) is not None
+    ]
+    if records:
+        parts.append("\n| option | meaning |\n|---|---|\n")
+        parts.extend(f"| `{_cell(option)}` | {_cell(_text(text))} |\n" for option, text in records)
+    if command.epilog:
+        parts.append(f"\n{_text(command.epilog)}\n")
+    return "".join(parts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _text(text: str | None) -> str:
+    return " ".join((text or "").replace("\b", "").split())
+
+
+_SETTINGS = """\
+# Settings
+
+<!-- Made from src/tollgate/settings/model.py; change the definitions there, then run `make reference`. -->
+
+Settings come from one TOML file and from environment variables; a variable wins over the file, the file
+over the default. The file is the one given by `--config`, else by `TOLLGATE_CONFIG`, else `tollgate.toml`
+in the current folder. [`tollgate.example.toml`](../../tollgate.example.toml) is one to start from.
+
+- `tollgate config check` says what is wrong, with the line or variable, or which networks are served.
+- `tollgate config show` lists every value and where it came from, secrets masked.
+
+A variable's name is `TOLLGATE_`, then the key in capitals with `__` between its levels: `server.port` is
+`TOLLGATE_SERVER__PORT`. A string is taken as it is; anything else is written as in TOML: `true`, `30.0`,
+`["10.0.0.0/8"]`. A hyphen in the name of a family or network becomes `_`. Upstreams are counted from 0, in
+the order of the file, so a single secret can be kept out of it:
+
+```sh
+TOLLGATE_FAMILIES__ETH__MAINNET__UPSTREAMS__0__URL=https://eth-mainnet.example-provider.com/YOUR-KEY
+TOLLGATE_FAMILIES__ETH__SEPOLIA__UPSTREAMS='[{name = "local", url = "http://127.0.0.1:8545"}]'
+```
+
+A relative path in the file starts at the file's folder; in a variable or a default, at the current folder.
+"""
+
+
+def settings_page() -> str:
+    """Write the whole page as Markdown."""
+    reserved = ", ".join(f"`{name}`" for name in sorted(RESERVED))
+    parts = [_SETTINGS, f"These variables are no settings and are left alone: {reserved}.\n"]
+    for table, rows in groupby(describe(), key=_table):
+        # An array of tables is written with doubled brackets and without a number.
+        header = f"[{table.removesuffix('[<n>]')}]" if table.endswith("[<n>]") else table
+        title = f"`[{header}]`" if table else "Top level"
+        about = help_of(table)
+        parts.append(f"## {title}\n" + (f"\n{about}\n" if about else "") + f"\n{_rows(rows)}")
+    return "\n".join(parts)
+
+
+def _table(row: Setting) -> str:
+    return row.key.rpartition(".")[0]
+
+
+def _rows(rows: Iterable[Setting]) -> str:
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for row in rows:
+        name = row.key.rpartition(".")[2]
+        default = "required" if row.required else f"`{json.dumps(row.default)}`"
+        about = row.help + (" Masked when shown." if row.secret else "")
+        lines.append(f"| `{name}` | {row.kind} | {default} | {about}<br>`{row.variable}` |")
+    return "\n".join(lines) + "\n"
 
 
 def pages() -> dict[str, str]:

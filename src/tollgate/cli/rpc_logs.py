@@ -1,7 +1,7 @@
 """`tollgate rpc logs`: the calls of a team, page by page, or as they come.
 
 Owns the words and the columns of this command, and how it follows: `following` decides, without a clock, a socket
-or a sleep; `_follow` does what it says.
+or a sleep; `_follow` carries it out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Log, LogPage, Page
+    from tollgate.cli.shapes import ApiLog, ApiLogPage, Page
 
 TITLES = ("TIME", "METHOD", "NETWORK", "STATUS", "DURATION", "CALLER", "COST")
 # How wide the columns of a stream are, whose longest line is not known; a longer cell pushes the others.
@@ -78,7 +78,7 @@ def logs(session: Session, limit: int, after: str | None, follow: bool, **given:
         return
     answer = session.client.logs(session.team, filters, limit, after)
     rows = [_cells(log) for log in answer.value.items]
-    page = cast("ApiAnswer[Page[Log]]", answer)
+    page = cast("ApiAnswer[Page[ApiLog]]", answer)
     session.page(page, TITLES, rows, empty=_nothing(session, answer, filters))
 
 
@@ -86,7 +86,7 @@ def _text(value: object) -> str:
     return "true" if value is True else str(value)
 
 
-def _nothing(session: Session, answer: ApiAnswer[LogPage], filters: Mapping[str, str]) -> str:
+def _nothing(session: Session, answer: ApiAnswer[ApiLogPage], filters: Mapping[str, str]) -> str:
     if answer.value.next is not None:
         return "Nothing that fits is among the newest calls."
     if filters:
@@ -94,7 +94,7 @@ def _nothing(session: Session, answer: ApiAnswer[LogPage], filters: Mapping[str,
     return f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."
 
 
-def _cells(log: Log) -> tuple[str, ...]:
+def _cells(log: ApiLog) -> tuple[str, ...]:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - not for help
 
     at = log.time.astimezone(datetime.UTC)
@@ -186,13 +186,13 @@ def _follow(
             show.note(words)
 
 
-def _place(answer: ApiAnswer[LogPage]) -> str:
+def _place(answer: ApiAnswer[ApiLogPage]) -> str:
     if answer.value.newer is None:
         raise Failure("This Tollgate cannot be followed: it is older than the tool.")
     return answer.value.newer
 
 
-def _print(session: Session, answer: ApiAnswer[LogPage], *, newest_first: bool = False) -> None:
+def _print(session: Session, answer: ApiAnswer[ApiLogPage], *, newest_first: bool = False) -> None:
     step = -1 if newest_first else 1
     if session.as_json:
         for item in answer.raw["items"][::step]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Token
+    from tollgate.cli.shapes import ApiToken
 
 _LONGEST_OVERLAP = 30 * 86_400
 ANY = "any"
@@ -229,7 +229,7 @@ def delete(session: Session, token_id: str, yes: bool) -> None:
     session.deleted(token_id, f"Token {token_id} is deleted.")
 
 
-def _state(token: Token) -> str:
+def _state(token: ApiToken) -> str:
     now = datetime.datetime.now(datetime.UTC)
     if token.expires_at is not None and token.expires_at <= now:
         return "expired"
@@ -240,7 +240,7 @@ def _state(token: Token) -> str:
     return "active"
 
 
-def _show(session: Session, answer: ApiAnswer[Token]) -> None:
+def _show(session: Session, answer: ApiAnswer[ApiToken]) -> None:
     token = answer.value
     session.thing(
         answer.raw,
@@ -265,7 +265,7 @@ def _show(session: Session, answer: ApiAnswer[Token]) -> None:
     )
 
 
-def _show_secret(session: Session, answer: ApiAnswer[Token]) -> None:
+def _show_secret(session: Session, answer: ApiAnswer[ApiToken]) -> None:
     token = answer.value
     session.thing(answer.raw, [("id", token.id), ("name", token.name), ("secret", token.secret)])
     show.note("Keep the secret now: it is shown only this once.")

@@ -13,7 +13,7 @@ from tollgate.cli.options import asks, confirm, for_team, page_options, yes_opti
 if TYPE_CHECKING:
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Domain
+    from tollgate.cli.shapes import ApiDomain
 
 _per_minute = click.IntRange(min=1)
 
@@ -126,11 +126,11 @@ def update(session: Session, entry_id: str, **settings: Any) -> None:
     _show(session, session.client.update_domain(session.team, entry_id, body))
 
 
-def _state(entry: Domain) -> str:
+def _state(entry: ApiDomain) -> str:
     return "active" if entry.active else "inactive"
 
 
-def _show(session: Session, answer: ApiAnswer[Domain]) -> None:
+def _show(session: Session, answer: ApiAnswer[ApiDomain]) -> None:
     entry = answer.value
     session.thing(
         answer.raw,

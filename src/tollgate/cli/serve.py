@@ -1,4 +1,4 @@
-"""`tollgate serve` and `tollgate migrate`: settings in, service out."""
+"""`tollgate serve`, `tollgate migrate` and `tollgate collect`: settings in, service out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import click
 
 from tollgate import log
 from tollgate.gateway.call.networks import build_networks
-from tollgate.processes import service
-from tollgate.processes.bootstrap import prepare
+from tollgate.processes import collector, service
+from tollgate.processes.bootstrap import migrate_in_child, prepare
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
-from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
+from tollgate.store.upgrade import CONTROL, LEDGER
 
 _config_option = click.option(
     "--config",
@@ -58,6 +58,20 @@ def migrate(config_file: str | None) -> None:
         (sqlite.ledger_url(data_dir), LEDGER),
     )
     for url, scripts in databases:
-        for step in upgrade(url, scripts):
+        for step in migrate_in_child(url, scripts):
             click.echo(f"done: {step}", err=True)
         click.echo(f"{url.database} is up to date.", err=True)
+
+
+@click.command(epilog="Example: tollgate collect --once")
+@click.option("--once", is_flag=True, help="End when everything that workers left is collected.")
+@_config_option
+def collect(once: bool, config_file: str | None) -> None:
+    """Bring what workers recorded into the ledger, until told to stop (Ctrl-C or SIGTERM).
+
+    `serve` does this by itself; this is for a service that is down, so that nothing waits for its return.
+    """
+    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    log.configure(settings.logging.level, settings.logging.format)
+    rows = collector.collect(prepare(settings), once=once)
+    click.echo(f"{rows} log rows were committed.", err=True)

@@ -7,19 +7,20 @@ last login kept, then the default address.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tollgate.cli import show
 from tollgate.cli.address import DEFAULT_URL, normal
 from tollgate.cli.client import Client
 from tollgate.cli.credentials import CredentialStore
-from tollgate.cli.failures import NotLoggedIn, WrongUsage, not_logged_in
+from tollgate.cli.failures import LoginNeeded, WrongUsage, not_logged_in
 from tollgate.cli.login import FixedLogin, KeptLogin
-from tollgate.cli.options import next_command
 from tollgate.cli.transport import Transport
 from tollgate.errors import TollgateError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tollgate.cli.answers import ApiAnswer
-    from tollgate.cli.login import Login
+    from tollgate.cli.login import LoginSource
     from tollgate.cli.shapes import Page
 
 T = TypeVar("T")
@@ -45,9 +46,9 @@ class Session:
     """One command's view of one server. `team` is looked up when it is first asked for."""
 
     def __init__(
-        self, keep: CredentialStore, client: Client, url: str, *, team: str | None, as_json: bool
+        self, credentials: CredentialStore, client: Client, url: str, *, team: str | None, as_json: bool
     ) -> None:
-        self.keep = keep
+        self.credentials = credentials
         self.client = client
         self.url = url
         self.as_json = as_json
@@ -57,7 +58,7 @@ class Session:
     def team(self) -> str:
         """Give the team to act for, or say how to name one."""
         if self._team is None:
-            self._team = os.environ.get(TEAM_VARIABLE) or self.keep.team_at(self.url)
+            self._team = os.environ.get(TEAM_VARIABLE) or self.credentials.team_at(self.url)
         if self._team is None:
             raise WrongUsage(f"Which team? Add --team TEAM or set {TEAM_VARIABLE}.{_own_teams()}")
         return self._team
@@ -90,23 +91,42 @@ class Session:
         show.note(words)
 
 
+def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
+    """Write the command for the next page: the same one, with its filters, after the cursor."""
+    words = [ctx.command_path]
+    if team is not None:
+        words += ["--team", shlex.quote(team)]
+    for param in ctx.command.params:
+        name = param.name or ""
+        given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not given or not isinstance(param, click.Option) or name in {"team", "after", "as_json"}:
+            continue
+        value = ctx.params[name]
+        if param.is_flag:
+            words.append(param.opts[0] if value else (param.secondary_opts or param.opts)[0])
+            continue
+        for item in value if param.multiple else (value,):
+            words += [param.opts[0], shlex.quote(str(item))]
+    return " ".join([*words, "--after", shlex.quote(cursor)])
+
+
 @contextmanager
 def opened(*, team: str | None = None, as_json: bool = False) -> Iterator[Session]:
     """Open a session with a login; without one it ends here."""
-    keep = CredentialStore.at_home(os.environ)
-    url = server_url(keep, os.environ)
+    credentials = CredentialStore.at_home(os.environ)
+    url = server_url(credentials, os.environ)
     with Transport(url) as transport:
-        client = Client(transport, login_for(keep, transport, os.environ))
-        yield Session(keep, client, url, team=team, as_json=as_json)
+        client = Client(transport, login_for(credentials, transport, os.environ))
+        yield Session(credentials, client, url, team=team, as_json=as_json)
 
 
-def server_url(keep: CredentialStore, environ: Mapping[str, str], option: str | None = None) -> str:
+def server_url(credentials: CredentialStore, environ: Mapping[str, str], option: str | None = None) -> str:
     """Give the address of the server to ask."""
     if option is not None:
         return normal(option, named="--url")
     if variable := environ.get(URL_VARIABLE):
         return normal(variable, named=URL_VARIABLE)
-    return keep.choices().url or DEFAULT_URL
+    return credentials.choices().url or DEFAULT_URL
 
 
 def token_in(environ: Mapping[str, str]) -> str | None:
@@ -115,11 +135,11 @@ def token_in(environ: Mapping[str, str]) -> str | None:
     if not token:
         return None
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise NotLoggedIn(f"{TOKEN_VARIABLE} holds no token: one is letters, digits and _ alone.")
+        raise LoginNeeded(f"{TOKEN_VARIABLE} holds no token: one is letters, digits and _ alone.")
     return token
 
 
-def login_for(keep: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> Login:
+def login_for(credentials: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> LoginSource:
     """Give the login for a server: that of the environment, or the kept one."""
     if (token := token_in(environ)) is not None:
         return FixedLogin(
@@ -127,19 +147,19 @@ def login_for(keep: CredentialStore, transport: Transport, environ: Mapping[str,
             f"{transport.url} refused the token in {TOKEN_VARIABLE}: it is unknown there, has expired or was "
             f"revoked. Set another, or unset {TOKEN_VARIABLE} and run: tollgate auth login",
         )
-    credential = keep.credential(transport.url)
+    credential = credentials.credential(transport.url)
     if credential is None:
         raise not_logged_in(transport.url)
-    return KeptLogin(keep, transport, credential)
+    return KeptLogin(credentials, transport, credential)
 
 
 def team_names(seconds: float) -> list[str]:
     """Ask for the names of one's own teams, within a short time and without renewing a login."""
-    keep = CredentialStore.at_home(os.environ)
-    url = server_url(keep, os.environ)
+    credentials = CredentialStore.at_home(os.environ)
+    url = server_url(credentials, os.environ)
     token = token_in(os.environ)
     if token is None:
-        credential = keep.credential(url)
+        credential = credentials.credential(url)
         if credential is None:
             return []
         # As it is: a renewal cut off by the short deadline could cost the login.

@@ -32,7 +32,7 @@ class LoginOfSelf(Struct, frozen=True):
     expires_at: Moment | None = None
 
 
-class Account(Struct, frozen=True):
+class ApiAccount(Struct, frozen=True):
     """Oneself."""
 
     id: str
@@ -43,7 +43,7 @@ class Account(Struct, frozen=True):
     login: LoginOfSelf | None = None
 
 
-class Login(Struct, frozen=True):
+class ApiLogin(Struct, frozen=True):
     """A login or personal access token of oneself."""
 
     id: str
@@ -60,7 +60,7 @@ class Login(Struct, frozen=True):
         return f"Login({self.id!r}, {self.kind!r})"
 
 
-class Team(Struct, frozen=True):
+class ApiTeam(Struct, frozen=True):
     """A team and one's own role in it."""
 
     id: str
@@ -69,7 +69,7 @@ class Team(Struct, frozen=True):
     created_at: Moment | None = None
 
 
-class Member(Struct, frozen=True):
+class ApiMember(Struct, frozen=True):
     """An account in a team."""
 
     id: str
@@ -80,7 +80,7 @@ class Member(Struct, frozen=True):
     created_at: Moment | None = None
 
 
-class Invitation(Struct, frozen=True):
+class ApiInvitation(Struct, frozen=True):
     """An open invitation; the link stands only in the answer to its creation."""
 
     id: str
@@ -96,7 +96,7 @@ class Invitation(Struct, frozen=True):
         return f"Invitation({self.id!r})"
 
 
-class Token(Struct, frozen=True):
+class ApiToken(Struct, frozen=True):
     """An API token; the secret stands only in the answer to its creation or rotation."""
 
     id: str
@@ -121,7 +121,7 @@ class Token(Struct, frozen=True):
         return f"Token({self.id!r})"
 
 
-class Domain(Struct, frozen=True):
+class ApiDomain(Struct, frozen=True):
     """A whitelisted root domain."""
 
     id: str
@@ -134,7 +134,7 @@ class Domain(Struct, frozen=True):
     active: bool = True
 
 
-class Check(Struct, frozen=True):
+class ApiOriginCheck(Struct, frozen=True):
     """Whether an origin would pass, and why."""
 
     origin: str
@@ -144,7 +144,7 @@ class Check(Struct, frozen=True):
     domain: str | None = None
 
 
-class AuditEntry(Struct, frozen=True):
+class ApiAuditEntry(Struct, frozen=True):
     """One change, and who made it."""
 
     id: str
@@ -159,7 +159,7 @@ class AuditEntry(Struct, frozen=True):
     via: str = ""
 
 
-class Log(Struct, frozen=True):
+class ApiLog(Struct, frozen=True):
     """One call of a team."""
 
     id: str
@@ -180,7 +180,7 @@ class Log(Struct, frozen=True):
     count: int = 1
 
 
-class LogPage(Page[Log], frozen=True):
+class ApiLogPage(Page[ApiLog], frozen=True):
     """A part of a team's logs, and the cursor of what comes after the newest."""
 
     newer: str | None = None
@@ -200,7 +200,7 @@ class DeviceGrant(Struct, frozen=True):
         return "DeviceGrant(…)"
 
 
-class Tokens(Struct, frozen=True):
+class TokenResponse(Struct, frozen=True):
     """What the token endpoint gives (RFC 6749)."""
 
     access_token: str
@@ -211,7 +211,7 @@ class Tokens(Struct, frozen=True):
         return "Tokens(…)"
 
 
-class Problem(Struct, frozen=True):
+class ApiProblem(Struct, frozen=True):
     """An error of the API (RFC 9457)."""
 
     status: int
@@ -224,8 +224,69 @@ class Problem(Struct, frozen=True):
     problems: list[str] = field(default_factory=list)
 
 
-class OAuthError(Struct, frozen=True):
+class TokenError(Struct, frozen=True):
     """An error of the token endpoint."""
 
     error: str
     error_description: str = ""
+
+
+class ApiUsageItem(Struct, frozen=True):
+    """What one token, domain, network, method or day has of a month."""
+
+    key: str
+    requests: int
+    name: str | None = None
+    billable_requests: int = 0
+    cost_micros: int = 0
+
+
+class ApiUsage(Struct, frozen=True):
+    """What a team used in a month."""
+
+    month: str
+    requests: int
+    plan: str = ""
+    billable_requests: int = 0
+    free_requests: int = 0
+    free_left: int = 0
+    cost_micros: int = 0
+    forecast_requests: int = 0
+    forecast_cost_micros: int = 0
+    spending_cap_micros: int | None = None
+    capped: bool = False
+    by: str = ""
+    items: list[ApiUsageItem] = field(default_factory=list)
+
+
+class ApiBilling(Struct, frozen=True):
+    """A team's spending cap and alerts; the secret stands only in the answer that set the webhook."""
+
+    spending_cap_micros: int | None
+    alert_webhook: str | None = None
+    alert_emails: bool = False
+    webhook_secret: str | None = None
+
+    def __repr__(self) -> str:
+        return "Billing(…)"
+
+
+class ApiInvoiceLine(Struct, frozen=True):
+    """A line of an invoice."""
+
+    text: str
+    amount: str
+    requests: int | None = None
+
+
+class ApiInvoice(Struct, frozen=True):
+    """What a team owes for a month; in a list it has no lines."""
+
+    number: str
+    month: str
+    status: str
+    total: str
+    issued_at: Moment | None = None
+    billable_requests: int = 0
+    team: str = ""
+    lines: list[ApiInvoiceLine] = field(default_factory=list)

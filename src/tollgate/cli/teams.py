@@ -1,4 +1,7 @@
-"""`tollgate teams`: make, list, show, rename and join teams. Members and invitations are in `members.py`."""
+"""`tollgate teams` and `tollgate audit`: make, list, show, rename and join teams, and see who changed what.
+
+Members and invitations are in `members.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tollgate.cli.options import for_team, logged_in, page_options
 if TYPE_CHECKING:
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
-    from tollgate.cli.shapes import Team
+    from tollgate.cli.shapes import ApiTeam
 
 
 @click.group(
@@ -68,8 +71,8 @@ def rename(session: Session, new: str) -> None:
     before = session.team
     answer = session.client.rename_team(before, new)
     _show(session, answer)
-    if session.keep.team_at(session.url) == before:
-        session.keep.choose(session.url, answer.value.name)
+    if session.credentials.team_at(session.url) == before:
+        session.credentials.choose(session.url, answer.value.name)
 
 
 @teams.command(epilog="Example: tollgate teams join https://tollgate.example.com/invitation/tgi_…")
@@ -85,7 +88,7 @@ def join(session: Session, link: str) -> None:
     _choose_if_none(session, answer.value.name)
 
 
-def _show(session: Session, answer: ApiAnswer[Team]) -> None:
+def _show(session: Session, answer: ApiAnswer[ApiTeam]) -> None:
     team = answer.value
     session.thing(
         answer.raw, [("id", team.id), ("name", team.name), ("role", team.role), ("created", team.created_at)]
@@ -94,6 +97,24 @@ def _show(session: Session, answer: ApiAnswer[Team]) -> None:
 
 def _choose_if_none(session: Session, name: str) -> None:
     """Let the first team of a login be the one that commands act for."""
-    if session.keep.choices().url == session.url and session.keep.team_at(session.url) is None:
-        session.keep.choose(session.url, name)
+    if session.credentials.choices().url == session.url and session.credentials.team_at(session.url) is None:
+        session.credentials.choose(session.url, name)
         show.note(f"Commands act for team {name} unless told otherwise.")
+
+
+@click.command(epilog="Example: tollgate audit --team acme --limit 20")
+@page_options
+@for_team
+def audit(session: Session, limit: int, after: str | None) -> None:
+    """Show who changed what in a team, newest first. For owners and admins."""
+    answer = session.client.audit(session.team, limit, after)
+    rows = [
+        (entry.at, entry.actor, entry.action, entry.target, entry.name, entry.via, entry.address)
+        for entry in answer.value.items
+    ]
+    session.page(
+        answer,
+        ("TIME", "WHO", "ACTION", "TARGET", "NAME", "VIA", "ADDRESS"),
+        rows,
+        empty="Nothing has been changed yet.",
+    )

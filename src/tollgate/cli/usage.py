@@ -1,7 +1,7 @@
-"""`tollgate usage`: what a team uses and what it costs, its spending cap, and who is told when it is near.
+"""`tollgate usage` and `tollgate invoices`: what a team uses and what it costs, its spending cap and alerts, and
+what it owes for each month.
 
-Owns the words of these commands, and amounts as people write them. The command shows usage by itself; its
-subcommands change settings.
+`usage` shows by itself; its subcommands change settings.
 """
 
 from __future__ import annotations
@@ -15,32 +15,30 @@ from click.core import ParameterSource
 
 from tollgate.cli import show
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import for_team
+from tollgate.cli.options import ParamKind, for_team, page_options
+
+if TYPE_CHECKING:
+    from tollgate.cli.session import Session
+
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tollgate.cli.answers import ApiAnswer
-    from tollgate.cli.money import Billing, Usage
     from tollgate.cli.session import Session
-
-    class _Kind(click.ParamType[Any]):
-        pass
-else:
-    _Kind = click.ParamType  # Click before 8.4 has no parameter here
+    from tollgate.cli.shapes import ApiBilling, ApiUsage
 
 BY = ("token", "domain", "network", "method", "day")
 _AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 NONE = "none"
 
 
-class Dollars(_Kind):
+class Dollars(ParamKind):
     """An amount such as 25.00, as micro-dollars; or `none`."""
 
     name = "amount"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Read the text."""
         if isinstance(value, int):
             return value
         if value == NONE:
@@ -112,7 +110,7 @@ def alerts(session: Session, webhook: str | None, emails: bool | None) -> None:
         show.note("Calls of the webhook are signed with this secret. Keep it: it is not shown again.")
 
 
-def _show_usage(session: Session, answer: ApiAnswer[Usage]) -> None:
+def _show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
     found = answer.value
@@ -144,7 +142,7 @@ def _show_usage(session: Session, answer: ApiAnswer[Usage]) -> None:
         show.note("The cap is reached: calls are refused (402). Raise it: tollgate usage cap AMOUNT")
 
 
-def _show_billing(session: Session, answer: ApiAnswer[Billing]) -> None:
+def _show_billing(session: Session, answer: ApiAnswer[ApiBilling]) -> None:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
     found = answer.value
@@ -157,5 +155,60 @@ def _show_billing(session: Session, answer: ApiAnswer[Billing]) -> None:
             ("webhook", found.alert_webhook),
             ("emails", found.alert_emails),
             *secret,
+        ],
+    )
+
+
+@click.group(cls=Group, epilog="Example: tollgate invoices show 2026-11 --team acme")
+def invoices() -> None:
+    """What a team owes for each month."""
+
+
+@invoices.command("list", epilog="Example: tollgate invoices list --team acme")
+@page_options
+@for_team
+def list_(session: Session, limit: int, after: str | None) -> None:
+    """List the invoices of a team, newest first. Drafts may still grow."""
+    answer = session.client.invoices(session.team, limit, after)
+    rows = [
+        (each.month, each.number, each.status, f"{each.billable_requests:,}", each.total)
+        for each in answer.value.items
+    ]
+    session.page(answer, ("MONTH", "NUMBER", "STATUS", "BILLABLE", "TOTAL"), rows, empty="No invoices yet.")
+
+
+@invoices.command("show", epilog="Example: tollgate invoices show 2026-11 --team acme --csv")
+@click.argument("month")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a table for spreadsheets.")
+@for_team
+def show_(session: Session, month: str, as_csv: bool) -> None:
+    """Show the invoice of a MONTH such as 2026-11, with its lines."""
+    if as_csv:
+        if session.as_json:
+            raise click.UsageError("Give --json or --csv, not both.")
+        table = session.client.invoice_csv(session.team, month)
+        click.echo(show.clean(table, keep="\r\n"), nl=False)
+        return
+    answer = session.client.invoice(session.team, month)
+    found = answer.value
+    session.thing(
+        answer.raw,
+        [
+            ("number", found.number),
+            ("team", found.team),
+            ("month", found.month),
+            ("status", found.status),
+            ("issued", found.issued_at),
+            ("total", found.total),
+        ],
+    )
+    if session.as_json:
+        return
+    click.echo()
+    show.table(
+        ("WHAT", "REQUESTS", "AMOUNT"),
+        [
+            (line.text, None if line.requests is None else f"{line.requests:,}", line.amount)
+            for line in found.lines
         ],
     )

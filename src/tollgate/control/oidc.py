@@ -1,9 +1,9 @@
 """Signing in with an OpenID Connect provider: the authorization code flow with PKCE, state and nonce.
 
-Owns the talk with the provider: what is asked, in which order, for how long, and how much is read. Whether an
+Owns the requests to the provider: their order, deadlines and size bounds. Whether an
 answer is believed is decided in `oidc_rules.py`. What a claim means here (which account, whether one is made, the
-session) must not enter, nor a cookie, a route or a page: the caller keeps a `Start` for the browser, for a few
-minutes, and gives it back once.
+session) must not enter, nor a cookie, a route or a page: the caller keeps a `SignInStart` for the browser, for a
+few minutes, and gives it back once.
 
 Authlib makes the authorization URL. The requests are our own: Authlib's client for httpx keeps the last person's
 token, reads answers of any size, and is deprecated by its maker.
@@ -25,12 +25,9 @@ import msgspec
 from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]
 from joserfc.errors import InvalidKeyIdError
 
+from tollgate.control import oidc_rules as rules
+from tollgate.control.oidc_rules import AGAIN, LATER, TELL, OidcError, ProviderIdentity, SignInStart
 from tollgate.settings.model import OidcSettings
-
-from . import oidc_rules as rules
-from .oidc_rules import AGAIN, LATER, TELL, Claim, OidcError, Start
-
-__all__ = ["Claim", "OidcClient", "OidcError", "Start"]
 
 CACHE_SECONDS = 3600.0
 # Ten times what the largest key sets in wide use have.
@@ -82,7 +79,7 @@ class OidcClient:
     def __repr__(self) -> str:
         return f"OidcClient(issuer={self._settings.issuer!r})"
 
-    async def start(self) -> Start:
+    async def start(self) -> SignInStart:
         """Give the address to send the browser to, and what to keep until it returns."""
         async with self._border():
             provider = await self._provider()
@@ -90,9 +87,9 @@ class OidcClient:
         url, _ = self._oauth.create_authorization_url(
             provider.metadata.authorization_endpoint, state=state, code_verifier=verifier, nonce=nonce
         )
-        return Start(url, state, nonce, verifier)
+        return SignInStart(url, state, nonce, verifier)
 
-    async def finish(self, params: Mapping[str, str], start: Start) -> Claim:
+    async def finish(self, params: Mapping[str, str], start: SignInStart) -> ProviderIdentity:
         """Judge the query with which the browser returned, and give who has signed in."""
         rules.check_start(params, start)
         async with self._border():
@@ -135,7 +132,7 @@ class OidcClient:
             )
         return _decoded(body, kind)
 
-    async def _redeem(self, metadata: rules.Metadata, code: str, verifier: str) -> rules.Tokens:
+    async def _redeem(self, metadata: rules.Metadata, code: str, verifier: str) -> rules.ProviderTokens:
         client_id, client_secret = self._settings.client_id, self._settings.client_secret
         form = {
             "grant_type": "authorization_code",
@@ -152,7 +149,7 @@ class OidcClient:
         status, body = await self._ask("POST", metadata.token_endpoint, data=form, auth=auth)
         if status != httpx.codes.OK:
             raise rules.token_refusal(status, body)
-        tokens = _decoded(body, rules.Tokens)
+        tokens = _decoded(body, rules.ProviderTokens)
         if not tokens.id_token:
             raise OidcError(
                 "The sign-in provider sent no id token. Tell the operator of this service: `oidc.scopes` must"
@@ -160,7 +157,7 @@ class OidcClient:
             )
         return tokens
 
-    async def _verify(self, provider: rules.Provider, tokens: rules.Tokens, nonce: str) -> dict[str, Any]:
+    async def _verify(self, provider: rules.Provider, tokens: rules.ProviderTokens, nonce: str) -> dict[str, Any]:
         client_id = self._settings.client_id
         try:
             return rules.verified_claims(provider, tokens, client_id, nonce, self._now())
@@ -173,7 +170,7 @@ class OidcClient:
             raise rules.untrusted(error) from error
 
     async def _userinfo(
-        self, metadata: rules.Metadata, claims: Mapping[str, Any], tokens: rules.Tokens
+        self, metadata: rules.Metadata, claims: Mapping[str, Any], tokens: rules.ProviderTokens
     ) -> dict[str, Any]:
         if tokens.token_type.lower() != "bearer" or not re.fullmatch(r"[\x21-\x7e]+", tokens.access_token):
             raise OidcError(f"The sign-in provider sent no usable access token. {AGAIN} {TELL}.")

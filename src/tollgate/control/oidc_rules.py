@@ -91,7 +91,7 @@ class OidcError(TollgateError):
     """Nobody was signed in. The message is for the person at the browser and says what to do next."""
 
 
-class Claim(Struct, frozen=True):
+class ProviderIdentity(Struct, frozen=True):
     """Who somebody is at the provider. Issuer and subject together are the identity; an email can change."""
 
     issuer: str
@@ -101,7 +101,7 @@ class Claim(Struct, frozen=True):
     name: str
 
 
-class Start(Struct, frozen=True):
+class SignInStart(Struct, frozen=True):
     """A sign-in under way: where the browser goes, and what must be known when it comes back."""
 
     url: str
@@ -141,7 +141,7 @@ class Provider(Struct, frozen=True):
     read_at: float
 
 
-class Tokens(Struct, frozen=True):
+class ProviderTokens(Struct, frozen=True):
     """What a code was redeemed for."""
 
     id_token: str = ""
@@ -152,7 +152,7 @@ class Tokens(Struct, frozen=True):
         return "Tokens(…)"
 
 
-class _Refused(Struct, frozen=True):
+class _TokenRefusal(Struct, frozen=True):
     error: str = ""
 
 
@@ -249,7 +249,7 @@ def import_keys(document: KeyDocument) -> KeySet:
 # ---- the callback and the token endpoint
 
 
-def check_start(params: Mapping[str, str], start: Start) -> None:
+def check_start(params: Mapping[str, str], start: SignInStart) -> None:
     """Refuse a callback that this browser did not ask for."""
     given, kept = (text.encode("utf-8", "surrogatepass") for text in (params.get("state", ""), start.state))
     # An empty nonce would not be compared at all.
@@ -275,7 +275,7 @@ def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
 def token_refusal(status: int, body: bytes) -> OidcError:
     """Give the words for a code that was not redeemed."""
     try:
-        error = msgspec.json.decode(body, type=_Refused).error
+        error = msgspec.json.decode(body, type=_TokenRefusal).error
     except (msgspec.MsgspecError, ValueError, RecursionError):
         error = ""
     if status == httpx.codes.UNAUTHORIZED:
@@ -288,7 +288,9 @@ def token_refusal(status: int, body: bytes) -> OidcError:
 # ---- the id token and the person
 
 
-def verified_claims(provider: Provider, tokens: Tokens, client_id: str, nonce: str, now: float) -> dict[str, Any]:
+def verified_claims(
+    provider: Provider, tokens: ProviderTokens, client_id: str, nonce: str, now: float
+) -> dict[str, Any]:
     """Give the claims of an id token that is genuine, ours and fresh; `InvalidKeyIdError` for an unknown key."""
     metadata = provider.metadata
     rules = {
@@ -343,7 +345,9 @@ def name_of(claims: Mapping[str, Any]) -> str:
     return "".join(character for character in " ".join(name.split()) if character.isprintable())[:NAME_CHARACTERS]
 
 
-def make_claim(issuer: str, claims: Mapping[str, Any], userinfo: Mapping[str, Any], scopes: str) -> Claim:
+def make_claim(
+    issuer: str, claims: Mapping[str, Any], userinfo: Mapping[str, Any], scopes: str
+) -> ProviderIdentity:
     """Put together who somebody is; the email and its verification come from the same source."""
     source = claims if email_of(claims) else userinfo
     email = email_of(source)
@@ -359,4 +363,4 @@ def make_claim(issuer: str, claims: Mapping[str, Any], userinfo: Mapping[str, An
         )
     # Some providers write booleans as words.
     verified = source.get("email_verified") in (True, "true")
-    return Claim(issuer, subject_of(claims), email, verified, name_of(source) or name_of(claims))
+    return ProviderIdentity(issuer, subject_of(claims), email, verified, name_of(source) or name_of(claims))

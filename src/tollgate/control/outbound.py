@@ -112,7 +112,7 @@ class DnsResolver:
 
     async def _ask(self, name: str, kind: str) -> list[Rdata]:
         try:
-            absolute = dns.name.from_text(name)  # with the root: the system's search list has no say
+            absolute = dns.name.from_text(name)  # with the root: the system's search list is not used
             answer = await self._client().resolve(absolute, kind, search=False, raise_on_no_answer=False)
         except (dns.resolver.NXDOMAIN, dns.name.NameTooLong):
             return []

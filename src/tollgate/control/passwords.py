@@ -16,7 +16,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from argon2.low_level import ARGON2_VERSION
 
-from tollgate.control.problems import Busy, InvalidRequest
+from tollgate.control.problems import Busy, InvalidInput
 
 SHORTEST, LONGEST = 10, 256
 AT_ONCE = 2
@@ -37,12 +37,11 @@ class Passwords:
     def check_new(self, password: str, email: str) -> None:
         """Refuse a password that is too short, too long or the address itself."""
         if not SHORTEST <= len(password) <= LONGEST or not _is_text(password):
-            raise InvalidRequest(f"A password has {SHORTEST} to {LONGEST} characters.", field="password")
+            raise InvalidInput(f"A password has {SHORTEST} to {LONGEST} characters.", field="password")
         if password.lower() in {email, email.partition("@")[0] * 2}:
-            raise InvalidRequest("The password must not be your email: choose another.", field="password")
+            raise InvalidInput("The password must not be your email: choose another.", field="password")
 
     async def hash(self, password: str) -> str:
-        """Hash a password."""
         return await self._in_turn(lambda: self._hasher.hash(password))
 
     async def fits(self, password: str, hashed: str) -> bool:

@@ -13,19 +13,19 @@ from tollgate.control.service_context import ServiceContext
 from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.alerts import Alerts
 from tollgate.control.services.audit import Audit
-from tollgate.control.services.billing import Billing
+from tollgate.control.services.billing import BillingService
 from tollgate.control.services.devices import Devices
 from tollgate.control.services.domains import Domains
 from tollgate.control.services.invitations import Invitations
 from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.logins import Logins
-from tollgate.control.services.logs import Logs
+from tollgate.control.services.logs import LogService
 from tollgate.control.services.operator import Operator
 from tollgate.control.services.replays import Replays
 from tollgate.control.services.reports import Reports
 from tollgate.control.services.sweep import Sweep
 from tollgate.control.services.teams import Teams
-from tollgate.control.services.tokens import Tokens
+from tollgate.control.services.tokens import TokenService
 from tollgate.control.services.usage import Usages
 from tollgate.control.stripe import StripeClient
 from tollgate.settings.model import Settings
@@ -60,14 +60,14 @@ class ControlPlane:
         self.teams = Teams(self.context)
         self.operator = Operator(self.context, passwords, self.accounts, self.teams)
         self.invitations = Invitations(self.context, self.teams, self.mailer)
-        self.tokens = Tokens(self.context)
+        self.tokens = TokenService(self.context)
         self.domains = Domains(self.context, proofs or _proofs(settings), self.mailer)
         self.audit = Audit(self.context)
         self._logbook = logbook
-        self.logs = Logs(self.context, logbook, pepper)
+        self.logs = LogService(self.context, logbook, pepper)
         self._accountbook = accountbook
         self.usage = Usages(self.context, accountbook)
-        self.billing = Billing(self.context, pepper)
+        self.billing = BillingService(self.context, pepper)
         self.invoices = Invoices(self.context, accountbook)
         self.alerts = Alerts(self.context, accountbook, self.billing, self.mailer, _caller(settings))
         self._payments = StripeClient(settings.stripe) if settings.stripe.api_key else None

@@ -42,7 +42,7 @@ class Problem(TollgateError):
         return HTTPStatus(self.status).phrase
 
 
-class InvalidRequest(Problem):
+class InvalidInput(Problem):
     """Something in the request is wrong."""
 
     when = "The body, the query or a cursor is wrong; `field` names what."
@@ -51,7 +51,7 @@ class InvalidRequest(Problem):
         super().__init__(detail, field=field)
 
 
-class NotARootDomain(Problem):
+class RootDomainNeeded(Problem):
     """A name that cannot be whitelisted."""
 
     status, reason = 422, "not_a_root_domain"
@@ -254,7 +254,7 @@ class Busy(Problem):
 
 
 ALL_PROBLEMS: tuple[type[Problem], ...] = (
-    InvalidRequest,
+    InvalidInput,
     NotLoggedIn,
     LoginExpired,
     WrongPassword,
@@ -274,7 +274,7 @@ ALL_PROBLEMS: tuple[type[Problem], ...] = (
     RequestRunning,
     ChangedMeanwhile,
     KeyReused,
-    NotARootDomain,
+    RootDomainNeeded,
     TooManyAttempts,
     StoreAway,
     Busy,

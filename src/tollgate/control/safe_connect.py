@@ -77,7 +77,7 @@ class Pinned(httpcore.AsyncNetworkBackend):
 
     async def connect_tcp(
         self,
-        host: str,  # noqa: ARG002 - the name that must have no say
+        host: str,  # noqa: ARG002 - never resolved here
         port: int,
         *_: Any,
         **__: Any,

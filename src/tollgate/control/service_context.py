@@ -1,4 +1,4 @@
-"""What all services share: the store, the clock, who acts, the door of a team, the audit log, pages.
+"""What all services share: the store, the clock, the actor, membership of a team, the audit log, pages.
 
 No service's own rule lives here. Every change is noted in the same transaction that makes it.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from tollgate.control.problems import InvalidRequest, NoSuchTeam, PersonalTokenRefused, RoleNeeded
+from tollgate.control.problems import InvalidInput, NoSuchTeam, PersonalTokenRefused, RoleNeeded
 from tollgate.core import cursors, secrets
 from tollgate.core.addresses import limit_key
 from tollgate.core.cursors import Position
@@ -21,7 +21,7 @@ from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, AuditEntry, Login, Member
 from tollgate.core.roles import Action, Role, allows, holders
 from tollgate.settings.model import Settings
-from tollgate.store.base import ControlStore, Repositories
+from tollgate.store.base import ControlStore, Repositories, Repository
 
 MAX_ROWS = 1_000
 USUAL_ROWS = 100
@@ -103,9 +103,7 @@ class Ordered(Protocol):
         ...
 
     @property
-    def created_at(self) -> float:
-        """When it was made."""
-        ...
+    def created_at(self) -> float: ...
 
 
 Item = TypeVar("Item", bound=Ordered)
@@ -125,13 +123,12 @@ class PageRequest(Struct, frozen=True):
     after: str | None = None
 
     def place(self, scope: str) -> Position | None:
-        """Where to begin in this list."""
         if self.after is None:
             return None
         try:
             return cursors.read(scope, self.after)
         except cursors.BadCursor as error:
-            raise InvalidRequest(str(error), field="after") from error
+            raise InvalidInput(str(error), field="after") from error
 
 
 def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
@@ -234,7 +231,7 @@ def email_of(text: str) -> str:
     if email.isascii():
         email = email.lower()
     if len(email) > _LONGEST_EMAIL or not _EMAIL.fullmatch(email):
-        raise InvalidRequest(
+        raise InvalidInput(
             f"{text[:60]!r} is not an email address: write one such as ada@example.com.", field="email"
         )
     return email
@@ -244,5 +241,17 @@ def name_of(text: str, *, field: str = "name", longest: int = 100, least: int = 
     """A name as it is kept, or refuse."""
     name = text.strip()
     if not least <= len(name) <= longest or not _PRINTABLE.fullmatch(name):
-        raise InvalidRequest(f"`{field}` has {least} to {longest} printable characters.", field=field)
+        raise InvalidInput(f"`{field}` has {least} to {longest} printable characters.", field=field)
     return name
+
+
+async def every(rows: Repository[Any], kind: type[Item], **where: Any) -> AsyncIterator[Item]:  # noqa: ARG001 - types
+    """Give every row that fits, in the order of their making. `kind` is what the table holds."""
+    after: Position | None = None
+    while True:
+        page: list[Item] = await rows.page(MAX_ROWS, after, **where)
+        for row in page:
+            yield row
+        if len(page) < MAX_ROWS:
+            return
+        after = Position(page[-1].created_at, page[-1].id)

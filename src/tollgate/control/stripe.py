@@ -35,7 +35,7 @@ class StripeUnsure(TollgateError):
     """Nobody knows whether Stripe did it."""
 
 
-class Item(Struct, frozen=True):
+class InvoiceItem(Struct, frozen=True):
     """What a customer is to pay for a month."""
 
     customer: str
@@ -49,11 +49,9 @@ class Item(Struct, frozen=True):
 class Payments(Protocol):
     """What the service needs of Stripe."""
 
-    async def create_customer(self, team_id: str, name: str, key: str) -> str:
-        """Make a customer; return its id."""
-        ...
+    async def create_customer(self, team_id: str, name: str, key: str) -> str: ...
 
-    async def create_item(self, item: Item, key: str) -> str:
+    async def create_item(self, item: InvoiceItem, key: str) -> str:
         """Put an item on a customer's next invoice; return its id."""
         ...
 
@@ -66,12 +64,12 @@ class _Made(Struct, frozen=True):
     id: str
 
 
-class _Error(Struct, frozen=True):
+class _StripeError(Struct, frozen=True):
     message: str = ""
 
 
 class _Failed(Struct, frozen=True):
-    error: _Error = _Error()
+    error: _StripeError = _StripeError()
 
 
 class StripeClient:
@@ -90,10 +88,9 @@ class StripeClient:
         return "StripeClient(…)"
 
     async def create_customer(self, team_id: str, name: str, key: str) -> str:
-        """Make a customer; return its id."""
         return await self._post("/v1/customers", {"name": name, "metadata[tollgate_team]": team_id}, key)
 
-    async def create_item(self, item: Item, key: str) -> str:
+    async def create_item(self, item: InvoiceItem, key: str) -> str:
         """Put an item on a customer's next invoice; return its id."""
         form = {
             "customer": item.customer,
@@ -107,7 +104,6 @@ class StripeClient:
         return await self._post("/v1/invoiceitems", form, key)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._http.aclose()
 
     async def _post(self, path: str, form: Mapping[str, str], key: str) -> str:

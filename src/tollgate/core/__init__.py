@@ -1,5 +1,7 @@
 """The pure rules. No async, socket, file, clock or database in here: `now` is an argument.
 
+health     the state of each upstream, from what was seen of all
+branches   which chain a network is on
 jsonrpc    bytes <-> calls and replies; ids byte for byte
 shapes     JSON-RPC messages as msgspec reads them
 secrets    format, checksum and digest of tokens and what else we hand out
@@ -12,12 +14,15 @@ people     Account, Login, Member, Invitation, AuditEntry and the like (frozen)
 roles      who may do what in a team
 patience   waits after failed attempts
 months     months of UTC
+entries    one answered request, as the spool has it
+posting    from entries to usage and money
+pricing    the price list
+upstreams  what `tollgate upstreams` shows
 cursors    where a page of a list ended
 sealed     opaque texts that callers bring back, and can neither read nor change
 logs       request logs: a row, a filter, a slice
 usage      what a team used in a month, and the forecast
-invoices   what was used and charged as lines that add up
-alerts     when spending is told of, and how that is signed
-reports    what a payment service is told
+invoices   what was used and charged as lines that add up, and what is reported of it to a payment service
+alerts     when an alert about spending is due, and how it is signed
 durations  30m, 1h, 24h
 """

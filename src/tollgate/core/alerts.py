@@ -26,7 +26,7 @@ WAITS = (60.0, 300.0, 1_800.0, 7_200.0, 21_600.0)
 
 
 class BillingSettings(Struct, frozen=True):
-    """How a team is told of its spending. `id` is the team's."""
+    """How a team is alerted about its spending. `id` is the team's."""
 
     id: str
     created_at: float

@@ -1,8 +1,8 @@
 """Which chain a network is on, when its upstreams show different ones.
 
-Pure, over hashes by number: the network's (`Trunk`), and those that each upstream has shown (`Chain`). First
-`missing` says which blocks of an upstream must be known to compare; then `Claim` says where its chain leaves
-the network's; `choose` says which of the claims the network follows. One that goes on from the network's head
+Pure, over hashes by number: the network's (`HashOf`), and those that each upstream has shown (`UpstreamChain`).
+First `missing` lists the blocks of an upstream that must be known to compare; then `claim` finds where its chain
+leaves the network's; `choose` picks the claim that the network follows. One that goes on from the network's head
 is followed at once. One that contradicts it is a reorganisation when nobody, or a minority, still holds on to
 the old chain. Of two sides that are equally strong the old one stays, until the other is clearly longer: a node
 that is stuck on an orphan must not hold up the network, and two chains that grow side by side must not make it
@@ -26,11 +26,11 @@ DEEP = -2
 """The ancestor is older than anything known."""
 
 
-Trunk = Callable[[int], str | None]
+HashOf = Callable[[int], str | None]
 """The network's hash of a number, as far as it is known."""
 
 
-class Chain:
+class UpstreamChain:
     """The newest hashes of one upstream."""
 
     def __init__(self) -> None:
@@ -70,14 +70,14 @@ class Claim(Struct, frozen=True):
     """Its first block above the ancestor, where that contradicts the network's: the mark of its branch."""
 
 
-def missing(trunk: Trunk, head: int, chain: Chain) -> list[int]:
+def missing(hash_of: HashOf, head: int, chain: UpstreamChain) -> list[int]:
     """The numbers of an upstream's blocks that must be known before it can be compared; none: it can."""
-    # A block tells its own hash and its parent's: what is fetched hangs together, hash by hash.
+    # A block has its own hash and its parent's: what is fetched is linked, hash by hash.
     gap = [number + 1 for number in range(head, chain.tip) if number not in chain.hashes]
     if gap and chain.tip - head <= MAX_MISSING:
         return gap
     for number in range(min(chain.tip, head), max(-1, head - MAX_MISSING), -1):
-        known = trunk(number)
+        known = hash_of(number)
         if known is None:
             return []
         if number not in chain.hashes:
@@ -87,12 +87,12 @@ def missing(trunk: Trunk, head: int, chain: Chain) -> list[int]:
     return []
 
 
-def claim(name: str, trunk: Trunk, head: int, chain: Chain) -> Claim:
+def claim(name: str, hash_of: HashOf, head: int, chain: UpstreamChain) -> Claim:
     """Where an upstream leaves the network's chain. What is still missing counts as different."""
     top = min(chain.tip, head)
-    known = trunk(top)
+    known = hash_of(top)
     if known is None:
-        # Older than all that is known of the network: nothing speaks against it.
+        # Older than all that is known of the network: nothing contradicts it.
         return Claim(name, chain.tip, top)
     root = chain.hashes[chain.tip]
     number = top
@@ -101,7 +101,7 @@ def claim(name: str, trunk: Trunk, head: int, chain: Chain) -> Claim:
             return Claim(name, chain.tip, number, "" if number == top else root)
         root = chain.hashes[number]
         number -= 1
-        known = trunk(number)
+        known = hash_of(number)
     return Claim(name, chain.tip, DEEP, root)
 
 

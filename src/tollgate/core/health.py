@@ -1,17 +1,16 @@
 """The rules of health: from what was seen of all upstreams of a network to the state of each, and why.
 
-Pure: what was seen comes in, with the times at which it was seen; verdicts go out. Asking is the prober's, and
-which of two chains the network is on is decided in `branches.py`.
+Pure: observations with their times in, verdicts out. The prober sends the requests; which of two chains the
+network is on is decided in `branches.py`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 
 from msgspec import Struct
-
-from tollgate.shm.upstream_status import NOTHING, State
 
 # Probes that must fail in a row. One refused connection is enough: then nobody listens there.
 FAILURES = 2
@@ -26,7 +25,29 @@ LOST_SECONDS = 5.0
 RETREATS = 3
 
 
-class Rules(Struct, frozen=True):
+NOTHING = -1
+"""A number that is not known."""
+
+
+class State(IntEnum):
+    """Whether an upstream is in rotation, and why not."""
+
+    UNKNOWN = 0
+    """Not probed yet, or of a family that cannot be probed: it is asked."""
+    UP = 1
+    DOWN = 2
+    """It does not answer the prober."""
+    LAGGING = 3
+    """Too many blocks behind the highest."""
+    SYNCING = 4
+    """It says itself that it is still catching up."""
+    FORKED = 5
+    """It has another block where the others have theirs."""
+    WRONG_CHAIN = 6
+    """It reports another chain id. It is never asked."""
+
+
+class HealthRules(Struct, frozen=True):
     """What a network demands of its upstreams."""
 
     chain_id: str = ""
@@ -34,7 +55,7 @@ class Rules(Struct, frozen=True):
     lag_blocks: int = 5
 
 
-class Seen(Struct, frozen=True):
+class SeenHead(Struct, frozen=True):
     """A head, and when it was known."""
 
     at: float
@@ -58,7 +79,7 @@ class Sight(Struct, frozen=True):
     syncing: bool = False
     disagreements: int = 0
     """Probes in a row that showed another block than the network's."""
-    heads: tuple[Seen, ...] = ()
+    heads: tuple[SeenHead, ...] = ()
     """Its last heads, oldest first."""
     asked_at: float = 0.0
     """When it was asked for the newest of them: a block that came later cannot be in the answer."""
@@ -75,7 +96,7 @@ class Sight(Struct, frozen=True):
         return self.failures >= FAILURES or (self.refused and self.failures > 0)
 
 
-class Verdict(Struct, frozen=True):
+class UpstreamVerdict(Struct, frozen=True):
     """How an upstream is."""
 
     state: State
@@ -84,14 +105,14 @@ class Verdict(Struct, frozen=True):
     """Blocks that it lacked when it was asked."""
 
 
-def with_head(heads: tuple[Seen, ...], at: float, number: int) -> tuple[Seen, ...]:
+def with_head(heads: tuple[SeenHead, ...], at: float, number: int) -> tuple[SeenHead, ...]:
     """Note a head. One that stands still is no news."""
     if heads and heads[-1].number == number:
         return heads
-    return (*heads[1 - REMEMBERED :], Seen(at, number))
+    return (*heads[1 - REMEMBERED :], SeenHead(at, number))
 
 
-def expected_chain(sights: Sequence[Sight], rules: Rules) -> str:
+def expected_chain(sights: Sequence[Sight], rules: HealthRules) -> str:
     """The chain id that counts: the setting, else that of most; of equally many, of the first in priority.
 
     Those that are down now go on being counted: a minority does not become right because the others are away.
@@ -109,39 +130,39 @@ def expected_chain(sights: Sequence[Sight], rules: Rules) -> str:
 
 
 def counts(sight: Sight, chain_id: str) -> bool:
-    """Whether what it says of the chain is to be listened to."""
+    """Whether its view of the chain counts."""
     return _is_on(sight, chain_id) and bool(sight.heads) and not sight.down and not sight.syncing
 
 
 def _is_on(sight: Sight, chain_id: str) -> bool:
-    """Whether nothing says that it is on another chain."""
+    """Whether it is not known to be on another chain."""
     return not chain_id or sight.chain_id in ("", chain_id)
 
 
-def judge(sights: Sequence[Sight], rules: Rules) -> list[Verdict]:
+def judge(sights: Sequence[Sight], rules: HealthRules) -> list[UpstreamVerdict]:
     """How each upstream is."""
     chain_id = expected_chain(sights, rules)
     leaders = [sight for sight in sights if counts(sight, chain_id) and not sight.disagreements]
     return [_verdict(sight, leaders, chain_id, rules) for sight in sights]
 
 
-def _verdict(sight: Sight, leaders: Sequence[Sight], chain_id: str, rules: Rules) -> Verdict:
+def _verdict(sight: Sight, leaders: Sequence[Sight], chain_id: str, rules: HealthRules) -> UpstreamVerdict:
     behind = max(0, _highest(leaders, sight.asked_at) - sight.head) if sight.heads else 0
     if not sight.tried:
-        return Verdict(State.UNKNOWN, "not asked yet")
+        return UpstreamVerdict(State.UNKNOWN, "not asked yet")
     if sight.down:
-        return Verdict(State.DOWN, sight.fault, behind)
+        return UpstreamVerdict(State.DOWN, sight.fault, behind)
     if not sight.heads:
-        return Verdict(State.UNKNOWN, sight.fault)
+        return UpstreamVerdict(State.UNKNOWN, sight.fault)
     if not _is_on(sight, chain_id):
-        return Verdict(State.WRONG_CHAIN, f"reports chain id {sight.chain_id}, not {chain_id}")
+        return UpstreamVerdict(State.WRONG_CHAIN, f"reports chain id {sight.chain_id}, not {chain_id}")
     if sight.syncing:
-        return Verdict(State.SYNCING, "says that it is catching up", behind)
+        return UpstreamVerdict(State.SYNCING, "says that it is catching up", behind)
     if sight.disagreements > DISAGREEMENTS:
-        return Verdict(State.FORKED, f"has another block than the others at or below {sight.head}", behind)
+        return UpstreamVerdict(State.FORKED, f"has another block than the others at or below {sight.head}", behind)
     if behind > rules.lag_blocks:
-        return Verdict(State.LAGGING, f"{behind} blocks behind", behind)
-    return Verdict(State.UP, "", behind)
+        return UpstreamVerdict(State.LAGGING, f"{behind} blocks behind", behind)
+    return UpstreamVerdict(State.UP, "", behind)
 
 
 def _highest(leaders: Iterable[Sight], at: float) -> int:
@@ -149,7 +170,7 @@ def _highest(leaders: Iterable[Sight], at: float) -> int:
     return max((_head_at(sight.heads, at) for sight in leaders), default=NOTHING)
 
 
-def _head_at(heads: tuple[Seen, ...], at: float) -> int:
+def _head_at(heads: tuple[SeenHead, ...], at: float) -> int:
     position = bisect_right(heads, at, key=lambda seen: seen.at)
     return heads[position - 1].number if position else NOTHING
 

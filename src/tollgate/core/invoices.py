@@ -19,7 +19,7 @@ CENT = 10_000
 """Micro-dollars."""
 
 
-class Kind(StrEnum):
+class LineKind(StrEnum):
     """What a line is about."""
 
     FREE = "free"
@@ -84,7 +84,7 @@ def draw(
     unexplained = cost - sum(line.amount for line in lines)
     if unexplained:
         lines.append(_other_line(unexplained, cap))
-    lines.append(Line(Kind.ROUNDING, "Rounding to cents", total_cents * CENT - cost))
+    lines.append(Line(LineKind.ROUNDING, "Rounding to cents", total_cents * CENT - cost))
     return Invoice(
         number=number(used.team_id, used.month),
         team_id=used.team_id,
@@ -119,10 +119,10 @@ def _request_lines(used: TeamMonth, price: Price) -> Iterator[Line]:
         free = min(period.billable, max(0, price.free_requests - counted))
         billed = period.billable - free
         if free or not billed:
-            yield Line(Kind.FREE, f"Free requests{whose}", 0, free, of_month)
+            yield Line(LineKind.FREE, f"Free requests{whose}", 0, free, of_month)
         if billed:
             amount = price.total(counted + period.billable) - price.total(counted)
-            yield Line(Kind.BILLED, f"Requests at {rate(price)}{whose}", amount, billed, of_month)
+            yield Line(LineKind.BILLED, f"Requests at {rate(price)}{whose}", amount, billed, of_month)
         counted += period.billable
 
 
@@ -134,5 +134,23 @@ def rate(price: Price) -> str:
 
 def _other_line(amount: int, cap: int | None) -> Line:
     if amount < 0 and cap is not None:
-        return Line(Kind.CAP, f"Not charged: spending cap of {dollars(cap)}", amount)
-    return Line(Kind.ADJUSTMENT, "Prices and caps that were changed within the month", amount)
+        return Line(LineKind.CAP, f"Not charged: spending cap of {dollars(cap)}", amount)
+    return Line(LineKind.ADJUSTMENT, "Prices and caps that were changed within the month", amount)
+
+
+CUSTOMER, INVOICE_ITEM = "customer", "invoice_item"
+
+
+class Report(Struct, frozen=True):
+    """One report to a payment service, sent or about to be: at most one for a team, month and kind."""
+
+    id: str
+    team_id: str
+    month: str
+    """Empty for what is reported once."""
+    kind: str
+    created_at: float
+    tried_at: float | None = None
+    """When it was first sent; nobody knows what became of it while there is no reference."""
+    reference: str = ""
+    """The service's own id of it, when it is done."""

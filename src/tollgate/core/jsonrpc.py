@@ -17,9 +17,9 @@ from tollgate.core.shapes import (
     ABSENT,
     AnyCall,
     Call,
+    ErrorAnswer,
     ErrorCode,
     ErrorWords,
-    Failure,
     LooseCall,
     NumberedReply,
     PlainCall,
@@ -260,9 +260,8 @@ def encode_answer(call_id: Raw | int, reply: Reply) -> bytes:
     """Write the answer to one call, under the caller's own id."""
     if reply.error is ABSENT:
         return _json(Result(_VERSION, call_id, reply.result))
-    return _json(Failure(_VERSION, call_id, reply.error))
+    return _json(ErrorAnswer(_VERSION, call_id, reply.error))
 
 
 def encode_error(call_id: Raw | int, code: int, message: str, data: dict[str, object]) -> bytes:
-    """Write an error of ours."""
-    return _json(Failure(_VERSION, call_id, Raw(_json({"code": code, "message": message, "data": data}))))
+    return _json(ErrorAnswer(_VERSION, call_id, Raw(_json({"code": code, "message": message, "data": data}))))

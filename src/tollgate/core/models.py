@@ -41,7 +41,7 @@ class Token(Struct, frozen=True):
     capped_until: float | None = None
     allow_in_url: bool = False
     show_upstream: bool = False
-    """Whether answers tell which upstream, or the cache, they came from."""
+    """Whether answers name the upstream, or the cache, that they came from."""
     replaces: str = ""
     """The token whose successor this is."""
 

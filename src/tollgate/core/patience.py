@@ -29,7 +29,7 @@ CODE = Patience(free=9, first_wait=900.0, longest_wait=900.0, forgiven_after=3_6
 
 
 def wait(failures: Failures | None, patience: Patience, now: float) -> float:
-    """Seconds until the next attempt is heard; 0 where it is heard at once."""
+    """Seconds until the next attempt is allowed; 0 where it is allowed at once."""
     if failures is None or failures.count <= patience.free:
         return 0.0
     # A clock that was set back must not make the wait longer than the longest.

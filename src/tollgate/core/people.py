@@ -73,7 +73,7 @@ class Login(_Guarded, frozen=True):
     agent: str = ""
     refresh_digest: bytes | None = None
     old_refresh_digest: bytes | None = None
-    """The one before: used again it gives a thief away, or a tool that did not hear the answer."""
+    """The one before: used again it gives a thief away, or a tool that did not get the answer."""
     refreshed_at: float | None = None
     refresh_until: float | None = None
 

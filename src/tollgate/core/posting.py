@@ -188,7 +188,6 @@ class _Lines(dict[_LineKey, _Line]):
         self._accounts: dict[MonthKey, _Account] = {}
 
     def opened(self, key: _LineKey) -> _Line:
-        """Begin one."""
         team_id, hour, source_id, network, method, outcome = key
         month = self._month_for(float(hour * _SECONDS_OF_HOUR))
         usage_key = (team_id, month, hour, source_id, network, self._label(network, method), outcome)

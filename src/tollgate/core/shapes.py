@@ -112,7 +112,7 @@ class Result(Struct, gc=False):
     result: Raw
 
 
-class Failure(Struct, gc=False):
+class ErrorAnswer(Struct, gc=False):
     """An answer to a caller: a node's error under the caller's id."""
 
     jsonrpc: str

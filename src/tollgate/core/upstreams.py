@@ -1,4 +1,4 @@
-"""What an operator is shown of upstreams: the shape of `upstreams.json`, and how calls fared over the last minute.
+"""What operators see of upstreams: the shape of `upstreams.json`, and the results of calls over the last minute.
 
 Values and arithmetic: the prober writes them down, `tollgate upstreams` reads them. No address of an upstream may
 enter: it often holds a key.
@@ -32,7 +32,7 @@ class ShownUpstream(Struct, frozen=True, kw_only=True):
     chain_id: str | None
     probe_ms: float
     listening: bool
-    """Whether it tells new heads by WebSocket."""
+    """Whether it announces new heads by WebSocket."""
     calls: int
     """Of the last minute, by all workers."""
     failures: int

@@ -53,7 +53,7 @@ async def _fill(bootstrap: Bootstrap) -> Filled:
     from tollgate.control.passwords import Passwords  # noqa: PLC0415
     from tollgate.control.plane import ControlPlane  # noqa: PLC0415
     from tollgate.control.service_context import Actor  # noqa: PLC0415
-    from tollgate.control.services.tokens import Wish  # noqa: PLC0415
+    from tollgate.control.services.tokens import TokenSettings  # noqa: PLC0415
 
     store = sqlite.open_store(bootstrap.store_url)
     plane = ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", time.time)
@@ -72,7 +72,7 @@ async def _fill(bootstrap: Bootstrap) -> Filled:
             await records.logins.remove(account_id=account.id, kind=PERSONAL, name=TEAM)
             _, management_token = await plane.logins.add_personal(records, actor, account, TEAM, None)
             name = await _room_for_token(records, team)
-            _, token = await plane.tokens.add(records, actor, team.id, Wish(name=name))
+            _, token = await plane.tokens.add(records, actor, team.id, TokenSettings(name=name))
         await _localhost(plane, actor, team)
     finally:
         await plane.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tollgate.errors import StartError
+from tollgate.file_lock import open_lock_file, try_lock
 
 NAME = "collector.lock"
 
@@ -21,15 +21,13 @@ class Lock:
     """Held from its making to `close`; `CollectorRuns` when another has it."""
 
     def __init__(self, folder: Path) -> None:
-        self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        self._descriptor = open_lock_file(folder / NAME)
+        if not try_lock(self._descriptor):
             os.close(self._descriptor)
             raise CollectorRuns(
                 f"Another collector works on {folder}: `tollgate serve` brings its own. "
                 "Stop that first, or let it do the work."
-            ) from error
+            )
 
     def close(self) -> None:
         """Let another one have it."""

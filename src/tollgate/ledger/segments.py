@@ -11,13 +11,14 @@ else that no writer wrote is damage, and may hide records that were answered: a 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 import zlib
 from pathlib import Path
 
 from msgspec import Struct
+
+from tollgate.file_lock import try_lock
 
 SUFFIX = ".seg"
 HIDDEN_SUFFIX = ".new"
@@ -67,12 +68,9 @@ def is_alive(path: Path) -> bool:
     """Whether a writer holds it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
-    return False
 
 
 def read_piece(path: Path, offset: int, max_bytes: int) -> Piece:

@@ -12,7 +12,6 @@ again, to a new segment.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tollgate import log
+from tollgate.file_lock import try_lock
 from tollgate.ledger.segments import HEADER_BYTES, HIDDEN_SUFFIX, ID_BYTES, MAGIC, SUFFIX, frame
 
 # Written at once: what was held for long must not stop the loop for long, nor make one huge segment.
@@ -203,8 +203,7 @@ class Spool:
         hidden = path.with_suffix(HIDDEN_SUFFIX)
         descriptor = self._open(hidden)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.write(descriptor, MAGIC + identity) != HEADER_BYTES:
+            if not try_lock(descriptor) or os.write(descriptor, MAGIC + identity) != HEADER_BYTES:
                 raise OSError("not even a header was taken")  # noqa: TRY301 - undone below, as any other
             hidden.rename(path)
         except BaseException:

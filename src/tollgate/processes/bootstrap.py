@@ -1,7 +1,16 @@
-"""What the parent has made before it forks: the data folder, the store brought up to date, the pepper."""
+"""What the parent makes before it forks: the data folder, the migrated databases, the pepper.
+
+The pepper is the key under which tokens are hashed. A store remembers a fingerprint of the pepper its digests
+were made with: started with another one, every token would be refused one by one, so the service refuses to
+start instead.
+"""
 
 from __future__ import annotations
 
+import hmac
+import os
+import secrets
+import stat
 from pathlib import Path
 
 from msgspec import Struct
@@ -9,12 +18,16 @@ from sqlalchemy.engine import URL
 
 from tollgate import log
 from tollgate.errors import StartError
+from tollgate.processes.run_in_child import run_in_child
 from tollgate.settings.file import Origin
 from tollgate.settings.model import Settings
-from tollgate.store import pepper, sqlite
-from tollgate.store.upgrade import CONTROL, LEDGER, upgrade
+from tollgate.store import sqlite
+from tollgate.store.upgrade import CONTROL, LEDGER, migrate
 
 _log = log.get("server")
+
+PEPPER = "pepper"
+"""The name of its file in the data folder, and of its fingerprint in the store."""
 
 
 class Bootstrap(Struct, frozen=True):
@@ -34,7 +47,7 @@ class Bootstrap(Struct, frozen=True):
         return self.data_dir / "spool"
 
     def __repr__(self) -> str:
-        return f"Prepared({self.data_dir})"
+        return f"Bootstrap({self.data_dir})"
 
 
 def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
@@ -48,7 +61,47 @@ def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
     url = sqlite.store_url(settings.store.url, data_dir)
     ledger_url = sqlite.ledger_url(data_dir)
     for each, scripts in ((url, CONTROL), (ledger_url, LEDGER)):
-        for step in upgrade(each, scripts):
+        for step in migrate_in_child(each, scripts):
             _log.info("database migrated", step=step, database=each.database)
-    secret = pepper.load(settings.secrets.pepper, data_dir, url)
+    secret = load_pepper(settings.secrets.pepper, data_dir, url)
     return Bootstrap(settings, data_dir, url, ledger_url, secret, origin)
+
+
+def migrate_in_child(url: URL, scripts: str) -> list[str]:
+    """Migrate a database in a child process, so that the parent never loads Alembic; return the steps taken."""
+    return run_in_child(lambda: migrate(url, scripts), list[str], f"Migrating the database {url.database}")
+
+
+def load_pepper(configured: str, data_dir: Path, url: URL) -> bytes:
+    """Return the pepper of this installation, making it on the first start."""
+    path = data_dir / PEPPER
+    pepper = configured.encode() if configured else _pepper_of(path)
+    fingerprint = hmac.digest(pepper, b"tollgate pepper", "sha256").hex()[:32]
+    if sqlite.keep_fact(url, PEPPER, fingerprint) != fingerprint:
+        where = "secrets.pepper" if configured else str(path)
+        raise StartError(
+            f"The pepper in {where} is not the one that this store's tokens were hashed with, so no token would "
+            "work. Put the old pepper back, or start with a new data folder."
+        )
+    return pepper
+
+
+def _pepper_of(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read_pepper(path)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(32))
+        file.flush()
+        os.fsync(file.fileno())
+    return _read_pepper(path)
+
+
+def _read_pepper(path: Path) -> bytes:
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise StartError(f"{path} can be read by others: run `chmod 600 {path}`.")
+    pepper = path.read_bytes().strip()
+    if len(pepper) < 32:
+        raise StartError(f"{path} is damaged (shorter than 32 characters): restore it from a backup.")
+    return pepper

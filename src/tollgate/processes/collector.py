@@ -45,7 +45,7 @@ _log = log.get("collector")
 
 
 class CollectorLoop:
-    """Collects until told to stop. Holds the spool: `CollectorRuns` where another one does."""
+    """Collects until it is stopped. Holds the lock of the spool: `CollectorRuns` where another process has it."""
 
     def __init__(self, bootstrap: Bootstrap, writer: metrics.Writer | None = None) -> None:
         settings = bootstrap.settings
@@ -74,7 +74,7 @@ class CollectorLoop:
         self._due: dict[Callable[[], None], float] = {self._chores: 0.0, self._reconcile: 0.0}
 
     def turn(self) -> bool:
-        """Do what is to be done; whether there was something to collect."""
+        """Collect once, and do the chores that are due; return whether there was something to collect."""
         now = time.monotonic()
         self.is_behind = False
         for job, at in list(self._due.items()):
@@ -94,12 +94,12 @@ class CollectorLoop:
         return True
 
     def finish(self) -> bool:
-        """Note what follows from the last rows, before the end; there is nothing after it."""
+        """Apply caps and last uses of the last rows, before the end."""
         self._reconcile()
         return False
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close databases and free the lock."""
         self._ledger.close()
         self._caps.close()
         self._lock.close()
@@ -137,7 +137,7 @@ def billing_month(at: float, closed: frozenset[str]) -> str:
 
 
 def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer: metrics.Writer) -> None:
-    """Collect, in the child, until the parent says so or is gone; then what workers write last."""
+    """Collect, in the child, until SIGTERM or until the parent is gone; then what workers write last."""
     stop = _Stop(signal.SIGTERM)
     follower = SettingsFollower(shared, "collector")
 
@@ -167,7 +167,7 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
 
 
 def collect(bootstrap: Bootstrap, *, once: bool = False) -> int:
-    """Collect alone, until told to stop or, `once`, until there is nothing more; how many log rows that gave."""
+    """Collect without the service, until stopped or (`once`) until nothing is left; return the rows committed."""
     loop = CollectorLoop(bootstrap)
     try:
         if not once:
@@ -186,7 +186,7 @@ def collect(bootstrap: Bootstrap, *, once: bool = False) -> int:
 
 
 class _Stop:
-    """Whether a signal has asked for the end."""
+    """Whether SIGTERM or SIGINT has come."""
 
     def __init__(self, *signals: signal.Signals) -> None:
         self.asked = False

@@ -1,19 +1,18 @@
 """The process of the control plane: one child, behind the workers, that holds the framework and hashes passwords.
 
-It listens on a loopback port that the parent chose; workers forward to it (docs/decisions/0010).
+It listens on a Unix socket that the parent has bound; workers forward to it (docs/decisions/0010).
 """
 
 from __future__ import annotations
 
-import secrets
-import socket
 import time
+from pathlib import Path
 from typing import cast
 
 from tollgate.core import addresses
 from tollgate.processes import listeners
 from tollgate.processes.bootstrap import Bootstrap
-from tollgate.processes.control_proxy import behind_workers, forwarding_app
+from tollgate.processes.control_proxy import ControlProxy, behind_workers
 from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.status import App
@@ -29,23 +28,29 @@ FOLLOW_SECONDS = 0.2
 
 
 class ControlAddress:
-    """Where the control process listens, and what lets a worker in. Made by the parent, inherited by all."""
+    """Where the control process listens. Made by the parent, inherited by all."""
 
-    def __init__(self) -> None:
-        self.listener: socket.socket = listeners.bind("127.0.0.1", 0, 1, "the control plane")[0]
-        self._target: tuple[str, int] = self.listener.getsockname()
-        self.secret = secrets.token_hex(32)
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self.listener = listeners.bind_unix(data_dir, "control.sock")
+        self._path: str = self.listener.getsockname()
 
     def app(self, trusted: tuple[addresses.Network, ...]) -> App:
-        """What a worker answers with: whatever the control process says."""
-        return forwarding_app(
-            self._target,
-            self.secret,
+        """The app of a worker: it forwards to the control process."""
+        return ControlProxy(
+            self._path,
             trusted=trusted,
             max_bytes=MAX_BODY_BYTES,
             max_at_once=MAX_AT_ONCE,
             seconds=ANSWER_SECONDS,
         )
+
+    def remove(self) -> None:
+        """Remove the socket's file, and its folder where one was made for it."""
+        path = Path(self._path)
+        path.unlink(missing_ok=True)
+        if path.parent != self._data_dir:
+            path.parent.rmdir()
 
 
 def run(
@@ -54,11 +59,8 @@ def run(
     shared: SharedSettings,
     address: ControlAddress,
     base_url: str,
-    others: list[socket.socket],
 ) -> None:
     """Serve the control plane, in the child."""
-    for each in others:
-        each.close()
 
     async def make() -> ServerProcess:
         # Imported here: no other process needs the framework.
@@ -80,7 +82,7 @@ def run(
         )
         follower = SettingsFollower(shared, "control", lambda settings, _slots: plane.change(settings))
         return ServerProcess(
-            behind_workers(cast("App", control_app(plane)), address.secret),
+            behind_workers(cast("App", control_app(plane))),
             background=(
                 (FOLLOW_SECONDS, follower.turn),
                 (sweep.EVERY_SECONDS, plane.sweep.run),

@@ -1,48 +1,46 @@
-"""From a worker to the control process: an ASGI app that forwards, and a wrapper for the app that receives.
+"""From a worker to the control process: an ASGI app that forwards over a Unix socket, and the other end of it.
 
-Owns the connection between the two processes: who may use it, what crosses it, its deadlines and bounds. Knows
-nothing of what is asked for. It runs in workers, so no framework may enter.
-
-One connection for each request: on loopback it costs little, and none is ever found stale. A shared secret
-keeps other programs of the machine out; without it they could claim to be any client.
+Only the service's own user can open the socket, so what arrives on it comes from a worker, and the answer from
+our own server. One connection for each request: it costs little, and none is ever found stale. This runs in
+workers, so no framework may enter.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-from collections.abc import Coroutine, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any
 
 from tollgate import log
 from tollgate.core import addresses
 from tollgate.gateway.memory_budget import Budget
 from tollgate.processes import status
-from tollgate.processes.control_answer import ControlAnswer, Headers, end_to_end
 from tollgate.processes.status import App, Receive, Scope, Send
 
-# An answer that streams must say something more often than this, if only an empty line.
+# An answer that streams must send something more often than this, if only an empty line.
 SILENCE_SECONDS = 60.0
-# A worker sends a body in one go: what of it is still missing when the answer ends is nearly there.
-REST_SECONDS = 5.0
-_READ_BYTES = 65_536
+MAX_HEAD_BYTES = 65_536
 _IN_DOUBT = "see whether it was done, then try again."
 
+# RFC 9110, 7.6.1, and `expect`, which the worker has met itself.
+_HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
+)
 _OWN = b"x-tollgate-"
-_INNER = b"x-tollgate-inner"
 _CLIENT = b"x-tollgate-client"
 _SCHEME = b"x-tollgate-scheme"
 _TRY_AGAIN = (b"retry-after", b"1")
 _CLOSE = (b"connection", b"close")
 _log = log.get("forward")
 
+Headers = list[tuple[bytes, bytes]]
+
 
 class AnswerCut(Exception):
     """An answer ended before its end. What the client has of it must not look whole."""
 
 
-class _Refused(Exception):
+class _ProxyRefusal(Exception):
     """A request that the worker answers itself. Raised only before an answer has begun."""
 
     def __init__(self, status_code: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
@@ -52,88 +50,32 @@ class _Refused(Exception):
         self.headers = headers
 
 
-def forwarding_app(
-    target: tuple[str, int],
-    secret: str,
-    *,
-    trusted: tuple[addresses.Network, ...],
-    max_bytes: int,
-    max_at_once: int,
-    seconds: float,
-) -> App:
-    """The app of a worker that hands requests to the control process at `target`."""
-    return _Forwarder(target, _bytes_of(secret), trusted, max_bytes, max_at_once, seconds)
-
-
-def behind_workers(app: App, secret: str) -> App:
-    """Wrap the app of the control process: only workers reach it, and it sees their clients."""
-    expected = _bytes_of(secret)
+def behind_workers(app: App) -> App:
+    """Wrap the app of the control process: it sees the workers' clients."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         given = dict(scope["headers"])
-        if not hmac.compare_digest(given.get(_INNER, b""), expected):
-            await status.problem(
-                send,
-                status.request_id(scope),
-                404,
-                "Nothing is served here: use the public address of the service.",
-            )
-            return
-        seen = {
-            **scope,
-            "headers": [header for header in scope["headers"] if not header[0].startswith(_OWN)],
-            "client": (given.get(_CLIENT, b"").decode("latin-1"), 0),
-            "scheme": given.get(_SCHEME, b"http").decode("latin-1"),
-        }
-        await app(seen, *_reading_to_the_end(receive, send))
+        headers = [header for header in scope["headers"] if not header[0].startswith(_OWN)]
+        client = (given.get(_CLIENT, b"").decode("latin-1"), 0)
+        scheme = given.get(_SCHEME, b"http").decode("latin-1")
+        await app({**scope, "headers": headers, "client": client, "scheme": scheme}, receive, send)
 
     return wrapped
 
 
-def _bytes_of(secret: str) -> bytes:
-    if not secret:
-        raise ValueError("The secret between workers and control process is empty.")
-    return secret.encode()
-
-
-def _reading_to_the_end(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Let an answer end only after the request's whole body is read.
-
-    The server closes the connection then. With bytes unread that is a reset, which can take the answer with it.
-    """
-    whole = False
-
-    async def receiving() -> dict[str, Any]:
-        nonlocal whole
-        message = await receive()
-        whole = whole or message["type"] != "http.request" or not message.get("more_body", False)
-        return message
-
-    async def sending(message: dict[str, Any]) -> None:
-        if not whole and message["type"] == "http.response.body" and not message.get("more_body", False):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REST_SECONDS):
-                    while not whole:
-                        await receiving()
-        await send(message)
-
-    return receiving, sending
-
-
-class _Forwarder:
-    """What the requests that a worker forwards share: where to, and how much at once."""
+class ControlProxy:
+    """The app of a worker that hands requests to the control process, whose socket has this path."""
 
     def __init__(
         self,
-        target: tuple[str, int],
-        secret: bytes,
+        path: str,
+        *,
         trusted: tuple[addresses.Network, ...],
         max_bytes: int,
         max_at_once: int,
         seconds: float,
     ) -> None:
-        self._target = target
-        self._secret = secret
+        self._path = path
         self._trusted = trusted
         self._max_bytes = max_bytes
         self._max_at_once = max_at_once
@@ -149,7 +91,7 @@ class _Forwarder:
         try:
             if await self._read(scope, receive, body):
                 await self._forward(scope, receive, send, identity, body)
-        except _Refused as refused:
+        except _ProxyRefusal as refused:
             if refused.status in (502, 504):
                 _log.warning("no answer from the control process", status=refused.status, id=identity.decode())
             await status.problem(send, identity, refused.status, refused.detail, *refused.headers)
@@ -160,142 +102,159 @@ class _Forwarder:
 
     async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
         """Read the body whole; False if the client is gone before its end."""
-        self._check_length(scope["headers"])
+        given = dict(scope["headers"])
+        length = given.get(b"content-length", b"")
+        if length.isdigit() and int(length) > self._max_bytes:
+            # A client that waits for `100 Continue` sends no body now: its next request could be taken for it.
+            raise self._too_large(*((_CLOSE,) if b"expect" in given else ()))
         try:
             async with asyncio.timeout(self._seconds):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         return False
-                    self._keep(message.get("body", b""), body)
+                    piece = message.get("body", b"")
+                    if len(body) + len(piece) > self._max_bytes:
+                        raise self._too_large()
+                    if not self._budget.hold(len(piece)):
+                        raise _ProxyRefusal(503, "Too many large requests at once: try again.", _TRY_AGAIN)
+                    body += piece
                     if not message.get("more_body", False):
                         return True
         except TimeoutError:
-            raise _Refused(
+            raise _ProxyRefusal(
                 408, f"The body did not arrive within {self._seconds:g} s: send it again, faster.", _CLOSE
             ) from None
 
-    def _check_length(self, headers: Headers) -> None:
-        """Refuse a body by what its head says of it."""
-        given = dict(headers)
-        length = given.get(b"content-length", b"")
-        if length.isdigit() and int(length) > self._max_bytes:
-            # Who waits for leave to send the body will not send it, so the next request could be taken for it.
-            raise self._too_large(*((_CLOSE,) if b"expect" in given else ()))
-
-    def _keep(self, piece: bytes, body: bytearray) -> None:
-        if len(body) + len(piece) > self._max_bytes:
-            raise self._too_large()
-        if not self._budget.hold(len(piece)):
-            raise _Refused(503, "Too many large requests at once: try again.", _TRY_AGAIN)
-        body += piece
-
-    def _too_large(self, *headers: tuple[bytes, bytes]) -> _Refused:
-        return _Refused(413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.", *headers)
+    def _too_large(self, *headers: tuple[bytes, bytes]) -> _ProxyRefusal:
+        return _ProxyRefusal(
+            413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.", *headers
+        )
 
     def _head(self, scope: Scope, identity: bytes, length: int) -> bytes:
         """The head of the request as the control process gets it."""
         query = scope["query_string"]
         target = scope["raw_path"] + (b"?" + query if query else b"")
-        replaced = (b"content-length", b"x-request-id")
+        forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        peer: str = scope["client"][0] if scope["client"] is not None else ""
+        client = addresses.client_address(peer, forwarded.decode("latin-1"), self._trusted)
         headers = [
             header
             for header in end_to_end(scope["headers"])
-            if header[0] not in replaced and not header[0].startswith((_OWN, b"x-forwarded-"))
+            if header[0] not in (b"content-length", b"x-request-id")
+            and not header[0].startswith((_OWN, b"x-forwarded-"))
         ]
         headers += [
-            (b"connection", b"close"),
             (b"content-length", b"%d" % length),
             (b"x-request-id", identity),
-            (_INNER, self._secret),
-            (_CLIENT, self._address(scope).encode("latin-1")),
+            (_CLIENT, client.encode("latin-1")),
             (_SCHEME, scope["scheme"].encode("ascii")),
         ]
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (scope["method"].encode("ascii"), target, lines)
 
-    def _address(self, scope: Scope) -> str:
-        """The client's address, as far as it can be believed."""
-        peer: str = scope["client"][0] if scope["client"] is not None else ""
-        given = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-        return addresses.client_address(peer, given.decode("latin-1"), self._trusted)
-
     # --- The exchange ----------------------------------------------------------------------------------
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray) -> None:
         if self._under_way >= self._max_at_once:
-            raise _Refused(503, "Too many requests at once: try again.", _TRY_AGAIN)
-        request = (self._head(scope, identity, len(body)), body)
-        answer = ControlAnswer(to_head=scope["method"] == "HEAD")
+            raise _ProxyRefusal(503, "Too many requests at once: try again.", _TRY_AGAIN)
         self._under_way += 1
         try:
-            await _unless_gone(receive, self._exchange(request, answer, send, identity))
+            await _unless_gone(receive, self._exchange(scope, send, identity, body))
         finally:
             self._under_way -= 1
-            answer.close()
 
-    async def _exchange(
-        self, request: Iterable[bytes | bytearray], answer: ControlAnswer, send: Send, identity: bytes
-    ) -> None:
+    async def _exchange(self, scope: Scope, send: Send, identity: bytes, body: bytearray) -> None:
         """Ask, and send the answer on while it arrives."""
         deadline = asyncio.get_running_loop().time() + self._seconds
-        reader, writer = await self._connect(deadline)
         try:
-            for piece in request:
-                # Without waiting until it is taken: the answer may begin first, and somebody must read it.
-                writer.write(piece)
-            await self._read_head(reader, answer, deadline)
-            await send(answer.start(identity))
-            await _stream(reader, answer, send)
+            async with asyncio.timeout_at(deadline):
+                reader, writer = await asyncio.open_unix_connection(self._path, limit=MAX_HEAD_BYTES)
+        except OSError:
+            why = "The control plane is starting or being replaced: try again."
+            raise _ProxyRefusal(503, why, _TRY_AGAIN) from None
+        try:
+            # Without waiting until it is taken: the answer may begin first, and somebody must read it.
+            writer.write(self._head(scope, identity, len(body)))
+            writer.write(body)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    code, headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
+            except TimeoutError:
+                why = f"The control plane gave no answer within {self._seconds:g} s: {_IN_DOUBT}"
+                raise _ProxyRefusal(504, why) from None
+            except (EOFError, OSError, ValueError, asyncio.LimitOverrunError):
+                raise _ProxyRefusal(502, f"The control plane broke off: {_IN_DOUBT}") from None
+            bodiless = code in (204, 304)
+            await send(_start(code, headers, identity, b"content-length" if bodiless else b""))
+            await _stream(_pieces(reader, [] if bodiless or scope["method"] == "HEAD" else headers), send)
         finally:
             writer.transport.abort()
 
-    async def _connect(self, deadline: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await asyncio.open_connection(*self._target)
-        except OSError:
-            raise _Refused(
-                503, "The control plane is starting or being replaced: try again.", _TRY_AGAIN
-            ) from None
 
-    async def _read_head(self, reader: asyncio.StreamReader, answer: ControlAnswer, deadline: float) -> None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                while not answer.begun:
-                    data = await reader.read(_READ_BYTES)
-                    answer.feed(data)
-                    if not data or (answer.wrong and not answer.begun):
-                        raise _Refused(502, f"The control plane broke off: {_IN_DOUBT}")
-        except TimeoutError:
-            why = f"The control plane gave no answer within {self._seconds:g} s: {_IN_DOUBT}"
-            raise _Refused(504, why) from None
-        except OSError:
-            raise _Refused(502, f"The control plane broke off: {_IN_DOUBT}") from None
+def end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Leave out what belongs to one connection alone. `host` stays, whoever names it: the app relies on it."""
+    headers = list(headers)
+    options = b",".join(value for name, value in headers if name == b"connection")
+    dropped = _HOP_BY_HOP | ({option.strip().lower() for option in options.split(b",")} - {b"host"})
+    return [header for header in headers if header[0] not in dropped and not header[0].startswith(b"proxy-")]
 
 
-async def _stream(reader: asyncio.StreamReader, answer: ControlAnswer, send: Send) -> None:
+def _parse_head(head: bytes) -> tuple[int, Headers]:
+    """Status and headers of an answer; ValueError where it is none."""
+    first, *lines = head[:-4].split(b"\r\n")
+    code = int(first.removeprefix(b"HTTP/1.1 ")[:3])
+    if not 200 <= code < 600:
+        raise ValueError(f"status {code}")
+    return code, [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+
+
+def _start(code: int, headers: Headers, identity: bytes, *dropped: bytes) -> dict[str, Any]:
+    """The message that begins the answer to the client; it always has a request id."""
+    # The worker's server writes a date of its own, and waits for as many bytes as a length promises.
+    sent = [header for header in end_to_end(headers) if header[0] not in (b"date", *dropped)]
+    if not any(name == b"x-request-id" for name, _ in sent):
+        sent.append((b"x-request-id", identity))
+    return {"type": "http.response.start", "status": code, "headers": sent}
+
+
+async def _pieces(reader: asyncio.StreamReader, headers: Headers) -> AsyncIterator[bytes]:
+    """The body as it arrives; EOFError, ValueError or OSError where it ends too early."""
+    given = dict(headers)
+    if given.get(b"transfer-encoding") != b"chunked":
+        async for piece in _exactly(reader, int(given.get(b"content-length", b"0"))):
+            yield piece
+        return
+    while size := int(await reader.readline(), 16):
+        async for piece in _exactly(reader, size):
+            yield piece
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+
+
+async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
+    while size > 0:
+        piece = await reader.read(min(size, MAX_HEAD_BYTES))
+        if not piece:
+            raise EOFError
+        size -= len(piece)
+        yield piece
+
+
+async def _stream(pieces: AsyncIterator[bytes], send: Send) -> None:
     """Send the body on as it arrives. How long the client may take it in is the server's affair."""
-    while True:
-        piece = answer.take()
-        if piece or answer.whole:
-            await send({"type": "http.response.body", "body": piece, "more_body": not answer.whole})
-        if answer.whole:
-            return
-        if answer.wrong:
-            raise AnswerCut("The control process sent a broken body.")
+    piece: bytes | None = b""
+    while piece is not None:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
-                data = await reader.read(_READ_BYTES)
+                piece = await anext(pieces, None)
         except TimeoutError:
             raise AnswerCut(
                 f"The control process was silent for {SILENCE_SECONDS:g} s within an answer."
             ) from None
-        except OSError:
-            data = b""
-        if not data:
-            raise AnswerCut("The control process hung up within an answer.")
-        answer.feed(data)
+        except (EOFError, OSError, ValueError):
+            raise AnswerCut("The control process hung up within an answer.") from None
+        await send({"type": "http.response.body", "body": piece or b"", "more_body": piece is not None})
 
 
 async def _unless_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

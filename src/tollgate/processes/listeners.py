@@ -11,6 +11,8 @@ import errno
 import os
 import socket
 import sys
+import tempfile
+from pathlib import Path
 
 from tollgate.errors import StartError
 
@@ -32,6 +34,22 @@ def bind(host: str, port: int, count: int, setting: str) -> list[socket.socket]:
     for each in sockets:
         each.listen(BACKLOG)
     return sockets
+
+
+def bind_unix(folder: Path, name: str) -> socket.socket:
+    """Bind a Unix socket that our own user alone can open, in this folder or in a new one of the system's."""
+    path = folder / name
+    path.unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        bound.bind(str(path))
+    except OSError:
+        # A path has some 100 bytes, and not every file system takes a socket.
+        path = Path(tempfile.mkdtemp(prefix="tollgate-")) / name
+        bound.bind(str(path))
+    path.chmod(0o600)
+    bound.listen(BACKLOG)
+    return bound
 
 
 def url(scheme: str, bound: socket.socket) -> str:

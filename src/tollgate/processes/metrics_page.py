@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from tollgate.shm.metrics import ALL, BUCKETS_MICROSECONDS, GONE, Key, Kind, Regions, Spec
+from tollgate.shm.metrics import ALL, BUCKETS_MICROSECONDS, GONE, Key, MetricKind, Regions, Spec
 
 __all__ = ["CONTENT_TYPE_LATEST", "render"]
 
@@ -50,11 +50,11 @@ def _histograms(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
     yield family
 
 
-_FAMILIES = {Kind.COUNTER: _counters, Kind.GAUGE: _gauges, Kind.HISTOGRAM: _histograms}
+_FAMILIES = {MetricKind.COUNTER: _counters, MetricKind.GAUGE: _gauges, MetricKind.HISTOGRAM: _histograms}
 
 
 def render(regions: Regions) -> bytes:
-    """Return the page that Prometheus reads."""
+    """Render all metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Totals(regions.totals()))
     return generate_latest(registry)

@@ -1,7 +1,8 @@
-"""The process of the prober: watches the upstreams of all networks, and tells what it sees.
+"""The process of the prober: watches the upstreams of all networks, and publishes what it finds.
 
-To the workers by the board, to Prometheus by its region, to `tollgate upstreams` by a file in the data folder.
-One a machine, a child of `serve` that is replaced when it dies: its successor goes on from the board.
+Workers read it in the shared upstream status, Prometheus in the prober's metrics region, `tollgate upstreams` in a
+file of the data folder. One process a machine, a child of `serve`; when it dies, its successor goes on from the
+shared status.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tollgate.settings.model import Settings
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots
 
-# Between two looks at what workers ask for.
+# Between two checks of what workers ask for.
 TICK_SECONDS = 0.02
 SWEEP_SECONDS = 0.1
 SHOW_SECONDS = 1.0
@@ -49,7 +50,7 @@ class Prober:
         self._make_asker = make_asker or (lambda family, upstream: HttpAsker(family, upstream, now))
         self._make_listener = make_listener
         self._now = now
-        self._display = StatusPublisher(writer, data_dir, now, wall)
+        self._publisher = StatusPublisher(writer, data_dir, now, wall)
         self.watches: dict[str, Watch] = {}
         """By the network's path."""
         self._started = False
@@ -57,11 +58,11 @@ class Prober:
 
     @property
     def warm(self) -> bool:
-        """Whether every upstream has been asked once, or had its time."""
+        """Whether every upstream has been probed once, or its probe has timed out."""
         return all(watch.warm for watch in self.watches.values())
 
     def apply(self, settings: Settings, slots: StatusSlots) -> None:
-        """Take over settings, at the start and later. What is known of upstreams that stay is kept."""
+        """Apply settings, at the start and later. The state of upstreams that stay is kept."""
         at_start, self._started = not self._started, True
         before = dict(self.watches)
         self.watches = {}
@@ -77,10 +78,10 @@ class Prober:
                 self.watches[path] = watch
         for gone in before.values():
             gone.close()
-        self._display.keep(self.watches.values())
+        self._publisher.keep(self.watches.values())
 
     def tick(self) -> None:
-        """Do what it is time to do. Called some fifty times a second."""
+        """Do what is due. Called about fifty times a second."""
         now = self._now()
         for watch in self.watches.values():
             watch.tick()
@@ -90,13 +91,13 @@ class Prober:
                 watch.sweep()
         if now >= self._show_at:
             self._show_at = now + SHOW_SECONDS
-            self._display.show(self.watches.values())
+            self._publisher.show(self.watches.values())
 
     def close(self) -> None:
-        """End. Nobody looks after upstreams then, and the file says so by not being there."""
+        """Stop probing, and remove the file: without it, `tollgate upstreams` reports that nothing is watched."""
         for watch in self.watches.values():
             watch.close()
-        self._display.close()
+        self._publisher.close()
 
     def _watch(self, family: str, name: str, row: int) -> Watch:
         return Watch(
@@ -113,7 +114,7 @@ class Prober:
 def run(
     lifeline: Lifeline, data_dir: Path, shared_status: SharedStatus, shared: SharedSettings, writer: metrics.Writer
 ) -> None:
-    """Watch, in the child, until the parent says so or is gone."""
+    """Watch, in the child, until SIGTERM or until the parent is gone."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(lifeline, data_dir, shared_status, shared, writer))
 
@@ -134,8 +135,8 @@ async def _run(
         while not stopped.is_set():
             follower.turn()
             prober.tick()
-            # The first beat says that we are ready: not before everybody was asked, so that nobody is served by an
-            # upstream on the wrong chain.
+            # The first beat reports readiness: not before every upstream was probed, so that no call goes to one
+            # on the wrong chain.
             if prober.warm:
                 lifeline.beat()
             await asyncio.sleep(TICK_SECONDS)

@@ -1,8 +1,8 @@
 """Settings that change while the service runs: from the parent to its children, in memory made before the fork.
 
-The parent alone writes settings (`Shared.publish`). A child looks whether there are new ones (`poll`), puts them
-into effect, and writes into a cell of its own that it has, or that it could not; `Follower` does all three.
-Nothing here knows what a setting means, and no setting reaches a file: some are secret.
+The parent alone writes settings (`SharedSettings.publish`). A child looks for new ones (`poll`), applies them, and
+writes success or failure into a cell of its own; `SettingsFollower` does all three. Nothing here depends on what a
+setting means, and no setting reaches a file: some are secret.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Content(Struct, frozen=True):
 
 
 class Fresh(Struct, frozen=True):
-    """Settings to go by, and who has which row of the board."""
+    """Settings in force, and the status rows of networks and upstreams."""
 
     settings: Settings
     slots: StatusSlots
@@ -50,7 +50,7 @@ class Fresh(Struct, frozen=True):
 
 
 def row_names(settings: Settings) -> dict[str, list[str]]:
-    """Who needs a row of the board: upstreams by the path of their network."""
+    """What needs a status row: the names of upstreams by the path of their network."""
     return {
         f"{family}/{name}": [upstream.name for upstream in network.upstreams]
         for family, networks in settings.families.items()
@@ -90,7 +90,7 @@ class SharedSettings:
     # --- For the parent --------------------------------------------------------------------------------
 
     def publish(self, settings: Settings, slots: StatusSlots) -> None:
-        """Hand settings to all children; `TooLarge` changes nothing."""
+        """Publish settings to all children; after `SettingsTooLarge` nothing has changed."""
         content = _encode(_Content(settings, slots))
         if len(content) > MAX_BYTES:
             raise SettingsTooLarge(
@@ -113,7 +113,7 @@ class SharedSettings:
         return [name for name, cell in self._followers.items() if self._is_at(cell + _FAILED)]
 
     def waiting(self) -> list[str]:
-        """Followers that have not said yet what became of the newest settings."""
+        """Followers that have not reported on the newest settings yet."""
         return [
             name
             for name, cell in self._followers.items()
@@ -139,23 +139,23 @@ class SharedSettings:
         # The sum as well: not every processor shows the writes of another in their order.
         if zlib.crc32(content) != check or cells[_SEQUENCE] != sequence:
             return None
-        told = _decode(content)
-        self.current = Fresh(told.settings, told.slots, sequence // 2)
+        found = _decode(content)
+        self.current = Fresh(found.settings, found.slots, sequence // 2)
         return self.current
 
     def applied(self, name: str, generation: int) -> None:
-        """Say that these settings are in effect. Who is no follower is not waited for."""
+        """Report that these settings are in effect. Processes that are not followers are ignored."""
         if name in self._followers:
             self._cells[self._followers[name] + _APPLIED] = generation
 
     def refused(self, name: str, generation: int) -> None:
-        """Say that these settings could not be put into effect."""
+        """Report that these settings could not be applied."""
         if name in self._followers:
             self._cells[self._followers[name] + _FAILED] = generation
 
 
 class SettingsFollower:
-    """A child's side: puts settings into effect when there are new ones."""
+    """A child's side: applies new settings."""
 
     def __init__(
         self,
@@ -171,11 +171,11 @@ class SettingsFollower:
         self._delay = delay
 
     def ready(self) -> None:
-        """Say that `current` is in effect, with which this child began: it may have been forked after a change."""
+        """Report `current` as applied: a child that was forked after a change has begun with it."""
         self._shared.applied(self._name, self._shared.current.generation)
 
     def turn(self) -> None:
-        """Look, and put into effect. What fails is told and leaves the child at work."""
+        """Apply new settings, if there are any. A failure is logged and reported, and the child goes on."""
         before = self._shared.current.settings.logging
         fresh = self._shared.poll(delay=self._delay)
         if fresh is None:
@@ -184,7 +184,7 @@ class SettingsFollower:
             if fresh.settings.logging != before:
                 log.configure(fresh.settings.logging.level, fresh.settings.logging.format)
             self._apply(fresh.settings, fresh.slots)
-        except Exception:  # noqa: BLE001 - the border of a reload; the parent is told
+        except Exception:  # noqa: BLE001 - the border of a reload; it is reported to the parent
             _log.exception("new settings could not be put into effect", process=self._name)
             self._shared.refused(self._name, fresh.generation)
         else:

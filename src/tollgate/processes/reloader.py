@@ -1,7 +1,7 @@
-"""The parent's side of `tollgate reload`: reads the settings again, hands over what may change, tells how it went.
+"""The parent's side of `tollgate reload`: reads the settings again, publishes what may change, reports back.
 
-A small state machine in the parent's loop: it never waits, because children may die meanwhile. What came of it
-stands in `reload.json` in the data folder, for the command to read; no secret may get there.
+A small state machine in the parent's loop: it never waits, because children may die meanwhile. The outcome goes
+to `reload.json` in the data folder, for the command to read; no secret may get there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tollgate import log
 from tollgate.processes.reload import SettingsTooLarge, SharedSettings, row_names
-from tollgate.settings.changes import Changes, compare
+from tollgate.settings.changes import SettingsChanges, compare
 from tollgate.settings.file import Origin, SettingsError
 from tollgate.settings.model import Settings
 from tollgate.shm.upstream_status import assign_slots
@@ -40,7 +40,7 @@ class ReloadOutcome(Struct, frozen=True, kw_only=True):
     asked: int
     """Reloads are counted from the start of the service."""
     generation: int
-    """Of the settings that children should go by."""
+    """Of the settings that are published."""
     at: float
     ok: bool
     file: str
@@ -68,7 +68,7 @@ def read_record(data_dir: Path) -> Record:
 
 
 class _Pending(Struct, frozen=True):
-    changes: Changes
+    changes: SettingsChanges
     deadline: float
 
 
@@ -94,15 +94,15 @@ class Reloader:
         self._record = Record()
 
     def forget(self) -> None:
-        """Take away what a service before us has left."""
+        """Remove the file of an earlier service."""
         self._file.unlink(missing_ok=True)
 
     def ask(self) -> None:
-        """Reload, once what is under way has ended."""
+        """Ask for a reload; it begins when the one under way has ended."""
         self._asked = True
 
     def turn(self) -> bool:
-        """Do what can be done now; whether something is still under way."""
+        """Advance without waiting; return whether a reload is under way."""
         try:
             if self._pending is None and self._asked:
                 self._asked = False
@@ -116,7 +116,7 @@ class Reloader:
 
     def _begin(self) -> None:
         self._record = replace(self._record, begun=self._record.begun + 1)
-        # Before the settings are read: whoever asks later than this must not take our outcome for theirs.
+        # Before the settings are read: a command that asks later than this must not take this outcome for its own.
         self._write()
         try:
             changes = compare(self._shared.current.settings, self._load())
@@ -124,7 +124,7 @@ class Reloader:
                 self._publish(changes.settings)
         except (SettingsError, SettingsTooLarge) as error:
             self._end(error=str(error))
-        except ValueError as error:  # no row of the board is left
+        except ValueError as error:  # no row of the shared status is left
             self._end(error=f"families: {error}")
         else:
             self._pending = _Pending(changes, self._now() + APPLY_SECONDS)
@@ -150,7 +150,7 @@ class Reloader:
             words.append("run `tollgate reload` again; if that does not help, restart the service")
         self._end(pending.changes, error="\n".join(words))
 
-    def _end(self, changes: Changes | None = None, *, error: str = "") -> None:
+    def _end(self, changes: SettingsChanges | None = None, *, error: str = "") -> None:
         self._pending = None
         outcome = ReloadOutcome(
             asked=self._record.begun,
@@ -177,7 +177,7 @@ class Reloader:
                 file.write(msgspec.json.encode(self._record))
             beside.replace(self._file)
         except OSError as error:
-            # The settings count all the same.
+            # The settings are in effect all the same.
             _log.error(
                 "the outcome of a reload cannot be written down", file=str(self._file), error=error.strerror
             )

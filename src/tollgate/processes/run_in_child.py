@@ -1,4 +1,4 @@
-"""Runs something in a forked child and brings back what it returned.
+"""Runs a function in a forked child and returns its result.
 
 For work at the start that imports what the parent and its workers must not carry for good: a migration needs 10 MB
 of Alembic, the demo's account all of the control plane.
@@ -18,7 +18,7 @@ from tollgate.errors import StartError, TollgateError
 Result = TypeVar("Result")
 
 
-class _Told(msgspec.Struct):
+class _ChildResult(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw(b"null")
     error: str = ""
 
@@ -29,32 +29,32 @@ def run_in_child(work: Callable[[], Result], kind: type[Result], what: str) -> R
     child = os.fork()
     if child == 0:
         os.close(read)
-        _tell(work, write)
+        _run(work, write)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        told = pipe.read()
+        sent = pipe.read()
     os.waitpid(child, 0)
-    if not told:
+    if not sent:
         raise StartError(f"{what} failed; the reason stands above.")
-    outcome = msgspec.json.decode(told, type=_Told)
+    outcome = msgspec.json.decode(sent, type=_ChildResult)
     if outcome.error:
         raise StartError(outcome.error)
     return msgspec.json.decode(outcome.result, type=kind)
 
 
-def _tell(work: Callable[[], Result], write: int) -> None:
-    """Work in the child, tell the parent, and end."""
+def _run(work: Callable[[], Result], write: int) -> None:
+    """Run `work` in the child, send the result to the parent, and end the process."""
     code = 1
     try:
         try:
-            outcome = _Told(msgspec.Raw(msgspec.json.encode(work())))
+            outcome = _ChildResult(msgspec.Raw(msgspec.json.encode(work())))
         except TollgateError as error:
-            outcome = _Told(error=str(error))
+            outcome = _ChildResult(error=str(error))
         with os.fdopen(write, "wb") as pipe:
             pipe.write(msgspec.json.encode(outcome))
         code = 0
     except BrokenPipeError:
-        # Whoever wanted to know is gone.
+        # The parent is gone.
         pass
     except BaseException:  # noqa: BLE001 - the end of the process, whatever it was
         traceback.print_exc()

@@ -1,5 +1,4 @@
-"""Composition root: puts the processes together. With `prepared`, `worker`, `control_process`, `collector_process`
-and `prober_process` the only modules that name concrete backends.
+"""Puts the processes together.
 
 `run` makes in the parent what all processes share (sockets, shared memory), then hands over to the supervisor.
 """
@@ -42,7 +41,7 @@ def run(
     on_ready: Callable[[ServiceAddresses], None],
     extra_children: Sequence[Child] = (),
 ) -> None:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or SIGINT."""
     settings = bootstrap.settings
     workers = settings.server.workers or os.cpu_count() or 1
     tls = _tls(settings)
@@ -60,8 +59,20 @@ def run(
         settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
         listeners.url("http", private[0]) + "/metrics",
     )
-    control_address = ControlAddress()
+    control_address = ControlAddress(bootstrap.data_dir)
     all_sockets = [*public, *private, control_address.listener]
+
+    def child(name: str, run: Callable[[Lifeline], None], *kept: socket.socket) -> Child:
+        """Make a child that has only these sockets of its parent's."""
+
+        def start(lifeline: Lifeline) -> None:
+            for each in all_sockets:
+                if each not in kept:
+                    each.close()
+            run(lifeline)
+
+        return Child(name, start)
+
     children = [
         *extra_children,
         *(
@@ -73,28 +84,22 @@ def run(
             )
             for slot in range(workers)
         ),
-        Child(
+        child(
             "control",
-            lambda lifeline: control.run(
-                lifeline, bootstrap, shared, control_address, where.base_url, [*public, *private]
-            ),
+            lambda lifeline: control.run(lifeline, bootstrap, shared, control_address, where.base_url),
+            control_address.listener,
         ),
-        Child(
+        child(
             "collector",
-            lambda lifeline: _collect(lifeline, bootstrap, shared, regions.writer(workers + 1), all_sockets),
+            lambda lifeline: collector.run(lifeline, bootstrap, shared, regions.writer(workers + 1)),
         ),
-        Child(
+        child(
             "prober",
-            lambda lifeline: _probe(
-                lifeline, bootstrap, shared_status, shared, regions.writer(workers + 2), all_sockets
+            lambda lifeline: prober.run(
+                lifeline, bootstrap.data_dir, shared_status, shared, regions.writer(workers + 2)
             ),
         ),
-        Child(
-            "metrics",
-            lambda lifeline: _serve_metrics(
-                lifeline, regions, shared, private, [*public, control_address.listener]
-            ),
-        ),
+        child("metrics", lambda lifeline: _serve_metrics(lifeline, regions, shared, private), *private),
     ]
     counts = regions.writer(workers)
 
@@ -121,40 +126,16 @@ def run(
     except StartFailed as error:
         raise StartError(str(error)) from error
     finally:
+        control_address.remove()
         lock.close()
-
-
-def _collect(
-    lifeline: Lifeline,
-    bootstrap: Bootstrap,
-    shared: SharedSettings,
-    writer: metrics.Writer,
-    sockets: Sequence[socket.socket],
-) -> None:
-    for each in sockets:
-        each.close()
-    collector.run(lifeline, bootstrap, shared, writer)
-
-
-def _probe(
-    lifeline: Lifeline,
-    bootstrap: Bootstrap,
-    shared_status: SharedStatus,
-    shared: SharedSettings,
-    writer: metrics.Writer,
-    sockets: Sequence[socket.socket],
-) -> None:
-    for each in sockets:
-        each.close()
-    prober.run(lifeline, bootstrap.data_dir, shared_status, shared, writer)
 
 
 def _slots(settings: Settings) -> StatusSlots:
     try:
         return assign_slots(StatusSlots(), row_names(settings))
     except ValueError as error:
-        most = f"{MAX_NETWORKS} networks and {MAX_UPSTREAMS} upstreams"
-        raise StartError(f"families: more than one service can watch, {most}: leave some to another.") from error
+        bounds = f"{MAX_NETWORKS} networks and {MAX_UPSTREAMS} upstreams"
+        raise StartError(f"families: more than one service can watch, {bounds}: leave some to another.") from error
 
 
 def _serve_metrics(
@@ -162,11 +143,7 @@ def _serve_metrics(
     regions: metrics.Regions,
     shared: SharedSettings,
     private: list[socket.socket],
-    others: list[socket.socket],
 ) -> None:
-    for each in others:
-        each.close()
-
     async def make() -> ServerProcess:
         # Imported here: no other process needs it.
         from tollgate.processes.metrics_page import CONTENT_TYPE_LATEST, render  # noqa: PLC0415

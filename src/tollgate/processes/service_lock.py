@@ -6,27 +6,25 @@ the lock is held.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from pathlib import Path
 
 from msgspec import Struct
 
 from tollgate.errors import StartError
+from tollgate.file_lock import lock_within, open_lock_file, try_lock
 
 NAME = "service.lock"
 # Whoever looks whether the lock is free has it for a moment.
-_TRIES = 10
-_TRY_SECONDS = 0.02
+_WAIT_SECONDS = 0.2
 
 
 class ServiceLock:
     """Held from its making to `close`; StartError where another has it."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._descriptor = os.open(data_dir / NAME, os.O_RDWR | os.O_CREAT, 0o600)
-        if not any(_take(self._descriptor, fcntl.LOCK_EX, wait) for wait in range(_TRIES)):
+        self._descriptor = open_lock_file(data_dir / NAME)
+        if not lock_within(self._descriptor, _WAIT_SECONDS):
             os.close(self._descriptor)
             raise StartError(f"Another Tollgate runs on {data_dir}: stop it, or set another data_dir.")
         self.hide()
@@ -60,20 +58,10 @@ def holder(data_dir: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     with file:
-        if _take(file.fileno(), fcntl.LOCK_SH):
+        if try_lock(file.fileno(), shared=True):
             return None
         pid, _, namespace = file.read(256).decode("ascii", "replace").strip().partition(" ")
     return Holder(int(pid), namespace == _namespace()) if pid.isdecimal() else Holder(0, is_near=True)
-
-
-def _take(descriptor: int, kind: int, tried: int = 0) -> bool:
-    if tried:
-        time.sleep(_TRY_SECONDS)
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _namespace() -> str:

@@ -60,15 +60,15 @@ class ServerProcess:
         *,
         http: Any = "httptools",
         ws: Any = "none",
-        ws_most_bytes: int = 1_048_576,
+        ws_max_bytes: int = 1_048_576,
         background: Sequence[tuple[float, Callable[[], Any]]] = (),
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.app = app
         self.http = http
         self.ws = ws
-        """The protocol of WebSockets. Before it has let a client in, messages are at most `ws_most_bytes` long."""
-        self.ws_most_bytes = ws_most_bytes
+        """The protocol of WebSockets. Until a client is authenticated, messages have at most `ws_max_bytes`."""
+        self.ws_max_bytes = ws_max_bytes
         self.background = background
         """Functions, plain or async, with the seconds between their runs."""
         self.close = close
@@ -82,7 +82,7 @@ def serve(
     grace_seconds: float,
     tls: tuple[str, str] | None = None,
 ) -> None:
-    """Serve until the parent says so or is gone."""
+    """Serve until SIGTERM, or until the parent is gone."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(make, sockets, lifeline, grace_seconds, tls))
 
@@ -105,7 +105,7 @@ async def _serve(
             service.app,
             http=service.http,
             ws=service.ws,
-            ws_max_size=service.ws_most_bytes,
+            ws_max_size=service.ws_max_bytes,
             ws_ping_interval=PING_SECONDS,
             ws_ping_timeout=PONG_SECONDS,
             # Memory and time for each connection, and what is sent is short.

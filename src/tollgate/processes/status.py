@@ -1,7 +1,7 @@
 """The ASGI apps beside `/x/`: health and readiness on the public port, metrics on their own.
 
-`/healthz` says that the process answers; `/readyz` that it can do its work. Metrics never stand on the public
-port: they tell what an operator's customers do.
+`/healthz` reports that the process answers, `/readyz` that it can do its work. Metrics are never served on the
+public port: they show what an operator's customers do.
 """
 
 from __future__ import annotations

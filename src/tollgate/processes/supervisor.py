@@ -6,8 +6,8 @@ starts in milliseconds with everything imported, and shared memory is simply inh
 A child ends with its parent, however that ends: it holds the read end of a pipe whose write end only the
 parent has. A child that no longer beats is killed and replaced.
 
-SIGHUP asks for a reload, of which others know what it is; children ignore it. But a terminal that goes away sends
-it as well, and means the end to what was started there, unless by `nohup`.
+SIGHUP asks for a reload (`on_hangup`); children ignore it. A terminal that goes away sends it as well: there it
+means the end, unless the service was started with `nohup`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = log.get("supervisor")
 
 
 class Lifeline:
-    """What a child has of its parent."""
+    """A child's link to its parent."""
 
     def __init__(self, parent_pipe: int, beats: memoryview[float], index: int) -> None:
         self.parent_pipe = parent_pipe
@@ -50,7 +50,7 @@ class Lifeline:
         self._index = index
 
     def beat(self) -> None:
-        """Say that we are alive. The first beat says that we are ready."""
+        """Report that this process is alive. The first beat reports that it is ready."""
         self._beats[self._index] = time.monotonic()
 
 
@@ -71,7 +71,7 @@ class StartFailed(Exception):
 
 
 class Supervisor:
-    """Runs children until told to stop."""
+    """Runs children until SIGTERM or SIGINT."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Supervisor:
         on_hangup: Callable[[], None] = lambda: None,
         on_turn: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_turn` is called all the time, and sooner again while it says that something is under way."""
+        """`on_turn` is called in every turn of the loop; turns are shorter while it returns True."""
         self._children = list(children)
         self._grace = grace_seconds
         self._on_ready = on_ready

@@ -127,7 +127,7 @@ class Worker:
         )
 
         def change(settings: Settings, slots: StatusSlots) -> None:
-            """Put new settings into effect; calls under way go on."""
+            """Apply new settings; calls under way go on with the old ones."""
             networks.apply(settings, slots)
             directory.change(settings.limits)
             credentials.change(*_misses(settings.limits))
@@ -160,7 +160,7 @@ class Worker:
             ),
             http=functools.partial(CallerConnection, context),
             ws=functools.partial(Socket, endpoint.stop),
-            ws_most_bytes=settings.limits.body_bytes,
+            ws_max_bytes=settings.limits.body_bytes,
             background=(
                 (settings.directory.refresh_seconds, directory.refresh),
                 (SWEEP_SECONDS, networks.sweep),
@@ -203,7 +203,7 @@ class Worker:
         )
 
     def _feed(self, path: str, networks: Networks, loop: asyncio.AbstractEventLoop) -> Feed:
-        """What tells subscribers of one network."""
+        """The feed of one network's subscribers."""
         row = self._shared_status.network(self._shared.current.slots.networks[path], self._slot)
         fetch = BlockFetcher(lambda: networks.all.get(path), time.monotonic)
         source = StarknetSource(fetch) if path.startswith("starknet/") else EthSource(fetch)

@@ -8,5 +8,5 @@ rules        what one setting demands beyond its type
 changes      what may change in place, and the words for it
 schema       the settings as rows: key, type in words, default, variable, help
 mask         effective values, secrets hidden
-reference    the page docs/reference/settings.md
+model        the settings themselves
 """

@@ -1,7 +1,7 @@
-"""What differs between the settings of a running service and those it is given anew.
+"""What differs between the settings of a running service and new ones.
 
-Owns which settings may change in place, and the words for a change. Pure. The value of a secret is never told:
-that it is another one has to do.
+Owns which settings may change in place, and how a change is described. Pure. The value of a secret is never
+shown, only that it has changed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tollgate.settings.schema import Node, leaves, node
 _LONGEST_VALUE = 60
 
 
-class Changes(Struct, frozen=True):
+class SettingsChanges(Struct, frozen=True):
     """What comes of new settings."""
 
     settings: Settings
-    """To go by from now on: the new ones where they may change in place, the old ones elsewhere."""
+    """In force from now on: the new ones where they may change in place, the old ones elsewhere."""
     changed: tuple[str, ...]
     """Lines for people."""
     restart_needed: tuple[str, ...]
     """Keys of settings that are left as they were."""
 
 
-def compare(running: Settings, wanted: Settings) -> Changes:
+def compare(running: Settings, wanted: Settings) -> SettingsChanges:
     """Say what changes in place and what does not."""
     settings = replace(
         running,
@@ -45,7 +45,7 @@ def compare(running: Settings, wanted: Settings) -> Changes:
         websocket=wanted.websocket,
         logging=replace(running.logging, level=wanted.logging.level),
     )
-    return Changes(
+    return SettingsChanges(
         settings,
         (*_lines((), _without_families(running), _without_families(settings)), *_families(running, settings)),
         tuple(dotted(path) for path, *_ in _differing((), settings, wanted)),

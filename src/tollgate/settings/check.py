@@ -38,28 +38,28 @@ _NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
-class Problem(Struct, frozen=True):
+class SettingProblem(Struct, frozen=True):
     """Something wrong with the value at a path, and what to do about it."""
 
     path: KeyPath
     text: str
 
 
-def check(tree: dict[str, Any]) -> list[Problem]:
+def check(tree: dict[str, Any]) -> list[SettingProblem]:
     """Find everything that is wrong with a tree of raw values."""
     return list(_check(root(), tree, ()))
 
 
-def _check(place: Node, value: Any, path: KeyPath) -> Iterator[Problem]:
+def _check(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
     problems = list(_check_shape(place, value, path))
     yield from problems
     # A rule may trust the type of what it is given; that of the parts, it checks itself.
     if not any(problem.path == path for problem in problems):
         for part, text in rules_for(path, value):
-            yield Problem((*path, *part), text)
+            yield SettingProblem((*path, *part), text)
 
 
-def _check_shape(place: Node, value: Any, path: KeyPath) -> Iterator[Problem]:
+def _check_shape(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
     element = place.element
     if isinstance(place.type, mi.StructType):
         if isinstance(value, dict):
@@ -78,18 +78,18 @@ def _check_shape(place: Node, value: Any, path: KeyPath) -> Iterator[Problem]:
         yield _wrong_type(place, value, path)
 
 
-def _check_table(table: mi.StructType, value: dict[str, Any], path: KeyPath) -> Iterator[Problem]:
+def _check_table(table: mi.StructType, value: dict[str, Any], path: KeyPath) -> Iterator[SettingProblem]:
     known = fields(table)
     for name, inner in value.items():
         if name in known:
             yield from _check(known[name], inner, (*path, name))
         else:
-            yield Problem((*path, name), _unknown((*path, name), list(known)))
+            yield SettingProblem((*path, name), _unknown((*path, name), list(known)))
     for field in table.fields:
         # A network without upstreams has a rule with better words.
         if field.required and field.encode_name not in value and known[field.encode_name].is_setting:
             name = field.encode_name
-            yield Problem(path, f"`{dotted(path)}` has no `{name}`: add {name}, {in_words(known[name])}")
+            yield SettingProblem(path, f"`{dotted(path)}` has no `{name}`: add {name}, {in_words(known[name])}")
 
 
 def _unknown(path: KeyPath, siblings: list[str]) -> str:
@@ -104,7 +104,7 @@ def _unknown(path: KeyPath, siblings: list[str]) -> str:
     return f"{said}; known here: {', '.join(siblings)}"
 
 
-def _check_value(place: Node, value: Any, path: KeyPath) -> Iterator[Problem]:
+def _check_value(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
     match place.type:
         case mi.VarTupleType() if isinstance(value, list):
             yield from _check_strings(place, list(enumerate(value)), path)
@@ -117,19 +117,21 @@ def _check_value(place: Node, value: Any, path: KeyPath) -> Iterator[Problem]:
                 yield _out_of_bounds(place, value, path)
         case mi.StrType(pattern=pattern, min_length=shortest) if isinstance(value, str):
             if _CONTROL.search(value):
-                yield Problem(path, f"`{dotted(path)}` has a line break or another control character: remove it")
+                yield SettingProblem(
+                    path, f"`{dotted(path)}` has a line break or another control character: remove it"
+                )
             elif len(value) < (shortest or 0) or (pattern and not re.search(pattern, value)):
                 yield _out_of_bounds(place, value, path)
         case _:
             yield _wrong_type(place, value, path)
 
 
-def _check_strings(place: Node, entries: list[tuple[Any, Any]], path: KeyPath) -> Iterator[Problem]:
+def _check_strings(place: Node, entries: list[tuple[Any, Any]], path: KeyPath) -> Iterator[SettingProblem]:
     # By position, because the key of a header that is written wrongly may hold its value.
     for position, (segment, value) in enumerate(entries, start=1):
         if not isinstance(value, str):
             said = f"`{dotted(path)}` must be a {in_words(place)}: entry {position} is {kind_of(value)}"
-            yield Problem((*path, segment), said)
+            yield SettingProblem((*path, segment), said)
 
 
 def _is_number(kind: mi.IntType | mi.FloatType, value: Any) -> bool:
@@ -147,7 +149,7 @@ def _within(kind: mi.IntType | mi.FloatType, value: float) -> bool:
     )
 
 
-def _wrong_type(place: Node, value: Any, path: KeyPath) -> Problem:
+def _wrong_type(place: Node, value: Any, path: KeyPath) -> SettingProblem:
     advice = ""
     if isinstance(value, str) and isinstance(place.type, (mi.IntType, mi.FloatType)):
         advice = (
@@ -157,15 +159,15 @@ def _wrong_type(place: Node, value: Any, path: KeyPath) -> Problem:
         advice = "; write it without quotes"
     elif isinstance(place.type, mi.VarTupleType):
         advice = "; write it in square brackets" if place.is_setting else f"; write [[{dotted(path)}]]"
-    return Problem(path, f"`{dotted(path)}` must be {sentence_part(place)}, not {kind_of(value)}{advice}")
+    return SettingProblem(path, f"`{dotted(path)}` must be {sentence_part(place)}, not {kind_of(value)}{advice}")
 
 
-def _out_of_bounds(place: Node, value: Any, path: KeyPath) -> Problem:
+def _out_of_bounds(place: Node, value: Any, path: KeyPath) -> SettingProblem:
     said = f"`{dotted(path)}` must be {sentence_part(place)}"
     if place.secret or value == "" or (isinstance(value, int) and value.bit_length() > _LONGEST_QUOTE):
-        return Problem(path, said)
+        return SettingProblem(path, said)
     quoted = repr(value)
-    return Problem(path, said if len(quoted) > _LONGEST_QUOTE else f"{said}, not {quoted}")
+    return SettingProblem(path, said if len(quoted) > _LONGEST_QUOTE else f"{said}, not {quoted}")
 
 
 def kind_of(value: Any) -> str:

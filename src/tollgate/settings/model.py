@@ -42,7 +42,7 @@ def Location(text: str) -> Meta:  # noqa: N802 - reads as an annotation
 
 
 def Form(pattern: str, words: str) -> Meta:  # noqa: N802 - reads as an annotation
-    """Bind a string to a pattern, with the words that tell an operator what is accepted."""
+    """Bind a string to a pattern, with a text for operators about what is accepted."""
     return Meta(pattern=pattern, extra={"form": words})
 
 

@@ -1,6 +1,6 @@
 """What can be set, in an operator's words: key, type, default, environment variable, help.
 
-Owns the reading of `config.Settings` by introspection, so that checks, `config show` and the reference page
+Owns the reading of `model.Settings` by introspection, so that checks, `config show` and the reference page
 cannot disagree with the definitions. Pure: no file, no environment, and no rule about a particular setting.
 """
 

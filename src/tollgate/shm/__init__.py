@@ -1,1 +1,7 @@
-"""TODO."""
+"""Memory that all processes of one machine share. Made before they are forked, and without locks, which a killed
+process could hold.
+
+limits           GCRA state of every limit: each worker writes its own column and reads all
+upstream_status  heads, finality, reorganisations and the state of each upstream
+metrics          what is counted, with its help text, and the cells of each process
+"""

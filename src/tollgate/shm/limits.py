@@ -6,12 +6,11 @@ its limit, nothing is lost when a worker is killed, and its successor, which get
 fresh allowance. A worker that finds, after it wrote, that another took meanwhile puts itself behind it.
 
 A row is handed to a new caller under a file lock, which the kernel frees when its holder dies. A row whose
-arrival time has passed says nothing any more and may be handed on as it is.
+arrival time has passed limits nothing and may be reused as it is.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import mmap
 import os
@@ -21,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tollgate.core.limits import HAIR, Limit, Taken, take
+from tollgate.file_lock import open_lock_file, try_lock
 
 # A caller may stand in any row of its set; the longest unused one makes room.
 _WAYS = 16
@@ -47,7 +47,7 @@ class SharedMeters:
         self.attach(0)
 
     def attach(self, worker: int) -> None:
-        """Become this worker: write to its column."""
+        """Write to this worker's column from now on."""
         self._column = worker
         self._known: dict[str, tuple[int, int]] = {}
 
@@ -178,14 +178,12 @@ class SharedMeters:
     def _claiming(self) -> Iterator[None]:
         """Hold the lock, but never wait for a holder that was stopped: a doubled row is the lesser evil."""
         # Opened anew each time: a descriptor that was inherited by a fork would share its lock.
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_lock_file(self._lock)
         try:
             for _ in range(_LOCK_TRIES):
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if try_lock(descriptor):
                     break
-                except BlockingIOError:
-                    os.sched_yield() if hasattr(os, "sched_yield") else None
+                os.sched_yield() if hasattr(os, "sched_yield") else None
             yield
         finally:
             os.close(descriptor)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """How a metric behaves."""
 
     COUNTER = "counter"
@@ -31,7 +31,7 @@ class Spec(Struct, frozen=True):
     """One metric. Histograms are in microseconds inside and in seconds on the page."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
 
@@ -58,146 +58,150 @@ BUCKETS_MICROSECONDS = (
 
 REQUESTS = Spec(
     "tollgate_requests",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "HTTP requests under /x/ that were answered, by status.",
     ("family", "network", "status"),
 )
 CALLS = Spec(
     "tollgate_calls",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "JSON-RPC calls of known callers, by method (`other` outside the catalogue) and outcome "
     "(`ok`, `node_error`, or the reason of the refusal).",
     ("family", "network", "method", "outcome"),
 )
 REFUSALS = Spec(
     "tollgate_refusals",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Requests that were refused as a whole, by reason.",
     ("reason",),
 )
 UPSTREAM_ATTEMPTS = Spec(
     "tollgate_upstream_attempts",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Attempts at an upstream, by outcome (`ok`, `connect`, `broken`, `status`, `nonsense`, `timeout`, `full`, "
     "`too_large`, `no_room`).",
     ("family", "network", "upstream", "outcome"),
 )
 UPSTREAM_SECONDS = Spec(
     "tollgate_upstream_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "Time an upstream took to answer.",
     ("family", "network", "upstream"),
 )
 UPSTREAM_HEDGES = Spec(
     "tollgate_upstream_hedges",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Second attempts at reads that took longer than usual.",
     ("family", "network"),
 )
 CACHE = Spec(
     "tollgate_cache",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Calls by how the cache answered (`hit`, `miss`, `coalesced`, `bypass`).",
     ("family", "network", "how"),
 )
-CACHE_BYTES = Spec("tollgate_cache_bytes", Kind.GAUGE, "Memory that answers are kept in.", ("family", "network"))
-WS_CONNECTIONS = Spec("tollgate_ws_connections", Kind.GAUGE, "Open WebSockets.")
+CACHE_BYTES = Spec(
+    "tollgate_cache_bytes", MetricKind.GAUGE, "Memory that answers are kept in.", ("family", "network")
+)
+WS_CONNECTIONS = Spec("tollgate_ws_connections", MetricKind.GAUGE, "Open WebSockets.")
 WS_NOTIFICATIONS = Spec(
-    "tollgate_ws_notifications", Kind.COUNTER, "Notifications sent to subscribers.", ("family", "network")
+    "tollgate_ws_notifications", MetricKind.COUNTER, "Notifications sent to subscribers.", ("family", "network")
 )
 WS_CUT = Spec(
     "tollgate_ws_cut",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "WebSockets that were closed by the service (`slow`: the client did not read; `behind`: its subscription "
     "could not go on; `grant`: its token or domain is not valid any more; `stop`).",
     ("reason",),
 )
-CONNECTIONS = Spec("tollgate_connections", Kind.GAUGE, "Open connections of callers.")
-IN_FLIGHT = Spec("tollgate_in_flight", Kind.GAUGE, "Requests under way.")
+CONNECTIONS = Spec("tollgate_connections", MetricKind.GAUGE, "Open connections of callers.")
+IN_FLIGHT = Spec("tollgate_in_flight", MetricKind.GAUGE, "Requests under way.")
 UPSTREAM_CONNECTIONS = Spec(
     "tollgate_upstream_connections",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Open connections to an upstream.",
     ("family", "network", "upstream"),
 )
 UPSTREAM_STATE = Spec(
     "tollgate_upstream_state",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "1 for the state in which the prober finds an upstream (`unknown`, `up`, `down`, `lagging`, `syncing`, "
     "`forked`, `wrong_chain`), 0 for the others. In rotation are `up` and `unknown`.",
     ("family", "network", "upstream", "state"),
 )
 UPSTREAM_HEAD = Spec(
     "tollgate_upstream_head",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Number of an upstream's newest block; 0 while it is not known.",
     ("family", "network", "upstream"),
 )
 UPSTREAM_PROBES = Spec(
     "tollgate_upstream_probes",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Questions of the prober to an upstream, by outcome (`ok`, `failed`).",
     ("family", "network", "upstream", "outcome"),
 )
 NETWORK_HEAD = Spec(
     "tollgate_network_head",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Number of the newest block that an upstream in rotation has.",
     ("family", "network"),
 )
 NETWORK_FINALIZED = Spec(
     "tollgate_network_finalized",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Number of the newest block that will not change any more; 0 while it is not known.",
     ("family", "network"),
 )
 REORGS = Spec(
     "tollgate_reorgs",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Reorganisations: blocks of a network that were replaced or taken back.",
     ("family", "network"),
 )
 HEADS_LOST = Spec(
     "tollgate_heads_lost",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Heads that were given up because the upstreams that had them are gone.",
     ("family", "network"),
 )
-DIRECTORY_ENTRIES = Spec("tollgate_directory_entries", Kind.GAUGE, "Grants held in memory.")
+DIRECTORY_ENTRIES = Spec("tollgate_directory_entries", MetricKind.GAUGE, "Grants held in memory.")
 DIRECTORY_LOOKUPS = Spec(
     "tollgate_directory_lookups",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Look-ups of tokens and domains in the store, by outcome (`found`, `unknown`, `failed`).",
     ("outcome",),
 )
 DIRECTORY_STALE_SECONDS = Spec(
     "tollgate_directory_stale_seconds",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Seconds since the store was last heard of; beyond directory.stale_seconds calls are refused.",
 )
 BUFFERED_BYTES = Spec(
-    "tollgate_buffered_bytes", Kind.GAUGE, "Bytes of large bodies held for callers and upstreams."
+    "tollgate_buffered_bytes", MetricKind.GAUGE, "Bytes of large bodies held for callers and upstreams."
 )
 WORKER_STARTS = Spec(
-    "tollgate_process_starts", Kind.COUNTER, "Starts of child processes, restarts included.", ("process",)
+    "tollgate_process_starts", MetricKind.COUNTER, "Starts of child processes, restarts included.", ("process",)
 )
 SPOOL_HELD = Spec(
     "tollgate_spool_held_bytes",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Records that the disk refused and that are held in memory. Above 0 is an alarm.",
 )
-LEDGER_ROWS = Spec("tollgate_ledger_rows", Kind.COUNTER, "Log rows that the collector committed.")
-LEDGER_LAG = Spec("tollgate_ledger_lag_bytes", Kind.GAUGE, "Bytes in the spool that are not committed yet.")
+LEDGER_ROWS = Spec("tollgate_ledger_rows", MetricKind.COUNTER, "Log rows that the collector committed.")
+LEDGER_LAG = Spec("tollgate_ledger_lag_bytes", MetricKind.GAUGE, "Bytes in the spool that are not committed yet.")
 LEDGER_DAMAGED = Spec(
     "tollgate_ledger_damaged_segments",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Spool files that were put aside because they are damaged, and still lie there.",
 )
 LEDGER_TORN = Spec(
-    "tollgate_ledger_torn_bytes", Kind.GAUGE, "Bytes that were cut from the ends of dead workers' spool files."
+    "tollgate_ledger_torn_bytes",
+    MetricKind.GAUGE,
+    "Bytes that were cut from the ends of dead workers' spool files.",
 )
 DROPPED_LABELS = Spec(
-    "tollgate_metrics_dropped", Kind.COUNTER, "Samples that found no free cell: a sign of a defect."
+    "tollgate_metrics_dropped", MetricKind.COUNTER, "Samples that found no free cell: a sign of a defect."
 )
 
 ALL: tuple[Spec, ...] = (
@@ -275,7 +279,7 @@ def _read(memory: mmap.mmap) -> Iterator[tuple[Key, int]]:
 
 
 class Writer:
-    """One process's way to count."""
+    """The writing side of one process's region."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -284,7 +288,7 @@ class Writer:
         self._index: dict[Key, int] = {}
         for position, (key, _) in enumerate(_read(memory), 1):
             self._index[key] = position * (_CELL_BYTES // 8)
-            if _BY_NAME[key[0]].kind is Kind.GAUGE:
+            if _BY_NAME[key[0]].kind is MetricKind.GAUGE:
                 self.cells[self._index[key]] = 0
 
     def cell(self, spec: Spec, *labels: str) -> int:
@@ -296,11 +300,9 @@ class Writer:
         return [self._cell((spec.name, *labels, str(bound))) for bound in (*BUCKETS_MICROSECONDS, "+Inf", "sum")]
 
     def add(self, cell: int, amount: int = 1) -> None:
-        """Count."""
         self.cells[cell] += amount
 
     def set(self, cell: int, value: int) -> None:
-        """Set a gauge."""
         self.cells[cell] = value
 
     def observe(self, histogram: Sequence[int], seconds: float) -> None:
@@ -318,7 +320,7 @@ class Writer:
         used = self.cells[0]
         if used < _CELLS - 1 and len(encoded) <= _KEY_BYTES:
             return self._write(key, encoded, used)
-        if _BY_NAME[key[0]].kind is Kind.GAUGE:
+        if _BY_NAME[key[0]].kind is MetricKind.GAUGE:
             return _SCRATCH
         dropped = (DROPPED_LABELS.name,)
         # One cell is always left for this.

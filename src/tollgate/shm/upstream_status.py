@@ -1,12 +1,12 @@
 """What is known of upstreams, in memory that all processes of the machine share.
 
-The prober writes what it sees: heads, finality, reorganisations, and the state of each upstream. A worker writes
-its own columns: what it has shown to callers, and how its own calls fared; and the head of an upstream where it
-has seen a higher one than the prober, whose next word overwrites that. Everybody reads all. So there is no lock
-that a killed process could hold; a cell is one integer, written whole.
+The prober writes heads, finality, reorganisations, and the state of each upstream. A worker writes its own
+columns: the highest block that it has returned to callers, and the results of its own calls; and the head of an
+upstream where it has seen a higher one than the prober, whose next probe overwrites that. All processes read
+everything. So there is no lock that a killed process could hold; a cell is one integer, written whole.
 
-Rows are handed out by name, by the parent (`StatusSlots`): a row keeps its name while the service runs, so that a
-reload moves nobody. Memory only: nothing here decides.
+Rows are assigned by name, by the parent (`assign_slots`): a row keeps its name while the service runs, so that a
+reload moves nothing. Memory only: nothing here decides.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import mmap
 import struct
 import time
 from collections.abc import Callable
-from enum import IntEnum
 
 from msgspec import Struct
+
+# With `as`: the gateway's modules still import them from here.
+from tollgate.core.health import NOTHING as NOTHING  # noqa: PLC0414
+from tollgate.core.health import State as State  # noqa: PLC0414
 
 MAX_NETWORKS, MAX_UPSTREAMS = 64, 256
 # Reorganisations that a worker may miss and still know how deep they went.
@@ -26,35 +29,15 @@ _NETWORK_CELLS = 8 + _REMEMBERED
 _NETWORK_COLUMN = 4
 _UPSTREAM_CELLS = 8
 _UPSTREAM_COLUMN = 8
-# Without a word from the prober for so long, what it said is not believed any more.
+# What the prober has published is used for this long.
 SILENCE_SECONDS = 10.0
 _SILENCE_MILLIS = SILENCE_SECONDS * 1000
-NOTHING = -1
-"""A number that is not known."""
 Stamp = tuple[int, int, int, int]
 """Version of a network, count of its reorganisations, head, finalised block; NOTHING while the prober is mute."""
 
 
-class State(IntEnum):
-    """Whether an upstream is in rotation, and why not."""
-
-    UNKNOWN = 0
-    """Not probed yet, or of a family that cannot be probed: it is asked."""
-    UP = 1
-    DOWN = 2
-    """It does not answer the prober."""
-    LAGGING = 3
-    """Too many blocks behind the highest."""
-    SYNCING = 4
-    """It says itself that it is still catching up."""
-    FORKED = 5
-    """It has another block where the others have theirs."""
-    WRONG_CHAIN = 6
-    """It reports another chain id. It is never asked."""
-
-
 class StatusSlots(Struct, frozen=True):
-    """Which row belongs to whom: networks by path, upstreams by path and name."""
+    """The rows of networks, by path, and of upstreams, by path and name."""
 
     networks: dict[str, int] = {}
     upstreams: dict[str, int] = {}
@@ -62,7 +45,7 @@ class StatusSlots(Struct, frozen=True):
 
 
 def assign_slots(before: StatusSlots, names: dict[str, list[str]]) -> StatusSlots:
-    """Give rows to networks and their upstreams; who has one keeps it. ValueError where there are too many."""
+    """Assign rows to networks and upstreams; those that have one keep it. ValueError where there are too many."""
     networks, upstreams = dict(before.networks), dict(before.upstreams)
     for path, members in names.items():
         _claim(networks, path, MAX_NETWORKS)
@@ -71,15 +54,15 @@ def assign_slots(before: StatusSlots, names: dict[str, list[str]]) -> StatusSlot
     return StatusSlots(networks, upstreams)
 
 
-def _claim(rows: dict[str, int], name: str, most: int) -> None:
+def _claim(rows: dict[str, int], name: str, max_rows: int) -> None:
     if name not in rows:
-        if len(rows) >= most:
-            raise ValueError(f"More than {most} networks or upstreams since the start: restart the service.")
+        if len(rows) >= max_rows:
+            raise ValueError(f"More than {max_rows} networks or upstreams since the start: restart the service.")
         rows[name] = len(rows)
 
 
 class SharedStatus:
-    """The memory. Made before the processes are forked."""
+    """The shared memory. Made before the processes are forked."""
 
     def __init__(self, workers: int, now: Callable[[], float] = time.monotonic) -> None:
         self.workers = workers
@@ -213,7 +196,7 @@ class NetworkStatus:
 
     @property
     def floor(self) -> int:
-        """The highest block that callers may have seen, from whichever worker: no tip is told from below it."""
+        """The highest block that callers may have seen, from any worker: no tip below it is returned."""
         return max(self.head, self.shown)
 
     def saw(self, number: int) -> None:

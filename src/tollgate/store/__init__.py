@@ -1,10 +1,10 @@
 """Where state lives: small ports, and the backends behind them.
 
-base        the ports: Directory and Meters (the gateway's), Office, LogBook and AccountBook (the control
-            plane's), LedgerBook (the collector's)
+base        the ports: Directory and Meters (the gateway's), ControlStore with its Repositories, LogBook and
+            AccountBook (the control plane's), LedgerBook (the collector's)
 tables      one SQLAlchemy Core schema;  migrations/ (Alembic) brings a database to it
 sql         the ports over SQLAlchemy
-rows        the Office's tables, all by one small class
+repository  the tables of the control data, all by one small class
 ledger_tables  the schema of the ledger, in a file of its own;  ledger_migrations/ brings a database to it
 ledger      what the collector writes
 logbook     reading the ledger
@@ -12,9 +12,7 @@ accountbook usage and invoices of the ledger
 ledger_facts  all of the ledger added up, for the doctor
 caps        who is stopped by a cap, and last uses
 sqlite      what only SQLite has: its address and its pragmas
-upgrade     brings a database to the schema, in a process of its own
-shared      Meters in memory that the workers of one machine share
-pepper      the key under which tokens are hashed, made once
+upgrade     brings a database to the schema with Alembic
 
-Only `processes/service.py` names a backend; the planes know `base` alone.
+Only `processes` names a backend; the planes know `base` alone.
 """

@@ -1,7 +1,6 @@
 """The ports. A backend passes the contract tests in tests/contract, or it is not one.
 
-Outages are said once, here: a backend that cannot be reached raises `StoreUnavailable`, whatever its library
-calls it.
+Outages have one name: a backend that cannot be reached raises `StoreUnavailable`, whatever its library raises.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from msgspec import Struct
 
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.cursors import Position
-from tollgate.core.invoices import Invoice
+from tollgate.core.invoices import Invoice, Report
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Domain, Grant, Team, Token
@@ -31,7 +30,6 @@ from tollgate.core.people import (
     ResetLink,
 )
 from tollgate.core.posting import MonthKey, Posting
-from tollgate.core.reports import Report
 from tollgate.core.usage import By, TeamMonth, UsageItem
 from tollgate.errors import TollgateError
 
@@ -84,9 +82,7 @@ class Repository(Protocol[Value]):
         """Add a row, with columns that its value does not show; `Conflict` when something unique is taken."""
         ...
 
-    async def get(self, row_id: str) -> Value | None:
-        """Return the row of this id."""
-        ...
+    async def get(self, row_id: str) -> Value | None: ...
 
     async def find(self, **where: object) -> Value | None:
         """Return the one row that fits."""

@@ -1,7 +1,7 @@
 """Reading the ledger: pages of logs. For the control plane; never writes.
 
 Rows are read in the order of their commit, through the index of a team or of a token or domain, day by day; so a
-page costs the same at any depth. Other filters look at the rows that this gives, at most `MOST_LOOKED_AT` of them
+page costs the same at any depth. Other filters look at the rows that this gives, at most `MAX_LOOKED_AT` of them
 for one page. A page is read in one transaction, so that no day is thrown away under it, and in one go by a thread:
 a token that is seldom used asks every day, and each hop to a thread and back would cost more than the answer.
 """

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.cursors import Position
+from tollgate.core.invoices import Report
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import (
     Account,
@@ -28,7 +29,6 @@ from tollgate.core.people import (
     Replay,
     ResetLink,
 )
-from tollgate.core.reports import Report
 from tollgate.store import tables
 from tollgate.store.base import Conflict, Repository, Value
 
@@ -43,11 +43,9 @@ class SqlRepository(Generic[Value]):
         self._columns = [table.c[name] for name in kind.__struct_fields__]
 
     async def add(self, row: Value, **hidden: bytes) -> None:
-        """Add a row."""
         await self._write(insert(self._table).values(**columns_of(row), **hidden))
 
     async def get(self, row_id: str) -> Value | None:
-        """Return the row of this id."""
         return await self.find(id=row_id)
 
     async def find(self, **where: object) -> Value | None:
@@ -142,7 +140,6 @@ def _fits(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
 
 
 def columns_of(value: msgspec.Struct) -> dict[str, Any]:
-    """A value as columns."""
     columns = msgspec.structs.asdict(value)
     return {
         name: msgspec.json.encode(item).decode() if isinstance(item, tuple) else item

@@ -1,4 +1,4 @@
-"""Directory and Office over SQLAlchemy Core. Nothing in here knows which database answers.
+"""The ports Directory and ControlStore over SQLAlchemy Core. Nothing in here knows which database answers.
 
 Every statement has a deadline, and every failure of the database becomes `StoreUnavailable` at one border.
 """
@@ -36,7 +36,6 @@ class SqlStore:
         self._turn = asyncio.Lock()
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._engine.dispose()
 
     # --- Directory -------------------------------------------------------------------------------------
@@ -75,7 +74,7 @@ class SqlStore:
             newest, tuple(map(bytes.fromhex, keys["token"])), tuple(keys["domain"]), tuple(keys["team"])
         )
 
-    # --- Office ----------------------------------------------------------------------------------------
+    # --- ControlStore ----------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[SqlRepositories]:

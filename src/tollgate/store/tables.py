@@ -1,8 +1,7 @@
 """The one schema, in SQLAlchemy Core. A change here needs a migration; a test compares the two.
 
 Times are seconds since 1970 in UTC. Lists are JSON text. `changes` is filled by triggers (see the first
-migration), so that no way of changing a grant, not even a hand in the database, can forget to tell the
-workers.
+migration), so that every change of a grant reaches the workers, even one made by hand in the database.
 """
 
 from __future__ import annotations
@@ -204,7 +203,7 @@ replays = Table(
     Column("answer", LargeBinary, nullable=False),
 )
 
-# How a team is told of its spending; the cap itself stands in `teams`. One row for each team that ever set one.
+# How a team is alerted about its spending; the cap itself is in `teams`. One row for each team that ever set one.
 billing = Table(
     "billing",
     metadata,
@@ -215,7 +214,7 @@ billing = Table(
     Column("emails", Boolean, nullable=False),
 )
 
-# Written before the first attempt: what stands here is never told twice. Old rows are removed.
+# Written before the first attempt: what stands here is never sent twice. Old rows are removed.
 alerts = Table(
     "alerts",
     metadata,

@@ -1,7 +1,6 @@
 """Brings a database to this version's schema with Alembic, and refuses a newer one.
 
-`upgrade` works in a process of its own: Alembic and what it imports weigh 10 MB, which every worker would carry
-for good.
+Alembic is imported only when it is used: it weighs 10 MB, which every worker would carry for good.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from tollgate.errors import StartError
-from tollgate.processes.run_in_child import run_in_child
 from tollgate.store.sqlite import run_on_connect
 
 if TYPE_CHECKING:
@@ -27,11 +25,6 @@ if TYPE_CHECKING:
 BUSY_MILLISECONDS = 30_000
 # Folders of migrations.
 CONTROL, LEDGER = "migrations", "ledger_migrations"
-
-
-def upgrade(url: URL, scripts: str = CONTROL) -> list[str]:
-    """Migrate in a child process; return the steps taken, or raise StartError."""
-    return run_in_child(lambda: migrate(url, scripts), list[str], f"Migrating the database {url.database}")
 
 
 def migrate(url: URL, folder: str = CONTROL) -> list[str]:

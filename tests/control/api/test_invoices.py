@@ -18,7 +18,7 @@ from tests.control.services.house import ACME, HOUR
 from tests.control.till import DOLLAR, Till
 from tests.store.account_rows import AFTER, BEFORE, MONTH
 
-from tollgate.control.services.billing import Change
+from tollgate.control.services.billing import BillingUpdate
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION
 
@@ -36,7 +36,7 @@ def money(till: Till) -> Iterator[Api]:
 @pytest.fixture
 def final(till: Till, money: Api) -> dict[str, Any]:
     """The invoice of a month with late calls, a cap and an odd amount, when it is final."""
-    till.do(till.plane.billing.change(till.actor("owner"), "acme", Change(spending_cap=DOLLAR + 12_345)))
+    till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=DOLLAR + 12_345)))
     till.charge(grace_hours=0)
     till.do(till.plane.invoices.close_due())
     till.call(5, start_of(BEFORE))

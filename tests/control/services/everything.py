@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from tests.control.services.house import ACME, ALL, ELSEWHERE, MINUTE, PASSWORD, PEOPLE, VISIT, House
 
-from tollgate.control.oidc import Claim
+from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
 from tollgate.control.services import domains, tokens
-from tollgate.control.services.billing import Change
+from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.logs import LogAsk
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
@@ -86,10 +86,10 @@ class Everything:
         )
         self.step("invitations.accept (service)", invitations.accept(Actor(guest, None, VISIT), made.link))
         self.step("accounts.rename", accounts.rename(self.actor("viewer"), "Vera"))
-        claim = Claim("https://idp.example", "subject", PEOPLE["viewer"], True, "Vera")
+        claim = ProviderIdentity("https://idp.example", "subject", PEOPLE["viewer"], True, "Vera")
         self.step("accounts.by_provider (known address)", accounts.by_provider(VISIT, claim))
         self.step("accounts.by_provider (known subject)", accounts.by_provider(VISIT, claim))
-        claim = Claim("https://idp.example", "other", "idp@x.example", True, "Ina")
+        claim = ProviderIdentity("https://idp.example", "other", "idp@x.example", True, "Ina")
         self.step("accounts.by_provider (new)", accounts.by_provider(VISIT, claim))
 
     def _passwords(self) -> None:
@@ -159,11 +159,11 @@ class Everything:
 
     def _tokens(self) -> None:
         service, owner = self.plane.tokens, self.actor("owner")
-        token, secret = self.step("tokens.create", service.create(owner, ACME.id, tokens.Wish(name="ci")))
+        token, secret = self.step("tokens.create", service.create(owner, ACME.id, tokens.TokenSettings(name="ci")))
         self.typed(secret)
         self.step("tokens.list", service.list(owner, ACME.id, ALL))
         self.step("tokens.show", service.show(owner, ACME.id, token.id))
-        wish = tokens.Wish(name="deploy", methods=["eth_call"])
+        wish = tokens.TokenSettings(name="deploy", methods=["eth_call"])
         self.step("tokens.update", service.update(owner, ACME.id, token.id, wish))
         new, secret = self.step("tokens.rotate", service.rotate(owner, ACME.id, token.id, 60))
         self.typed(secret)
@@ -175,7 +175,7 @@ class Everything:
         entry = self.step("domains.add", service.add(owner, ACME.id, "example.com"))
         self.step("domains.list", service.list(owner, ACME.id, ALL))
         self.step("domains.show", service.show(owner, ACME.id, entry.id))
-        self.step("domains.update", service.update(owner, ACME.id, entry.id, domains.Wish(active=False)))
+        self.step("domains.update", service.update(owner, ACME.id, entry.id, domains.DomainSettings(active=False)))
         self.step("domains.verify", service.verify(owner, ACME.id, entry.id))
         self.step("domains.check", service.check(owner, ACME.id, "https://app.example.com"))
         self.step("domains.remove", service.remove(owner, ACME.id, entry.id))
@@ -187,7 +187,7 @@ class Everything:
         self.step("logs.page", plane.logs.page(owner, ACME.id, LogAsk()))
         self.step("usage.of_team", plane.usage.of_team(owner, ACME.id))
         self.step("billing.show", plane.billing.show(owner, ACME.id))
-        change = Change(spending_cap=5, alert_webhook="https://hooks.example/", alert_emails=False)
+        change = BillingUpdate(spending_cap=5, alert_webhook="https://hooks.example/", alert_emails=False)
         _, secret = self.step("billing.change", plane.billing.change(owner, ACME.id, change))
         assert secret is not None
         self.typed(secret)

@@ -14,7 +14,7 @@ from tests.store.account_rows import MONTH
 
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
 from tollgate.control.services.alerts import DELIVERY_HEADER
-from tollgate.control.services.billing import Change
+from tollgate.control.services.billing import BillingUpdate
 from tollgate.core.alerts import DELIVERED, DROPPED, GIVEN_UP, PENDING, SIGNATURE_HEADER, WAITS, Alert
 from tollgate.core.months import start_of
 from tollgate.core.pricing import MILLION
@@ -33,7 +33,7 @@ def hooked(till: Till) -> Till:
 
 
 def choose(till: Till, **wish: Any) -> str:
-    return till.do(till.plane.billing.change(till.actor("owner"), "acme", Change(**wish)))[1] or ""
+    return till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(**wish)))[1] or ""
 
 
 def run(till: Till) -> None:
@@ -166,7 +166,9 @@ def test_many_that_look_and_deliver_at_once_tell_once(hooked: Till) -> None:
 
 def test_a_slow_receiver_does_not_hold_up_the_others(till: Till) -> None:
     for team, who in ((ACME, "owner"), (RIVAL, "stranger")):
-        wish = Change(spending_cap=DOLLAR, alert_webhook=f"https://{team.name}.example/", alert_emails=False)
+        wish = BillingUpdate(
+            spending_cap=DOLLAR, alert_webhook=f"https://{team.name}.example/", alert_emails=False
+        )
         till.do(till.plane.billing.change(till.actor(who), team.id, wish))
         till.call(MILLION + HALF, team=team.id)
 

@@ -10,9 +10,9 @@ from tests.control.services.everything import Everything
 from tests.control.services.house import ACME, ALL, ELSEWHERE, PEOPLE, VISIT, House
 
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvalidRequest
+from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor, ClientInfo, PageRequest
-from tollgate.control.services.tokens import Wish
+from tollgate.control.services.tokens import TokenSettings
 from tollgate.core.people import PERSONAL, Login
 
 # What each deed notes: action, whose log, by whom, from where, by which way in.
@@ -134,8 +134,8 @@ def test_team_reads_its_own_entries_newest_first_page_by_page(house: House, plan
     owner = house.actor("owner")
     for number in range(5):
         house.clock.advance(1)
-        house.do(plane.tokens.create(owner, "acme", Wish(name=f"n{number}")))
-    house.do(plane.tokens.create(house.actor("stranger"), "rival", Wish(name="theirs")))
+        house.do(plane.tokens.create(owner, "acme", TokenSettings(name=f"n{number}")))
+    house.do(plane.tokens.create(house.actor("stranger"), "rival", TokenSettings(name="theirs")))
     found: list[str] = []
     after: str | None = None
     for _ in range(3):
@@ -149,10 +149,10 @@ def test_new_entries_do_not_shift_the_pages(house: House, plane: ControlPlane) -
     owner = house.actor("owner")
     for name in ("a", "b", "c"):
         house.clock.advance(1)
-        house.do(plane.tokens.create(owner, "acme", Wish(name=name)))
+        house.do(plane.tokens.create(owner, "acme", TokenSettings(name=name)))
     first = house.do(plane.audit.of_team(owner, "acme", PageRequest(1)))
     house.clock.advance(1)
-    house.do(plane.tokens.create(owner, "acme", Wish(name="d")))
+    house.do(plane.tokens.create(owner, "acme", TokenSettings(name="d")))
     rest = house.do(plane.audit.of_team(owner, "acme", PageRequest(10, first.next)))
     assert [entry.name for entry in first.items + rest.items] == ["c", "b", "a"]
 
@@ -160,20 +160,20 @@ def test_new_entries_do_not_shift_the_pages(house: House, plane: ControlPlane) -
 def test_one_reads_what_one_did_oneself_and_nobody_elses(house: House, plane: ControlPlane) -> None:
     for who, name in (("owner", "a"), ("admin", "b"), ("owner", "c")):
         house.clock.advance(1)
-        house.do(plane.tokens.create(house.actor(who), "acme", Wish(name=name)))
+        house.do(plane.tokens.create(house.actor(who), "acme", TokenSettings(name=name)))
     owner = house.actor("owner")
     first = house.do(plane.audit.of_self(owner, PageRequest(1)))
     rest = house.do(plane.audit.of_self(owner, PageRequest(1, first.next)))
     assert [entry.name for entry in first.items + rest.items] == ["c", "a"]
     assert rest.next is None
     assert house.do(plane.audit.of_self(house.actor("viewer"), ALL)).items == []
-    house.refused(InvalidRequest, plane.audit.of_self(house.actor("admin"), PageRequest(1, first.next)))
+    house.refused(InvalidInput, plane.audit.of_self(house.actor("admin"), PageRequest(1, first.next)))
 
 
 @pytest.mark.parametrize("after", ["", "x", "ä", "e30", "W10", "x" * 1_000])
 def test_made_up_cursors_are_refused(house: House, plane: ControlPlane, after: str) -> None:
     problem = house.refused(
-        InvalidRequest, plane.audit.of_team(house.actor("owner"), "acme", PageRequest(10, after))
+        InvalidInput, plane.audit.of_team(house.actor("owner"), "acme", PageRequest(10, after))
     )
     assert problem.extras == {"field": "after"}
     assert "Give the `next` of an earlier page" in problem.detail
@@ -183,7 +183,7 @@ def test_program_is_noted_by_the_name_of_its_token(house: House, plane: ControlP
     account = house.account("owner")
     login = Login("log_1", account.id, PERSONAL, "deploy bot", 0.0, b"d" * 32)
     actor = Actor(account, login, ClientInfo("2001:db8::1", "", "req-9"))
-    house.do(plane.tokens.create(actor, "acme", Wish(name="ci")))
+    house.do(plane.tokens.create(actor, "acme", TokenSettings(name="ci")))
     [entry] = house.do(plane.audit.of_team(actor, "acme", ALL)).items
     assert (entry.actor, entry.via, entry.address, entry.request_id) == (
         OWNER, "personal:deploy bot", "2001:db8::1", "req-9"
@@ -191,6 +191,6 @@ def test_program_is_noted_by_the_name_of_its_token(house: House, plane: ControlP
 
 
 def test_what_is_refused_is_not_noted(house: House, plane: ControlPlane) -> None:
-    house.refused(InvalidRequest, plane.tokens.create(house.actor("owner"), "acme", Wish(name="")))
-    house.refused(InvalidRequest, plane.teams.create(house.actor("owner"), "A"))
+    house.refused(InvalidInput, plane.tokens.create(house.actor("owner"), "acme", TokenSettings(name="")))
+    house.refused(InvalidInput, plane.teams.create(house.actor("owner"), "A"))
     assert house.notes() == []

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from tests.control.services.house import ACME, PEPPER, details_of
 from tests.control.till import DOLLAR, Till
 
-from tollgate.control.problems import ChangedMeanwhile, InvalidRequest, NoSuchTeam, RoleNeeded
-from tollgate.control.services.billing import MAX_CAP, Change, Terms
+from tollgate.control.problems import ChangedMeanwhile, InvalidInput, NoSuchTeam, RoleNeeded
+from tollgate.control.services.billing import MAX_CAP, BillingTerms, BillingUpdate
 from tollgate.control.versions import version_of
 from tollgate.core.alerts import webhook_secret
 from tollgate.core.months import start_of
@@ -21,27 +21,27 @@ from tollgate.core.pricing import MILLION
 HOOK = "https://hooks.example/T0/secret-part"
 
 
-def change(till: Till, who: str = "owner", **wish: object) -> tuple[Terms, str | None]:
-    return till.do(till.plane.billing.change(till.actor(who), "acme", Change(**wish)))  # type: ignore[arg-type]
+def change(till: Till, who: str = "owner", **wish: object) -> tuple[BillingTerms, str | None]:
+    return till.do(till.plane.billing.change(till.actor(who), "acme", BillingUpdate(**wish)))  # type: ignore[arg-type]
 
 
-def show(till: Till, who: str = "owner") -> Terms:
+def show(till: Till, who: str = "owner") -> BillingTerms:
     return till.do(till.plane.billing.show(till.actor(who), "acme"))
 
 
 def test_a_team_has_no_cap_and_mail_on_to_begin_with(till: Till) -> None:
-    assert show(till) == Terms(None, None, alert_emails=True)
+    assert show(till) == BillingTerms(None, None, alert_emails=True)
 
 
 def test_what_is_left_out_stays_as_it_is(till: Till) -> None:
     change(till, spending_cap=25 * DOLLAR)
     change(till, alert_webhook=HOOK)
     change(till, alert_emails=False)
-    assert replace(show(till), edition="") == Terms(25 * DOLLAR, HOOK, alert_emails=False)
+    assert replace(show(till), edition="") == BillingTerms(25 * DOLLAR, HOOK, alert_emails=False)
     assert change(till)[0] == show(till)
     change(till, spending_cap=None)
     change(till, alert_webhook=None)
-    assert show(till) == Terms(None, None, alert_emails=False)
+    assert show(till) == BillingTerms(None, None, alert_emails=False)
 
 
 def test_every_change_is_noted_with_before_and_after_and_no_secret_address(till: Till) -> None:
@@ -126,8 +126,8 @@ def test_setting_a_webhook_again_makes_another_secret(till: Till) -> None:
 )
 def test_an_address_that_is_no_webhook_is_refused_with_the_accepted_form(till: Till, address: str) -> None:
     refusal = till.refused(
-        InvalidRequest,
-        till.plane.billing.change(till.actor("owner"), "acme", Change(alert_webhook=address)),
+        InvalidInput,
+        till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(alert_webhook=address)),
     )
     assert "https://example.com/tollgate" in refusal.detail
     assert refusal.extras == {"field": "alert_webhook"}
@@ -137,7 +137,7 @@ def test_an_address_that_is_no_webhook_is_refused_with_the_accepted_form(till: T
 @pytest.mark.parametrize("cap", [-1, MAX_CAP + 1])
 def test_a_cap_beyond_its_bounds_is_refused(till: Till, cap: int) -> None:
     refusal = till.refused(
-        InvalidRequest, till.plane.billing.change(till.actor("owner"), "acme", Change(spending_cap=cap))
+        InvalidInput, till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=cap))
     )
     assert refusal.extras == {"field": "spending_cap_micros"}
 
@@ -149,14 +149,16 @@ def test_whoever_leads_or_pays_may_choose(till: Till, who: str) -> None:
 
 @pytest.mark.parametrize("who", ["developer", "viewer"])
 def test_others_may_neither_choose_nor_see(till: Till, who: str) -> None:
-    till.refused(RoleNeeded, till.plane.billing.change(till.actor(who), "acme", Change(spending_cap=5)))
+    till.refused(RoleNeeded, till.plane.billing.change(till.actor(who), "acme", BillingUpdate(spending_cap=5)))
     till.refused(RoleNeeded, till.plane.billing.show(till.actor(who), "acme"))
     assert till.team().spending_cap is None
 
 
 def test_another_teams_settings_do_not_exist(till: Till) -> None:
     till.refused(NoSuchTeam, till.plane.billing.show(till.actor("stranger"), "acme"))
-    till.refused(NoSuchTeam, till.plane.billing.change(till.actor("stranger"), "acme", Change(spending_cap=5)))
+    till.refused(
+        NoSuchTeam, till.plane.billing.change(till.actor("stranger"), "acme", BillingUpdate(spending_cap=5))
+    )
 
 
 def test_a_change_of_what_someone_else_changed_is_refused(till: Till) -> None:
@@ -164,10 +166,10 @@ def test_a_change_of_what_someone_else_changed_is_refused(till: Till) -> None:
     change(till, spending_cap=5)
     till.refused(
         ChangedMeanwhile,
-        till.plane.billing.change(till.actor("owner"), "acme", Change(spending_cap=6), seen),
+        till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=6), seen),
     )
     # That the cap stops the team is nobody's change.
     seen = version_of(show(till))
     till.call(MILLION + 1)
     assert till.team().capped_until is not None
-    till.do(till.plane.billing.change(till.actor("owner"), "acme", Change(UNSET, UNSET, False), seen))
+    till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(UNSET, UNSET, False), seen))

@@ -14,7 +14,7 @@ from tests.control.services.house import (
 )
 
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvalidRequest, NotFound, PersonalTokenRefused
+from tollgate.control.problems import InvalidInput, NotFound, PersonalTokenRefused
 from tollgate.control.service_context import ClientInfo
 from tollgate.control.services.devices import OAuthError, Started
 from tollgate.control.services.logins import Secrets
@@ -158,7 +158,7 @@ def test_operator_who_switches_an_account_off_ends_its_approvals(house: House, p
 
 @pytest.mark.parametrize("machine", ["x" * 101, "a\nb", "a\u202eb"])
 def test_odd_names_of_machines_are_refused(house: House, plane: ControlPlane, machine: str) -> None:
-    problem = house.refused(InvalidRequest, plane.devices.start(VISIT, machine))
+    problem = house.refused(InvalidInput, plane.devices.start(VISIT, machine))
     assert problem.extras == {"field": "machine"}
 
 

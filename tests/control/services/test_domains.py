@@ -12,15 +12,15 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     ChangedMeanwhile,
     DomainTaken,
-    InvalidRequest,
+    InvalidInput,
     LimitReached,
     NameTaken,
-    NotARootDomain,
     NotFound,
     NotProven,
+    RootDomainNeeded,
 )
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.domains import Wish
+from tollgate.control.services.domains import DomainSettings
 from tollgate.control.versions import version_of
 from tollgate.core.models import Domain
 
@@ -28,7 +28,7 @@ from tollgate.core.models import Domain
 def add(
     house: House, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
 ) -> Domain:
-    return house.do(house.plane.domains.add(house.actor(who), team, domain, Wish(**wish)))
+    return house.do(house.plane.domains.add(house.actor(who), team, domain, DomainSettings(**wish)))
 
 
 # --- Adding --------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_roots_are_kept_in_one_form(house: House, typed: str, kept: str) -> None
 def test_what_is_no_root_is_refused_with_the_root_to_use(
     house: House, plane: ControlPlane, typed: str, told: str, suggestion: str | None
 ) -> None:
-    problem = house.refused(NotARootDomain, plane.domains.add(house.actor("developer"), "acme", typed))
+    problem = house.refused(RootDomainNeeded, plane.domains.add(house.actor("developer"), "acme", typed))
     assert (problem.status, problem.extras.get("suggestion")) == (422, suggestion)
     assert told in problem.detail
     assert problem.extras["domain"] == typed[:253]
@@ -134,7 +134,7 @@ def test_domain_of_another_team_is_a_conflict_that_says_how_to_prove(house: Hous
 
 def test_disabled_entry_keeps_its_claim(house: House, plane: ControlPlane) -> None:
     entry = add(house)
-    house.do(plane.domains.update(house.actor("developer"), "acme", entry.id, Wish(active=False)))
+    house.do(plane.domains.update(house.actor("developer"), "acme", entry.id, DomainSettings(active=False)))
     house.refused(DomainTaken, plane.domains.add(house.actor("stranger"), "rival", "example.com"))
 
 
@@ -168,12 +168,12 @@ def test_entries_of_a_team_are_bounded(house: House) -> None:
 @pytest.mark.parametrize("value", [0, -1, 1_000_000_001])
 def test_bad_limits_are_refused(house: House, plane: ControlPlane, field: str, value: int) -> None:
     entry = add(house)
-    wish = replace(Wish(), **{field: value})
+    wish = replace(DomainSettings(), **{field: value})
     for deed in (
         plane.domains.update(house.actor("developer"), "acme", entry.id, wish),
         plane.domains.add(house.actor("developer"), "acme", "example.org", wish),
     ):
-        problem = house.refused(InvalidRequest, deed)
+        problem = house.refused(InvalidInput, deed)
         assert problem.detail == f"`{field}` is from 1 to 1000000000, or null for the usual."
         assert problem.extras == {"field": field}
 
@@ -181,7 +181,7 @@ def test_bad_limits_are_refused(house: House, plane: ControlPlane, field: str, v
 def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, plane: ControlPlane) -> None:
     entry = add(house, address_per_minute=60, domain_per_minute=600)
     developer = house.actor("developer")
-    wish = Wish(address_per_minute=None, domain_per_minute=600, active=False)
+    wish = DomainSettings(address_per_minute=None, domain_per_minute=600, active=False)
     changed = house.do(plane.domains.update(developer, "acme", entry.id, wish))
     assert (changed.address_per_minute, changed.domain_per_minute, changed.active) == (None, 600, False)
     assert details_of(house.notes()[-1]) == {"active": False, "address_per_minute": None}
@@ -191,8 +191,10 @@ def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, 
 def test_version_is_honoured_by_update_and_remove(house: House, plane: ControlPlane) -> None:
     entry, developer = add(house), house.actor("developer")
     seen = version_of(entry)
-    changed = house.do(plane.domains.update(developer, "acme", entry.id, Wish(active=False), seen))
-    house.refused(ChangedMeanwhile, plane.domains.update(developer, "acme", entry.id, Wish(active=True), seen))
+    changed = house.do(plane.domains.update(developer, "acme", entry.id, DomainSettings(active=False), seen))
+    house.refused(
+        ChangedMeanwhile, plane.domains.update(developer, "acme", entry.id, DomainSettings(active=True), seen)
+    )
     house.refused(ChangedMeanwhile, plane.domains.remove(developer, "acme", entry.id, seen))
     house.do(plane.domains.remove(developer, "acme", entry.id, version_of(changed)))
     problem = house.refused(NotFound, plane.domains.remove(developer, "acme", entry.id))
@@ -208,7 +210,7 @@ def test_entries_are_listed_page_by_page(house: House, plane: ControlPlane) -> N
     rest = house.do(plane.domains.list(viewer, "acme", PageRequest(2, first.next)))
     assert [entry.domain for entry in first.items + rest.items] == ["example.com", "example.org", "example.net"]
     # A cursor of tokens is no cursor of domains.
-    house.refused(InvalidRequest, plane.tokens.list(viewer, "acme", PageRequest(2, first.next)))
+    house.refused(InvalidInput, plane.tokens.list(viewer, "acme", PageRequest(2, first.next)))
 
 
 # --- Verifying -----------------------------------------------------------------------------------------

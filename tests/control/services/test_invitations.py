@@ -18,7 +18,7 @@ from tests.control.services.house import (
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     AlreadyMember,
-    InvalidRequest,
+    InvalidInput,
     InvitationForOther,
     LimitReached,
     NotFound,
@@ -166,9 +166,7 @@ def test_members_and_invitations_together_are_bounded(house: House) -> None:
 
 @pytest.mark.parametrize("email", ["", "no address", "a@b", "x,y@x.example"])
 def test_invitations_need_an_address(house: House, plane: ControlPlane, email: str) -> None:
-    problem = house.refused(
-        InvalidRequest, plane.invitations.create(house.actor("owner"), "acme", email, "viewer")
-    )
+    problem = house.refused(InvalidInput, plane.invitations.create(house.actor("owner"), "acme", email, "viewer"))
     assert problem.extras == {"field": "email"}
 
 
@@ -235,7 +233,7 @@ def test_operator_invites_to_a_team_in_any_role(house: House, plane: ControlPlan
 def test_operator_hears_of_a_mistyped_team_and_role(house: House, plane: ControlPlane) -> None:
     problem = house.refused(NotFound, plane.invitations.create_by_operator(OPERATOR, LONER, "acne", "viewer"))
     assert "There is no team acne" in problem.detail
-    house.refused(InvalidRequest, plane.invitations.create_by_operator(OPERATOR, LONER, None, "boss"))
+    house.refused(InvalidInput, plane.invitations.create_by_operator(OPERATOR, LONER, None, "boss"))
 
 
 def test_operators_newer_invitation_replaces_the_one_before(house: House, plane: ControlPlane) -> None:

@@ -11,10 +11,10 @@ from tests.control.services.house import ACME, ALL, DAY, HOUR
 from tests.control.till import DOLLAR, Till
 from tests.store.account_rows import AFTER, BEFORE, MONTH, RIVAL
 
-from tollgate.control.problems import InvalidRequest, NoSuchTeam, NotFound, RoleNeeded
+from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.billing import Change
-from tollgate.core.invoices import Invoice, Kind
+from tollgate.control.services.billing import BillingUpdate
+from tollgate.core.invoices import Invoice, LineKind
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION
 
@@ -39,8 +39,8 @@ def test_the_current_month_is_a_draft_also_without_a_call(till: Till) -> None:
     draft = show(till)
     assert (draft.is_final, draft.team, draft.number) == (False, "acme", "TG-2026-11-acme000000000")
     assert [(line.kind, line.requests, line.amount) for line in draft.lines] == [
-        (Kind.FREE, 0, 0),
-        (Kind.ROUNDING, None, 0),
+        (LineKind.FREE, 0, 0),
+        (LineKind.ROUNDING, None, 0),
     ]
     assert listed(till) == [(MONTH, False)]
 
@@ -112,20 +112,20 @@ def test_the_month_before_is_a_draft_during_its_grace(till: Till) -> None:
 
 
 def test_what_an_invoice_says_outlives_new_prices_caps_and_names(till: Till) -> None:
-    till.do(till.plane.billing.change(till.actor("owner"), "acme", Change(spending_cap=DOLLAR)))
+    till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=DOLLAR)))
     till.call(2 * MILLION)
     till.clock.now = end_of(MONTH) + GRACE
     close(till)
     final = show(till)
     assert [(line.kind, line.amount) for line in final.lines] == [
-        (Kind.FREE, 0),
-        (Kind.BILLED, 5 * DOLLAR),
-        (Kind.CAP, -4 * DOLLAR),
-        (Kind.ROUNDING, 0),
+        (LineKind.FREE, 0),
+        (LineKind.BILLED, 5 * DOLLAR),
+        (LineKind.CAP, -4 * DOLLAR),
+        (LineKind.ROUNDING, 0),
     ]
     till.charge(micros_per_million=9 * DOLLAR, plan="per_started_million", free_requests=0)
     till.do(till.plane.teams.rename(till.actor("owner"), "acme", "acme-two"))
-    till.do(till.plane.billing.change(till.actor("owner"), "acme-two", Change(spending_cap=None)))
+    till.do(till.plane.billing.change(till.actor("owner"), "acme-two", BillingUpdate(spending_cap=None)))
     assert till.do(till.plane.invoices.show(till.actor("owner"), "acme-two", MONTH)) == final
 
 
@@ -167,7 +167,7 @@ def test_a_closed_month_without_usage_has_none_either(till: Till) -> None:
 
 
 def test_a_bad_month_names_the_accepted_form(till: Till) -> None:
-    refusal = till.refused(InvalidRequest, till.plane.invoices.show(till.actor("owner"), "acme", "last"))
+    refusal = till.refused(InvalidInput, till.plane.invoices.show(till.actor("owner"), "acme", "last"))
     assert MONTH in refusal.detail
 
 
@@ -201,7 +201,7 @@ def _guess(name: str, till: Till) -> Any:
         "team": "acme",
         "month": MONTH,
         "ask": ALL,
-        "change": Change(spending_cap=0, alert_webhook="https://hooks.example/", alert_emails=False),
+        "change": BillingUpdate(spending_cap=0, alert_webhook="https://hooks.example/", alert_emails=False),
         "by": "day",
         "name": "acme",
         "if_match": None,

@@ -8,7 +8,7 @@ from tests.control.services.house import ALL, DAY, ELSEWHERE, HOUR, VISIT, House
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
-    InvalidRequest,
+    InvalidInput,
     LimitReached,
     LoginExpired,
     NotFound,
@@ -147,11 +147,11 @@ def test_personal_token_without_an_end_goes_on(house: House, plane: ControlPlane
 
 @pytest.mark.parametrize("days", [0, -1, 366])
 def test_lifetime_of_a_personal_token_is_bounded(house: House, plane: ControlPlane, days: int) -> None:
-    problem = house.refused(InvalidRequest, plane.logins.new_personal(house.actor("owner"), "ci", days))
+    problem = house.refused(InvalidInput, plane.logins.new_personal(house.actor("owner"), "ci", days))
     assert (problem.detail, problem.extras) == (
         "`expires_in_days` is from 1 to 365.", {"field": "expires_in_days"}
     )  # fmt: skip
-    house.refused(InvalidRequest, plane.logins.new_personal(house.actor("owner"), "", None))
+    house.refused(InvalidInput, plane.logins.new_personal(house.actor("owner"), "", None))
 
 
 def test_program_makes_no_personal_tokens(house: House, plane: ControlPlane) -> None:
@@ -209,7 +209,7 @@ def test_logins_are_listed_page_by_page_and_are_ones_own(house: House, plane: Co
     assert {login.account_id for login in first.items + rest.items} == {"acc_owner"}
     assert len({login.id for login in first.items + rest.items}) == 3
     # A cursor of one's own list is no cursor of another's.
-    problem = house.refused(InvalidRequest, plane.logins.list(house.actor("viewer"), PageRequest(2, first.next)))
+    problem = house.refused(InvalidInput, plane.logins.list(house.actor("viewer"), PageRequest(2, first.next)))
     assert problem.extras == {"field": "after"}
 
 

@@ -12,8 +12,8 @@ from tests.control.log_office import BASE_URL, PEPPER, LogOffice, seqs
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, entry
 
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvalidRequest, NoSuchTeam, NotFound, RoleNeeded
-from tollgate.control.services.logs import Cursors, LogAsk, Place
+from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
+from tollgate.control.services.logs import Cursors, LogAsk, LogPosition
 from tollgate.core.logs import LogRow
 from tollgate.core.roles import Role
 from tollgate.settings.model import Settings
@@ -136,7 +136,7 @@ def test_cursor_is_good_for_its_team_alone(store: LogOffice) -> None:
     store.ledger.commit(*(entry(NOON, source) for source in (CI, THEIRS, CI, THEIRS)))
     theirs = store.page("stranger", "rival", limit=1)
     for ask in ({"after": theirs.next}, {"newer": theirs.newer}):
-        problem = store.refused(InvalidRequest, **ask)
+        problem = store.refused(InvalidInput, **ask)
         (field,) = ask
         assert problem.extras["field"] == field
         assert "earlier page of the same list, or none to begin" in problem.detail
@@ -148,7 +148,7 @@ def test_cursor_goes_with_its_filters(store: LogOffice) -> None:
     assert page.next is not None
     assert seqs(store.page(after=page.next, status=429, token="ci")) == [2, 1]
     for ask in ({}, {"status": 200, "token": CI}, {"status": 429}, {"status": 429, "token": CI, "errors": True}):
-        problem = store.refused(InvalidRequest, after=page.next, **ask)
+        problem = store.refused(InvalidInput, after=page.next, **ask)
         assert "other filters" in problem.detail
         assert problem.extras["field"] == "after"
 
@@ -157,14 +157,14 @@ def test_cursors_of_both_kinds_are_not_mixed_up(store: LogOffice) -> None:
     store.ledger.commit(entry(NOON), entry(NOON))
     page = store.page(limit=1)
     assert page.next is not None
-    assert "`next`" in store.refused(InvalidRequest, after=page.newer).detail
-    assert "`newer`" in store.refused(InvalidRequest, newer=page.next).detail
+    assert "`next`" in store.refused(InvalidInput, after=page.newer).detail
+    assert "`newer`" in store.refused(InvalidInput, newer=page.next).detail
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "old_", "old_" + "A" * 80, "new_" + "A" * 80, "e30", "ü" * 84])
 def test_made_up_cursor_is_refused(store: LogOffice, cursor: str) -> None:
     for ask in ({"after": cursor}, {"newer": cursor}):
-        assert "not one of this team's logs" in store.refused(InvalidRequest, **ask).detail
+        assert "not one of this team's logs" in store.refused(InvalidInput, **ask).detail
 
 
 def test_neither_ids_nor_cursors_tell_of_the_ledgers_numbers(store: LogOffice) -> None:
@@ -190,11 +190,11 @@ def test_id_is_the_same_for_ever_and_another_for_each_team() -> None:
 
 def test_a_place_comes_back_as_it_was() -> None:
     for place in (
-        Place(1, 2, float("-inf"), 0, b"f" * 12),
-        Place(2**63, 2**63, -1.5e16, 12_096_000_000_000_000, bytes(12)),
+        LogPosition(1, 2, float("-inf"), 0, b"f" * 12),
+        LogPosition(2**63, 2**63, -1.5e16, 12_096_000_000_000_000, bytes(12)),
     ):
-        assert len(place.packed()) == Place.SIZE
-        assert Place.unpacked(place.packed()) == place
+        assert len(place.packed()) == LogPosition.SIZE
+        assert LogPosition.unpacked(place.packed()) == place
 
 
 def test_longest_duration_is_since_ever(store: LogOffice) -> None:
@@ -243,7 +243,7 @@ def test_token_of_another_team_shows_nothing(store: LogOffice) -> None:
 
 
 def test_token_and_domain_together_are_refused(store: LogOffice) -> None:
-    assert "one of the two" in store.refused(InvalidRequest, token="ci", domain="web.example").detail
+    assert "one of the two" in store.refused(InvalidInput, token="ci", domain="web.example").detail
 
 
 # --- Who may read -------------------------------------------------------------------------------------------

@@ -9,14 +9,14 @@ from tests.control.services.house import House
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import DomainTaken
-from tollgate.control.services.domains import Wish
+from tollgate.control.services.domains import DomainSettings
 from tollgate.core.models import Domain
 
 
 def add(
     house: House, domain: str = "example.com", who: str = "developer", team: str = "acme", **wish: Any
 ) -> Domain:
-    return house.do(house.plane.domains.add(house.actor(who), team, domain, Wish(**wish)))
+    return house.do(house.plane.domains.add(house.actor(who), team, domain, DomainSettings(**wish)))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from tests.control.services.house import ACME, ALL, House, details_of, member_id
 
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvalidRequest, LastOwner, NoSuchTeam, NotFound, RoleNeeded
+from tollgate.control.problems import InvalidInput, LastOwner, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.store import sqlite
 
 
@@ -179,6 +179,6 @@ def test_unknown_roles_are_told_with_the_known_ones(house: House, plane: Control
         plane.teams.set_role(owner, "acme", member_id("viewer"), "boss"),
         plane.invitations.create(owner, "acme", "new@x.example", "boss"),
     ):
-        problem = house.refused(InvalidRequest, deed)
+        problem = house.refused(InvalidInput, deed)
         assert problem.extras == {"field": "role"}
         assert problem.detail == "'boss' is no role: give one of owner, admin, developer, billing, viewer."

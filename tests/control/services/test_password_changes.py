@@ -18,7 +18,7 @@ from tests.control.services.house import (
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
-    InvalidRequest,
+    InvalidInput,
     LoginExpired,
     NotFound,
     PersonalTokenRefused,
@@ -81,7 +81,7 @@ def test_change_needs_the_current_password_and_wrong_ones_are_slowed(house: Hous
         house.refused(WrongPassword, plane.accounts.change_password(actor, "wrong", NEW))
     house.refused(TooManyAttempts, plane.accounts.change_password(actor, PASSWORD, NEW))
     house.clock.advance(2)
-    house.refused(InvalidRequest, plane.accounts.change_password(actor, PASSWORD, "short"))
+    house.refused(InvalidInput, plane.accounts.change_password(actor, PASSWORD, "short"))
     house.do(plane.accounts.check_password(VISIT, OWNER, PASSWORD))
 
 
@@ -105,7 +105,7 @@ def test_link_sets_the_password_once_and_ends_all_logins(house: House, plane: Co
     _, cookie = signed_in(house)
     secret = secret_of(house.do(plane.accounts.reset_link(OPERATOR, "Owner@ACME.example")))
     assert house.do(plane.accounts.account_of_reset(secret)).email == OWNER
-    house.refused(InvalidRequest, plane.accounts.reset(VISIT, secret, "short"))
+    house.refused(InvalidInput, plane.accounts.reset(VISIT, secret, "short"))
     changed = house.do(plane.accounts.reset(ELSEWHERE, secret, NEW))
     assert changed == house.account("owner")
     house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
@@ -154,7 +154,7 @@ def test_there_is_no_link_for_nobody(house: House, plane: ControlPlane) -> None:
 
 def test_there_is_no_link_for_an_account_that_is_switched_off(house: House, plane: ControlPlane) -> None:
     house.do(plane.operator.switch(OWNER, active=False))
-    problem = house.refused(InvalidRequest, plane.accounts.reset_link(OPERATOR, OWNER))
+    problem = house.refused(InvalidInput, plane.accounts.reset_link(OPERATOR, OWNER))
     assert f"run `tollgate admin enable {OWNER}` first" in problem.detail
 
 
@@ -210,7 +210,7 @@ def test_who_has_no_account_is_told_the_same_and_gets_no_mail(house: House, plan
     for email in ("nobody@x.example", PEOPLE["viewer"]):
         house.do(plane.accounts.forgot(VISIT, email))
     assert house.post.posted == []
-    house.refused(InvalidRequest, plane.accounts.forgot(VISIT, "no address"))
+    house.refused(InvalidInput, plane.accounts.forgot(VISIT, "no address"))
 
 
 def test_without_mail_nothing_is_made(house: House, plane: ControlPlane) -> None:

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from tests.control.services.house import PASSWORD, PEOPLE, VISIT, House, details_of
 
-from tollgate.control.oidc import Claim
+from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvalidRequest, NameTaken, SignUpClosed, WrongPassword
+from tollgate.control.problems import InvalidInput, NameTaken, SignUpClosed, WrongPassword
 from tollgate.control.service_context import OPERATOR
 from tollgate.core.people import Invitation
 
@@ -16,8 +16,8 @@ ISSUER = "https://idp.example"
 NEW = "new@x.example"
 
 
-def claim(email: str, *, subject: str = "s-1", verified: bool = True, issuer: str = ISSUER) -> Claim:
-    return Claim(issuer, subject, email, verified, "Nina")
+def claim(email: str, *, subject: str = "s-1", verified: bool = True, issuer: str = ISSUER) -> ProviderIdentity:
+    return ProviderIdentity(issuer, subject, email, verified, "Nina")
 
 
 def identities(house: House) -> list[tuple[str, str]]:
@@ -75,7 +75,7 @@ def test_letter_that_only_looks_like_an_address_links_nothing(house: House, plan
     """The small form of the Kelvin sign is a plain k: another mailbox must not become this one."""
     house.do(plane.operator.create_account("kate@x.example", PASSWORD))
     work = plane.accounts.by_provider(VISIT, claim("\N{KELVIN SIGN}ate@x.example"))
-    house.refused(InvalidRequest, work)
+    house.refused(InvalidInput, work)
     assert identities(house) == []
 
 

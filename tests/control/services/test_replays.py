@@ -6,7 +6,7 @@ import pytest
 from tests.control.services.house import DAY, House
 
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvalidRequest, KeyReused, RequestRunning
+from tollgate.control.problems import InvalidInput, KeyReused, RequestRunning
 from tollgate.core.people import Replay
 
 ROUTE, KEY, BODY = "POST /teams/{team}/tokens", "a-key", b'{"name": "ci"}'
@@ -90,7 +90,7 @@ def test_mark_of_a_request_whose_process_died_is_overcome(house: House, plane: C
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a b", "ä", "a\n", "\x7f"])
 def test_odd_keys_are_refused(house: House, plane: ControlPlane, key: str) -> None:
-    problem = house.refused(InvalidRequest, plane.replays.begin(house.actor("owner"), ROUTE, key, BODY))
+    problem = house.refused(InvalidInput, plane.replays.begin(house.actor("owner"), ROUTE, key, BODY))
     assert problem.extras == {"field": "Idempotency-Key"}
 
 

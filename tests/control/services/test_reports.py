@@ -10,10 +10,10 @@ from tests.control.till import Till
 from tests.store.account_rows import BEFORE, MONTH
 
 from tollgate.control.services.reports import Reports
-from tollgate.control.stripe import Item, StripeRefused, StripeUnsure
+from tollgate.control.stripe import InvoiceItem, StripeRefused, StripeUnsure
+from tollgate.core.invoices import CUSTOMER, INVOICE_ITEM, Report
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION
-from tollgate.core.reports import CUSTOMER, INVOICE_ITEM, Report
 
 
 class Killed(BaseException):
@@ -25,7 +25,7 @@ class Scripted:
 
     def __init__(self) -> None:
         self.customers: dict[str, str] = {}
-        self.items: dict[str, Item] = {}
+        self.items: dict[str, InvoiceItem] = {}
         self.before: list[BaseException] = []
         self.after: list[BaseException] = []
         self.asked = 0
@@ -50,7 +50,7 @@ class Scripted:
         self._end()
         return f"cus_{made}"
 
-    async def create_item(self, item: Item, key: str) -> str:
+    async def create_item(self, item: InvoiceItem, key: str) -> str:
         self._begin()
         self.items.setdefault(key, item)
         self._end()
@@ -85,7 +85,7 @@ def test_an_invoice_is_reported_once_whatever_is_restarted(till: Till, payments:
         till.clock.advance(HOUR)
     assert list(payments.customers.values()) == [ACME.id]
     assert list(payments.items.values()) == [
-        Item(
+        InvoiceItem(
             customer=f"cus_{ACME.id}",
             cents=500,
             text="2,000,000 requests in 2026-11 (TG-2026-11-acme000000000)",

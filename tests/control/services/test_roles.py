@@ -40,16 +40,20 @@ DEEDS: dict[str, Deed] = {
     "invitations.create": lambda plane, who, team: plane.invitations.create(who, team, "new@x.example", "viewer"),
     "invitations.list": lambda plane, who, team: plane.invitations.list(who, team, ALL),
     "invitations.revoke": lambda plane, who, team: plane.invitations.revoke(who, team, INVITATION),
-    "tokens.create": lambda plane, who, team: plane.tokens.create(who, team, tokens.Wish(name="new")),
+    "tokens.create": lambda plane, who, team: plane.tokens.create(who, team, tokens.TokenSettings(name="new")),
     "tokens.list": lambda plane, who, team: plane.tokens.list(who, team, ALL),
     "tokens.show": lambda plane, who, team: plane.tokens.show(who, team, TOKEN),
-    "tokens.update": lambda plane, who, team: plane.tokens.update(who, team, TOKEN, tokens.Wish(active=False)),
+    "tokens.update": lambda plane, who, team: plane.tokens.update(
+        who, team, TOKEN, tokens.TokenSettings(active=False)
+    ),
     "tokens.rotate": lambda plane, who, team: plane.tokens.rotate(who, team, TOKEN, 60),
     "tokens.delete": lambda plane, who, team: plane.tokens.delete(who, team, TOKEN),
     "domains.add": lambda plane, who, team: plane.domains.add(who, team, "example.org"),
     "domains.list": lambda plane, who, team: plane.domains.list(who, team, ALL),
     "domains.show": lambda plane, who, team: plane.domains.show(who, team, DOMAIN),
-    "domains.update": lambda plane, who, team: plane.domains.update(who, team, DOMAIN, domains.Wish(active=False)),
+    "domains.update": lambda plane, who, team: plane.domains.update(
+        who, team, DOMAIN, domains.DomainSettings(active=False)
+    ),
     "domains.remove": lambda plane, who, team: plane.domains.remove(who, team, DOMAIN),
     "domains.verify": lambda plane, who, team: plane.domains.verify(who, team, DOMAIN),
     "domains.check": lambda plane, who, team: plane.domains.check(who, team, "https://example.com"),
@@ -57,7 +61,9 @@ DEEDS: dict[str, Deed] = {
     "logs.page": lambda plane, who, team: plane.logs.page(who, team, logs.LogAsk()),
     "usage.of_team": lambda plane, who, team: plane.usage.of_team(who, team),
     "billing.show": lambda plane, who, team: plane.billing.show(who, team),
-    "billing.change": lambda plane, who, team: plane.billing.change(who, team, billing.Change(spending_cap=5)),
+    "billing.change": lambda plane, who, team: plane.billing.change(
+        who, team, billing.BillingUpdate(spending_cap=5)
+    ),
     "invoices.list": lambda plane, who, team: plane.invoices.list(who, team, ALL),
     "invoices.show": lambda plane, who, team: plane.invoices.show(who, team, "2026-11"),
 }
@@ -123,9 +129,9 @@ def test_table_and_deeds_name_the_same_methods() -> None:
 
 def test_every_method_that_takes_a_team_stands_in_the_table() -> None:
     services = {
-        "teams": teams.Teams, "invitations": invitations.Invitations, "tokens": tokens.Tokens,
-        "domains": domains.Domains, "audit": audit.Audit, "logs": logs.Logs, "usage": usage.Usages,
-        "billing": billing.Billing, "invoices": invoices.Invoices,
+        "teams": teams.Teams, "invitations": invitations.Invitations, "tokens": tokens.TokenService,
+        "domains": domains.Domains, "audit": audit.Audit, "logs": logs.LogService, "usage": usage.Usages,
+        "billing": billing.BillingService, "invoices": invoices.Invoices,
     }  # fmt: skip
     found = {
         f"{name}.{method}"
@@ -217,7 +223,7 @@ def test_things_of_another_team_are_not_found_in_ones_own(
     mine = house.refused(NotFound, service.show(stranger, "rival", held))
     nobodys = house.refused(NotFound, service.show(stranger, "rival", held + "x"))
     assert mine.detail.replace(held, held + "x") == nobodys.detail
-    wish = {"tokens": tokens.Wish(active=False), "domains": domains.Wish(active=False)}[deed]
+    wish = {"tokens": tokens.TokenSettings(active=False), "domains": domains.DomainSettings(active=False)}[deed]
     house.refused(NotFound, service.update(stranger, "rival", held, wish))
     remove = plane.tokens.delete if deed == "tokens" else plane.domains.remove
     house.refused(NotFound, remove(stranger, "rival", held))

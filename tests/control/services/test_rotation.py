@@ -9,15 +9,15 @@ from msgspec.structs import asdict, replace
 from tests.control.services.house import DAY, HOUR, PEOPLE, House, details_of
 
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import InvalidRequest, NameTaken, NotFound
-from tollgate.control.services.tokens import LATEST, LONGEST_OVERLAP, Wish
+from tollgate.control.problems import InvalidInput, NameTaken, NotFound
+from tollgate.control.services.tokens import LATEST, LONGEST_OVERLAP, TokenSettings
 from tollgate.core.models import Token
 from tollgate.settings.model import Settings
 
 
 def make(house: House, **wish: Any) -> tuple[Token, str]:
     wish = {"name": "ci"} | wish
-    return house.do(house.plane.tokens.create(house.actor("developer"), "acme", Wish(**wish)))
+    return house.do(house.plane.tokens.create(house.actor("developer"), "acme", TokenSettings(**wish)))
 
 
 def rotate(house: House, token: Token, overlap: int = 86_400) -> tuple[Token, str]:
@@ -70,7 +70,7 @@ def test_overlap_is_from_nothing_to_thirty_days(house: House, overlap: int) -> N
 @pytest.mark.parametrize("overlap", [-1, LONGEST_OVERLAP + 1, 10**30])
 def test_other_overlaps_are_refused(house: House, plane: ControlPlane, overlap: int) -> None:
     old, _ = make(house)
-    problem = house.refused(InvalidRequest, plane.tokens.rotate(house.actor("admin"), "acme", old.id, overlap))
+    problem = house.refused(InvalidInput, plane.tokens.rotate(house.actor("admin"), "acme", old.id, overlap))
     assert problem.detail == "`overlap_seconds` is from 0 to 2592000."
     assert problem.extras == {"field": "overlap_seconds"}
 
@@ -113,14 +113,14 @@ def test_dead_tokens_are_not_rotated(house: House, plane: ControlPlane, how: str
     else:
         old, _ = make(house, expires_at=house.clock.now + 60)
         house.clock.advance(60)
-    problem = house.refused(InvalidRequest, plane.tokens.rotate(house.actor("admin"), "acme", old.id, 60))
+    problem = house.refused(InvalidInput, plane.tokens.rotate(house.actor("admin"), "acme", old.id, 60))
     assert problem.detail == "A token that is disabled or has expired cannot be rotated: create a new one."
 
 
 def test_token_is_rotated_once_and_its_successor_is_named(house: House, plane: ControlPlane) -> None:
     old, _ = make(house)
     new, _ = rotate(house, old)
-    problem = house.refused(InvalidRequest, plane.tokens.rotate(house.actor("admin"), "acme", old.id, 60))
+    problem = house.refused(InvalidInput, plane.tokens.rotate(house.actor("admin"), "acme", old.id, 60))
     assert problem.detail == f"This token was rotated already: rotate its successor {new.id}."
     newest, _ = rotate(house, new)
     assert (newest.name, newest.replaces) == ("ci", new.id)
@@ -129,7 +129,7 @@ def test_token_is_rotated_once_and_its_successor_is_named(house: House, plane: C
 def test_two_rotations_at_once_make_one_successor(house: House, plane: ControlPlane) -> None:
     old, _ = make(house)
     results = house.at_once(*(plane.tokens.rotate(house.actor("admin"), "acme", old.id, 60) for _ in range(4)))
-    assert sum(isinstance(result, InvalidRequest) for result in results) == 3
+    assert sum(isinstance(result, InvalidInput) for result in results) == 3
 
 
 def test_long_names_stay_within_their_bound(house: House) -> None:

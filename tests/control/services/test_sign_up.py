@@ -7,7 +7,7 @@ from tests.control.services.house import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISI
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
-    InvalidRequest,
+    InvalidInput,
     LoginExpired,
     NameTaken,
     NotFound,
@@ -45,7 +45,7 @@ def test_operator_makes_an_account_with_a_team_that_it_owns(house: House, plane:
     assert details_of(house.notes()[1]) == {"owner": NEW}
 
 
-@pytest.mark.parametrize(("team", "kind"), [("acme", NameTaken), ("A Team", InvalidRequest)])
+@pytest.mark.parametrize(("team", "kind"), [("acme", NameTaken), ("A Team", InvalidInput)])
 def test_account_and_team_are_made_both_or_neither(
     house: House, plane: ControlPlane, team: str, kind: type[Exception]
 ) -> None:
@@ -129,7 +129,7 @@ def test_sign_ups_from_one_place_are_rationed(house: House) -> None:
 def test_poor_passwords_are_refused(house: House, password: str) -> None:
     plane = house.choose(sign_up="open")
     email = "n1n2n3n4n5@x.example" if password.startswith("N1") else NEW
-    problem = house.refused(InvalidRequest, plane.accounts.sign_up(VISIT, email, password))
+    problem = house.refused(InvalidInput, plane.accounts.sign_up(VISIT, email, password))
     assert problem.extras == {"field": "password"}
     assert password not in problem.detail
 
@@ -164,7 +164,7 @@ def test_invitations_of_the_operator_let_accounts_be_made_always(house: House, s
 def test_invited_account_needs_a_good_password_and_no_account(house: House) -> None:
     plane = house.choose(sign_up="invited")
     made = house.do(plane.invitations.create_by_operator(OPERATOR, PEOPLE["loner"], None, "viewer"))
-    house.refused(InvalidRequest, plane.accounts.sign_up_invited(VISIT, made.invitation, "short"))
+    house.refused(InvalidInput, plane.accounts.sign_up_invited(VISIT, made.invitation, "short"))
     house.refused(NameTaken, plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
 
 
@@ -192,7 +192,7 @@ def test_withdrawn_used_or_expired_invitation_makes_no_account(house: House) -> 
      "=?utf-8?q?victim=40x.example=3e=20?=@x.example"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(email: str) -> None:
-    with pytest.raises(InvalidRequest, match="is not an email address") as caught:
+    with pytest.raises(InvalidInput, match="is not an email address") as caught:
         email_of(email)
     assert caught.value.extras == {"field": "email"}
     assert len(caught.value.detail) < 200
@@ -205,7 +205,7 @@ def test_addresses_are_kept_in_small_letters(email: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 101, "a\nb", "a\x00", "\x7f", "a\u2028b", "a\u202eb", "\ud800"])
 def test_what_is_no_name_is_refused(name: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"`name` has 1 to 100 printable characters"):
+    with pytest.raises(InvalidInput, match=r"`name` has 1 to 100 printable characters"):
         name_of(name)
 
 
@@ -218,5 +218,5 @@ def test_one_renames_oneself_and_nobody_else(house: House, plane: ControlPlane) 
     renamed = house.do(plane.accounts.rename(house.actor("viewer", ELSEWHERE), " Vera "))
     assert (renamed.name, house.account("viewer").name) == ("Vera", "Vera")
     assert house.do(plane.accounts.rename(house.actor("viewer"), "")).name == ""
-    house.refused(InvalidRequest, plane.accounts.rename(house.actor("viewer"), "a\nb"))
+    house.refused(InvalidInput, plane.accounts.rename(house.actor("viewer"), "a\nb"))
     assert [entry.address for entry in house.notes()] == [ELSEWHERE.address, VISIT.address]

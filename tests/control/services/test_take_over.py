@@ -17,7 +17,7 @@ from tollgate.control.problems import (
     NotProven,
     RoleNeeded,
 )
-from tollgate.control.services.domains import Wish
+from tollgate.control.services.domains import DomainSettings
 from tollgate.core.models import Domain
 
 OURS, THEIRS = ("example.com", ACME.id), ("example.com", RIVAL.id)
@@ -37,9 +37,11 @@ def verified(house: House, held: Domain) -> Domain:
     return entry
 
 
-def take_over(house: House, wish: Wish | None = None) -> Domain:
+def take_over(house: House, wish: DomainSettings | None = None) -> Domain:
     domains = house.plane.domains
-    return house.do(domains.add(house.actor("developer"), "acme", "example.com", wish or Wish(), take_over=True))
+    return house.do(
+        domains.add(house.actor("developer"), "acme", "example.com", wish or DomainSettings(), take_over=True)
+    )
 
 
 def holder(house: House) -> str:
@@ -50,7 +52,7 @@ def holder(house: House) -> str:
 
 def test_unverified_claim_falls_to_a_proof(house: House, held: Domain) -> None:
     house.proofs.proven.add(OURS)
-    entry = take_over(house, Wish(address_per_minute=5))
+    entry = take_over(house, DomainSettings(address_per_minute=5))
     assert (entry.team_id, entry.verified_at, entry.address_per_minute) == (ACME.id, house.clock.now, 5)
     assert entry.id != held.id
     assert house.proofs.looks == [OURS]
@@ -161,7 +163,7 @@ def meanwhile(house: House, held: Domain, what: str) -> Callable[[], Awaitable[o
         "verified": verify,
         "anew": anew,
         "removed": lambda: domains.remove(stranger, "rival", held.id),
-        "changed": lambda: domains.update(stranger, "rival", held.id, Wish(active=False)),
+        "changed": lambda: domains.update(stranger, "rival", held.id, DomainSettings(active=False)),
     }[what]
 
 

@@ -8,7 +8,7 @@ from tests.control.services.house import ACME, ALL, PEOPLE, ROLES, House, detail
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     ChangedMeanwhile,
-    InvalidRequest,
+    InvalidInput,
     LimitReached,
     NameTaken,
     NoSuchTeam,
@@ -40,7 +40,7 @@ def test_what_is_no_name_of_a_team(house: House, plane: ControlPlane, name: str)
         plane.teams.create(house.actor("loner"), name),
         plane.teams.rename(house.actor("owner"), "acme", name),
     ):
-        problem = house.refused(InvalidRequest, deed)
+        problem = house.refused(InvalidInput, deed)
         assert problem.extras == {"field": "name"}
         assert problem.detail == "A team's name has 2 to 40 of a-z, 0-9 and hyphens."
 
@@ -119,7 +119,7 @@ def test_members_are_listed_page_by_page_in_the_order_of_joining(house: House, p
         after = page.next
     assert [person.account.email for person in found] == [PEOPLE[role] for role in ROLES]
     assert [person.member.role for person in found] == list(ROLES)
-    house.refused(InvalidRequest, plane.teams.members(house.actor("stranger"), "rival", PageRequest(2, after)))
+    house.refused(InvalidInput, plane.teams.members(house.actor("stranger"), "rival", PageRequest(2, after)))
 
 
 def test_emptied_page_is_a_page(house: House, plane: ControlPlane) -> None:

@@ -12,24 +12,24 @@ from tests.control.services.house import ACME, ALL, DAY, PEOPLE, House, details_
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
     ChangedMeanwhile,
-    InvalidRequest,
+    InvalidInput,
     LimitReached,
     NameTaken,
     NotFound,
 )
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.tokens import LATEST, Wish
+from tollgate.control.services.tokens import LATEST, TokenSettings
 from tollgate.control.versions import version_of
 from tollgate.core import secrets
 from tollgate.core.models import Token
 
 
 def make(house: House, name: str = "ci", **wish: Any) -> tuple[Token, str]:
-    return house.do(house.plane.tokens.create(house.actor("developer"), "acme", Wish(name=name, **wish)))
+    return house.do(house.plane.tokens.create(house.actor("developer"), "acme", TokenSettings(name=name, **wish)))
 
 
 def change(house: House, token: Token, if_match: str | None = None, **wish: Any) -> Token:
-    update = house.plane.tokens.update(house.actor("developer"), "acme", token.id, Wish(**wish), if_match)
+    update = house.plane.tokens.update(house.actor("developer"), "acme", token.id, TokenSettings(**wish), if_match)
     return house.do(update)
 
 
@@ -70,16 +70,16 @@ def test_token_is_made_with_all_its_settings(house: House) -> None:
 
 
 def test_name_is_needed_and_unique_in_its_team_alone(house: House, plane: ControlPlane) -> None:
-    problem = house.refused(InvalidRequest, plane.tokens.create(house.actor("developer"), "acme", Wish()))
+    problem = house.refused(InvalidInput, plane.tokens.create(house.actor("developer"), "acme", TokenSettings()))
     assert (problem.detail, problem.extras) == ("A token needs a `name`.", {"field": "name"})
     make(house)
     problem_taken = house.refused(
-        NameTaken, plane.tokens.create(house.actor("developer"), "acme", Wish(name="ci"))
+        NameTaken, plane.tokens.create(house.actor("developer"), "acme", TokenSettings(name="ci"))
     )
     assert problem_taken.detail == "The team has a token named 'ci' already: choose another name."
-    house.do(plane.tokens.create(house.actor("stranger"), "rival", Wish(name="ci")))
+    house.do(plane.tokens.create(house.actor("stranger"), "rival", TokenSettings(name="ci")))
     results = house.at_once(
-        *(plane.tokens.create(house.actor("owner"), "acme", Wish(name="once")) for _ in range(4))
+        *(plane.tokens.create(house.actor("owner"), "acme", TokenSettings(name="once")) for _ in range(4))
     )
     assert sum(isinstance(result, NameTaken) for result in results) == 3
 
@@ -89,7 +89,7 @@ def test_tokens_of_a_team_are_bounded(house: House) -> None:
     first, _ = make(house, "one")
     make(house, "two")
     problem = house.refused(
-        LimitReached, plane.tokens.create(house.actor("developer"), "acme", Wish(name="three"))
+        LimitReached, plane.tokens.create(house.actor("developer"), "acme", TokenSettings(name="three"))
     )
     assert problem.extras == {"limit": 2}
     house.refused(LimitReached, plane.tokens.rotate(house.actor("developer"), "acme", first.id, 60))
@@ -138,10 +138,10 @@ def test_bad_settings_are_refused_with_what_is_accepted(
     token, _ = make(house)
     wishes = {"name": "other", field: value}
     for deed in (
-        plane.tokens.create(house.actor("developer"), "acme", Wish(**wishes)),
-        plane.tokens.update(house.actor("developer"), "acme", token.id, Wish(**{field: value})),
+        plane.tokens.create(house.actor("developer"), "acme", TokenSettings(**wishes)),
+        plane.tokens.update(house.actor("developer"), "acme", token.id, TokenSettings(**{field: value})),
     ):
-        problem = house.refused(InvalidRequest, deed)
+        problem = house.refused(InvalidInput, deed)
         assert told in problem.detail
         assert problem.extras == {"field": field}
         assert len(problem.detail) < 300
@@ -151,7 +151,7 @@ def test_bad_settings_are_refused_with_what_is_accepted(
 
 def test_expiry_lies_in_the_future_by_the_clock(house: House) -> None:
     token, _ = make(house)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidInput):
         change(house, token, expires_at=house.clock.now)
     assert change(house, token, expires_at=house.clock.now + 0.001).expires_at == house.clock.now + 0.001
     end_of_days = datetime(9998, 12, 31, tzinfo=UTC).timestamp()
@@ -213,7 +213,7 @@ def test_version_is_honoured_by_update_and_delete(house: House, plane: ControlPl
     seen = version_of(token)
     changed = change(house, token, seen, active=False)
     for deed in (
-        plane.tokens.update(house.actor("developer"), "acme", token.id, Wish(active=True), seen),
+        plane.tokens.update(house.actor("developer"), "acme", token.id, TokenSettings(active=True), seen),
         plane.tokens.delete(house.actor("developer"), "acme", token.id, seen),
     ):
         house.refused(ChangedMeanwhile, deed)

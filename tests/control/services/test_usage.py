@@ -7,17 +7,17 @@ from tests.control.services.house import DAY, ROLES
 from tests.control.till import DOLLAR, Till
 from tests.store.account_rows import BEFORE, CD, CI, MONTH, RIVAL, WEB, calls
 
-from tollgate.control.problems import InvalidRequest, NoSuchTeam
+from tollgate.control.problems import InvalidInput, NoSuchTeam
 from tollgate.control.services import usage
-from tollgate.control.services.billing import Change
-from tollgate.control.services.usage import Share, Usage
+from tollgate.control.services.billing import BillingUpdate
+from tollgate.control.services.usage import MonthUsage, Share
 from tollgate.core.months import start_of
 from tollgate.core.pricing import MILLION
 from tollgate.core.usage import By
 from tollgate.store.base import StoreUnavailable
 
 
-def report(till: Till, month: str | None = None, by: str = By.DAY, who: str = "owner") -> Usage:
+def report(till: Till, month: str | None = None, by: str = By.DAY, who: str = "owner") -> MonthUsage:
     return till.do(till.plane.usage.of_team(till.actor(who), "acme", month, by))
 
 
@@ -95,7 +95,7 @@ def test_forecast_goes_on_like_this_and_obeys_the_cap(till: Till) -> None:
     till.call(MILLION)
     found = report(till)
     assert (found.forecast_requests, found.forecast_cost) == (3 * MILLION, 10 * DOLLAR)
-    till.do(till.plane.billing.change(till.actor("owner"), "acme", Change(spending_cap=4 * DOLLAR)))
+    till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=4 * DOLLAR)))
     assert report(till).forecast_cost == 4 * DOLLAR
 
 
@@ -111,7 +111,7 @@ def test_a_past_month_is_its_final_figure_whatever_the_price_is_now(till: Till) 
 
 def test_a_capped_team_is_told_so_for_the_current_month_alone(till: Till) -> None:
     till.call(10, start_of(BEFORE))
-    till.do(till.plane.billing.change(till.actor("owner"), "acme", Change(spending_cap=0)))
+    till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=0)))
     assert not report(till).capped
     till.call(MILLION)
     assert report(till).capped
@@ -136,13 +136,13 @@ def test_nobody_else_learns_that_the_team_exists(till: Till) -> None:
 
 @pytest.mark.parametrize("month", ["", "2026", "2026-13", "11-2026", "2026-11-15", "now"])
 def test_a_bad_month_names_the_accepted_form(till: Till, month: str) -> None:
-    refusal = till.refused(InvalidRequest, till.plane.usage.of_team(till.actor("owner"), "acme", month))
+    refusal = till.refused(InvalidInput, till.plane.usage.of_team(till.actor("owner"), "acme", month))
     assert MONTH in refusal.detail
     assert refusal.extras == {"field": "month"}
 
 
 def test_a_bad_view_names_the_five(till: Till) -> None:
-    refusal = till.refused(InvalidRequest, till.plane.usage.of_team(till.actor("owner"), "acme", None, "week"))
+    refusal = till.refused(InvalidInput, till.plane.usage.of_team(till.actor("owner"), "acme", None, "week"))
     assert "token, domain, network, method, day" in refusal.detail
 
 

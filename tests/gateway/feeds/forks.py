@@ -11,7 +11,8 @@ from msgspec import Raw
 from tests.gateway.fakes import Clock, turns
 
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
-from tollgate.chains.subscriptions import Call, Subscription
+from tollgate.chains.heads import NodeCall
+from tollgate.chains.subscriptions import Subscription
 from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.feed import Feed
@@ -33,11 +34,11 @@ class Chain:
         self.forks = [0] * (height + 1)
         """The fork that stands at each height."""
         self.fork = 0
-        self.calls: list[Call] = []
+        self.calls: list[NodeCall] = []
         self.at_once = self.max_at_once = 0
         """Calls that wait for their answer."""
-        self.fail: Callable[[Call], bool] = lambda _: False
-        self.older: Callable[[Call], list[int] | None] = lambda _: None
+        self.fail: Callable[[NodeCall], bool] = lambda _: False
+        self.older: Callable[[NodeCall], list[int] | None] = lambda _: None
         """What a node that is behind, or on another fork, sees; None: what stands."""
 
     @property
@@ -63,7 +64,7 @@ class Chain:
         """The blocks that stand, from this one on."""
         return [self.hash(number) for number in range(first, self.height + 1)]
 
-    async def fetch(self, call: Call) -> Reply:
+    async def fetch(self, call: NodeCall) -> Reply:
         """Answer as the upstreams would."""
         self.calls.append(call)
         self.at_once += 1
@@ -82,7 +83,7 @@ class Chain:
 
     # --- eth ---------------------------------------------------------------------------------------------
 
-    def _eth(self, call: Call, forks: list[int]) -> object:
+    def _eth(self, call: NodeCall, forks: list[int]) -> object:
         params: Any = call.params
         if call.method == "eth_blockNumber":
             return hex(len(forks) - 1)
@@ -119,7 +120,7 @@ class Chain:
 
     # --- starknet ----------------------------------------------------------------------------------------
 
-    def _starknet(self, call: Call, forks: list[int]) -> object:
+    def _starknet(self, call: NodeCall, forks: list[int]) -> object:
         params: Any = call.params
         if call.method == "starknet_blockNumber":
             return len(forks) - 1

@@ -2,7 +2,7 @@
 
 from tests.gateway.feeds.forks import ADDRESSES, TOPICS, House, hashes, numbers
 
-from tollgate.chains.subscriptions import Call
+from tollgate.chains.heads import NodeCall
 from tollgate.gateway.feeds import history
 
 
@@ -125,7 +125,7 @@ async def test_nodes_that_disagree_about_the_parent_are_asked_until_they_agree()
     other = [*before, 7, 7]
     house.mine(1)
 
-    def newest_from_another_fork(call: Call) -> list[int] | None:
+    def newest_from_another_fork(call: NodeCall) -> list[int] | None:
         return other if list(call.params)[:1] == ["0xc"] else None
 
     house.chain.older = newest_from_another_fork

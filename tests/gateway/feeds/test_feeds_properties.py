@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.feeds.forks import Ear, House
 
-from tollgate.chains.subscriptions import Call
+from tollgate.chains.heads import NodeCall
 
 Move = tuple[str, int, int]
 moves = st.lists(
@@ -35,11 +35,11 @@ class Weather:
         house.chain.fail = self.fails
         house.chain.older = self.older
 
-    def fails(self, _: Call) -> bool:
+    def fails(self, _: NodeCall) -> bool:
         self._today = next(self._days, "well")
         return self._today == "fails"
 
-    def older(self, _: Call) -> list[int] | None:
+    def older(self, _: NodeCall) -> list[int] | None:
         if self._today == "behind":
             return self._chain.forks[:-1]
         if self._today == "old fork":

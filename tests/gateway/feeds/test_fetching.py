@@ -9,12 +9,12 @@ import pytest
 from tests.gateway.fakes import FakeTransport
 from tests.gateway.worker import Worker, http, open_worker
 
-from tollgate.chains.subscriptions import Call
+from tollgate.chains.heads import NodeCall
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.fetcher import BlockFetcher
 
-BLOCK = Call("eth_getBlockByNumber", ["0x5", False])
+BLOCK = NodeCall("eth_getBlockByNumber", ["0x5", False])
 
 
 def saying(result: object) -> Callable[[FakeTransport, bytes], bytes]:
@@ -35,7 +35,7 @@ async def test_call_is_answered_also_to_a_task(worker: Worker) -> None:
 
     reply = await asyncio.create_task(ask())
     assert json.loads(bytes(reply.result)) == ["eth_getBlockByNumber", ["0x5", False]]
-    named = await fetch(Call("eth_getLogs", [{"blockHash": "0x1"}]))
+    named = await fetch(NodeCall("eth_getLogs", [{"blockHash": "0x1"}]))
     assert json.loads(bytes(named.result)) == ["eth_getLogs", [{"blockHash": "0x1"}]]
 
 

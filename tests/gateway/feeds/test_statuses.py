@@ -8,7 +8,8 @@ from msgspec import Raw
 from tests.gateway.fakes import Clock, turns
 from tests.gateway.feeds.forks import Ear, Pace
 
-from tollgate.chains.subscriptions import Call, Subscription, Topic
+from tollgate.chains.heads import NodeCall
+from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.source import StarknetSource
@@ -29,7 +30,7 @@ class Office:
         source = StarknetSource(self.fetch)
         self.statuses = Statuses("starknet/mainnet", source, lambda: self.head, self.clock, self.pace.sleep)
 
-    async def fetch(self, call: Call) -> Reply:
+    async def fetch(self, call: NodeCall) -> Reply:
         assert isinstance(call.params, dict)
         name = str(call.params["transaction_hash"])
         self.asked.append(name)

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.gateway.prober.nodes import BASE, Scene
 
-from tollgate.shm.upstream_status import NOTHING
+from tollgate.core.health import NOTHING
 
 
 async def test_nothing_is_published_before_everybody_was_asked() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.gateway.prober.nodes import BASE, Scene
 
+from tollgate.core.health import NOTHING
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING
 
 
 async def test_a_gap_is_filled_before_the_head_is_told() -> None:

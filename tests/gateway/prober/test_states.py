@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, Scene, block
 
+from tollgate.core.health import NOTHING
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING
 
 
 async def test_down_after_two_failures_in_a_row_and_up_after_one_answer() -> None:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.gateway.prober.nodes import BASE, REFUSED, Scene
 
+from tollgate.core.health import NOTHING
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING
 
 
 async def died(*words: str, finalized: int | None = 40) -> Scene:

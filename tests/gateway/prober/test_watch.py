@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.gateway.prober.nodes import BASE, REFUSED, Scene, block
 
-from tollgate.shm.upstream_status import NOTHING, State
+from tollgate.core.health import NOTHING, State
 
 
 async def test_first_heads_are_published_with_states_and_finality() -> None:

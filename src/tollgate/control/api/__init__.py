@@ -4,7 +4,6 @@ operations  what an endpoint is: its route, and all that the OpenAPI document sa
 bodies      what requests bring
 shapes      what answers show
 money       what they show of usage, caps and invoices
-printing    invoices for spreadsheets and for paper
 access      who asks, and from where
 reading     bodies, forms and queries, each refusal naming the member
 render      answers

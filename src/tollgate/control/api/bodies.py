@@ -20,15 +20,15 @@ LONGEST_NAME, LONGEST_DOMAIN, LONGEST_LINK = 100, 253, 1_000
 LONGEST_CODE = 200
 
 
-def text(description: str, example: str, *, least: int = 1, most: int = LONGEST_NAME) -> Meta:
+def text(description: str, example: str, *, minimum: int = 1, maximum: int = LONGEST_NAME) -> Meta:
     """Describe a text."""
-    bounds = {"minLength": least, "maxLength": most}
+    bounds = {"minLength": minimum, "maxLength": maximum}
     return Meta(description=description, examples=[example], extra_json_schema=bounds)
 
 
-def count(description: str, example: int, least: int, most: int) -> Meta:
+def count(description: str, example: int, minimum: int, maximum: int) -> Meta:
     """Describe a number."""
-    bounds = {"minimum": least, "maximum": most}
+    bounds = {"minimum": minimum, "maximum": maximum}
     return Meta(description=description, examples=[example], extra_json_schema=bounds)
 
 
@@ -36,7 +36,7 @@ Moment = Annotated[datetime, Meta(tz=True)]
 RoleName = Annotated[
     str, Meta(description="One of the five roles.", examples=["developer"], extra_json_schema={"enum": ROLES})
 ]
-Name = Annotated[str, text("A name for people to read.", "Ada Lovelace", least=0)]
+Name = Annotated[str, text("A name for people to read.", "Ada Lovelace", minimum=0)]
 TeamName = Annotated[
     str,
     Meta(
@@ -76,7 +76,9 @@ class PasswordChange(_Body, frozen=True):
     ]
     new: Annotated[
         str,
-        text("The password from now on.", "a-better-word-2", least=passwords.SHORTEST, most=passwords.LONGEST),
+        text(
+            "The password from now on.", "a-better-word-2", minimum=passwords.SHORTEST, maximum=passwords.LONGEST
+        ),
     ]
 
 
@@ -276,7 +278,7 @@ class DeviceStart(Struct, frozen=True, kw_only=True):
 
     client_id: Client
     machine: Annotated[
-        str | UnsetType, text("Which machine asks, for the person to recognise.", "ada@laptop", least=0)
+        str | UnsetType, text("Which machine asks, for the person to recognise.", "ada@laptop", minimum=0)
     ] = UNSET
 
 

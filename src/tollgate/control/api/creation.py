@@ -32,13 +32,13 @@ class Made(Struct, frozen=True):
         return "Made(…)"
 
 
-class _Kept(Struct, frozen=True):
+class _KeptAnswer(Struct, frozen=True):
     body: Raw
     etag: str | None = None
 
 
 async def once(request: Asked, plane: ControlPlane, actor: Actor, create: Callable[[], Awaitable[Made]]) -> Answer:
-    """Create, or tell what was created by an earlier request with the same key."""
+    """Create, or return what an earlier request with the same key created."""
     key = request.headers.get(KEY)
     if key is None:
         return _answer(await create())
@@ -46,7 +46,7 @@ async def once(request: Asked, plane: ControlPlane, actor: Actor, create: Callab
     route = f"{request.method} {request.scope['path']}"
     replay = await plane.replays.begin(actor, route, key, await request.body())
     if replay.status:
-        kept = msgspec.json.decode(replay.answer, type=_Kept)
+        kept = msgspec.json.decode(replay.answer, type=_KeptAnswer)
         return encoded(bytes(kept.body), replay.status, etag=kept.etag, replayed=True)
     try:
         made = await create()
@@ -73,4 +73,4 @@ def _etag(made: Made) -> str | None:
 def _without_secrets(made: Made) -> bytes:
     hidden = {name: None for name in SECRETS if name in made.shown.__struct_fields__}
     bare = msgspec.structs.replace(made.shown, **hidden)
-    return msgspec.json.encode(_Kept(Raw(msgspec.json.encode(bare)), _etag(made)))
+    return msgspec.json.encode(_KeptAnswer(Raw(msgspec.json.encode(bare)), _etag(made)))

@@ -30,7 +30,7 @@ HEADERS = {
 }
 
 
-class Member(Struct, frozen=True):
+class FieldDoc(Struct, frozen=True):
     """A member of a body, or a parameter."""
 
     name: str
@@ -40,7 +40,7 @@ class Member(Struct, frozen=True):
     place: str = ""
 
 
-class Answer(Struct, frozen=True):
+class ResponseDoc(Struct, frozen=True):
     """What may be answered."""
 
     status: str
@@ -51,7 +51,7 @@ class Answer(Struct, frozen=True):
     headers: list[str]
 
 
-class Entry(Struct, frozen=True):
+class OperationDoc(Struct, frozen=True):
     """An operation."""
 
     id: str
@@ -60,15 +60,14 @@ class Entry(Struct, frozen=True):
     summary: str
     description: str
     secured: bool
-    parameters: list[Member]
-    body: list[Member]
+    parameters: list[FieldDoc]
+    body: list[FieldDoc]
     media_type: str
-    answers: list[Answer]
+    answers: list[ResponseDoc]
     example: str
 
 
 def page(document: Json) -> bytes:
-    """Write the page."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["prose"] = _prose
     reader = _Reader(document)
@@ -90,8 +89,7 @@ class _Reader:
         self._schemas: dict[str, Json] = document["components"]["schemas"]
         self._base_url: str = document["servers"][0]["url"]
 
-    def entries(self, tag: str) -> list[Entry]:
-        """The operations of a tag."""
+    def entries(self, tag: str) -> list[OperationDoc]:
         return [
             self._entry(path, method, operation)
             for path, methods in self._document["paths"].items()
@@ -99,7 +97,7 @@ class _Reader:
             if tag in operation["tags"]
         ]
 
-    def shapes(self) -> list[tuple[str, str, list[Member]]]:
+    def shapes(self) -> list[tuple[str, str, list[FieldDoc]]]:
         """What answers are made of."""
         answered = {
             _name(each["schema"])
@@ -118,11 +116,11 @@ class _Reader:
         members = self._schemas[name]["properties"].values()
         return [member["items"] for member in members if "items" in member]
 
-    def _entry(self, path: str, method: str, operation: Json) -> Entry:
+    def _entry(self, path: str, method: str, operation: Json) -> OperationDoc:
         content = operation.get("requestBody", {}).get("content", {})
         media_type: str = next(iter(content), "")
         body: Json = content.get(media_type, {})
-        return Entry(
+        return OperationDoc(
             id=operation["operationId"],
             method=method.upper(),
             path=path,
@@ -136,10 +134,10 @@ class _Reader:
             example=self._example(path, method, operation, media_type, body),
         )
 
-    def _members(self, name: str) -> list[Member]:
+    def _members(self, name: str) -> list[FieldDoc]:
         schema = self._schemas[name]
         return [
-            Member(member, _kind(each), member in schema.get("required", []), each.get("description", ""))
+            FieldDoc(member, _kind(each), member in schema.get("required", []), each.get("description", ""))
             for member, each in schema["properties"].items()
         ]
 
@@ -170,14 +168,14 @@ def _name(schema: Json) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
-def _parameter(each: Json) -> Member:
+def _parameter(each: Json) -> FieldDoc:
     required = each.get("required", False)
-    return Member(each["name"], _kind(each["schema"]), required, each["description"], each["in"])
+    return FieldDoc(each["name"], _kind(each["schema"]), required, each["description"], each["in"])
 
 
-def _answer(status: str, answer: Json) -> Answer:
+def _answer(status: str, answer: Json) -> ResponseDoc:
     names = {media_type: _name(each["schema"]) for media_type, each in answer.get("content", {}).items()}
-    return Answer(
+    return ResponseDoc(
         status,
         lines=[line.removeprefix("- ") for line in answer["description"].splitlines()],
         shapes=[name for name in names.values() if name],

@@ -10,14 +10,14 @@ from tollgate.control.api.render import Answer, done, listed, shown
 from tollgate.control.problems import (
     DomainTaken,
     DomainVerified,
-    InvalidRequest,
+    InvalidInput,
     LimitReached,
     NameTaken,
-    NotARootDomain,
     NotProven,
     RoleNeeded,
+    RootDomainNeeded,
 )
-from tollgate.control.services.domains import Wish
+from tollgate.control.services.domains import DomainSettings
 from tollgate.core.models import Domain
 
 LONGEST_ORIGIN = 300
@@ -34,18 +34,17 @@ LONGEST_ORIGIN = 300
         takes=bodies.NewDomain,
         creates=True,
         status=201,
-        gives=shapes.Domain,
+        gives=shapes.DomainView,
         tagged=True,
-        raises=(RoleNeeded, NotARootDomain, NameTaken, DomainTaken, DomainVerified, NotProven, LimitReached),
+        raises=(RoleNeeded, RootDomainNeeded, NameTaken, DomainTaken, DomainVerified, NotProven, LimitReached),
     ),
 )
 async def add(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Whitelist a root domain."""
     new = await reading.body(request, bodies.NewDomain)
-    wish = Wish(address_per_minute=new.address_per_minute, domain_per_minute=new.domain_per_minute)
+    sent = DomainSettings(address_per_minute=new.address_per_minute, domain_per_minute=new.domain_per_minute)
 
     async def make() -> Made:
-        row = await plane.domains.add(actor, team, new.domain, wish, take_over=new.take_over)
+        row = await plane.domains.add(actor, team, new.domain, sent, take_over=new.take_over)
         return Made(_shape(row), row)
 
     return await once(request, plane, actor, make)
@@ -59,7 +58,6 @@ async def add(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
     ),
 )
 async def list_domains(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List the whitelisted domains."""
     return listed(await plane.domains.list(actor, team, reading.page(request)), _shape)
 
 
@@ -79,14 +77,13 @@ async def list_domains(request: Asked, plane: Plane, actor: Who, team: Part) -> 
             ),
         ),
         gives=shapes.OriginCheck,
-        raises=(InvalidRequest,),
+        raises=(InvalidInput,),
     ),
 )
 async def check(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Say whether a page of an origin may call."""
     origin = reading.query(request, "origin")
     if not origin or len(origin) > LONGEST_ORIGIN:
-        raise InvalidRequest(
+        raise InvalidInput(
             "`origin` is missing or too long: give one such as https://app.example.com.", field="origin"
         )
     return shown(shapes.of(shapes.OriginCheck, await plane.domains.check(actor, team, origin)))
@@ -95,10 +92,11 @@ async def check(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
 @endpoint(
     "GET",
     "/teams/{team}/domains/{domain}",
-    Operation(id="getDomain", tag=DOMAINS, summary="Show a whitelisted domain", gives=shapes.Domain, tagged=True),
+    Operation(
+        id="getDomain", tag=DOMAINS, summary="Show a whitelisted domain", gives=shapes.DomainView, tagged=True
+    ),
 )
 async def show(plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
-    """Show a whitelisted domain."""
     row = await plane.domains.show(actor, team, domain)
     return shown(_shape(row), row)
 
@@ -113,16 +111,15 @@ async def show(plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
         description="What is left out stays as it is.",
         takes=bodies.DomainChange,
         conditional=True,
-        gives=shapes.Domain,
+        gives=shapes.DomainView,
         tagged=True,
         raises=(RoleNeeded,),
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
-    """Change settings of a whitelisted domain."""
     change = await reading.body(request, bodies.DomainChange)
-    wish = Wish(change.active, change.address_per_minute, change.domain_per_minute)
-    row = await plane.domains.update(actor, team, domain, wish, reading.if_match(request))
+    sent = DomainSettings(change.active, change.address_per_minute, change.domain_per_minute)
+    row = await plane.domains.update(actor, team, domain, sent, reading.if_match(request))
     return shown(_shape(row), row)
 
 
@@ -140,7 +137,6 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part, domain: P
     ),
 )
 async def remove(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
-    """Remove a domain from the whitelist."""
     await plane.domains.remove(actor, team, domain, reading.if_match(request))
     return done()
 
@@ -154,20 +150,19 @@ async def remove(request: Asked, plane: Plane, actor: Who, team: Part, domain: P
         summary="Look for the proof that the team owns a domain",
         takes=bodies.Nothing,
         body_required=False,
-        gives=shapes.Domain,
+        gives=shapes.DomainView,
         tagged=True,
         raises=(RoleNeeded, NotProven),
     ),
 )
 async def verify(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
-    """Look for the proof that the team owns a domain."""
     await reading.body(request, bodies.Nothing, required=False)
     row = await plane.domains.verify(actor, team, domain)
     return shown(_shape(row), row)
 
 
-def _shape(row: Domain) -> shapes.Domain:
-    return shapes.of(shapes.Domain, row)
+def _shape(row: Domain) -> shapes.DomainView:
+    return shapes.of(shapes.DomainView, row)
 
 
 HANDLERS = [add, list_domains, check, show, update, remove, verify]

@@ -13,7 +13,7 @@ from litestar.types import ExceptionHandlersMap
 
 from tollgate import log
 from tollgate.control.api.access import Asked, request_id
-from tollgate.control.problems import InvalidRequest, NotFound, Problem, StoreAway
+from tollgate.control.problems import InvalidInput, NotFound, Problem, StoreAway
 from tollgate.control.services.devices import OAuthError
 from tollgate.store.base import StoreUnavailable
 
@@ -23,28 +23,28 @@ DOCUMENTATION = "/api/v1/docs"
 _log = log.get("control")
 
 
-class MethodNotAllowed(Problem):
+class WrongMethod(Problem):
     """A path that knows other methods."""
 
     status, reason = 405, "method_not_allowed"
     when = "The path knows other methods; `Allow` lists them."
 
 
-class BodyTooLarge(Problem):
+class RequestTooLarge(Problem):
     """A body over the bound."""
 
     status, reason = 413, "body_too_large"
     when = "The body is larger than 256 KiB."
 
 
-class UnsupportedMediaType(Problem):
+class WrongMediaType(Problem):
     """A body that is no JSON."""
 
     status, reason = 415, "unsupported_media_type"
     when = "The body is not sent as `application/json`, or compressed."
 
 
-class InternalError(Problem):
+class InternalProblem(Problem):
     """A defect of ours."""
 
     status, reason = 500, "internal_error"
@@ -52,11 +52,10 @@ class InternalError(Problem):
 
 
 # What only the API knows of; the others are in `tollgate.control.problems`.
-API_PROBLEMS: tuple[type[Problem], ...] = (MethodNotAllowed, BodyTooLarge, UnsupportedMediaType, InternalError)
+API_PROBLEMS: tuple[type[Problem], ...] = (WrongMethod, RequestTooLarge, WrongMediaType, InternalProblem)
 
 
 def problem_answer(request: Asked, problem: Problem) -> Response[bytes]:
-    """Tell of a problem."""
     body = {
         "type": "about:blank",
         "title": problem.title,
@@ -75,7 +74,6 @@ def problem_answer(request: Asked, problem: Problem) -> Response[bytes]:
 
 
 def oauth_answer(_request: Asked, error: OAuthError) -> Response[bytes]:
-    """Tell of an error of OAuth."""
     body = {"error": error.code, "error_description": error.description}
     return Response(msgspec.json.encode(body), status_code=400, media_type="application/json", headers=NO_STORE)
 
@@ -97,17 +95,17 @@ def _translated(request: Asked, error: HTTPException) -> Problem:
         case 405:
             allowed = (error.headers or {}).get("allow", "")
             detail = f"{request.method} is not known at this path. Known: {allowed}. See {DOCUMENTATION}."
-            return MethodNotAllowed(detail, headers={"Allow": allowed})
+            return WrongMethod(detail, headers={"Allow": allowed})
         case 413:
-            return BodyTooLarge("The body is too large: send at most 256 KiB.")
+            return RequestTooLarge("The body is too large: send at most 256 KiB.")
         case _:
-            return InvalidRequest(f"{error.detail.rstrip('.')}: correct the request. See {DOCUMENTATION}.")
+            return InvalidInput(f"{error.detail.rstrip('.')}: correct the request. See {DOCUMENTATION}.")
 
 
 def _unforeseen(request: Asked, error: Exception) -> Response[bytes]:
     _log.error("a request failed", request_id=request_id(request.scope), exc_info=error)
     return problem_answer(
-        request, InternalError("The service failed at this request: report the request id to its operator.")
+        request, InternalProblem("The service failed at this request: report the request id to its operator.")
     )
 
 

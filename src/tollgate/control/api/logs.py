@@ -9,8 +9,8 @@ from tollgate.control.api import reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.operations import LOGS, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, shown
-from tollgate.control.problems import InvalidRequest, RoleNeeded
-from tollgate.control.services.logs import LogAsk, LogPage, Logs
+from tollgate.control.problems import InvalidInput, RoleNeeded
+from tollgate.control.services.logs import LogAsk, LogResults, LogService
 from tollgate.core import durations
 from tollgate.core.entries import LONGEST_METHOD
 from tollgate.core.logs import LogRow
@@ -61,7 +61,6 @@ _QUERY = (
     ),
 )
 async def list_logs(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List the calls of a team."""
     page = await plane.logs.page(actor, team, _ask(request))
     return shown(_shape(page, plane.logs))
 
@@ -70,7 +69,7 @@ def _ask(request: Asked) -> LogAsk:
     part = reading.page(request)
     newer = reading.query(request, "newer")
     if newer is not None and part.after is not None:
-        raise InvalidRequest("`after` goes back and `newer` goes on: give one of the two.", field="newer")
+        raise InvalidInput("`after` goes back and `newer` goes on: give one of the two.", field="newer")
     status = _formed(request, "status", _STATUS, "an HTTP status such as 200")
     return LogAsk(
         part.limit,
@@ -93,31 +92,31 @@ def _since(request: Asked) -> int | None:
     try:
         return durations.parse(given)
     except ValueError:
-        raise InvalidRequest(f"`since` is a duration: {durations.FORM}.", field="since") from None
+        raise InvalidInput(f"`since` is a duration: {durations.FORM}.", field="since") from None
 
 
 def _formed(request: Asked, name: str, form: re.Pattern[str], accepted: str) -> str | None:
     given = reading.query(request, name)
     if given is not None and not form.fullmatch(given):
-        raise InvalidRequest(f"`{name}` is {accepted}.", field=name)
+        raise InvalidInput(f"`{name}` is {accepted}.", field=name)
     return given
 
 
 def _short(request: Asked, name: str, longest: int) -> str | None:
     given = reading.query(request, name)
     if given is not None and not 1 <= len(given) <= longest:
-        raise InvalidRequest(f"`{name}` has 1 to {longest} characters.", field=name)
+        raise InvalidInput(f"`{name}` has 1 to {longest} characters.", field=name)
     return given
 
 
 def _truth(request: Asked, name: str) -> bool:
     given = reading.query(request, name)
     if given is not None and given not in _TRUTH:
-        raise InvalidRequest(f"`{name}` is true or false.", field=name)
+        raise InvalidInput(f"`{name}` is true or false.", field=name)
     return _TRUTH[given or "false"]
 
 
-def _shape(page: LogPage, logs: Logs) -> shapes.LogPage:
+def _shape(page: LogResults, logs: LogService) -> shapes.LogPage:
     items = [_log(row, logs.cursors.id_of(row), page.team.name) for row in page.rows]
     return shapes.LogPage(items, page.next, page.newer)
 

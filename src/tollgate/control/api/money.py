@@ -28,7 +28,7 @@ Plan = Annotated[
 ListedBy = Annotated[str, Meta(extra_json_schema={"enum": [by.value for by in By]})]
 
 
-class UsageItem(Struct, frozen=True):
+class UsageItemView(Struct, frozen=True):
     """What one token, domain, network, method or day has of a month."""
 
     key: Annotated[
@@ -56,7 +56,7 @@ class Usage(Struct, frozen=True):
     spending_cap_micros: int | None
     capped: Annotated[bool, Meta(description="Whether the cap stops calls now (402).")]
     by: ListedBy
-    items: list[UsageItem]
+    items: list[UsageItemView]
 
 
 class Billing(Struct, frozen=True):
@@ -84,7 +84,7 @@ class BillingWithSecret(Billing, frozen=True):
 class InvoiceLine(Struct, frozen=True):
     """A line of an invoice."""
 
-    kind: Annotated[str, Meta(extra_json_schema={"enum": [kind.value for kind in invoices.Kind]})]
+    kind: Annotated[str, Meta(extra_json_schema={"enum": [kind.value for kind in invoices.LineKind]})]
     text: str
     of_month: Annotated[str | None, Meta(description="Of late requests: the month in which they were made.")]
     requests: int | None
@@ -112,7 +112,7 @@ class InvoiceHead(Struct, frozen=True):
     total: str
 
 
-class Invoice(InvoiceHead, frozen=True):
+class InvoiceView(InvoiceHead, frozen=True):
     """What a team owes for a month. The lines add up to the total."""
 
     team_id: str
@@ -134,7 +134,7 @@ class InvoicePage(Struct, frozen=True):
     next: Next
 
 
-def usage(report: usages.Usage) -> Usage:
+def usage(report: usages.MonthUsage) -> Usage:
     """Show a team's month."""
     return Usage(
         month=report.month,
@@ -150,22 +150,23 @@ def usage(report: usages.Usage) -> Usage:
         spending_cap_micros=report.spending_cap,
         capped=report.capped,
         by=report.by.value,
-        items=[UsageItem(item.key, item.name, item.requests, item.billable, item.cost) for item in report.items],
+        items=[
+            UsageItemView(item.key, item.name, item.requests, item.billable, item.cost) for item in report.items
+        ],
     )
 
 
-def billing(terms: service.Terms) -> Billing:
+def billing(terms: service.BillingTerms) -> Billing:
     """Show what a team has chosen."""
     return Billing(terms.spending_cap, terms.alert_webhook, terms.alert_emails)
 
 
-def billing_with_secret(terms: service.Terms, secret: str | None) -> BillingWithSecret:
+def billing_with_secret(terms: service.BillingTerms, secret: str | None) -> BillingWithSecret:
     """Show what a team has just chosen."""
     return BillingWithSecret(terms.spending_cap, terms.alert_webhook, terms.alert_emails, secret)
 
 
 def invoice_head(row: invoices.Invoice) -> InvoiceHead:
-    """Show an invoice in a list."""
     return InvoiceHead(
         number=row.number,
         month=row.month,
@@ -179,13 +180,12 @@ def invoice_head(row: invoices.Invoice) -> InvoiceHead:
     )
 
 
-def invoice(row: invoices.Invoice) -> Invoice:
-    """Show an invoice."""
+def invoice(row: invoices.Invoice) -> InvoiceView:
     head = invoice_head(row)
     start, end = moment(start_of(row.month)), moment(end_of(row.month))
     assert start is not None  # noqa: S101 - narrows the type
     assert end is not None  # noqa: S101
-    return Invoice(
+    return InvoiceView(
         **{name: getattr(head, name) for name in head.__struct_fields__},
         team_id=row.team_id,
         team=row.team,

@@ -12,7 +12,7 @@ from tollgate.control.api.access import Asked, From, Plane
 from tollgate.control.api.errors import DOCUMENTATION, oauth_answer
 from tollgate.control.api.operations import LOGIN, Operation, endpoint
 from tollgate.control.api.render import Answer, shown
-from tollgate.control.problems import InvalidRequest, LoginExpired, TooManyAttempts
+from tollgate.control.problems import InvalidInput, LoginExpired, TooManyAttempts
 from tollgate.control.services.devices import CLIENT_ID, OAuthError
 from tollgate.control.services.logins import Secrets
 
@@ -43,7 +43,6 @@ class _Malformed(OAuthError):
     ),
 )
 async def start(request: Asked, plane: Plane, visit: From) -> Answer:
-    """Begin a device login."""
     form = await reading.form(request)
     _check_client(form)
     started = await plane.devices.start(visit, form.get("machine", ""))
@@ -65,7 +64,6 @@ async def start(request: Asked, plane: Plane, visit: From) -> Answer:
     ),
 )
 async def token(request: Asked, plane: Plane, visit: From) -> Answer:
-    """Ask for an access token."""
     form = await reading.form(request)
     grant = _need(form, "grant_type")
     _check_client(form)
@@ -90,7 +88,6 @@ async def token(request: Asked, plane: Plane, visit: From) -> Answer:
     ),
 )
 async def revoke(request: Asked, plane: Plane, visit: From) -> Answer:
-    """End a login."""
     form = await reading.form(request)
     secret = _need(form, "token")
     if "client_id" in form:
@@ -110,7 +107,6 @@ async def revoke(request: Asked, plane: Plane, visit: From) -> Answer:
     ),
 )
 async def metadata(plane: Plane) -> Answer:
-    """Where the endpoints of OAuth are."""
     base = f"{plane.base_url}/api/v1/oauth"
     return shown(
         shapes.ServerMetadata(
@@ -132,7 +128,7 @@ def router() -> Router:
     return Router(
         path="/oauth",
         route_handlers=[start, token, revoke],
-        exception_handlers={InvalidRequest: _malformed, LoginExpired: _expired},
+        exception_handlers={InvalidInput: _malformed, LoginExpired: _expired},
     )
 
 
@@ -158,7 +154,7 @@ def _given(secrets: Secrets) -> Answer:
     )
 
 
-def _malformed(request: Asked, error: InvalidRequest) -> Answer:
+def _malformed(request: Asked, error: InvalidInput) -> Answer:
     return oauth_answer(request, _Malformed(error.detail))
 
 

@@ -11,7 +11,7 @@ from tollgate.control.api.operations import SELF, Operation, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
 from tollgate.control.problems import (
     Busy,
-    InvalidRequest,
+    InvalidInput,
     LimitReached,
     NotFound,
     PersonalTokenRefused,
@@ -22,9 +22,8 @@ from tollgate.control.service_context import Actor
 from tollgate.core.people import Account
 
 
-@endpoint("GET", "/me", Operation(id="getSelf", tag=SELF, summary="Show oneself", gives=shapes.Account))
+@endpoint("GET", "/me", Operation(id="getSelf", tag=SELF, summary="Show oneself", gives=shapes.AccountView))
 async def show(actor: Who) -> Answer:
-    """Show oneself."""
     return _shown(actor, actor.account)
 
 
@@ -36,12 +35,11 @@ async def show(actor: Who) -> Answer:
         tag=SELF,
         summary="Change one's name",
         takes=bodies.SelfChange,
-        gives=shapes.Account,
+        gives=shapes.AccountView,
         raises=(NotFound,),
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """Change one's name."""
     change = await reading.body(request, bodies.SelfChange)
     account = actor.account if change.name is UNSET else await plane.accounts.rename(actor, change.name)
     return _shown(actor, account)
@@ -61,13 +59,12 @@ async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
     ),
 )
 async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """Change one's password."""
     change = await reading.body(request, bodies.PasswordChange)
     try:
         await plane.accounts.change_password(actor, change.current, change.new)
-    except InvalidRequest as refused:
+    except InvalidInput as refused:
         # The service knows one password, this body two.
-        raise InvalidRequest(refused.detail, field="new") from refused
+        raise InvalidInput(refused.detail, field="new") from refused
     return done()
 
 
@@ -83,7 +80,6 @@ async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
     ),
 )
 async def logins(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """List one's logins."""
     return listed(await plane.logins.list(actor, reading.page(request)), lambda row: shapes.login(row, actor))
 
 
@@ -95,7 +91,6 @@ async def logins(request: Asked, plane: Plane, actor: Who) -> Answer:
     ),
 )
 async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
-    """End a login."""
     await plane.logins.end(actor, login)
     return done()
 
@@ -116,12 +111,11 @@ async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
     ),
 )
 async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """Make a personal access token."""
-    wish = await reading.body(request, bodies.NewPersonalToken)
-    days = None if wish.expires_in_days is UNSET else wish.expires_in_days
+    sent = await reading.body(request, bodies.NewPersonalToken)
+    days = None if sent.expires_in_days is UNSET else sent.expires_in_days
 
     async def create() -> Made:
-        login, secret = await plane.logins.new_personal(actor, wish.name, days)
+        login, secret = await plane.logins.new_personal(actor, sent.name, days)
         return Made(shapes.personal_token(login, actor, secret))
 
     return await once(request, plane, actor, create)
@@ -139,7 +133,6 @@ async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
     ),
 )
 async def audit(request: Asked, plane: Plane, actor: Who) -> Answer:
-    """List what one did."""
     return listed(await plane.audit.of_self(actor, reading.page(request)), shapes.audit_entry)
 
 

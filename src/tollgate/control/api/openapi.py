@@ -6,6 +6,7 @@ headers of answers. Shapes become JSON Schema by msgspec, the same library that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from typing import Any
@@ -16,14 +17,14 @@ from litestar.routes import BaseRoute, HTTPRoute
 from msgspec import Struct
 
 from tollgate import __version__
-from tollgate.control.api.errors import PROBLEM, BodyTooLarge, InternalError, UnsupportedMediaType
+from tollgate.control.api.errors import PROBLEM, InternalProblem, RequestTooLarge, WrongMediaType
 from tollgate.control.api.operations import OPERATION, TAGS, Operation
 from tollgate.control.api.reading import FORM, JSON
 from tollgate.control.api.render import REPLAYED
 from tollgate.control.api.shapes import OAuthProblem
 from tollgate.control.problems import (
     ChangedMeanwhile,
-    InvalidRequest,
+    InvalidInput,
     KeyReused,
     LoginExpired,
     NoSuchTeam,
@@ -99,7 +100,7 @@ def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
     found = sorted(_operations(routes), key=_order)
     types = {each.gives for *_, each in found} | {each.takes for *_, each in found} | {OAuthProblem}
     known = sorted((each for each in types if each is not None), key=str)
-    refs, schemas = msgspec.json.schema_components(known, ref_template=_REF)
+    refs, schemas = _without_view(msgspec.json.schema_components(known, ref_template=_REF))
     writer = _Writer(dict(zip(known, refs, strict=True)), schemas)
     paths: dict[str, Json] = {}
     for path, method, handler, operation in found:
@@ -121,6 +122,14 @@ def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
+
+
+def _without_view(
+    components: tuple[tuple[Json, ...], dict[str, Json]],
+) -> tuple[tuple[Json, ...], dict[str, Json]]:
+    """Name schemas as callers know them: `TeamView`, the view of a `Team`, is theirs as `Team`."""
+    written = re.sub(rb"\b(\w+)View\b", rb"\1", msgspec.json.encode(components))
+    return msgspec.json.decode(written, type=tuple[tuple[Json, ...], dict[str, Json]])
 
 
 def _order(found: tuple[str, str, HTTPRouteHandler, Operation]) -> tuple[int, str, int]:
@@ -196,15 +205,15 @@ def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Pr
         found.append(NotFound)
     if operation.takes is not None:
         found += (
-            [BodyTooLarge, StoreAway] if operation.form else [InvalidRequest, BodyTooLarge, UnsupportedMediaType]
+            [RequestTooLarge, StoreAway] if operation.form else [InvalidInput, RequestTooLarge, WrongMediaType]
         )
     if operation.lists:
-        found.append(InvalidRequest)
+        found.append(InvalidInput)
     if operation.creates:
-        found += [InvalidRequest, RequestRunning, KeyReused]
+        found += [InvalidInput, RequestRunning, KeyReused]
     if operation.conditional:
         found.append(ChangedMeanwhile)
-    return list(dict.fromkeys([*found, *operation.raises, InternalError]))
+    return list(dict.fromkeys([*found, *operation.raises, InternalProblem]))
 
 
 def _refusals(problems: Iterable[type[Problem]]) -> dict[str, Json]:

@@ -51,7 +51,7 @@ class Query(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """What the document says of an endpoint, beside what its route and signature tell."""
+    """What the document has of an endpoint beside its route and signature."""
 
     id: str
     tag: str

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from tollgate.control.api.access import Asked
-from tollgate.control.api.errors import UnsupportedMediaType
-from tollgate.control.problems import InvalidRequest
+from tollgate.control.api.errors import WrongMediaType
+from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, PageRequest
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
@@ -35,7 +35,7 @@ async def body(request: Asked, shape: type[Shape], *, required: bool = True) -> 
     sent = await request.body()
     if not sent:
         if required:
-            raise InvalidRequest("The body is missing: send a JSON object.")
+            raise InvalidInput("The body is missing: send a JSON object.")
         return shape()
     _check_type(request)
     try:
@@ -43,30 +43,30 @@ async def body(request: Asked, shape: type[Shape], *, required: bool = True) -> 
     except msgspec.ValidationError as error:
         raise _wrong(str(error), shape) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidRequest("The body is not valid JSON in UTF-8: send one JSON object.") from None
+        raise InvalidInput("The body is not valid JSON in UTF-8: send one JSON object.") from None
 
 
 def _check_type(request: Asked) -> None:
     if _media_type(request) != JSON:
-        raise UnsupportedMediaType(f"Send the header Content-Type: {JSON}.")
+        raise WrongMediaType(f"Send the header Content-Type: {JSON}.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise UnsupportedMediaType("Send the body as it is, without Content-Encoding.")
+        raise WrongMediaType("Send the body as it is, without Content-Encoding.")
 
 
 def _media_type(request: Asked) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _wrong(message: str, shape: type[Struct]) -> InvalidRequest:
+def _wrong(message: str, shape: type[Struct]) -> InvalidInput:
     if found := _UNKNOWN.fullmatch(message):
         name = found[1][:LONGEST_SHOWN]
         known = ", ".join(f"`{field}`" for field in shape.__struct_fields__) or "none"
-        return InvalidRequest(f"The member {name!r} is not known here. Known: {known}.", field=name)
+        return InvalidInput(f"The member {name!r} is not known here. Known: {known}.", field=name)
     if found := _MISSING.fullmatch(message):
-        return InvalidRequest(f"The member `{found[1]}` is missing.", field=found[1])
+        return InvalidInput(f"The member `{found[1]}` is missing.", field=found[1])
     if found := _AT.fullmatch(message):
-        return InvalidRequest(f"The member `{found[2]}` is wrong: {_accepted(found[1])}.", field=found[2])
-    return InvalidRequest("The body must be a JSON object.")
+        return InvalidInput(f"The member `{found[2]}` is wrong: {_accepted(found[1])}.", field=found[2])
+    return InvalidInput("The body must be a JSON object.")
 
 
 def _accepted(message: str) -> str:
@@ -80,14 +80,14 @@ async def form(request: Asked) -> dict[str, str]:
     """The parameters of a form, as OAuth wants them: each once, an empty one as if left out (RFC 6749, 3.2)."""
     sent = await request.body()
     if _media_type(request) != FORM:
-        raise InvalidRequest(f"Send the parameters as {FORM}.")
+        raise InvalidInput(f"Send the parameters as {FORM}.")
     try:
         pairs = parse_qsl(sent.decode("utf-8", "replace"), max_num_fields=MAX_FIELDS)
     except ValueError:
-        raise InvalidRequest(f"Send at most {MAX_FIELDS} parameters.") from None
+        raise InvalidInput(f"Send at most {MAX_FIELDS} parameters.") from None
     given = dict(pairs)
     if len(given) < len(pairs):
-        raise InvalidRequest("A parameter is sent twice: send each once.")
+        raise InvalidInput("A parameter is sent twice: send each once.")
     return given
 
 
@@ -103,7 +103,7 @@ def page(request: Asked) -> PageRequest:
     if limit is None:
         return PageRequest(after=after)
     if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MAX_ROWS:
-        raise InvalidRequest(f"`limit` is a whole number from 1 to {MAX_ROWS}.", field="limit")
+        raise InvalidInput(f"`limit` is a whole number from 1 to {MAX_ROWS}.", field="limit")
     return PageRequest(int(limit), after)
 
 

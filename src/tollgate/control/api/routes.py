@@ -8,11 +8,8 @@ from litestar.handlers import HTTPRouteHandler
 
 from tollgate.control.api import (
     access,
-    audit,
     billing,
     domains,
-    invitations,
-    invoices,
     logs,
     members,
     oauth,
@@ -20,7 +17,6 @@ from tollgate.control.api import (
     service,
     teams,
     tokens,
-    usage,
 )
 
 BASE = "/api/v1"
@@ -28,10 +24,7 @@ BASE = "/api/v1"
 
 def router() -> Router:
     """All under `/api/v1`."""
-    handlers = (
-        *(service, oneself, teams, members, invitations, tokens, domains),
-        *(logs, usage, billing, invoices, audit),
-    )
+    handlers = (service, oneself, teams, members, tokens, domains, logs, billing)
     return Router(
         path=BASE,
         route_handlers=[oauth.router(), *(handler for each in handlers for handler in each.HANDLERS)],

@@ -23,7 +23,6 @@ FOR_A_WHILE = "public, max-age=300"
     Operation(id="getService", tag=SERVICE, summary="Show what this service is", gives=shapes.Service),
 )
 async def service(plane: Plane) -> Answer:
-    """What this service is."""
     settings = plane.settings
     return shown(
         shapes.Service(
@@ -43,7 +42,6 @@ async def service(plane: Plane) -> Answer:
     Operation(id="getOpenApi", tag=SERVICE, summary="Get this document", gives=dict[str, Any]),
 )
 async def document(request: Asked) -> Answer:
-    """The OpenAPI document."""
     return Response(request.app.state.openapi_json, media_type=JSON, headers={"Cache-Control": FOR_A_WHILE})
 
 
@@ -59,7 +57,6 @@ async def document(request: Asked) -> Answer:
     ),
 )
 async def page(request: Asked) -> Answer:
-    """The OpenAPI document, for people."""
     headers = {"Cache-Control": FOR_A_WHILE, **docs.HEADERS}
     return Response(request.app.state.docs_html, media_type=MediaType.HTML, headers=headers)
 

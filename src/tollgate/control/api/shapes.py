@@ -118,7 +118,7 @@ class CurrentLogin(Struct, frozen=True):
     expires_at: datetime | None
 
 
-class Account(Struct, frozen=True):
+class AccountView(Struct, frozen=True):
     """Oneself."""
 
     id: str
@@ -129,7 +129,7 @@ class Account(Struct, frozen=True):
     login: CurrentLogin
 
 
-class Login(Struct, frozen=True):
+class LoginView(Struct, frozen=True):
     """A login, or a personal access token."""
 
     id: str
@@ -142,7 +142,7 @@ class Login(Struct, frozen=True):
     current: Annotated[bool, Meta(description="Whether it is the one that asks.")]
 
 
-class PersonalToken(Login, frozen=True):
+class PersonalToken(LoginView, frozen=True):
     """A new personal access token."""
 
     secret: Secret
@@ -151,19 +151,18 @@ class PersonalToken(Login, frozen=True):
 class LoginPage(Struct, frozen=True):
     """A part of the list of logins."""
 
-    items: list[Login]
+    items: list[LoginView]
     next: Next
 
 
-def account(row: people.Account, login: people.Login) -> Account:
-    """Show oneself."""
+def account(row: people.Account, login: people.Login) -> AccountView:
     current = of(CurrentLogin, login, expires_at=_end_of(login))
-    return of(Account, row, has_password=bool(row.password_hash), login=current)
+    return of(AccountView, row, has_password=bool(row.password_hash), login=current)
 
 
-def login(row: people.Login, actor: Actor) -> Login:
+def login(row: people.Login, actor: Actor) -> LoginView:
     """Show one of one's logins."""
-    return of(Login, row, expires_at=_end_of(row), current=_is_current(row, actor))
+    return of(LoginView, row, expires_at=_end_of(row), current=_is_current(row, actor))
 
 
 def personal_token(row: people.Login, actor: Actor, secret: str) -> PersonalToken:
@@ -183,7 +182,7 @@ def _end_of(row: people.Login) -> datetime | None:
 # --- Teams ---------------------------------------------------------------------------------------------
 
 
-class Team(Struct, frozen=True):
+class TeamView(Struct, frozen=True):
     """A team, and one's own role in it."""
 
     id: str
@@ -195,11 +194,11 @@ class Team(Struct, frozen=True):
 class TeamPage(Struct, frozen=True):
     """A part of the list of teams."""
 
-    items: list[Team]
+    items: list[TeamView]
     next: Next
 
 
-class Member(Struct, frozen=True):
+class MemberView(Struct, frozen=True):
     """An account in a team."""
 
     id: str
@@ -213,11 +212,11 @@ class Member(Struct, frozen=True):
 class MemberPage(Struct, frozen=True):
     """A part of the list of members."""
 
-    items: list[Member]
+    items: list[MemberView]
     next: Next
 
 
-class Invitation(Struct, frozen=True):
+class InvitationView(Struct, frozen=True):
     """An invitation that was not accepted yet."""
 
     id: str
@@ -228,7 +227,7 @@ class Invitation(Struct, frozen=True):
     expires_at: datetime
 
 
-class InvitationWithLink(Invitation, frozen=True):
+class InvitationWithLink(InvitationView, frozen=True):
     """A new invitation."""
 
     link: Secret
@@ -238,24 +237,23 @@ class InvitationWithLink(Invitation, frozen=True):
 class InvitationPage(Struct, frozen=True):
     """A part of the list of invitations."""
 
-    items: list[Invitation]
+    items: list[InvitationView]
     next: Next
 
 
-def team(membership: Membership) -> Team:
+def team(membership: Membership) -> TeamView:
     """Show a team to one of its members."""
-    return of(Team, membership.team, role=membership.role.value)
+    return of(TeamView, membership.team, role=membership.role.value)
 
 
-def member(person: Person) -> Member:
-    """Show a member."""
-    return of(Member, person.member, email=person.account.email, name=person.account.name)
+def member(person: Person) -> MemberView:
+    return of(MemberView, person.member, email=person.account.email, name=person.account.name)
 
 
 # --- Tokens and domains --------------------------------------------------------------------------------
 
 
-class Token(Struct, frozen=True):
+class TokenView(Struct, frozen=True):
     """An API token."""
 
     id: str
@@ -276,7 +274,7 @@ class Token(Struct, frozen=True):
     replaces: Annotated[str | None, Meta(description="The token whose successor it is.")]
 
 
-class TokenWithSecret(Token, frozen=True):
+class TokenWithSecret(TokenView, frozen=True):
     """A new API token."""
 
     secret: Secret
@@ -285,11 +283,11 @@ class TokenWithSecret(Token, frozen=True):
 class TokenPage(Struct, frozen=True):
     """A part of the list of tokens."""
 
-    items: list[Token]
+    items: list[TokenView]
     next: Next
 
 
-class Domain(Struct, frozen=True):
+class DomainView(Struct, frozen=True):
     """A whitelisted root domain."""
 
     id: str
@@ -305,7 +303,7 @@ class Domain(Struct, frozen=True):
 class DomainPage(Struct, frozen=True):
     """A part of the list of domains."""
 
-    items: list[Domain]
+    items: list[DomainView]
     next: Next
 
 
@@ -322,7 +320,7 @@ class OriginCheck(Struct, frozen=True):
 # --- Audit ---------------------------------------------------------------------------------------------
 
 
-class AuditEntry(Struct, frozen=True):
+class AuditEntryView(Struct, frozen=True):
     """Who changed what."""
 
     id: str
@@ -340,14 +338,13 @@ class AuditEntry(Struct, frozen=True):
 class AuditPage(Struct, frozen=True):
     """A part of the audit log."""
 
-    items: list[AuditEntry]
+    items: list[AuditEntryView]
     next: Next
 
 
-def audit_entry(row: people.AuditEntry) -> AuditEntry:
-    """Show an entry."""
+def audit_entry(row: people.AuditEntry) -> AuditEntryView:
     details = msgspec.json.decode(row.details, type=dict[str, Any])
-    return of(AuditEntry, row, at=moment(row.created_at), details=details)
+    return of(AuditEntryView, row, at=moment(row.created_at), details=details)
 
 
 # --- Request logs --------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.operations import TOKENS, Operation, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
-from tollgate.control.problems import InvalidRequest, LimitReached, NameTaken, RoleNeeded
-from tollgate.control.services.tokens import Wish
+from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, RoleNeeded
+from tollgate.control.services.tokens import TokenSettings
 from tollgate.core.models import Token
 
 
@@ -33,11 +33,10 @@ from tollgate.core.models import Token
     ),
 )
 async def create(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """Make an API token."""
-    wish = _wish(await reading.body(request, bodies.NewToken))
+    sent = _wish(await reading.body(request, bodies.NewToken))
 
     async def make() -> Made:
-        return _made(*await plane.tokens.create(actor, team, wish))
+        return _made(*await plane.tokens.create(actor, team, sent))
 
     return await once(request, plane, actor, make)
 
@@ -48,17 +47,15 @@ async def create(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer
     Operation(id="listTokens", tag=TOKENS, summary="List the API tokens", lists=True, gives=shapes.TokenPage),
 )
 async def list_tokens(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    """List the API tokens."""
     return listed(await plane.tokens.list(actor, team, reading.page(request)), _shape)
 
 
 @endpoint(
     "GET",
     "/teams/{team}/tokens/{token}",
-    Operation(id="getToken", tag=TOKENS, summary="Show an API token", gives=shapes.Token, tagged=True),
+    Operation(id="getToken", tag=TOKENS, summary="Show an API token", gives=shapes.TokenView, tagged=True),
 )
 async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    """Show an API token."""
     row = await plane.tokens.show(actor, team, token)
     return shown(_shape(row), row)
 
@@ -73,15 +70,14 @@ async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
         description="What is left out stays as it is. It is obeyed within a second.",
         takes=bodies.TokenChange,
         conditional=True,
-        gives=shapes.Token,
+        gives=shapes.TokenView,
         tagged=True,
         raises=(RoleNeeded, NameTaken),
     ),
 )
 async def update(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    """Change settings of an API token."""
-    wish = _wish(await reading.body(request, bodies.TokenChange))
-    row = await plane.tokens.update(actor, team, token, wish, reading.if_match(request))
+    sent = _wish(await reading.body(request, bodies.TokenChange))
+    row = await plane.tokens.update(actor, team, token, sent, reading.if_match(request))
     return shown(_shape(row), row)
 
 
@@ -99,7 +95,6 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
     ),
 )
 async def delete(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    """Delete an API token."""
     await plane.tokens.delete(actor, team, token, reading.if_match(request))
     return done()
 
@@ -118,11 +113,10 @@ async def delete(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
         status=201,
         gives=shapes.TokenWithSecret,
         tagged=True,
-        raises=(RoleNeeded, InvalidRequest, NameTaken, LimitReached),
+        raises=(RoleNeeded, InvalidInput, NameTaken, LimitReached),
     ),
 )
 async def rotate(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    """Make the successor of an API token."""
     rotation = await reading.body(request, bodies.Rotation, required=False)
 
     async def make() -> Made:
@@ -131,10 +125,10 @@ async def rotate(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
     return await once(request, plane, actor, make)
 
 
-def _wish(body: bodies.NewToken | bodies.TokenChange) -> Wish:
+def _wish(body: bodies.NewToken | bodies.TokenChange) -> TokenSettings:
     """The settings that are given, as the service takes them."""
     until = body.expires_at
-    return Wish(
+    return TokenSettings(
         name=body.name,
         active=body.active if isinstance(body, bodies.TokenChange) else UNSET,
         expires_at=until.timestamp() if isinstance(until, datetime) else until,
@@ -147,8 +141,8 @@ def _wish(body: bodies.NewToken | bodies.TokenChange) -> Wish:
     )
 
 
-def _shape(row: Token) -> shapes.Token:
-    return shapes.of(shapes.Token, row, replaces=row.replaces or None)
+def _shape(row: Token) -> shapes.TokenView:
+    return shapes.of(shapes.TokenView, row, replaces=row.replaces or None)
 
 
 def _made(row: Token, secret: str) -> Made:

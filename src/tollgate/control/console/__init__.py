@@ -1,11 +1,9 @@
 """The console: server-rendered pages that work without JavaScript.
 
-pages        all of it as one router; paths that lead nowhere
-home         who is signed in, teams, logins
-sign_in      signing in and out
-sign_up      making an account where that is open
+pages        the first page, and all of it as one router
+paths        paths that lead nowhere
+sign_in      signing in and out, making an account where that is open, a forgotten password
 invitations  following a link into a team
-passwords    a forgotten password
 device       approving `tollgate auth login`
 provider     signing in with OpenID Connect
 session      from a request to who asks, and the cookie between them

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from litestar import Response, post
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import Fault, fault_of, read_form
+from tollgate.control.console.forms import FormFault, fault_of, read_form
 from tollgate.control.console.paths import Asked, Plane, shown
 from tollgate.control.problems import NotFound
 from tollgate.core import secrets
@@ -77,5 +77,5 @@ def _address(code: str) -> str:
     return f"{PATH}?{urlencode({'user_code': code})}" if code else PATH
 
 
-def _code_page(email: str, code: str = "", fault: Fault | None = None) -> Response[str]:
+def _code_page(email: str, code: str = "", fault: FormFault | None = None) -> Response[str]:
     return render.page("device_code.html", status=404 if fault else 200, who=email, code=code, fault=fault)

@@ -9,7 +9,7 @@ from litestar.exceptions import ClientException, HTTPException
 from msgspec import Struct
 
 from tollgate.control.console.paths import Asked
-from tollgate.control.problems import InvalidRequest, Problem
+from tollgate.control.problems import InvalidInput, Problem
 
 MAX_BYTES = 16_384
 MAX_FIELDS = 20
@@ -18,16 +18,16 @@ _TYPE = "application/x-www-form-urlencoded"
 Form = Mapping[str, str]
 
 
-class Fault(Struct, frozen=True):
+class FormFault(Struct, frozen=True):
     """Why a form was not taken; `field` is empty where it is no single field's fault."""
 
     text: str
     field: str = ""
 
 
-def fault_of(problem: Problem) -> Fault:
+def fault_of(problem: Problem) -> FormFault:
     """What a service refused, for the form that asked."""
-    return Fault(problem.detail, str(problem.extras.get("field", "")))
+    return FormFault(problem.detail, str(problem.extras.get("field", "")))
 
 
 async def read_form(request: Asked) -> Form:
@@ -47,5 +47,5 @@ def new_password(form: Form) -> str:
     """The password that was chosen, typed the same twice: nothing on the page can show it."""
     password = form.get("password", "")
     if password != form.get("again", ""):
-        raise InvalidRequest("The two passwords differ: type the same twice.", field="again")
+        raise InvalidInput("The two passwords differ: type the same twice.", field="again")
     return password

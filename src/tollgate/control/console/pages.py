@@ -1,28 +1,68 @@
-"""All pages of the console as one router, with what every one of them goes through."""
+"""The first page, and all pages of the console as one router, with what every one of them goes through."""
 
 from __future__ import annotations
 
-from litestar import MediaType, Response, Router
+from litestar import MediaType, Response, Router, post
 from litestar.exceptions import HTTPException
 
 from tollgate.control.console import (
     device,
     errors,
-    home,
     invitations,
-    passwords,
     paths,
     provider,
     render,
+    session,
     sign_in,
-    sign_up,
 )
 from tollgate.control.console.forms import MAX_BYTES
-from tollgate.control.console.paths import shown
+from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.console.safety import HOME, refuse_other_sites, with_headers
 from tollgate.control.console.session import SignInFirst
 from tollgate.control.problems import Problem
+from tollgate.control.service_context import MAX_ROWS, PageRequest
+from tollgate.core.roles import Action, Role, allows
 from tollgate.store.base import StoreUnavailable
+
+_NOTICES = {
+    "ended": "That login has ended.",
+    "joined": "You have accepted the invitation.",
+}
+
+
+@shown("/")
+async def home(request: Asked, plane: Plane) -> Response[str]:
+    """Who is signed in, their teams and logins."""
+    actor, account = await session.signed_in(request, plane, back=HOME)
+    roles = await plane.teams.roles(actor)
+    listed = (await plane.teams.list(actor, PageRequest(MAX_ROWS))).items
+    teams = [
+        (team.name, roles[team.id]) for team in sorted(listed, key=lambda team: team.name) if team.id in roles
+    ]
+    logins = await plane.logins.list(actor, PageRequest(MAX_ROWS))
+    return render.page(
+        "home.html",
+        who=account.email,
+        account=account,
+        notice=_NOTICES.get(request.query_params.get("done", ""), ""),
+        teams=teams,
+        # The one to show commands with.
+        builds=next((name for name, role in teams if allows(Role(role), Action.CHANGE_TOKENS)), ""),
+        logins=list(reversed(logins.items)),
+        current=actor.login.id if actor.login else "",
+        base_url=plane.base_url,
+        now=plane.context.now(),
+    )
+
+
+@post("/logins/{login_id:str}/end")
+async def end_login(request: Asked, plane: Plane, login_id: Part) -> Response[str]:
+    """End one of one's logins; ending the one that is being used signs out."""
+    actor, _ = await session.signed_in(request, plane, back=HOME)
+    if actor.login is not None and login_id == actor.login.id:
+        return await session.leave(request, plane, "/console/sign-in?done=signed-out")
+    await plane.logins.end(actor, login_id)
+    return render.to("/console?done=ended")
 
 
 @shown("/style.css")
@@ -38,19 +78,19 @@ async def style() -> Response[str]:
 def router() -> Router:
     """All pages, for an application that has the dependency `plane`."""
     handlers = [
-        home.home,
-        home.end_login,
+        home,
+        end_login,
         sign_in.sign_in_page,
         sign_in.sign_in,
         sign_in.sign_out,
-        sign_up.sign_up_page,
-        sign_up.sign_up,
+        sign_in.sign_up_page,
+        sign_in.sign_up,
         invitations.invitation_page,
         invitations.follow,
-        passwords.forgot_page,
-        passwords.forgot,
-        passwords.reset_page,
-        passwords.reset,
+        sign_in.forgot_page,
+        sign_in.forgot,
+        sign_in.reset_page,
+        sign_in.reset,
         device.device_page,
         device.decide,
         device.approved_page,

@@ -11,11 +11,12 @@ from litestar.datastructures import Cookie
 from msgspec import Struct
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import Fault
+from tollgate.control.console.forms import FormFault
 from tollgate.control.console.paths import Asked, Plane, shown
 from tollgate.control.console.safety import local_path
 from tollgate.control.console.sign_in import form_page
-from tollgate.control.oidc import Claim, OidcClient, OidcError, Start
+from tollgate.control.oidc import OidcClient
+from tollgate.control.oidc_rules import OidcError, ProviderIdentity, SignInStart
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound, Problem
 from tollgate.control.services.invitations import PATH as INVITATIONS
@@ -45,7 +46,7 @@ async def start(request: Asked, plane: Plane) -> Response[str]:
     try:
         begun = await client.start()
     except OidcError as error:
-        return form_page(plane, back, fault=Fault(str(error)), status=502)
+        return form_page(plane, back, fault=FormFault(str(error)), status=502)
     kept = _UnderWay(begun.state, begun.nonce, begun.verifier, back)
     value = base64.urlsafe_b64encode(msgspec.json.encode(kept)).rstrip(b"=").decode()
     return render.to(begun.url, [_cookie(plane, value, SECONDS)])
@@ -62,20 +63,20 @@ async def callback(request: Asked, plane: Plane) -> Response[str]:
         invitation = await _invitation(plane, back)
         account = await plane.accounts.by_provider(session.visit_of(request), claim, invitation)
     except OidcError as error:
-        answer = form_page(plane, back, fault=Fault(str(error)), status=400)
+        answer = form_page(plane, back, fault=FormFault(str(error)), status=400)
     except Problem as problem:
-        answer = form_page(plane, back, fault=Fault(problem.detail), problem=problem)
+        answer = form_page(plane, back, fault=FormFault(problem.detail), problem=problem)
     else:
         answer = await session.enter(request, plane, account, back)
     answer.cookies.append(_cookie(plane, "", 0))
     return answer
 
 
-async def _finish(request: Asked, client: OidcClient, kept: _UnderWay | None) -> Claim:
+async def _finish(request: Asked, client: OidcClient, kept: _UnderWay | None) -> ProviderIdentity:
     if kept is None:
         raise OidcError("The sign-in took too long, or was begun in another browser. Begin again.")
     query = {name: str(value) for name, value in request.query_params.items()}
-    return await client.finish(query, Start("", kept.state, kept.nonce, kept.verifier))
+    return await client.finish(query, SignInStart("", kept.state, kept.nonce, kept.verifier))
 
 
 async def _invitation(plane: ControlPlane, back: str) -> Invitation | None:

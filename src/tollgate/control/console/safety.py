@@ -28,8 +28,8 @@ HEADERS = {
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Secrets stand in paths, so no other site may hear them. Not `no-referrer`: with that, browsers post forms
-    # with `Origin: null` (Fetch, section 3.2), and on plain http nothing else tells where a form came from.
+    # Secrets stand in paths, so no other site may get them. Not `no-referrer`: with that, browsers post forms
+    # with `Origin: null` (Fetch, section 3.2), and on plain http nothing else shows where a form came from.
     "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
@@ -47,7 +47,7 @@ def local_path(given: str | None) -> str:
 
 
 def from_our_pages(headers: Mapping[str, str], base_url: str) -> bool:
-    """Whether a form comes from a page of this service, as far as the browser tells."""
+    """Whether a form comes from a page of this service, as far as the browser reports it."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site in {"same-origin", "none"}

@@ -1,15 +1,15 @@
-"""Signing in with email and password, and signing out."""
+"""Signing in with email and password, signing up where that is open, signing out, and a forgotten password."""
 
 from __future__ import annotations
 
 from litestar import Response, post
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import Fault, fault_of, read_form
-from tollgate.control.console.paths import Asked, Plane, shown
+from tollgate.control.console.forms import Form, FormFault, fault_of, new_password, read_form
+from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.console.safety import HOME, local_path
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import Problem
+from tollgate.control.problems import NotFound, Problem
 
 # Why one is asked to sign in, by where one wants to go.
 _PURPOSES = {
@@ -33,7 +33,6 @@ async def sign_in_page(request: Asked, plane: Plane) -> Response[str]:
 
 @post("/sign-in")
 async def sign_in(request: Asked, plane: Plane) -> Response[str]:
-    """Sign in."""
     form = await read_form(request)
     back, email = local_path(form.get("next")), form.get("email", "")
     try:
@@ -45,7 +44,6 @@ async def sign_in(request: Asked, plane: Plane) -> Response[str]:
 
 @post("/sign-out")
 async def sign_out(request: Asked, plane: Plane) -> Response[str]:
-    """Sign out."""
     back = local_path((await read_form(request)).get("next"))
     return await session.leave(request, plane, "/console/sign-in?done=signed-out" if back == HOME else back)
 
@@ -56,7 +54,7 @@ def form_page(
     *,
     email: str = "",
     notice: str = "",
-    fault: Fault | None = None,
+    fault: FormFault | None = None,
     problem: Problem | None = None,
     status: int = 200,
 ) -> Response[str]:
@@ -78,3 +76,101 @@ def form_page(
 def provider_of(plane: ControlPlane) -> str:
     """What the button of the sign-in provider says; empty where there is none."""
     return plane.settings.oidc.name if plane.oidc else ""
+
+
+@shown("/sign-up")
+async def sign_up_page(request: Asked, plane: Plane) -> Response[str]:
+    """The form for a new account."""
+    back = local_path(request.query_params.get("next"))
+    if await session.actor_of(request, plane):
+        return render.to(back)
+    return _sign_up_form(plane, back, {})
+
+
+@post("/sign-up")
+async def sign_up(request: Asked, plane: Plane) -> Response[str]:
+    """Make an account and sign in."""
+    form = await read_form(request)
+    back = local_path(form.get("next"))
+    try:
+        account = await plane.accounts.sign_up(
+            session.visit_of(request), form.get("email", ""), new_password(form), name=form.get("name", "")
+        )
+    except Problem as problem:
+        return _sign_up_form(plane, back, form, problem)
+    return await session.enter(request, plane, account, back)
+
+
+def _sign_up_form(plane: ControlPlane, back: str, form: Form, problem: Problem | None = None) -> Response[str]:
+    setting = plane.settings.accounts.sign_up
+    return render.page(
+        "sign_up.html" if setting == "open" else "no_sign_up.html",
+        status=problem.status if problem else 200,
+        headers=problem.headers if problem else None,
+        next=back,
+        email=form.get("email", ""),
+        name=form.get("name", ""),
+        fault=fault_of(problem) if problem else None,
+        provider=provider_of(plane),
+        invited=setting == "invited",
+    )
+
+
+@shown("/forgot")
+async def forgot_page(plane: Plane) -> Response[str]:
+    """The form to ask for a link; without mail, whom to ask instead."""
+    return _forgot(plane)
+
+
+@post("/forgot")
+async def forgot(request: Asked, plane: Plane) -> Response[str]:
+    """Ask for a link. The answer is the same whether the address has an account or not."""
+    email = (await read_form(request)).get("email", "")
+    try:
+        await plane.accounts.forgot(session.visit_of(request), email)
+    except Problem as problem:
+        return _forgot(plane, email=email, problem=problem)
+    return _forgot(plane, email=email, asked=True)
+
+
+@shown("/reset/{secret:str}")
+async def reset_page(plane: Plane, secret: Part) -> Response[str]:
+    """The form to choose another password."""
+    account = await plane.accounts.account_of_reset(secret)
+    return render.page("reset.html", email=account.email, secret=secret, fault=None)
+
+
+@post("/reset/{secret:str}")
+async def reset(request: Asked, plane: Plane, secret: Part) -> Response[str]:
+    """Choose another password. Nobody is signed in by it: the link may have been read by others."""
+    form = await read_form(request)
+    account = await plane.accounts.account_of_reset(secret)
+    try:
+        await plane.accounts.reset(session.visit_of(request), secret, new_password(form))
+    except NotFound:
+        raise
+    except Problem as problem:
+        return render.page(
+            "reset.html",
+            status=problem.status,
+            headers=problem.headers,
+            email=account.email,
+            secret=secret,
+            fault=fault_of(problem),
+        )
+    return render.to("/console/sign-in?done=reset")
+
+
+def _forgot(
+    plane: ControlPlane, *, email: str = "", asked: bool = False, problem: Problem | None = None
+) -> Response[str]:
+    return render.page(
+        "forgot.html",
+        status=problem.status if problem else 200,
+        headers=problem.headers if problem else None,
+        email=email,
+        asked=asked,
+        fault=fault_of(problem) if problem else None,
+        mail=plane.mailer.enabled,
+        minutes=plane.settings.accounts.reset_minutes,
+    )

@@ -9,13 +9,13 @@ invitations  links that let people in
 tokens       API tokens
 domains      whitelisted domains, their proofs and take-overs
 operator     what the operator does from the machine itself
-audit        reading what was noted
+audit        reading the audit log
 logs         reading the request logs
 usage        what a team used, and what it costs
-billing      its spending cap, and whom to tell
-alerts       telling them
+billing      its spending cap, and whom to alert
+alerts       sending the alerts
 invoices     what a team owes for a month, final when the month is closed
-reports      telling a payment service
+reports      reporting to a payment service
 replays      Idempotency-Key
 sweep        throwing away what has expired
 """

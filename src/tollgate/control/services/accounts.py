@@ -8,9 +8,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tollgate.control.mail import Mailer
-from tollgate.control.oidc import Claim
+from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.passwords import Passwords
-from tollgate.control.problems import Busy, InvalidRequest, NameTaken, NotFound, SignUpClosed, WrongPassword
+from tollgate.control.problems import Busy, InvalidInput, NameTaken, NotFound, SignUpClosed, WrongPassword
 from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, email_of, name_of
 from tollgate.control.services import throttle
 from tollgate.core import patience, secrets
@@ -37,7 +37,7 @@ class Accounts:
             raise SignUpClosed(CLOSED)
         address = email_of(email)
         self._passwords.check_new(password, address)
-        # Hashing is dear, and the answer tells whether an address has an account: both are rationed.
+        # Hashing is expensive, and the answer shows whether an address has an account: both are limited.
         guards = [(self._context.key_from("sign-up", visit), patience.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "new accounts from this address")
@@ -68,7 +68,6 @@ class Accounts:
         self, records: Repositories, actor: Actor, email: str, hashed: str, *,
         name: str, verified: bool, **details: object,
     ) -> Account:  # fmt: skip
-        """Add an account to the records."""
         if await records.accounts.find(email=email) is not None:
             raise NameTaken(f"{email} has an account already: sign in, or reset its password.", "email")
         now = self._context.now()
@@ -108,7 +107,7 @@ class Accounts:
         """Return the account whose password this is. Failures slow down the account and the address."""
         try:
             address = email_of(email)
-        except InvalidRequest:
+        except InvalidInput:
             raise WrongPassword from None
         key = self._context.key("password", address)
         from_here = self._context.key_from("address", visit)
@@ -160,7 +159,7 @@ class Accounts:
             if account is None:
                 raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
             if not account.active:
-                raise InvalidRequest(f"{address} is switched off: run `tollgate admin enable {address}` first.")
+                raise InvalidInput(f"{address} is switched off: run `tollgate admin enable {address}` first.")
             link = await self._new_reset_link(records, actor, account)
         self._mail_reset(address, link)
         return link
@@ -242,7 +241,9 @@ class Accounts:
 
     # --- Providers -------------------------------------------------------------------------------------
 
-    async def by_provider(self, visit: ClientInfo, claim: Claim, invitation: Invitation | None = None) -> Account:
+    async def by_provider(
+        self, visit: ClientInfo, claim: ProviderIdentity, invitation: Invitation | None = None
+    ) -> Account:
         """The account that a provider vouches for: known by its subject, else by a verified address, else new."""
         async with self._context.store.changing() as records:
             identity = await records.identities.find(issuer=claim.issuer, subject=claim.subject)
@@ -258,7 +259,7 @@ class Accounts:
         return account
 
     async def _by_address(
-        self, records: Repositories, visit: ClientInfo, claim: Claim, invitation: Invitation | None
+        self, records: Repositories, visit: ClientInfo, claim: ProviderIdentity, invitation: Invitation | None
     ) -> Account:
         email = email_of(claim.email)
         account = await records.accounts.find(email=email)
@@ -275,7 +276,7 @@ class Accounts:
         await self._context.note(records, who, "account.link", target=account.id, name=email, issuer=claim.issuer)
         return account
 
-    def _check_provider_sign_up(self, email: str, claim: Claim, invitation: Invitation | None) -> None:
+    def _check_provider_sign_up(self, email: str, claim: ProviderIdentity, invitation: Invitation | None) -> None:
         sign_up = self._context.settings.accounts.sign_up
         if sign_up == "open":
             return

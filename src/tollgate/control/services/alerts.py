@@ -22,9 +22,8 @@ from msgspec.structs import replace
 from tollgate import log
 from tollgate.control.mail import Mailer
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
-from tollgate.control.paging import every
-from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext
-from tollgate.control.services.billing import Billing
+from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, every
+from tollgate.control.services.billing import BillingService
 from tollgate.control.services.usage import at_hand
 from tollgate.control.webhooks import target_of
 from tollgate.core import alerts, secrets
@@ -38,7 +37,7 @@ from tollgate.store.base import AccountBook, Conflict, Repositories
 EVERY_SECONDS = 5.0
 # A slow receiver takes five seconds: enough at once that one does not hold up the others.
 AT_ONCE = 8
-# Longer than a month, in which a threshold must not be told again.
+# Longer than a month, in which a threshold must not be reported again.
 KEPT_SECONDS = 90 * 86_400.0
 TIDY_SECONDS = 3_600.0
 DELIVERY_HEADER = "X-Tollgate-Delivery"
@@ -66,10 +65,15 @@ class _Letter(Struct, frozen=True):
 
 
 class Alerts:
-    """Finds thresholds that were passed, and tells."""
+    """Finds thresholds that were passed, and sends the alerts."""
 
     def __init__(
-        self, context: ServiceContext, book: AccountBook | None, billing: Billing, mailer: Mailer, poster: Poster
+        self,
+        context: ServiceContext,
+        book: AccountBook | None,
+        billing: BillingService,
+        mailer: Mailer,
+        poster: Poster,
     ) -> None:
         self._context = context
         self._book = book
@@ -148,7 +152,7 @@ class Alerts:
                 async with self._context.store.changing() as records:
                     await records.alerts.add(alert)
             except Conflict:
-                continue  # somebody else was quicker, and tells it
+                continue  # another process was quicker, and sends it
 
     # --- Delivery --------------------------------------------------------------------------------------
 
@@ -201,7 +205,7 @@ class Alerts:
         return "" if all(taken) else "Too many mails wait for the server."
 
     async def _finish(self, alert: Alert, failure: str) -> None:
-        """Note how an attempt ended. The last one that fails is told in the audit log."""
+        """Note how an attempt ended. The last failure goes to the audit log."""
         if failure and alerts.wait_after(alert.attempts) is not None:
             _log.warning("an alert could not be delivered", alert=alert.id, attempts=alert.attempts, why=failure)
             return

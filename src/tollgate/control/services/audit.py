@@ -1,4 +1,4 @@
-"""Reading what was noted."""
+"""Reading the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A team's spending cap, and whom to tell when it is nearly reached. The collector obeys the cap within a second.
+"""A team's spending cap, and whom to alert when it is nearly reached. The collector enforces it within a second.
 
 A webhook gets a new secret whenever it is set. It is shown then and never again; `core/alerts.py` says why nobody
 keeps it.
@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from tollgate.control.outbound import FetchRefused
-from tollgate.control.problems import InvalidRequest
+from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor, ServiceContext
 from tollgate.control.versions import check_version
 from tollgate.control.webhooks import target_of
@@ -27,7 +27,7 @@ MAX_CAP = 1_000_000_000_000_000
 _SALT_BYTES = 16
 
 
-class Terms(Struct, frozen=True):
+class BillingTerms(Struct, frozen=True):
     """What a team has chosen."""
 
     spending_cap: int | None
@@ -37,7 +37,7 @@ class Terms(Struct, frozen=True):
     """Another one for each secret of the webhook, so that its change is a change of the version."""
 
 
-class Change(Struct, frozen=True):
+class BillingUpdate(Struct, frozen=True):
     """What a team chooses; what is left out stays as it is."""
 
     spending_cap: int | UnsetType | None = UNSET
@@ -45,22 +45,22 @@ class Change(Struct, frozen=True):
     alert_emails: bool | UnsetType = UNSET
 
 
-class Billing:
+class BillingService:
     """Caps and alerts."""
 
     def __init__(self, context: ServiceContext, pepper: bytes) -> None:
         self._context = context
         self._pepper = pepper
 
-    async def show(self, actor: Actor, team: str) -> Terms:
+    async def show(self, actor: Actor, team: str) -> BillingTerms:
         """What a team has chosen. Not for everybody: the address of a webhook often is a secret itself."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
             return _terms(membership.team, await self.settings_of(records, membership.team))
 
     async def change(
-        self, actor: Actor, team: str, change: Change, if_match: str | None = None
-    ) -> tuple[Terms, str | None]:
+        self, actor: Actor, team: str, change: BillingUpdate, if_match: str | None = None
+    ) -> tuple[BillingTerms, str | None]:
         """Choose; return what stands now and, where a webhook was set, its secret."""
         _check(change)
         async with self._context.store.changing() as records:
@@ -86,7 +86,9 @@ class Billing:
         """The secret that a webhook's calls are signed with."""
         return webhook_secret(self._pepper, settings.id, settings.salt)
 
-    async def _note(self, records: Repositories, actor: Actor, team: Team, old: Terms, new: Terms) -> None:
+    async def _note(
+        self, records: Repositories, actor: Actor, team: Team, old: BillingTerms, new: BillingTerms
+    ) -> None:
         await self._context.note(
             records,
             actor,
@@ -99,12 +101,12 @@ class Billing:
         )
 
 
-def _terms(team: Team, settings: BillingSettings) -> Terms:
+def _terms(team: Team, settings: BillingSettings) -> BillingTerms:
     edition = hashlib.blake2b(settings.salt.encode(), digest_size=6).hexdigest() if settings.salt else ""
-    return Terms(team.spending_cap, settings.webhook or None, settings.emails, edition)
+    return BillingTerms(team.spending_cap, settings.webhook or None, settings.emails, edition)
 
 
-def _changed(team: Team, settings: BillingSettings, change: Change) -> tuple[Team, BillingSettings]:
+def _changed(team: Team, settings: BillingSettings, change: BillingUpdate) -> tuple[Team, BillingSettings]:
     if change.spending_cap is not UNSET:
         team = replace(team, spending_cap=change.spending_cap)
     if change.alert_webhook is not UNSET:
@@ -115,7 +117,7 @@ def _changed(team: Team, settings: BillingSettings, change: Change) -> tuple[Tea
     return team, settings
 
 
-def _noted(terms: Terms) -> dict[str, object]:
+def _noted(terms: BillingTerms) -> dict[str, object]:
     """What the audit log says: of a webhook the host alone."""
     webhook = terms.alert_webhook
     return {
@@ -125,10 +127,10 @@ def _noted(terms: Terms) -> dict[str, object]:
     }
 
 
-def _check(change: Change) -> None:
+def _check(change: BillingUpdate) -> None:
     cap, webhook = change.spending_cap, change.alert_webhook
     if isinstance(cap, int) and not 0 <= cap <= MAX_CAP:
-        raise InvalidRequest(
+        raise InvalidInput(
             f"`spending_cap_micros` is a whole number from 0 to {MAX_CAP}, in millionths of a dollar, "
             "or null for no cap.",
             field="spending_cap_micros",
@@ -137,4 +139,4 @@ def _check(change: Change) -> None:
         try:
             target_of(webhook)
         except FetchRefused as error:
-            raise InvalidRequest(str(error), field="alert_webhook") from None
+            raise InvalidInput(str(error), field="alert_webhook") from None

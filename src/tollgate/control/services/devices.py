@@ -28,12 +28,12 @@ EARLY_SECONDS = 0.5
 MAX_WAITING, MAX_WAITING_FROM_ADDRESS = 10_000, 50
 # Whoever has one IPv6 address has 2 ** 64 of them: what they begin and never finish is rationed together.
 STARTS = patience.Patience(free=200, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
-# An expired one is remembered for so long, so that the tool hears why.
+# An expired one is remembered for so long, so that the tool gets the reason.
 REMEMBERED_SECONDS = 600.0
 
 
 class Started(Struct, frozen=True):
-    """What a tool is told when it asks."""
+    """The answer to a tool that polls."""
 
     device_code: str
     user_code: str

@@ -15,12 +15,12 @@ from tollgate.control.mail import Mailer
 from tollgate.control.problems import (
     DomainTaken,
     DomainVerified,
-    InvalidRequest,
+    InvalidInput,
     LimitReached,
     NameTaken,
-    NotARootDomain,
     NotFound,
     NotProven,
+    RootDomainNeeded,
 )
 from tollgate.control.proofs import Finding, Proofs, dns_name, record
 from tollgate.control.service_context import (
@@ -41,7 +41,7 @@ from tollgate.store.base import Conflict, Repositories
 MAX_PER_MINUTE = 1_000_000_000
 
 
-class Wish(Struct, frozen=True):
+class DomainSettings(Struct, frozen=True):
     """Settings of an entry that are given; the others stay as they are."""
 
     active: bool | UnsetType = UNSET
@@ -49,10 +49,10 @@ class Wish(Struct, frozen=True):
     domain_per_minute: int | UnsetType | None = UNSET
 
 
-NOTHING = Wish()
+NOTHING = DomainSettings()
 
 
-class Verdict(Struct, frozen=True):
+class OriginVerdict(Struct, frozen=True):
     """Whether an origin would pass, and why."""
 
     origin: str
@@ -72,7 +72,7 @@ class Domains:
         self._localhost = context.settings.whitelist.allow_localhost
 
     async def add(
-        self, actor: Actor, team: str, domain: str, wish: Wish = NOTHING, *, take_over: bool = False
+        self, actor: Actor, team: str, domain: str, wanted: DomainSettings = NOTHING, *, take_over: bool = False
     ) -> Domain:
         """Whitelist a root domain; with `take_over` also one that another team has, by proof."""
         async with self._context.store.changing() as records:
@@ -80,12 +80,12 @@ class Domains:
             root = self._root(domain)
             held = await records.domains.find(domain=root)
             if held is None:
-                return await self._add(records, actor, membership.team.id, root, wish)
+                return await self._add(records, actor, membership.team.id, root, wanted)
             if held.team_id == membership.team.id:
                 raise NameTaken(f"{root} is on your list already, as {held.id}.", "domain")
         if not take_over:
             raise self._taken(root, membership)
-        return await self._take_over(actor, membership, held, wish)
+        return await self._take_over(actor, membership, held, wanted)
 
     async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Domain]:
         """A team's entries."""
@@ -101,17 +101,17 @@ class Domains:
             return (await self._find(records, actor, team, domain_id, Action.SEE_DOMAINS))[1]
 
     async def update(
-        self, actor: Actor, team: str, domain_id: str, wish: Wish, if_match: str | None = None
+        self, actor: Actor, team: str, domain_id: str, wanted: DomainSettings, if_match: str | None = None
     ) -> Domain:
         """Change settings of an entry."""
         async with self._context.store.changing() as records:
             membership, entry = await self._find(records, actor, team, domain_id, Action.CHANGE_DOMAINS)
             check_version(entry, if_match)
-            changed = _with(entry, wish)
+            changed = _with(entry, wanted)
             await records.domains.replace(changed)
             differences = {
                 name: getattr(changed, name)
-                for name in Wish.__struct_fields__
+                for name in DomainSettings.__struct_fields__
                 if getattr(changed, name) != getattr(entry, name)
             }
             await self._context.note(
@@ -147,29 +147,31 @@ class Domains:
             )  # fmt: skip
         return verified
 
-    async def check(self, actor: Actor, team: str, origin: str) -> Verdict:
+    async def check(self, actor: Actor, team: str, origin: str) -> OriginVerdict:
         """Say whether a browser call from this origin would pass as this team's, and why."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
             host = origins.host_of(origin, allow_localhost=self._localhost)
             if host is None:
-                return Verdict(origin, False, self._never(origin))
+                return OriginVerdict(origin, False, self._never(origin))
             names = tuple(origins.candidates(host))
             entry = await records.domains.find(team_id=membership.team.id, domain=names)
         if entry is None:
-            return Verdict(
+            return OriginVerdict(
                 origin, False, f"{host} is not on the list of {membership.team.name}. {self._to_add(host)}"
             )
         if not entry.active:
             why = f"The entry {entry.domain} ({entry.id}) covers {host}, but it is switched off."
-            return Verdict(origin, False, why, entry.id, entry.domain)
-        return Verdict(
+            return OriginVerdict(origin, False, why, entry.id, entry.domain)
+        return OriginVerdict(
             origin, True, f"The entry {entry.domain} ({entry.id}) covers {host}.", entry.id, entry.domain
         )
 
     # --- Taking over -----------------------------------------------------------------------------------
 
-    async def _take_over(self, actor: Actor, membership: Membership, held: Domain, wish: Wish) -> Domain:
+    async def _take_over(
+        self, actor: Actor, membership: Membership, held: Domain, wanted: DomainSettings
+    ) -> Domain:
         finding = await self._proofs.look(held.domain, membership.team.id)
         if not finding.proven:
             raise self._not_proven(held.domain, membership, finding)
@@ -196,7 +198,7 @@ class Domains:
                     name=held.domain, why="another team proved that it owns the domain", by=finding.by,
                 )  # fmt: skip
             entry = await self._add(
-                records, actor, membership.team.id, held.domain, wish, verified=True, by=finding.by
+                records, actor, membership.team.id, held.domain, wanted, verified=True, by=finding.by
             )
             told = await self._owners(records, held.team_id)
             losing = await records.teams.get(held.team_id)
@@ -216,7 +218,7 @@ class Domains:
         return [account.email for account in accounts]
 
     async def _add(
-        self, records: Repositories, actor: Actor, team_id: str, root: str, wish: Wish, *,
+        self, records: Repositories, actor: Actor, team_id: str, root: str, wanted: DomainSettings, *,
         verified: bool = False, **details: object,
     ) -> Domain:  # fmt: skip
         most = self._context.settings.accounts.domains_per_team
@@ -231,7 +233,7 @@ class Domains:
             created_by=actor.label,
             verified_at=now if verified else None,
         )
-        entry = _with(blank, wish)
+        entry = _with(blank, wanted)
         try:
             await records.domains.add(entry)
         except Conflict as error:
@@ -260,7 +262,7 @@ class Domains:
             # Longer than any name: the rest would only stand in the answer.
             return origins.root_domain(domain.strip()[:300], allow_localhost=self._localhost)
         except origins.NotARootDomain as refused:
-            raise NotARootDomain(
+            raise RootDomainNeeded(
                 str(refused), domain=domain[:253], suggestion=refused.suggestion or None
             ) from None
 
@@ -305,9 +307,11 @@ class Domains:
         return f"To allow it: tollgate rpc whitelist add {root}"
 
 
-def _with(entry: Domain, wish: Wish) -> Domain:
-    given = {name: value for name in Wish.__struct_fields__ if (value := getattr(wish, name)) is not UNSET}
+def _with(entry: Domain, wanted: DomainSettings) -> Domain:
+    given = {
+        name: value for name in DomainSettings.__struct_fields__ if (value := getattr(wanted, name)) is not UNSET
+    }
     for name in ("address_per_minute", "domain_per_minute"):
         if given.get(name) is not None and not 1 <= given[name] <= MAX_PER_MINUTE:
-            raise InvalidRequest(f"`{name}` is from 1 to {MAX_PER_MINUTE}, or null for the usual.", field=name)
+            raise InvalidInput(f"`{name}` is from 1 to {MAX_PER_MINUTE}, or null for the usual.", field=name)
     return replace(entry, **given)

@@ -107,7 +107,7 @@ class Invitations:
             return row, await records.teams.get(row.team_id) if row.team_id else None
 
     async def accept(self, actor: Actor, link: str) -> Membership | None:
-        """Follow a link: a seat in its team, or None where it was to the service alone."""
+        """Follow a link: membership in its team, or None where it was to the service alone."""
         async with self._context.store.changing() as records:
             row = await self._open(records, link)
             if actor.account is None or actor.account.email != row.email:

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from tollgate import log
-from tollgate.control.paging import every
-from tollgate.control.problems import InvalidRequest, NotFound
-from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, page_of
+from tollgate.control.problems import InvalidInput, NotFound
+from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, every, page_of
 from tollgate.control.services.usage import at_hand, month_named
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, draw
@@ -133,7 +132,7 @@ def _month_at(place: Position) -> str:
     try:
         return month_of(place.created_at)
     except (ValueError, OverflowError, OSError):
-        raise InvalidRequest(
+        raise InvalidInput(
             "The cursor is not one of ours. Give the `next` of an earlier page of the same list, or none to "
             "begin.",
             field="after",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tollgate.control.problems import InvalidRequest, LimitReached, LoginExpired, NotFound, NotLoggedIn
+from tollgate.control.problems import InvalidInput, LimitReached, LoginExpired, NotFound, NotLoggedIn
 from tollgate.control.service_context import (
     NOWHERE,
     Actor,
@@ -116,7 +116,7 @@ class Logins:
         """Make a personal access token; its secret is shown once."""
         account = actor.person("make personal access tokens")
         if days is not None and not 1 <= days <= LONGEST_DAYS:
-            raise InvalidRequest(f"`expires_in_days` is from 1 to {LONGEST_DAYS}.", field="expires_in_days")
+            raise InvalidInput(f"`expires_in_days` is from 1 to {LONGEST_DAYS}.", field="expires_in_days")
         async with self._context.store.changing() as records:
             return await self.add_personal(records, actor, account, name, days)
 
@@ -171,7 +171,7 @@ class Logins:
         """End the login that an access or refresh token belongs to, if there is one (RFC 7009)."""
         digest = self._context.digest(secret)
         async with self._context.store.changing() as records:
-            # The refresh token before is one as well: a tool that did not hear the answer has no other.
+            # The refresh token before is one as well: a tool that did not get the answer has no other.
             columns = ("digest", "refresh_digest", "old_refresh_digest")
             found = [await records.logins.find(**{column: digest}) for column in columns]
             login = next(filter(None, found), None)

@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 from msgspec import Struct
 
-from tollgate.control.problems import InvalidRequest, NotFound
+from tollgate.control.problems import InvalidInput, NotFound
 from tollgate.control.service_context import USUAL_ROWS, Actor, Membership, ServiceContext
 from tollgate.core import origins
 from tollgate.core.logs import LogFilter, LogRow
@@ -46,7 +46,7 @@ class LogAsk(Struct, frozen=True):
     """The entry's id or the domain."""
 
 
-class LogPage(Struct, frozen=True):
+class LogResults(Struct, frozen=True):
     """A part of a team's logs. `next` goes on with older ones, `newer` with those that came meanwhile."""
 
     team: Team
@@ -55,7 +55,7 @@ class LogPage(Struct, frozen=True):
     newer: str
 
 
-class Place(Struct, frozen=True):
+class LogPosition(Struct, frozen=True):
     """Where a reader stands: what a cursor carries."""
 
     SIZE: ClassVar[int] = 44
@@ -76,8 +76,7 @@ class Place(Struct, frozen=True):
         return self._FORM.pack(self.position, self.newest, self.start, self.since, self.filters)
 
     @classmethod
-    def unpacked(cls, content: bytes) -> Place:
-        """From bytes."""
+    def unpacked(cls, content: bytes) -> LogPosition:
         return cls(*cls._FORM.unpack(content))
 
 
@@ -86,29 +85,32 @@ class Cursors:
 
     def __init__(self, pepper: bytes) -> None:
         self._entry = Seal(pepper, "ent_", 8)
-        self._kinds = {"after": Seal(pepper, "old_", Place.SIZE), "newer": Seal(pepper, "new_", Place.SIZE)}
+        self._kinds = {
+            "after": Seal(pepper, "old_", LogPosition.SIZE),
+            "newer": Seal(pepper, "new_", LogPosition.SIZE),
+        }
 
     def id_of(self, row: LogRow) -> str:
         """The id of an entry: always the same, and of no use to other teams."""
         return self._entry.close(row.team_id, row.seq.to_bytes(8, "big"))
 
-    def write(self, kind: str, team_id: str, place: Place) -> str:
+    def write(self, kind: str, team_id: str, place: LogPosition) -> str:
         """The cursor that leads back to a place, `after` it or to what is `newer`."""
         return self._kinds[kind].close(team_id, place.packed())
 
-    def read(self, kind: str, team_id: str, cursor: str, filters: bytes) -> Place:
+    def read(self, kind: str, team_id: str, cursor: str, filters: bytes) -> LogPosition:
         """Where a cursor leads to, or refuse it."""
         member = "next" if kind == "after" else "newer"
         try:
-            place = Place.unpacked(self._kinds[kind].open(team_id, cursor))
+            place = LogPosition.unpacked(self._kinds[kind].open(team_id, cursor))
         except BrokenSeal:
-            raise InvalidRequest(
+            raise InvalidInput(
                 f"The cursor is not one of this team's logs. Give the `{member}` of an earlier page of the same "
                 "list, or none to begin.",
                 field=kind,
             ) from None
         if place.filters != filters:
-            raise InvalidRequest(
+            raise InvalidInput(
                 "The cursor belongs to a list with other filters. Give those of the page that it came from, or "
                 "none to begin.",
                 field=kind,
@@ -116,7 +118,7 @@ class Cursors:
         return place
 
 
-class Logs:
+class LogService:
     """A team's request logs."""
 
     def __init__(self, context: ServiceContext, book: LogBook | None, pepper: bytes) -> None:
@@ -124,7 +126,7 @@ class Logs:
         self._book = book
         self.cursors = Cursors(pepper)
 
-    async def page(self, actor: Actor, team: str, ask: LogAsk) -> LogPage:
+    async def page(self, actor: Actor, team: str, ask: LogAsk) -> LogResults:
         """A part of a team's logs: newest first, or, with `newer`, oldest first."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
@@ -143,39 +145,39 @@ class Logs:
             return await self._newer(self._book, membership.team, ask, ask.newer, wanted)
         return await self._older(self._book, membership.team, ask, wanted)
 
-    async def _older(self, book: LogBook, team: Team, ask: LogAsk, wanted: LogFilter) -> LogPage:
+    async def _older(self, book: LogBook, team: Team, ask: LogAsk, wanted: LogFilter) -> LogResults:
         identity = filters_of(wanted)
         if ask.after is None:
             newest = await book.newest()
-            place = self._since(Place(newest + 1, newest, _NEVER, 0, identity), ask)
+            place = self._since(LogPosition(newest + 1, newest, _NEVER, 0, identity), ask)
         else:
             place = self._since(self.cursors.read("after", team.id, ask.after, identity), ask)
         found = await book.older(_from(wanted, place), place.position, ask.limit)
         following = None
         if found.position is not None:
             following = self.cursors.write("after", team.id, _at(place, found.position))
-        return LogPage(team, found.rows, following, self._newer_cursor(team, place, place.newest))
+        return LogResults(team, found.rows, following, self._newer_cursor(team, place, place.newest))
 
-    async def _newer(self, book: LogBook, team: Team, ask: LogAsk, cursor: str, wanted: LogFilter) -> LogPage:
+    async def _newer(self, book: LogBook, team: Team, ask: LogAsk, cursor: str, wanted: LogFilter) -> LogResults:
         place = self._since(self.cursors.read("newer", team.id, cursor, filters_of(wanted)), ask)
         rows, position = await book.newer(_from(wanted, place), place.position, ask.limit)
-        return LogPage(team, rows, None, self._newer_cursor(team, place, position))
+        return LogResults(team, rows, None, self._newer_cursor(team, place, position))
 
-    def _newer_cursor(self, team: Team, place: Place, position: int) -> str:
+    def _newer_cursor(self, team: Team, place: LogPosition, position: int) -> str:
         return self.cursors.write("newer", team.id, _at(place, position))
 
-    def _since(self, place: Place, ask: LogAsk) -> Place:
+    def _since(self, place: LogPosition, ask: LogAsk) -> LogPosition:
         """The place, with the start of a `since` that its list did not begin with."""
         if ask.since is None or (place.start != _NEVER and place.since == ask.since):
             return place
         return msgspec.structs.replace(place, start=self._context.now() - ask.since, since=ask.since)
 
 
-def _from(wanted: LogFilter, place: Place) -> LogFilter:
+def _from(wanted: LogFilter, place: LogPosition) -> LogFilter:
     return wanted if place.start == _NEVER else msgspec.structs.replace(wanted, since=place.start)
 
 
-def _at(place: Place, position: int) -> Place:
+def _at(place: LogPosition, position: int) -> LogPosition:
     return msgspec.structs.replace(place, position=position)
 
 
@@ -187,7 +189,7 @@ def filters_of(wanted: LogFilter) -> bytes:
 async def _source(records: Repositories, membership: Membership, ask: LogAsk) -> str | None:
     """The id of the token or domain that is asked for. An id needs no look-up: deleted ones have logs, too."""
     if ask.token is not None and ask.domain is not None:
-        raise InvalidRequest("An entry has a token or a domain: give one of the two.", field="domain")
+        raise InvalidInput("An entry has a token or a domain: give one of the two.", field="domain")
     if ask.token is not None and not _TOKEN_ID.fullmatch(ask.token):
         token = await records.tokens.find(team_id=membership.team.id, name=ask.token)
         if token is None:

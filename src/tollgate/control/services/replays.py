@@ -10,7 +10,7 @@ import re
 
 from msgspec.structs import replace
 
-from tollgate.control.problems import InvalidRequest, KeyReused, RequestRunning
+from tollgate.control.problems import InvalidInput, KeyReused, RequestRunning
 from tollgate.control.service_context import Actor, ServiceContext
 from tollgate.core.people import Replay
 
@@ -29,7 +29,7 @@ class Replays:
     async def begin(self, actor: Actor, route: str, key: str, body: bytes) -> Replay:
         """Begin, or return what was answered before (its `status` is not 0 then)."""
         if not _KEY.fullmatch(key):
-            raise InvalidRequest("Idempotency-Key has 1 to 255 visible ASCII characters.", field="Idempotency-Key")
+            raise InvalidInput("Idempotency-Key has 1 to 255 visible ASCII characters.", field="Idempotency-Key")
         now = self._context.now()
         name = hashlib.sha256(f"{actor.id}\n{route}\n{key}".encode()).hexdigest()
         new = Replay(name, hashlib.sha256(body).digest(), now)

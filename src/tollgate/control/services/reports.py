@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from tollgate import log
 from tollgate.control.service_context import ServiceContext
 from tollgate.control.services.usage import at_hand
-from tollgate.control.stripe import KEYS_KEPT_SECONDS, Item, Payments, StripeRefused, StripeUnsure
+from tollgate.control.stripe import KEYS_KEPT_SECONDS, InvoiceItem, Payments, StripeRefused, StripeUnsure
 from tollgate.core import secrets
-from tollgate.core.invoices import Invoice
+from tollgate.core.invoices import CUSTOMER, INVOICE_ITEM, Invoice, Report
 from tollgate.core.months import end_of, month_of, previous_month, start_of
-from tollgate.core.reports import CUSTOMER, INVOICE_ITEM, Report
 from tollgate.store.base import AccountBook, Conflict
 
 EVERY_SECONDS = 600.0
@@ -57,7 +56,7 @@ class Reports:
             )
             if customer is None:
                 return
-            item = Item(
+            item = InvoiceItem(
                 customer=customer,
                 cents=invoice.total_cents,
                 text=f"{invoice.billable:,} requests in {invoice.month} ({invoice.number})",

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.control.problems import (
-    InvalidRequest,
+    InvalidInput,
     LastOwner,
     LimitReached,
     NameTaken,
@@ -55,7 +55,7 @@ class Person(Struct, frozen=True):
 def team_name(text: str) -> str:
     """A team's name as it is kept, or refuse."""
     if not _NAME.fullmatch(text):
-        raise InvalidRequest("A team's name has 2 to 40 of a-z, 0-9 and hyphens.", field="name")
+        raise InvalidInput("A team's name has 2 to 40 of a-z, 0-9 and hyphens.", field="name")
     return text
 
 
@@ -65,7 +65,7 @@ def role_of(text: str) -> Role:
         return Role(text)
     except ValueError:
         names = ", ".join(Role)
-        raise InvalidRequest(f"{text[:40]!r} is no role: give one of {names}.", field="role") from None
+        raise InvalidInput(f"{text[:40]!r} is no role: give one of {names}.", field="role") from None
 
 
 class Teams:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tollgate.control.problems import InvalidRequest, LimitReached, NameTaken, NotFound
+from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, NotFound
 from tollgate.control.service_context import (
     Actor,
     Membership,
@@ -34,7 +34,7 @@ USUAL_OVERLAP = 86_400
 LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
-class Wish(Struct, frozen=True):
+class TokenSettings(Struct, frozen=True):
     """Settings of a token that are given; the others stay as they are."""
 
     name: str | UnsetType = UNSET
@@ -48,22 +48,24 @@ class Wish(Struct, frozen=True):
     show_upstream: bool | UnsetType = UNSET
 
 
-class Tokens:
+class TokenService:
     """API tokens."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    async def create(self, actor: Actor, team: str, wish: Wish) -> tuple[Token, str]:
+    async def create(self, actor: Actor, team: str, wanted: TokenSettings) -> tuple[Token, str]:
         """Make a token; its secret is shown once."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_TOKENS)
-            return await self.add(records, actor, membership.team.id, wish)
+            return await self.add(records, actor, membership.team.id, wanted)
 
-    async def add(self, records: Repositories, actor: Actor, team_id: str, wish: Wish) -> tuple[Token, str]:
+    async def add(
+        self, records: Repositories, actor: Actor, team_id: str, wanted: TokenSettings
+    ) -> tuple[Token, str]:
         """Add a token to a team's records."""
-        if wish.name is UNSET:
-            raise InvalidRequest("A token needs a `name`.", field="name")
+        if wanted.name is UNSET:
+            raise InvalidInput("A token needs a `name`.", field="name")
         secret = secrets.new_token()
         blank = Token(
             id=secrets.new_id("tok"),
@@ -73,7 +75,7 @@ class Tokens:
             created_at=self._context.now(),
             created_by=actor.label,
         )
-        token = self._with(blank, wish)
+        token = self._with(blank, wanted)
         await self._keep(records, token, secret)
         await self._context.note(
             records, actor, "token.create", team_id=team_id, target=token.id, name=token.name, prefix=token.prefix
@@ -81,9 +83,9 @@ class Tokens:
         return token, secret
 
     async def _keep(self, records: Repositories, token: Token, secret: str) -> None:
-        most = self._context.settings.accounts.tokens_per_team
-        if await records.tokens.count(team_id=token.team_id) >= most:
-            raise LimitReached(f"The team has {most} tokens, the most that it may: delete some.", limit=most)
+        maximum = self._context.settings.accounts.tokens_per_team
+        if await records.tokens.count(team_id=token.team_id) >= maximum:
+            raise LimitReached(f"The team has {maximum} tokens, the most that it may: delete some.", limit=maximum)
         try:
             await records.tokens.add(token, digest=self._context.digest(secret))
         except Conflict as error:
@@ -98,18 +100,17 @@ class Tokens:
         return page_of(scope, rows, ask.limit)
 
     async def show(self, actor: Actor, team: str, token_id: str) -> Token:
-        """One token."""
         async with self._context.store.reading() as records:
             return (await self._find(records, actor, team, token_id, Action.SEE_TOKENS))[1]
 
     async def update(
-        self, actor: Actor, team: str, token_id: str, wish: Wish, if_match: str | None = None
+        self, actor: Actor, team: str, token_id: str, wanted: TokenSettings, if_match: str | None = None
     ) -> Token:
         """Change settings of a token."""
         async with self._context.store.changing() as records:
             membership, token = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             check_version(token, if_match)
-            changed = self._with(token, wish)
+            changed = self._with(token, wanted)
             await _write(records, changed)
             await self._context.note(
                 records, actor, "token.update", team_id=membership.team.id, target=token.id, name=changed.name,
@@ -120,17 +121,15 @@ class Tokens:
     async def rotate(self, actor: Actor, team: str, token_id: str, overlap: int) -> tuple[Token, str]:
         """Issue a successor that takes over the name; the old secret works for the overlap."""
         if not 0 <= overlap <= LONGEST_OVERLAP:
-            raise InvalidRequest(f"`overlap_seconds` is from 0 to {LONGEST_OVERLAP}.", field="overlap_seconds")
+            raise InvalidInput(f"`overlap_seconds` is from 0 to {LONGEST_OVERLAP}.", field="overlap_seconds")
         now = self._context.now()
         async with self._context.store.changing() as records:
             membership, old = await self._find(records, actor, team, token_id, Action.CHANGE_TOKENS)
             if not old.active or (old.expires_at is not None and old.expires_at <= now):
-                raise InvalidRequest(
-                    "A token that is disabled or has expired cannot be rotated: create a new one."
-                )
+                raise InvalidInput("A token that is disabled or has expired cannot be rotated: create a new one.")
             successor = await records.tokens.find(team_id=membership.team.id, replaces=old.id)
             if successor is not None:
-                raise InvalidRequest(f"This token was rotated already: rotate its successor {successor.id}.")
+                raise InvalidInput(f"This token was rotated already: rotate its successor {successor.id}.")
             ends = min(now + overlap, old.expires_at or LATEST)
             await _write(records, replace(old, name=_old_name(old, ends), expires_at=ends))
             new, secret = self._successor(actor, old)
@@ -179,9 +178,13 @@ class Tokens:
             )
         return membership, token
 
-    def _with(self, token: Token, wish: Wish) -> Token:
-        """The token with what is wished for, each checked."""
-        given = {name: value for name in Wish.__struct_fields__ if (value := getattr(wish, name)) is not UNSET}
+    def _with(self, token: Token, wanted: TokenSettings) -> Token:
+        """The token with the settings that are given, each checked."""
+        given = {
+            name: value
+            for name in TokenSettings.__struct_fields__
+            if (value := getattr(wanted, name)) is not UNSET
+        }
         for name, check in (
             ("name", name_of),
             ("networks", self._check_networks),
@@ -190,9 +193,9 @@ class Tokens:
         ):
             if given.get(name) is not None:
                 given[name] = check(given[name])
-        for name, most in (("requests_per_second", MAX_PER_SECOND), ("monthly_requests", MAX_PER_MONTH)):
-            if given.get(name) is not None and not 1 <= given[name] <= most:
-                raise InvalidRequest(f"`{name}` is from 1 to {most}, or null for no limit.", field=name)
+        for name, maximum in (("requests_per_second", MAX_PER_SECOND), ("monthly_requests", MAX_PER_MONTH)):
+            if given.get(name) is not None and not 1 <= given[name] <= maximum:
+                raise InvalidInput(f"`{name}` is from 1 to {maximum}, or null for no limit.", field=name)
         return replace(token, **given)
 
     @property
@@ -205,12 +208,12 @@ class Tokens:
         for network in networks:
             if network not in self._networks:
                 served = ", ".join(self._networks) or "none"
-                raise InvalidRequest(f"{network[:60]!r} is not served here. Served: {served}.", field="networks")
+                raise InvalidInput(f"{network[:60]!r} is not served here. Served: {served}.", field="networks")
         return tuple(dict.fromkeys(networks))
 
     def _check_expiry(self, at: float) -> float:
         if not self._context.now() < at <= LATEST:
-            raise InvalidRequest(
+            raise InvalidInput(
                 "`expires_at` must lie in the future, but not beyond the year 9998.", field="expires_at"
             )
         return at
@@ -218,15 +221,15 @@ class Tokens:
 
 def _check_methods(methods: Sequence[str]) -> tuple[str, ...]:
     if len(methods) > MAX_METHODS:
-        raise InvalidRequest(f"At most {MAX_METHODS} patterns.", field="methods")
+        raise InvalidInput(f"At most {MAX_METHODS} patterns.", field="methods")
     for pattern in methods:
         if not is_pattern(pattern):
-            raise InvalidRequest(
+            raise InvalidInput(
                 f"{pattern[:60]!r} is no method: write one such as eth_call, or a pattern such as eth_get*.",
                 field="methods",
             )
         if pattern.casefold().startswith(NEVER_FORWARDED):
-            raise InvalidRequest(f"Methods such as {pattern[:60]} are never forwarded.", field="methods")
+            raise InvalidInput(f"Methods such as {pattern[:60]} are never forwarded.", field="methods")
     return tuple(dict.fromkeys(methods))
 
 
@@ -237,7 +240,7 @@ def _old_name(token: Token, ends: float) -> str:
 
 
 def _differences(before: Token, after: Token) -> dict[str, object]:
-    """What was changed, for the audit log. An entry stands under the new name, so it tells the old one."""
+    """What was changed, for the audit log. An entry has the new name, so this has the old one."""
     changed = {
         name: getattr(after, name)
         for name in Token.__struct_fields__

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from tollgate.control.problems import InvalidRequest
+from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext
 from tollgate.core.models import Team
 from tollgate.core.months import is_month, month_of
@@ -32,7 +32,7 @@ class Share(Struct, frozen=True):
     cost: int
 
 
-class Usage(Struct, frozen=True):
+class MonthUsage(Struct, frozen=True):
     """A team's month. The shares add up to it."""
 
     month: str
@@ -57,8 +57,8 @@ class Usages:
         self._context = context
         self._book = book
 
-    async def of_team(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> Usage:
-        """What a team used in a month, the current one unless told otherwise."""
+    async def of_team(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> MonthUsage:
+        """What a team used in a month, by default the current one."""
         listed_by = by_of(by)
         wanted = month_named(month, self._context.now())
         async with self._context.store.reading() as records:
@@ -67,7 +67,9 @@ class Usages:
         items = await at_hand(self._book).usage(membership.team.id, wanted, listed_by)
         return self._report(membership.team, wanted, listed_by, items, names)
 
-    def _report(self, team: Team, month: str, by: By, items: list[UsageItem], names: Mapping[str, str]) -> Usage:
+    def _report(
+        self, team: Team, month: str, by: By, items: list[UsageItem], names: Mapping[str, str]
+    ) -> MonthUsage:
         now, price = self._context.now(), self._context.settings.billing.price()
         billable = sum(item.billable for item in items)
         cost = sum(item.cost for item in items)
@@ -75,7 +77,7 @@ class Usages:
         expected = forecast(billable, month, now)
         # A month that is over is what it is, by the prices and caps of its time.
         will_cost = capped(price.total(expected), team.spending_cap) if is_current else cost
-        return Usage(
+        return MonthUsage(
             month=month,
             plan=price.plan.value,
             requests=sum(item.requests for item in items),
@@ -104,7 +106,7 @@ def month_named(text: str | None, now: float) -> str:
     if text is None:
         return month_of(now)
     if not is_month(text):
-        raise InvalidRequest(f"{text[:40]!r} is no month: write one such as {month_of(now)}.", field="month")
+        raise InvalidInput(f"{text[:40]!r} is no month: write one such as {month_of(now)}.", field="month")
     return text
 
 
@@ -113,7 +115,7 @@ def by_of(text: str) -> By:
     try:
         return By(text)
     except ValueError:
-        raise InvalidRequest(
+        raise InvalidInput(
             f"Usage is not listed by {text[:40]!r}: give one of {', '.join(By)}.", field="by"
         ) from None
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from tollgate.chains.subscriptions import Head
 from tollgate.chains.subscriptions_starknet import MAX_BLOCKS_BACK
+from tollgate.core.health import NOTHING
 from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
 from tollgate.gateway.feeds.source import Source
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
-from tollgate.shm.upstream_status import NOTHING
 
 # Those who go on at once, on one network, and how many blocks they go until others have their turn.
 MAX_AT_ONCE, STRIDE = 8, 16

@@ -1,8 +1,8 @@
 """The feed of a network: what a worker's subscribers are told, made of blocks that are fetched once for all.
 
 The board says that there is a new head; the missing blocks are fetched by number, through whichever upstream
-answers, and handed on in order (`walker.py`). So an upstream that dies costs time, never a block. A feed runs
-while somebody listens. Who begins in the past walks alone until it has come up to the others (`latecomer.py`).
+answers, and handed on in order (`follower.py`). So an upstream that dies costs time, never a block. A feed runs
+while somebody listens. Who begins in the past walks alone until it has come up to the others (`catch_up.py`).
 
 Nothing here knows a connection: listeners are told and, where they cannot be served any more, lost.
 """
@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from tollgate import log
 from tollgate.chains.subscriptions import Start, Topic, Wrong
 from tollgate.chains.subscriptions_starknet import BLOCK_NOT_FOUND, MAX_BLOCKS_BACK, TOO_FAR_BACK
+from tollgate.core.health import NOTHING
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp
 from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
@@ -22,7 +23,7 @@ from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
 from tollgate.gateway.feeds.statuses import Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
-from tollgate.shm.upstream_status import NOTHING, NetworkStatus
+from tollgate.shm.upstream_status import NetworkStatus
 
 LOOK_SECONDS = 0.03
 # Without the prober's word the upstreams are asked for their head this often.

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw
 
-from tollgate.chains.subscriptions import Call
+from tollgate.chains.heads import NodeCall
 from tollgate.core.shapes import Params, Reply, WrittenCall
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.call.resolver import Resolver
@@ -40,7 +40,7 @@ class BlockFetcher:
         self._now = now
         self._asking: set[asyncio.Future[Reply]] = set()
 
-    async def __call__(self, call: Call) -> Reply:
+    async def __call__(self, call: NodeCall) -> Reply:
         """Get the answer to a call, or raise a refusal.
 
         The call outlives whoever asked for it here: callers may have joined it.
@@ -55,7 +55,7 @@ class BlockFetcher:
         if not asking.cancelled():
             asking.exception()
 
-    async def _ask(self, call: Call) -> Reply:
+    async def _ask(self, call: NodeCall) -> Reply:
         resolver = self._network()
         if resolver is None:
             raise UpstreamUnavailable("This network is not served any more.")
@@ -82,7 +82,7 @@ class BlockFetcher:
             tried.append(upstreams[0])
 
 
-def _params(call: Call) -> Params:
+def _params(call: NodeCall) -> Params:
     if isinstance(call.params, dict):
         return {name: Raw(_json(value)) for name, value in call.params.items()}
     return [Raw(_json(value)) for value in call.params]

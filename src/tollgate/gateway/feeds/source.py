@@ -12,14 +12,15 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
-from tollgate.chains.subscriptions import Call, Head, Item, Misread, Topic
+from tollgate.chains.heads import Misread, NodeCall
+from tollgate.chains.subscriptions import Head, Item, Topic
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Reply
 from tollgate.errors import Refusal
 
 T = TypeVar("T")
 
-Fetch = Callable[[Call], Awaitable[Reply]]
+Fetch = Callable[[NodeCall], Awaitable[Reply]]
 """Asks the upstreams of a network. Raises a Refusal where none has answered. A task must be able to await it."""
 
 # Pages of events of one block: a node that never comes to an end must not be followed for ever.
@@ -152,14 +153,14 @@ class StarknetSource:
         raise NotNow("a node's events have no end")
 
 
-async def _reply(fetch: Fetch, call: Call) -> Reply:
+async def _reply(fetch: Fetch, call: NodeCall) -> Reply:
     try:
         return await fetch(call)
     except Refusal as refusal:
         raise NotNow(refusal.reason) from refusal
 
 
-async def _result(fetch: Fetch, call: Call) -> bytes:
+async def _result(fetch: Fetch, call: NodeCall) -> bytes:
     """What a node answers to a call that has an answer."""
     reply = await _reply(fetch, call)
     if reply.error is not ABSENT:

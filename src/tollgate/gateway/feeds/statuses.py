@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from tollgate import log
-from tollgate.chains.subscriptions import Misread
+from tollgate.chains.heads import Misread
 from tollgate.chains.subscriptions_starknet import FINAL_STATUSES, read_status, status_result
 from tollgate.gateway.feeds.source import NotNow, StarknetSource
 from tollgate.gateway.feeds.subscribers import Subscriber

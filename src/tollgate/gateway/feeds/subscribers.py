@@ -151,7 +151,7 @@ class Subscribers:
                 if not by_place[place]:
                     del by_place[place]
 
-    # --- What `walker.py` asks for ---------------------------------------------------------------------
+    # --- What `follower.py` asks for ---------------------------------------------------------------------
 
     def topics(self) -> Collection[Topic]:
         """What listeners need of a block."""

@@ -25,7 +25,6 @@ from tollgate.gateway.http.known_heads import END, MAX_HEADS, KnownHead, known_h
 from tollgate.gateway.http.request import PREFIX
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Answer, Request
-from tollgate.gateway.recording.journal import Recordable
 
 # Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
 MAX_HEAD_BYTES = 65_536

@@ -1,83 +1,77 @@
-"""The chain of one network, as the prober follows it: `chains/track.py`, with the hashes of upstreams as its food.
+"""The chain of one network, as the prober follows it: hashes by number, without holes.
 
-The track prefers the longest chain; here upstreams have their say first (`core/branches.py`), so it is always
-told.
+Which upstream's chain the network is on is decided in `core/branches.py`.
 """
 
 from __future__ import annotations
 
-from tollgate.chains.heads import Block
-from tollgate.chains.track import Change, Track
-from tollgate.core.branches import Chain
+from tollgate.core.branches import UpstreamChain
+
+DEPTH = 256
+"""Blocks that are remembered."""
 
 
 class CanonicalChain:
-    """The network's newest blocks, without holes."""
+    """The network's newest blocks."""
 
     def __init__(self) -> None:
-        self._track = Track()
-
-    @property
-    def head(self) -> int:
+        self.head = -1
         """The number of the newest; -1 where nothing is known."""
-        return -1 if self._track.head is None else self._track.head.number
+        self._hashes: dict[int, str] = {}
+        """From the parent of the oldest to the head."""
 
     @property
     def tip(self) -> str:
-        """Its hash."""
-        return "" if self._track.head is None else self._track.head.hash
+        """The hash of the newest."""
+        return self._hashes.get(self.head, "")
 
     @property
     def lowest(self) -> int:
-        """The number of the oldest that is known."""
-        blocks = self._track.since(-1)
-        return blocks[0].number if blocks else -1
+        """The number of the oldest of which the parent is known too, or of the first of all."""
+        oldest = min(self._hashes, default=-1)
+        return oldest + 1 if oldest > 0 else oldest
 
     def hash_of(self, number: int) -> str | None:
         """The hash of one of them; the parent of the oldest is known too."""
-        block = self._track.block(number)
-        if block is not None:
-            return block.hash
-        above = self._track.block(number + 1)
-        return None if above is None or number < 0 else above.parent
+        return self._hashes.get(number)
 
-    def begin(self, chain: Chain) -> None:
+    def begin(self, chain: UpstreamChain) -> None:
         """Take an upstream's chain for the network's, whatever was before."""
-        blocks = _blocks(chain, chain.tip)
-        self._track.restart(blocks[0])
-        for block in blocks[1:]:
-            self._track.adopt(block)
+        self._hashes.clear()
+        self._extend(chain, chain.tip)
 
-    def follow(self, chain: Chain, ancestor: int) -> None:
+    def follow(self, chain: UpstreamChain, ancestor: int) -> None:
         """Go on from a block in common to an upstream's tip. Over a hole nothing from before is kept."""
-        blocks = [block for block in _blocks(chain, chain.tip) if block.number > ancestor]
-        if blocks[0].number != ancestor + 1 or self._track.adopt(blocks[0]).change is Change.GAP:
+        known = self._hashes.get(ancestor)
+        whole = all(number in chain.hashes for number in range(ancestor, chain.tip))
+        if known is None or chain.hashes.get(ancestor) != known or not whole:
             self.begin(chain)
             return
-        for block in blocks[1:]:
-            self._track.adopt(block)
+        self._cut(ancestor)
+        self._extend(chain, chain.tip, down_to=ancestor)
 
     def cut(self, number: int) -> bool:
         """Forget everything above a block; False where that block is not known."""
-        block = self._track.block(number)
-        if block is not None:
-            self._track.adopt(block)
-        return block is not None
+        if not self.lowest <= number <= self.head:
+            return False
+        self._cut(number)
+        return True
 
-    def know(self, chain: Chain) -> None:
+    def know(self, chain: UpstreamChain) -> None:
         """Take over older blocks of an upstream, as far as they are the network's."""
         below = self.lowest - 1
-        if below >= 0 and chain.hashes.get(below) == self.hash_of(below):
-            for block in reversed(_blocks(chain, below)):
-                self._track.add(block)
+        if below >= 0 and chain.hashes.get(below) == self._hashes[below]:
+            self._extend(chain, below)
 
+    def _cut(self, number: int) -> None:
+        self._hashes = {each: digest for each, digest in self._hashes.items() if each <= number}
+        self.head = number
 
-def _blocks(chain: Chain, top: int) -> list[Block]:
-    """An upstream's blocks from this one down, as far as they hang together; the oldest first."""
-    blocks = []
-    hashes = chain.hashes
-    number = top
-    while number in hashes and (number == 0 or number - 1 in hashes):
-        blocks.append(Block(number, hashes[number], hashes.get(number - 1, "")))
-        number -= 1
-    return blocks[::-1]
+    def _extend(self, chain: UpstreamChain, top: int, *, down_to: int = 0) -> None:
+        """Take over an upstream's blocks from `top` down, as far as they hang together; drop what is too old."""
+        number = top
+        while number >= down_to and number in chain.hashes:
+            self._hashes[number] = chain.hashes[number]
+            number -= 1
+        self.head = max(self._hashes)
+        self._hashes = {each: digest for each, digest in self._hashes.items() if each >= self.head - DEPTH}

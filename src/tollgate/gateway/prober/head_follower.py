@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable, Sequence
 from tollgate import log
 from tollgate.core import branches, health
 from tollgate.core.branches import DEEP, Claim
+from tollgate.core.health import NOTHING, State
 from tollgate.gateway.prober.canonical_chain import CanonicalChain
 from tollgate.gateway.prober.watched import Watched
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State
+from tollgate.shm.upstream_status import NetworkStatus
 
 # Blocks below the first head that are fetched at the start: a reorganisation is not deeper as a rule.
 BACKFILL = 8
@@ -40,7 +41,7 @@ class HeadFollower:
         self._row = row
         self._fetch = fetch
         self._count = count
-        self._trunk = CanonicalChain()
+        self._canonical = CanonicalChain()
         self._watched: Sequence[Watched] = ()
         self._told = ""
         """The hash of the head that was published last; empty before our first word."""
@@ -52,7 +53,7 @@ class HeadFollower:
 
     def know(self, each: Watched) -> None:
         """Take over older blocks of an upstream, as far as they are the network's."""
-        self._trunk.know(each.chain)
+        self._canonical.know(each.chain)
 
     # --- Following -------------------------------------------------------------------------------------
 
@@ -61,42 +62,42 @@ class HeadFollower:
     ) -> list[Claim]:
         """Follow whom the network follows, and say where all stand who count. `probed`: who has just answered."""
         self._watched = watched
-        if not self._trunk.tip and counting:
+        if not self._canonical.tip and counting:
             self._begin(max(counting, key=lambda each: each.sight.head))
-        if not self._trunk.tip:
+        if not self._canonical.tip:
             return []
         claims: list[Claim] = []
         # Each turn brings everybody nearer; the bound is for what nobody has thought of.
         for _ in range(2 * len(watched) + 2):
             claims, unclear = self._claims(counting)
-            chosen = branches.choose(claims, self._trunk.head, unclear)
+            chosen = branches.choose(claims, self._canonical.head, unclear)
             if chosen is None:
                 break
             # Of a chain that nobody was told of none is left.
-            if self._told and branches.is_contested(chosen, self._trunk.head):
+            if self._told and branches.is_contested(chosen, self._canonical.head):
                 self._reorganise(chosen)
             else:
-                self._trunk.follow(self._named(chosen.name).chain, chosen.ancestor)
+                self._canonical.follow(self._named(chosen.name).chain, chosen.ancestor)
         self._note_disagreements(claims, probed)
         return claims
 
     def _begin(self, each: Watched) -> None:
         """Take an upstream's chain for the network's, at the start."""
-        self._trunk.begin(each.chain)
-        lowest = self._trunk.lowest
+        self._canonical.begin(each.chain)
+        lowest = self._canonical.lowest
         if lowest > 1:
             self._fetch(each, range(max(1, lowest - BACKFILL), lowest))
 
     def _claims(self, counting: Iterable[Watched]) -> tuple[list[Claim], int]:
         claims, unclear = [], 0
-        trunk = self._trunk
+        canonical = self._canonical
         for each in counting:
-            missing = branches.missing(trunk.hash_of, trunk.head, each.chain)
+            missing = branches.missing(canonical.hash_of, canonical.head, each.chain)
             if missing and each.comparable:
                 self._fetch(each, missing)
                 unclear += 1
             else:
-                claims.append(branches.claim(each.name, trunk.hash_of, trunk.head, each.chain))
+                claims.append(branches.claim(each.name, canonical.hash_of, canonical.head, each.chain))
             if not missing:
                 each.fetch_failures = 0
         return claims, unclear
@@ -104,17 +105,17 @@ class HeadFollower:
     def _note_disagreements(self, claims: Iterable[Claim], probed: Watched | None) -> None:
         for claim in claims:
             each = self._named(claim.name)
-            if not branches.is_contested(claim, self._trunk.head):
+            if not branches.is_contested(claim, self._canonical.head):
                 each.disagrees(0)
             elif each is probed:
                 each.disagrees(each.sight.disagreements + 1)
 
-    # --- The board -------------------------------------------------------------------------------------
+    # --- The shared status -------------------------------------------------------------------------------------
 
     def publish(self, claims: Sequence[Claim], now: float) -> None:
         """Say where the network is, and give up a head that is gone. After `follow`, and after all were judged."""
-        row, trunk = self._row, self._trunk
-        agreed = [each for each in claims if not branches.is_contested(each, trunk.head)]
+        row, canonical = self._row, self._canonical
+        agreed = [each for each in claims if not branches.is_contested(each, canonical.head)]
         if not agreed:
             self._short_since = None
             return
@@ -131,9 +132,9 @@ class HeadFollower:
                 return
         if best.tip >= row.head:
             reported = [each.sight.finalized for each in self._watched if each.verdict.state == State.UP]
-            finalized = health.finality(reported, trunk.head, row.finalized)
-            row.publish(trunk.head, finalized, changed=trunk.tip != self._told)
-            self._told = trunk.tip
+            finalized = health.finality(reported, canonical.head, row.finalized)
+            row.publish(canonical.head, finalized, changed=canonical.tip != self._told)
+            self._told = canonical.tip
 
     def _take_over(self) -> None:
         """Before the first word, where a predecessor has spoken: what it saw may have been replaced since."""
@@ -147,11 +148,11 @@ class HeadFollower:
     def _reorganise(self, claim: Claim) -> None:
         """Leave the chain for another one."""
         deep = claim.ancestor == DEEP
-        ancestor = max(NOTHING, min(self._row.finalized, self._trunk.lowest - 1)) if deep else claim.ancestor
+        ancestor = max(NOTHING, min(self._row.finalized, self._canonical.lowest - 1)) if deep else claim.ancestor
         self._go_back(ancestor, "the chain was reorganised", metrics.REORGS, to=claim.tip)
-        self._trunk.follow(self._named(claim.name).chain, ancestor)
-        self._row.publish(self._trunk.head, self._still_final(ancestor), changed=True)
-        self._told = self._trunk.tip
+        self._canonical.follow(self._named(claim.name).chain, ancestor)
+        self._row.publish(self._canonical.head, self._still_final(ancestor), changed=True)
+        self._told = self._canonical.tip
 
     def _lose(self, best: Claim, *, went_back: bool) -> None:
         """Go back to the highest block that is left."""
@@ -160,10 +161,10 @@ class HeadFollower:
         else:
             words = "the highest head is gone with its upstreams"
             self._go_back(best.tip, words, metrics.HEADS_LOST, to=best.tip)
-        if not self._trunk.cut(best.tip):
+        if not self._canonical.cut(best.tip):
             self._begin(self._named(best.name))
         self._row.publish(best.tip, self._still_final(best.tip), changed=True)
-        self._told = self._trunk.tip
+        self._told = self._canonical.tip
 
     def _go_back(self, ancestor: int, words: str, spec: metrics.Spec, *, to: int) -> None:
         row = self._row

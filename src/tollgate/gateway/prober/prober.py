@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tollgate import __version__
 from tollgate.chains import heads
-from tollgate.chains.heads import Block, Call, Misread
+from tollgate.chains.heads import Block, Misread, NodeCall
 from tollgate.core.shapes import ErrorCode, Reply
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, TimedOut
@@ -129,7 +129,7 @@ class HttpAsker:
         """End everything."""
         self._pool.close()
 
-    async def _ask(self, call: Call) -> bytes:
+    async def _ask(self, call: NodeCall) -> bytes:
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": call.method, "params": call.params})
         try:
             response = await self._pool.send(body, self._now() + self.timeout_seconds, repeatable=True)

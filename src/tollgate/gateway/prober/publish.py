@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 
 from tollgate import log
+from tollgate.core.health import NOTHING, State
 from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream, Tally
 from tollgate.gateway.prober.watch import Watch
 from tollgate.gateway.prober.watched import Watched
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, Fared, State
+from tollgate.shm.upstream_status import Fared
 
 _STATES = tuple(each.name.lower() for each in State)
 _log = log.get("prober")

@@ -1,6 +1,6 @@
 """One network under watch: asks its upstreams in time, judges each, and has its chain followed.
 
-The steps of `_settle`, after each answer: follow the chain of those who count (`following.py`), judge each
+The steps of `_settle`, after each answer: follow the chain of those who count (`head_follower.py`), judge each
 upstream by `core/health.py`, publish. Every upstream is asked on its own, so that one that hangs delays nobody.
 
 Upstreams that are new, at the start and after a reload, have a say when all of them have been asked or had their
@@ -17,14 +17,14 @@ from tollgate import log
 from tollgate.chains import heads
 from tollgate.chains.heads import Block
 from tollgate.core import health
-from tollgate.core.health import Verdict
+from tollgate.core.health import NOTHING, State, UpstreamVerdict
 from tollgate.gateway.prober.head_follower import HeadFollower
 from tollgate.gateway.prober.prober import Asker, ProbeFailed, Wanted
 from tollgate.gateway.prober.watched import Watched
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings.model import HealthSettings, NetworkSettings, UpstreamSettings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State, UpstreamStatus
+from tollgate.shm.upstream_status import NetworkStatus, UpstreamStatus
 
 # Those who are new wait for each other for so long.
 WARM_SECONDS = 1.0
@@ -61,7 +61,7 @@ class Watch:
         self._writer = writer
         self._now = now
         self._blind = family not in heads.FAMILIES
-        self._rules = health.Rules()
+        self._rules = health.HealthRules()
         self._probe_seconds = 1.0
         self._following = HeadFollower(f"{family}/{name}", row, self._fetch, self._count)
         self._defect: BaseException | None = None
@@ -87,7 +87,7 @@ class Watch:
         start.
         """
         now = self._now()
-        self._rules = health.Rules(heads.chain_id(network.chain_id), network.lag_blocks)
+        self._rules = health.HealthRules(heads.chain_id(network.chain_id), network.lag_blocks)
         self._probe_seconds = settings.probe_seconds
         before = {each.name: each for each in self.watched}
         self.watched = []
@@ -233,7 +233,7 @@ class Watch:
     def _judge(self, joined: Sequence[Watched], now: float) -> None:
         verdicts = health.judge([each.sight for each in joined], self._rules)
         if self._blind:
-            verdicts = [Verdict(State.UNKNOWN, "its family cannot be probed") for _ in verdicts]
+            verdicts = [UpstreamVerdict(State.UNKNOWN, "its family cannot be probed") for _ in verdicts]
         for each, verdict in [*zip(joined, verdicts, strict=True), *self._strangers()]:
             if (each.sight.tried or self._blind) and each.judged(verdict, now):
                 tell = _log.info if verdict.state == State.UP else _log.warning
@@ -245,9 +245,9 @@ class Watch:
                     reason=verdict.reason,
                 )
 
-    def _strangers(self) -> Iterator[tuple[Watched, Verdict]]:
+    def _strangers(self) -> Iterator[tuple[Watched, UpstreamVerdict]]:
         """Those among the new who are not of this chain: that cannot wait until they have a say."""
-        rules = health.Rules(self.chain_id)
+        rules = health.HealthRules(self.chain_id)
         for each in self.watched:
             if not each.joined:
                 (verdict,) = health.judge([each.sight], rules)

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from tollgate.chains.heads import Block
 from tollgate.core import health
-from tollgate.core.branches import Chain
-from tollgate.core.health import Sight, Verdict
+from tollgate.core.branches import UpstreamChain
+from tollgate.core.health import NOTHING, Sight, State, UpstreamVerdict
 from tollgate.gateway.prober.prober import Asker, ProbeFailed, ProbeReport, Wanted
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings.model import UpstreamSettings
-from tollgate.shm.upstream_status import NOTHING, State, UpstreamStatus
+from tollgate.shm.upstream_status import UpstreamStatus
 
 # Finality and syncing are asked in one of so many probes.
 SELDOM = 4
@@ -37,9 +37,9 @@ class Watched:
         self.asker = asker
         self.row = row
         self.sight = Sight(upstream.name, upstream.priority)
-        self.chain = Chain()
+        self.chain = UpstreamChain()
         # Whatever the board says of it holds until it is asked: it may be a predecessor's word.
-        self.verdict = Verdict(State(row.state), "not asked yet")
+        self.verdict = UpstreamVerdict(State(row.state), "not asked yet")
         self.since = now
         """Since when it is in its state."""
         self.came_at = now
@@ -160,7 +160,7 @@ class Watched:
 
     # --- The board -------------------------------------------------------------------------------------
 
-    def judged(self, verdict: Verdict, now: float) -> bool:
+    def judged(self, verdict: UpstreamVerdict, now: float) -> bool:
         """Take over a verdict; whether that changes its state."""
         changed = verdict.state != self.verdict.state
         if changed:

@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy.engine import URL
 
 from tollgate.errors import StartError
-from tollgate.store import pepper, sqlite, upgrade
+from tollgate.processes.bootstrap import PEPPER, load_pepper
+from tollgate.store import sqlite, upgrade
 
 CONFIGURED = "a configured pepper of good length"
 
@@ -20,18 +21,18 @@ def url(tmp_path: Path) -> URL:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / pepper.FILE_NAME
+    return tmp_path / PEPPER
 
 
 def test_first_start_makes_a_pepper_that_only_its_owner_can_read(tmp_path: Path, url: URL, path: Path) -> None:
-    made = pepper.load("", tmp_path, url)
+    made = load_pepper("", tmp_path, url)
     assert len(made) >= 32
     assert path.read_bytes().strip() == made
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_second_start_finds_the_same_pepper(tmp_path: Path, url: URL) -> None:
-    assert pepper.load("", tmp_path, url) == pepper.load("", tmp_path, url)
+    assert load_pepper("", tmp_path, url) == load_pepper("", tmp_path, url)
 
 
 def test_two_installations_have_different_peppers(tmp_path: Path, url: URL) -> None:
@@ -39,40 +40,40 @@ def test_two_installations_have_different_peppers(tmp_path: Path, url: URL) -> N
     other.mkdir()
     other_url = sqlite.store_url("", other)
     upgrade.migrate(other_url)
-    assert pepper.load("", tmp_path, url) != pepper.load("", other, other_url)
+    assert load_pepper("", tmp_path, url) != load_pepper("", other, other_url)
 
 
 def test_changed_pepper_refuses_to_start_and_is_not_shown(tmp_path: Path, url: URL, path: Path) -> None:
-    pepper.load("", tmp_path, url)
+    load_pepper("", tmp_path, url)
     path.write_text("f" * 64)
     with pytest.raises(StartError, match="not the one") as caught:
-        pepper.load("", tmp_path, url)
+        load_pepper("", tmp_path, url)
     assert str(path) in str(caught.value)
     assert "f" * 64 not in str(caught.value)
 
 
 def test_lost_pepper_refuses_to_start(tmp_path: Path, url: URL, path: Path) -> None:
-    pepper.load("", tmp_path, url)
+    load_pepper("", tmp_path, url)
     path.unlink()
     with pytest.raises(StartError, match="not the one"):
-        pepper.load("", tmp_path, url)
+        load_pepper("", tmp_path, url)
 
 
 def test_pepper_that_is_put_back_starts_again(tmp_path: Path, url: URL, path: Path) -> None:
-    made = pepper.load("", tmp_path, url)
+    made = load_pepper("", tmp_path, url)
     path.write_text("f" * 64)
     with pytest.raises(StartError):
-        pepper.load("", tmp_path, url)
+        load_pepper("", tmp_path, url)
     path.write_bytes(made + b"\n")
-    assert pepper.load("", tmp_path, url) == made
+    assert load_pepper("", tmp_path, url) == made
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o666])
 def test_pepper_that_others_can_reach_is_refused(mode: int, tmp_path: Path, url: URL, path: Path) -> None:
-    pepper.load("", tmp_path, url)
+    load_pepper("", tmp_path, url)
     path.chmod(mode)
     with pytest.raises(StartError, match="chmod 600"):
-        pepper.load("", tmp_path, url)
+        load_pepper("", tmp_path, url)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"short", b"f" * 31])
@@ -80,23 +81,23 @@ def test_damaged_pepper_is_refused(content: bytes, tmp_path: Path, url: URL, pat
     path.touch(mode=0o600)
     path.write_bytes(content)
     with pytest.raises(StartError, match="damaged"):
-        pepper.load("", tmp_path, url)
+        load_pepper("", tmp_path, url)
 
 
 def test_configured_pepper_is_used_and_no_file_is_made(tmp_path: Path, url: URL, path: Path) -> None:
-    assert pepper.load(CONFIGURED, tmp_path, url) == CONFIGURED.encode()
-    assert pepper.load(CONFIGURED, tmp_path, url) == CONFIGURED.encode()
+    assert load_pepper(CONFIGURED, tmp_path, url) == CONFIGURED.encode()
+    assert load_pepper(CONFIGURED, tmp_path, url) == CONFIGURED.encode()
     assert not path.exists()
 
 
 def test_changed_configured_pepper_refuses_to_start(tmp_path: Path, url: URL) -> None:
-    pepper.load(CONFIGURED, tmp_path, url)
+    load_pepper(CONFIGURED, tmp_path, url)
     with pytest.raises(StartError, match=r"secrets\.pepper") as caught:
-        pepper.load(CONFIGURED + "!", tmp_path, url)
+        load_pepper(CONFIGURED + "!", tmp_path, url)
     assert CONFIGURED not in str(caught.value)
 
 
 def test_configured_pepper_after_a_made_one_refuses_to_start(tmp_path: Path, url: URL) -> None:
-    pepper.load("", tmp_path, url)
+    load_pepper("", tmp_path, url)
     with pytest.raises(StartError, match="not the one"):
-        pepper.load(CONFIGURED, tmp_path, url)
+        load_pepper(CONFIGURED, tmp_path, url)

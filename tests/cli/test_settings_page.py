@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tollgate.settings.reference import settings_page
+from tollgate.cli.reference_pages import settings_page
 from tollgate.settings.schema import describe
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.chains.track import DEPTH
-from tollgate.core.branches import Chain
-from tollgate.gateway.prober.canonical_chain import CanonicalChain
+from tollgate.core.branches import UpstreamChain
+from tollgate.gateway.prober.canonical_chain import DEPTH, CanonicalChain
 
 
-def chain(word: str, known: int = 1) -> Chain:
+def chain(word: str, known: int = 1) -> UpstreamChain:
     """A chain of which so many blocks are known."""
-    made = Chain()
+    made = UpstreamChain()
     tip = len(word) - 1
     made.add(tip, word, word[:-1])
     for number in range(tip - 1, max(0, tip - known), -1):
@@ -103,7 +102,7 @@ def test_older_blocks_are_taken_over_where_they_are_the_same() -> None:
 
 
 def test_it_is_bounded() -> None:
-    made, one = CanonicalChain(), Chain()
+    made, one = CanonicalChain(), UpstreamChain()
     one.add(0, "0", "")
     made.begin(one)
     for number in range(1, 1_000):

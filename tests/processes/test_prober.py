@@ -11,12 +11,13 @@ from tests.gateway.fakes import Clock, turns
 from tests.gateway.prober.nodes import REFUSED, Ear, Node
 
 from tollgate.chains.heads import Block
+from tollgate.core.health import NOTHING, State
 from tollgate.core.upstreams import FILE
 from tollgate.processes.prober import Prober
 from tollgate.settings import model
 from tollgate.settings.model import HealthSettings, NetworkSettings, Settings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import NOTHING, Fared, SharedStatus, State, StatusSlots, assign_slots
+from tollgate.shm.upstream_status import Fared, SharedStatus, StatusSlots, assign_slots
 
 BASE = "g" * 100
 
