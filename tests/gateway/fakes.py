@@ -186,6 +186,9 @@ class Meters:
     def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> Sequence[tuple[str, Limit]]:
         return limits
 
+    def moved(self, rows: Sequence[tuple[str, Limit]]) -> bool:
+        return False
+
     def take_all(self, rows: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
         found = [take(limit, self.arrivals.get(key, 0.0), now, cost) for key, limit in rows]
         if not all(taken.allowed for taken in found):

@@ -20,7 +20,7 @@ from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.straight import StraightCalls
+from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.http.worker_context import WorkerContext

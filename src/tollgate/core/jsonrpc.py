@@ -208,21 +208,17 @@ def error_words(reply: Reply) -> tuple[int | None, str]:
     return failure.code, failure.message[:LONGEST_WORDS]
 
 
-def decode_batch(body: bytes, count: int) -> Replies:
-    """Read a node's answer to a batch of `count` calls, in the order of the calls."""
+def decode_batch(body: bytes, ids: Sequence[int]) -> Replies:
+    """Read a node's answer to a batch of calls under these ids, in their order."""
     _check_text(body)
     try:
         replies = _replies(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unparsable("not a JSON-RPC batch response") from error
-    numbers = list(range(count))
-    results = [reply.id for reply in replies if reply.error is ABSENT and reply.result is not ABSENT]
-    if results == numbers and len(replies) == count:
-        return Replies(replies, all_results=True)
-    replies.sort(key=_number)
-    if [reply.id for reply in replies] != numbers:
-        raise Unparsable(f"{len(replies)} responses to {count} calls, or ids that were not asked for")
-    settled = [_settled(reply) for reply in replies]
+    by_id = {reply.id: reply for reply in replies}
+    if len(replies) != len(ids) or len(by_id) != len(ids) or any(each not in by_id for each in ids):
+        raise Unparsable(f"{len(replies)} responses to {len(ids)} calls, or ids that were not asked for")
+    settled = [_settled(by_id[each]) for each in ids]
     return Replies(settled, all_results=all(reply.error is ABSENT for reply in settled))
 
 
@@ -233,10 +229,6 @@ def _check_text(body: bytes) -> None:
             body.decode()
         except UnicodeDecodeError as error:
             raise Unparsable("not UTF-8") from error
-
-
-def _number(reply: NumberedReply) -> int:
-    return reply.id
 
 
 def _settled(reply: Reply) -> Reply:

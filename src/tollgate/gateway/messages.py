@@ -79,6 +79,8 @@ class Request(Trace):
     """What became of each call."""
     status = 0
     """Of its answer."""
+    answered = False
+    """Set for straight calls alone: a request of the general way is over when its answer is ready."""
     began = 0.0
     admission: Any = None
     """What lets the next request of its connection go straight on, once its caller is known."""

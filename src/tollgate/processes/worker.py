@@ -16,7 +16,7 @@ from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
-from tollgate.gateway.call.straight import StraightCalls
+from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.feeds.feed import Feed, Feeds
 from tollgate.gateway.feeds.fetcher import BlockFetcher
 from tollgate.gateway.feeds.pending import PendingTransactions

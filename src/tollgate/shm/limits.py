@@ -78,6 +78,10 @@ class SharedMeters:
             found.append((row, self._marks[row], limit.interval, limit.seconds))
         return tuple(found)
 
+    def moved(self, rows: Sequence[LimitRow]) -> bool:
+        """Whether one of these rows was given to another limit."""
+        return any(self._marks[row] != mark for row, mark, _, _ in rows)
+
     def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[float, ...] | None:
         """Take `cost` requests out of all limits, or nothing out of any: None where one refuses or has another row.
 

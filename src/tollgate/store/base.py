@@ -262,6 +262,10 @@ class Meters(Protocol):
         """Where limits stand, for `take_all`; worth keeping."""
         ...
 
+    def moved(self, rows: Sequence[Any]) -> bool:
+        """Whether one of these rows was given to another limit."""
+        ...
+
     def take_all(self, rows: Sequence[Any], now: float, cost: int = 1) -> tuple[float, ...] | None:
         """Take `cost` requests out of all limits, or nothing out of any: None where one refuses or has another row.
 

@@ -6,6 +6,9 @@ comparison replaces all those checks. Holds values; `straight.py` uses them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tollgate.core.entries import LONGEST_TEXT, pack
 from tollgate.gateway.access.caller import Caller, limits_of, told_of
 from tollgate.gateway.access.credentials import Credentials
@@ -47,6 +50,7 @@ class Admission:
         "records",
         "resolver",
         "sink",
+        "start_batch",
         "subjects",
         "take_limits",
     )
@@ -63,6 +67,7 @@ class Admission:
         caller: Caller,
         network: Network,
         resolver: Resolver,
+        start_batch: Callable[[Any, Any, bytes, bytes], bool],
     ) -> None:
         self.context = context
         self.epoch = context.epoch
@@ -86,6 +91,7 @@ class Admission:
         self.rates = told_of(quotas, len(quotas)) if quotas else b""
         """Header lines about the limits, to be filled with what each has left."""
         self.take_limits = limiter.take_all
+        self.start_batch = start_batch
         self.cors = cors.headers(request.origin) if request.origin is not None else b""
         self.plain = self.keep_alive and not self.cors and not caller.shows
         """Whether its answers have no header beyond the usual ones."""
@@ -130,9 +136,10 @@ class Admission:
         self.subjects[plans] = subject
         return subject
 
-    def renew_limits(self) -> None:
-        """Find the rows of the limits again: they may have been given to others while nobody called."""
-        self.limits = self._limiter.rows(self._limits, self.context.now())
+    def find_limits(self) -> None:
+        """Find the rows of the limits again, where they were given to others while nobody called."""
+        if self._limiter.moved(self.limits):
+            self.limits = self._limiter.rows(self._limits, self.context.now())
 
     def request(self, body: bytes, request_id: bytes) -> Request:
         """A request like the one that was let in, for the general way."""

@@ -15,18 +15,19 @@ from msgspec import Struct
 from tollgate.chains.catalogue import Kind, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
-from tollgate.core.shapes import Call, Replies
+from tollgate.core.shapes import Call, Replies, Reply
 from tollgate.errors import Refusal
-from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Judge, Resolved, Resolver
+from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Judge, Resolved, Resolver, SingleFlight
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream.choice import Need
+from tollgate.gateway.upstream.exchange import FirstAttempt
 from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.hedging import AttemptOutcome
 
 _UNSET = Trace()
-_HIT = Trace()
-_HIT.cache = "hit"
+_HIT, _COALESCED = Trace(), Trace()
+_HIT.cache, _COALESCED.cache = "hit", "coalesced"
 
 
 class Question(Struct, gc=False):
@@ -58,6 +59,36 @@ async def ask_many(resolver: Resolver, calls: Sequence[Call], deadline: float) -
         async with asyncio.TaskGroup() as group:
             for part in parts:
                 group.create_task(part)
+    return questions
+
+
+class BegunBatch(Struct, frozen=True):
+    """A batch that left the straight way after it was sent."""
+
+    calls: Sequence[Call]
+    known: dict[int, Reply | int]
+    """Places of calls that were not sent, with their answer from the cache, or the place of an equal call."""
+    keys: Sequence[bytes] | None
+    flights: Sequence[SingleFlight]
+    judges: Sequence[Judge | None] | None
+    """Of the calls that were sent, as are keys and flights."""
+    sent: bytes
+    ids: Sequence[int]
+    """The ids that they were sent under."""
+    first: FirstAttempt
+
+
+async def resume_many(resolver: Resolver, begun: BegunBatch, deadline: float) -> list[Question]:
+    """Get the answers to a batch that was begun, in its order."""
+    questions = [Question(call, resolver.key(call)) for call in begun.calls]
+    for place, known in begun.known.items():
+        if isinstance(known, Reply):
+            questions[place].told, questions[place].trace = known, _HIT
+    sent = [each for place, each in enumerate(questions) if place not in begun.known]
+    await _Chunk(resolver, sent, deadline, begun).ask()
+    for place, known in begun.known.items():
+        if isinstance(known, int):
+            questions[place].told, questions[place].trace = questions[known].told, _COALESCED
     return questions
 
 
@@ -109,8 +140,12 @@ async def _ask_alone(resolver: Resolver, question: Question, deadline: float) ->
 class _Chunk:
     """Calls that are asked of one upstream at once."""
 
-    def __init__(self, resolver: Resolver, questions: list[Question], deadline: float) -> None:
+    def __init__(
+        self, resolver: Resolver, questions: list[Question], deadline: float, begun: BegunBatch | None = None
+    ) -> None:
         self._resolver = resolver
+        self._begun = begun
+        """Set where they were sent already."""
         self._deadline = deadline
         self._questions = questions
         self._trace, self._missed = Trace(), Trace()
@@ -126,8 +161,12 @@ class _Chunk:
         if not shared:
             await self._ask()
             return
-        stamp = resolver.stamp()
-        led = [(each, key, resolver.lead(key, stamp)) for each, key in shared]
+        if self._begun is not None:
+            flights = self._begun.flights
+        else:
+            stamp = resolver.stamp()
+            flights = [resolver.lead(key, stamp) for _, key in shared]
+        led = [(each, key, flight) for (each, key), flight in zip(shared, flights, strict=True)]
         try:
             await self._ask()
         finally:
@@ -137,9 +176,17 @@ class _Chunk:
     async def _ask(self) -> None:
         exchange, asked, trace = self._resolver.exchange, self._questions, self._trace
         need = self._need()
-        body = jsonrpc.encode_batch([each.call for each in asked])
+        begun = self._begun
+        ids: Sequence[int]
+        if begun is None:
+            body, ids, first = jsonrpc.encode_batch([each.call for each in asked]), range(len(asked)), None
+        else:
+            body, ids, first = begun.sent, begun.ids, begun.first
+            trace.upstream, trace.attempts = first.upstream.name, 1
+            for each, judge in zip(asked, begun.judges or (), strict=False):
+                each.judge = judge or each.judge
         try:
-            outcome = await exchange.ask_batch(body, len(asked), self._deadline, trace, need)
+            outcome = await exchange.ask_batch(body, ids, self._deadline, trace, need, first)
         except Refusal as refusal:
             for each in asked:
                 each.told = refusal

@@ -13,6 +13,7 @@ no lock with anybody.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw
@@ -86,6 +87,10 @@ class Cache:
             return entry
         self._end(key)
         return None
+
+    def holds_any(self, keys: Sequence[bytes]) -> bool:
+        """Whether there may be an answer to one of these calls."""
+        return not self._entries.keys().isdisjoint(keys)
 
     def put(self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp) -> None:
         """Keep an answer that may hold for a while."""

@@ -20,6 +20,7 @@ class MethodPlan:
         "_cells",
         "_ok_cell",
         "_requests_cell",
+        "answered",
         "block",
         "cache",
         "counts",
@@ -49,8 +50,10 @@ class MethodPlan:
         """Whether answers about the tip show where it is."""
         self.counts = [0] * len(WORDS)
         """Calls that were answered in this loop turn, by what the cache did; `count` adds them to the metrics."""
+        self.answered = 0
+        """All of them."""
         self.requests = 0
-        """Requests of one call among them."""
+        """Requests, of which a batch is one."""
         self._cells = writer.cells
         self._ok_cell = writer.cell(metrics.CALLS, *names, method, "ok")
         self._requests_cell = writer.cell(metrics.REQUESTS, *names, "200")
@@ -60,12 +63,12 @@ class MethodPlan:
         """Add what was answered in this loop turn to the metrics."""
         cells = self._cells
         cells[self._requests_cell] += self.requests
-        cells[self._ok_cell] += sum(self.counts)
+        cells[self._ok_cell] += self.answered
         for word, cell in enumerate(self._cache_cells):
             if self.counts[word]:
                 cells[cell] += self.counts[word]
                 self.counts[word] = 0
-        self.requests = 0
+        self.answered = self.requests = 0
 
 
 def plan_of(resolver: Resolver, writer: metrics.Writer, method: str) -> MethodPlan | None:

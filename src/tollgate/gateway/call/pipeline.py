@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Raw
 
@@ -31,7 +31,7 @@ from tollgate.errors import (
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
-from tollgate.gateway.call.batch import Question, ask_many
+from tollgate.gateway.call.batch import BegunBatch, Question, ask_many, resume_many
 from tollgate.gateway.call.resolver import Resolver, SingleFlight
 from tollgate.gateway.http import cors, response
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
@@ -77,7 +77,7 @@ class Pipeline:
 
     def change(self, max_calls: int, request_seconds: float) -> None:
         """Take over limits, and the rules of networks as they are now."""
-        self._max_calls = max_calls
+        self.max_calls = max_calls
         self.request_seconds = request_seconds
         self._allowed = {path: set() for path in self._networks}
 
@@ -111,7 +111,7 @@ class Pipeline:
             raise Overloaded("Calls cannot be recorded now: try again.")
         resolver = self._resolver(request.network)
         self._limiter.admit(caller, request)
-        parsed = jsonrpc.parse(request.body, self._max_calls)
+        parsed = jsonrpc.parse(request.body, self.max_calls)
         if isinstance(parsed, list):
             self._limiter.admit_rest(caller, request, len(parsed))
             return self._answer_batch(request, request.network, resolver, caller, parsed)
@@ -169,6 +169,12 @@ class Pipeline:
         self._counters.refused(refusal)
         request.calls = ((call.method[:LONGEST_METHOD], refusal.reason, refusal.code, 0),)
         return _NO_CONTENT
+
+    async def resume_batch(self, request: Request, resolver: Resolver, begun: BegunBatch) -> Answer:
+        """Go on with a batch that left the straight way after it was sent."""
+        assert request.network is not None  # noqa: S101 - a straight batch has one
+        questions = await resume_many(resolver, begun, request.began + self.request_seconds)
+        return self._tell_batch(request, request.network, cast("Caller", request.caller), questions)
 
     def tell(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
         assert request.caller is not None  # noqa: S101 - asked on behalf of one

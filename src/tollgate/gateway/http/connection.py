@@ -60,7 +60,6 @@ class CallerConnection(HttpToolsProtocol):
         "_in_head",
         "_in_vain",
         "_last_head",
-        "leaving",
         "_line",
         "_owes_continue",
         "_read",
@@ -73,6 +72,7 @@ class CallerConnection(HttpToolsProtocol):
         "call",
         "context",
         "eof",
+        "leaving",
     )
 
     def __init__(
@@ -518,7 +518,8 @@ class CallerConnection(HttpToolsProtocol):
     def leave(self, data: bytes, *, close: bool) -> None:
         """Send an answer whose record is written."""
         self.leaving -= 1
-        if self.answering is self.call:
+        answering = self.answering
+        if answering is not None and answering.answered:
             # A straight call answers until its answer leaves: it is used again for the next one.
             self.answering = None
         self._since = self.context.clock

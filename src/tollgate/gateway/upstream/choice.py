@@ -27,7 +27,7 @@ class View:
     Worked out again only when the shared memory holds other bytes.
     """
 
-    __slots__ = ("_all", "_any", "_archive", "_lowest", "_picky", "_tip", "network", "snapshot", "status")
+    __slots__ = ("_all", "_any", "_archive", "_lowest", "_tip", "network", "picky", "snapshot", "status")
 
     def __init__(self, network: bytes, status: bytes, snapshot: Snapshot, upstreams: Sequence[Upstream]) -> None:
         self.network = network
@@ -40,13 +40,13 @@ class View:
         self._tip = _best([upstream for upstream in self._all if upstream not in behind])
         heads = [upstream.row.head for upstream in self._all if upstream.row.head != NOTHING]
         self._lowest = min(heads, default=NOTHING)
-        self._picky = any(upstream.picky for upstream in upstreams)
+        self.picky = any(upstream.picky for upstream in upstreams)
         self._archive = all(upstream.settings.archive for upstream in self._all)
 
     def choose(self, method: str, scope: Scope, now: float, random: Callable[[], float]) -> Upstream | None:
         """The upstream that `choose` would take; None where it takes more than a look to find one."""
         fit = self._tip if scope.tip else self._any
-        if (scope.number is not None or self._picky) and self._is_special(scope):
+        if (scope.number is not None or self.picky) and self._is_special(scope):
             fit = self._filtered(method, scope)
         for upstream in fit:
             if upstream.in_doubt and not upstream.is_willing(now):
@@ -58,7 +58,7 @@ class View:
         number = scope.number
         snapshot = self.snapshot
         return (
-            self._picky
+            self.picky
             or (number is not None and self._lowest < number <= snapshot.floor)
             or (not self._archive and scope.state and scope.oldest is not None)
         )

@@ -162,10 +162,18 @@ class Exchange:
         )
 
     async def ask_batch(
-        self, body: bytes, count: int, deadline: float, trace: Trace, need: Need
+        self,
+        body: bytes,
+        ids: Sequence[int],
+        deadline: float,
+        trace: Trace,
+        need: Need,
+        first: FirstAttempt | None = None,
     ) -> AttemptOutcome[Replies]:
-        """Get the answers to a batch of so many calls, from one upstream. Errors in it are for whoever asked."""
-        return await self.ask(body, lambda data: jsonrpc.decode_batch(data, count), None, deadline, trace, need)
+        """Get the answers to a batch of calls under these ids, from one upstream. Errors in it are for the caller."""
+        return await self.ask(
+            body, lambda data: jsonrpc.decode_batch(data, ids), None, deadline, trace, need, first=first
+        )
 
     async def ask(
         self,

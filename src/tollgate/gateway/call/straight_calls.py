@@ -1,0 +1,74 @@
+"""Lets callers in and sends their calls on the straight way, for one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tollgate.errors import Refusal
+from tollgate.gateway.access.credentials import Credentials
+from tollgate.gateway.access.limits import Limiter
+from tollgate.gateway.call.admission import Admission
+from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.call.resolver import Resolver
+from tollgate.gateway.call.straight import StraightCall
+from tollgate.gateway.call.straight_batch import start_batch
+from tollgate.gateway.http.connection import CallerConnection
+from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.messages import Request
+from tollgate.gateway.recording.journal import RecordSink
+from tollgate.shm import metrics
+
+
+class StraightCalls:
+    """Begins straight calls."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        pipeline: Pipeline,
+        credentials: Credentials,
+        limiter: Limiter,
+        networks: Mapping[str, Resolver],
+        writer: metrics.Writer,
+        sink: RecordSink,
+    ) -> None:
+        self._context = context
+        self._pipeline = pipeline
+        self._credentials = credentials
+        self._limiter = limiter
+        self._networks = networks
+        self._writer = writer
+        self._sink = sink
+
+    def begin(self, connection: CallerConnection, request: Request) -> bool:
+        """Send a request that was read whole on its way; False: nothing was done, it needs the general way."""
+        network = request.network
+        resolver = self._networks.get(network.path) if network is not None else None
+        if network is None or resolver is None or request.held or request.method != b"POST" or not request.body:
+            return False
+        try:
+            caller = self._credentials.recall(request)
+        except Refusal:
+            return False
+        if caller is None or (caller.capped_until and caller.capped_until > self._context.time()):
+            return False
+        call: StraightCall | None = connection.call
+        if call is None:
+            call = connection.call = StraightCall(connection)
+        admission = connection.admission
+        if admission is None or not admission.fits(request, caller):
+            admission = connection.admission = Admission(
+                self._context,
+                self._pipeline,
+                self._credentials,
+                self._limiter,
+                self._writer,
+                self._sink,
+                request,
+                caller,
+                network,
+                resolver,
+                start_batch,
+            )
+        request.admission = admission
+        return call.start(admission, request.body, request.request_id)
