@@ -28,11 +28,11 @@ GO_BUILD = cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDI
 absent = $(if $(realpath $(1)),,FORCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-deps system-parts check bench reliability reference lock clean FORCE
+.PHONY: help setup demo test test-fast test-deps system-parts check bench reliability reference lock clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
-	@echo 'ARGS="..." passes arguments on to demo, test, bench and lock.'
+	@echo 'ARGS="..." passes arguments on to demo, test, test-fast, bench and lock.'
 
 setup: .venv/.setup ## Make .venv with the locked dependencies and .venv/bin/tollgate
 
@@ -43,6 +43,9 @@ test: .venv/.dev ## Run all tests; parts that cannot be had here are named
 	@$(MAKE) --no-print-directory --keep-going test-deps || \
 		echo 'make test: not every part for the end-to-end tests could be installed; see above.' >&2
 	@$(if $(ARGS),$(BIN)/pytest $(ARGS),scripts/test-all $(BIN)/pytest)
+
+test-fast: .venv/.dev ## Run the unit tests alone, on two cores
+	@$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/e2e $(ARGS)
 
 test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed $(DEPS)/go/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, stripe-mock, toxiproxy, nginx, dnsmasq, wrk, Chromium
 

@@ -1,8 +1,7 @@
 """What the contract's tests are given: an installation of each backend, connections to it, and broken ones."""
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,10 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
 
 
 @pytest.fixture
-def store(backend: Backend, loop: asyncio.Runner) -> Iterator[Store]:
+async def store(backend: Backend) -> AsyncIterator[Store]:
     opened = backend.open()
     yield opened
-    loop.run(opened.close())
+    await opened.close()
 
 
 @pytest.fixture
@@ -34,21 +33,21 @@ def by_hand(backend: Backend) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def another_worker(backend: Backend, loop: asyncio.Runner) -> Iterator[Store]:
+async def another_worker(backend: Backend) -> AsyncIterator[Store]:
     """A second connection to the same data."""
     opened = backend.open()
     yield opened
-    loop.run(opened.close())
+    await opened.close()
 
 
 @pytest.fixture(params=["gone", "garbage", "empty"])
-def broken(request: pytest.FixtureRequest, backend: Backend, loop: asyncio.Runner) -> Iterator[Store]:
+async def broken(request: pytest.FixtureRequest, backend: Backend) -> AsyncIterator[Store]:
     """A store that cannot be used: its place gone, something else in it, or nothing."""
     backend.break_down(request.param)
     opened = backend.open()
     others = set(threading.enumerate())
     yield opened
-    loop.run(opened.close())
+    await opened.close()
     # aiosqlite tells the loop of a failed connection's end from its thread, which nobody awaits.
     for thread in set(threading.enumerate()) - others:
         thread.join(timeout=5)

@@ -1,6 +1,5 @@
 """What every backend owes the gateway: grants, and word of every change of one."""
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -20,110 +19,93 @@ DEADLINE = 6.0
 
 ByHand = Callable[[str], None]
 Act = Callable[[Repositories], Coroutine[Any, Any, object]]
-Change = Callable[[Act], None]
+Change = Callable[[Act], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def change(store: Store, loop: asyncio.Runner) -> Change:
+async def change(store: Store) -> Change:
     """Change records that are filled with a team, a token and a domain."""
 
-    def do(act: Act) -> None:
-        async def whole() -> None:
-            async with store.changing() as records:
-                await act(records)
+    async def do(act: Act) -> None:
+        async with store.changing() as records:
+            await act(records)
 
-        loop.run(whole())
-
-    do(lambda records: records.teams.add(TEAM))
-    do(lambda records: records.tokens.add(TOKEN, digest=DIGEST))
-    do(lambda records: records.domains.add(DOMAIN))
+    await do(lambda records: records.teams.add(TEAM))
+    await do(lambda records: records.tokens.add(TOKEN, digest=DIGEST))
+    await do(lambda records: records.domains.add(DOMAIN))
     return do
 
 
 # --- Grants ------------------------------------------------------------------------------------------------
 
 
-def test_token_is_found_by_its_digest(change: Change, directory: Directory, loop: asyncio.Runner) -> None:
-    assert loop.run(directory.token(DIGEST)) == Grant(TEAM, token=TOKEN)
-    assert loop.run(directory.token(bytes(32))) is None
-    assert loop.run(directory.token(b"")) is None
+async def test_token_is_found_by_its_digest(change: Change, directory: Directory) -> None:
+    assert await directory.token(DIGEST) == Grant(TEAM, token=TOKEN)
+    assert await directory.token(bytes(32)) is None
+    assert await directory.token(b"") is None
 
 
-def test_expired_token_is_found_so_that_its_caller_can_be_told(
-    change: Change, directory: Directory, loop: asyncio.Runner
-) -> None:
+async def test_expired_token_is_found_so_that_its_caller_can_be_told(change: Change, directory: Directory) -> None:
     expired = replace(TOKEN, expires_at=1.0)
-    change(lambda records: records.tokens.replace(expired))
-    assert loop.run(directory.token(DIGEST)) == Grant(TEAM, token=expired)
+    await change(lambda records: records.tokens.replace(expired))
+    assert await directory.token(DIGEST) == Grant(TEAM, token=expired)
 
 
-def test_disabled_token_is_not_found_until_it_is_enabled(
-    change: Change, directory: Directory, loop: asyncio.Runner
-) -> None:
-    change(lambda records: records.tokens.replace(replace(TOKEN, active=False)))
-    assert loop.run(directory.token(DIGEST)) is None
-    change(lambda records: records.tokens.replace(TOKEN))
-    assert loop.run(directory.token(DIGEST)) is not None
+async def test_disabled_token_is_not_found_until_it_is_enabled(change: Change, directory: Directory) -> None:
+    await change(lambda records: records.tokens.replace(replace(TOKEN, active=False)))
+    assert await directory.token(DIGEST) is None
+    await change(lambda records: records.tokens.replace(TOKEN))
+    assert await directory.token(DIGEST) is not None
 
 
-def test_deleted_token_is_not_found(change: Change, directory: Directory, loop: asyncio.Runner) -> None:
-    change(lambda records: records.tokens.remove(id=TOKEN.id))
-    assert loop.run(directory.token(DIGEST)) is None
+async def test_deleted_token_is_not_found(change: Change, directory: Directory) -> None:
+    await change(lambda records: records.tokens.remove(id=TOKEN.id))
+    assert await directory.token(DIGEST) is None
 
 
-def test_domain_is_found_among_the_names_of_a_host(
-    change: Change, directory: Directory, loop: asyncio.Runner
-) -> None:
+async def test_domain_is_found_among_the_names_of_a_host(change: Change, directory: Directory) -> None:
     grant = Grant(TEAM, domain=DOMAIN)
-    assert loop.run(directory.domain(["a.example.com", "example.com", "com"])) == grant
-    assert loop.run(directory.domain(["example.com"])) == grant
+    assert await directory.domain(["a.example.com", "example.com", "com"]) == grant
+    assert await directory.domain(["example.com"]) == grant
 
 
 @pytest.mark.parametrize(
     "names", [[], ["com"], ["notexample.com", "com"], ["EXAMPLE.COM"], ["example.com.evil.com"], ["%"]]
 )
-def test_domain_is_found_by_no_other_name(
-    names: list[str], change: Change, directory: Directory, loop: asyncio.Runner
-) -> None:
-    assert loop.run(directory.domain(names)) is None
+async def test_domain_is_found_by_no_other_name(names: list[str], change: Change, directory: Directory) -> None:
+    assert await directory.domain(names) is None
 
 
-def test_disabled_or_removed_domain_is_not_found(
-    change: Change, directory: Directory, loop: asyncio.Runner
-) -> None:
-    change(lambda records: records.domains.replace(replace(DOMAIN, active=False)))
-    assert loop.run(directory.domain(["example.com"])) is None
-    change(lambda records: records.domains.replace(DOMAIN))
-    assert loop.run(directory.domain(["example.com"])) is not None
-    change(lambda records: records.domains.remove(id=DOMAIN.id))
-    assert loop.run(directory.domain(["example.com"])) is None
+async def test_disabled_or_removed_domain_is_not_found(change: Change, directory: Directory) -> None:
+    await change(lambda records: records.domains.replace(replace(DOMAIN, active=False)))
+    assert await directory.domain(["example.com"]) is None
+    await change(lambda records: records.domains.replace(DOMAIN))
+    assert await directory.domain(["example.com"]) is not None
+    await change(lambda records: records.domains.remove(id=DOMAIN.id))
+    assert await directory.domain(["example.com"]) is None
 
 
-def test_new_token_is_found_by_every_worker_at_once(
-    change: Change, another_worker: Directory, loop: asyncio.Runner
-) -> None:
-    assert loop.run(another_worker.token(b"n" * 32)) is None
-    change(lambda records: records.tokens.add(replace(TOKEN, id="tok_2", name="new"), digest=b"n" * 32))
-    assert loop.run(another_worker.token(b"n" * 32)) is not None
+async def test_new_token_is_found_by_every_worker_at_once(change: Change, another_worker: Directory) -> None:
+    assert await another_worker.token(b"n" * 32) is None
+    await change(lambda records: records.tokens.add(replace(TOKEN, id="tok_2", name="new"), digest=b"n" * 32))
+    assert await another_worker.token(b"n" * 32) is not None
 
 
 # --- Changes -----------------------------------------------------------------------------------------------
 
 
-def start(directory: Directory, loop: asyncio.Runner) -> int:
-    beginning = loop.run(directory.changes(None))
+async def start(directory: Directory) -> int:
+    beginning = await directory.changes(None)
     assert beginning is not None
     assert not beginning.everything
     return beginning.revision
 
 
-def test_nothing_changes_by_itself_or_by_reading(
-    change: Change, directory: Directory, loop: asyncio.Runner
-) -> None:
-    revision = start(directory, loop)
-    loop.run(directory.token(DIGEST))
-    loop.run(directory.domain(["example.com"]))
-    assert loop.run(directory.changes(revision)) is None
+async def test_nothing_changes_by_itself_or_by_reading(change: Change, directory: Directory) -> None:
+    revision = await start(directory)
+    await directory.token(DIGEST)
+    await directory.domain(["example.com"])
+    assert await directory.changes(revision) is None
 
 
 @pytest.mark.parametrize(
@@ -143,24 +125,18 @@ def test_nothing_changes_by_itself_or_by_reading(
         (lambda r: r.teams.remove(id="team_1"), [DIGEST], ["example.com"], ["team_1"]),
     ],
 )
-def test_every_kind_of_change_is_told_to_other_workers(
-    act: Act,
-    tokens: list[bytes],
-    domains: list[str],
-    teams: list[str],
-    change: Change,
-    another_worker: Directory,
-    loop: asyncio.Runner,
+async def test_every_kind_of_change_is_told_to_other_workers(
+    act: Act, tokens: list[bytes], domains: list[str], teams: list[str], change: Change, another_worker: Directory
 ) -> None:
-    revision = start(another_worker, loop)
+    revision = await start(another_worker)
 
-    change(act)
-    changes = loop.run(another_worker.changes(revision))
+    await change(act)
+    changes = await another_worker.changes(revision)
     assert changes is not None
     assert changes.revision > revision
     assert not changes.everything
     assert (list(changes.tokens), list(changes.domains), list(changes.teams)) == (tokens, domains, teams)
-    assert loop.run(another_worker.changes(changes.revision)) is None
+    assert await another_worker.changes(changes.revision) is None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +153,7 @@ def test_every_kind_of_change_is_told_to_other_workers(
         ("DELETE FROM teams", [DIGEST], ["example.com"], ["team_1"]),
     ],
 )
-def test_change_by_hand_in_the_database_is_told_too(
+async def test_change_by_hand_in_the_database_is_told_too(
     statement: str,
     tokens: list[bytes],
     domains: list[str],
@@ -185,22 +161,21 @@ def test_change_by_hand_in_the_database_is_told_too(
     change: Change,
     directory: Directory,
     by_hand: ByHand,
-    loop: asyncio.Runner,
 ) -> None:
-    revision = start(directory, loop)
+    revision = await start(directory)
     by_hand(statement)
-    changes = loop.run(directory.changes(revision))
+    changes = await directory.changes(revision)
     assert changes is not None
     assert (list(changes.tokens), list(changes.domains), list(changes.teams)) == (tokens, domains, teams)
 
 
-def test_replaced_digest_and_renamed_domain_tell_the_old_and_the_new(
-    change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+async def test_replaced_digest_and_renamed_domain_tell_the_old_and_the_new(
+    change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
-    revision = start(directory, loop)
+    revision = await start(directory)
     by_hand(f"UPDATE tokens SET digest = x'{(b'n' * 32).hex()}'")
     by_hand("UPDATE domains SET domain = 'new.org'")
-    changes = loop.run(directory.changes(revision))
+    changes = await directory.changes(revision)
     assert changes is not None
     assert set(changes.tokens) == {DIGEST, b"n" * 32}
     assert set(changes.domains) == {"example.com", "new.org"}
@@ -210,78 +185,78 @@ def test_replaced_digest_and_renamed_domain_tell_the_old_and_the_new(
     "statement",
     ["UPDATE tokens SET last_used_at = 5", "UPDATE domains SET verified_at = 5"],
 )
-def test_what_the_gateway_does_not_obey_is_no_change_of_grants(
-    statement: str, change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+async def test_what_the_gateway_does_not_obey_is_no_change_of_grants(
+    statement: str, change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
-    revision = start(directory, loop)
+    revision = await start(directory)
     by_hand(statement)
-    assert loop.run(directory.changes(revision)) is None
+    assert await directory.changes(revision) is None
 
 
-def test_several_changes_are_told_together_and_each_once(
-    change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+async def test_several_changes_are_told_together_and_each_once(
+    change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
-    revision = start(directory, loop)
+    revision = await start(directory)
     for active in (0, 1, 0):
         by_hand(f"UPDATE tokens SET active = {active}")
     by_hand("UPDATE domains SET active = 0")
-    changes = loop.run(directory.changes(revision))
+    changes = await directory.changes(revision)
     assert changes is not None
     assert changes.tokens == (DIGEST,)
     assert changes.domains == ("example.com",)
 
 
-def test_worker_that_missed_trimmed_changes_is_told_to_forget_everything(
-    change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+async def test_worker_that_missed_trimmed_changes_is_told_to_forget_everything(
+    change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
-    revision = start(directory, loop)
+    revision = await start(directory)
     for active in (0, 1, 0):
         by_hand(f"UPDATE tokens SET active = {active}")
     by_hand(f"DELETE FROM changes WHERE revision <= {revision + 1}")
-    changes = loop.run(directory.changes(revision))
+    changes = await directory.changes(revision)
     assert changes is not None
     assert changes.everything
-    assert loop.run(directory.changes(changes.revision)) is None
+    assert await directory.changes(changes.revision) is None
 
 
-def test_worker_that_missed_too_many_changes_is_told_to_forget_everything(
-    change: Change, directory: Directory, by_hand: ByHand, loop: asyncio.Runner
+async def test_worker_that_missed_too_many_changes_is_told_to_forget_everything(
+    change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
-    revision = start(directory, loop)
+    revision = await start(directory)
     by_hand(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000) "
         "INSERT INTO changes (kind, key) SELECT 'team', 'team_1' FROM n"
     )
-    changes = loop.run(directory.changes(revision))
+    changes = await directory.changes(revision)
     assert changes is not None
     assert changes.everything
     assert changes.revision == revision + 12_000
 
 
-def test_worker_that_is_ahead_of_the_store_is_told_to_forget_everything(
-    change: Change, directory: Directory, loop: asyncio.Runner
+async def test_worker_that_is_ahead_of_the_store_is_told_to_forget_everything(
+    change: Change, directory: Directory
 ) -> None:
-    revision = start(directory, loop)
-    changes = loop.run(directory.changes(revision + 50))
+    revision = await start(directory)
+    changes = await directory.changes(revision + 50)
     assert changes is not None
     assert changes.everything
     assert changes.revision == revision
 
 
-def test_empty_store_has_a_place_to_begin(directory: Directory, loop: asyncio.Runner) -> None:
-    revision = start(directory, loop)
-    assert loop.run(directory.changes(revision)) is None
+async def test_empty_store_has_a_place_to_begin(directory: Directory) -> None:
+    revision = await start(directory)
+    assert await directory.changes(revision) is None
 
 
 # --- Outages -----------------------------------------------------------------------------------------------
 
 
-def test_store_that_cannot_be_used_is_said_to_be_unavailable_in_time(broken: Store, loop: asyncio.Runner) -> None:
+async def test_store_that_cannot_be_used_is_said_to_be_unavailable_in_time(broken: Store) -> None:
     begun = time.monotonic()
     with pytest.raises(StoreUnavailable):
-        loop.run(broken.token(DIGEST))
+        await broken.token(DIGEST)
     with pytest.raises(StoreUnavailable):
-        loop.run(broken.domain(["example.com"]))
+        await broken.domain(["example.com"])
     with pytest.raises(StoreUnavailable):
-        loop.run(broken.changes(None))
+        await broken.changes(None)
     assert time.monotonic() - begun < DEADLINE

@@ -1,7 +1,5 @@
 """What every backend owes lists: pages in the order of making, from a place on, in both directions."""
 
-import asyncio
-
 import pytest
 from tests.contract.backends import Store
 
@@ -35,55 +33,43 @@ async def walk(store: Store, size: int, *, newest_first: bool, **where: object) 
 
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 1_000])
-def test_pages_give_every_row_once_and_in_order_also_with_equal_times(
-    size: int, newest_first: bool, store: Store, loop: asyncio.Runner
+async def test_pages_give_every_row_once_and_in_order_also_with_equal_times(
+    size: int, newest_first: bool, store: Store
 ) -> None:
-    async def story() -> None:
-        await fill_audit(store, MADE)
-        await fill_audit(store, [(1.5, "other 1"), (2.0, "other 2")], team_id="team_2")
-        expected = IN_ORDER[::-1] if newest_first else IN_ORDER
-        assert await walk(store, size, newest_first=newest_first, team_id="team_1") == expected
-        assert len(await walk(store, size, newest_first=newest_first)) == len(MADE) + 2
-
-    loop.run(story())
+    await fill_audit(store, MADE)
+    await fill_audit(store, [(1.5, "other 1"), (2.0, "other 2")], team_id="team_2")
+    expected = IN_ORDER[::-1] if newest_first else IN_ORDER
+    assert await walk(store, size, newest_first=newest_first, team_id="team_1") == expected
+    assert len(await walk(store, size, newest_first=newest_first)) == len(MADE) + 2
 
 
-def test_page_goes_on_after_a_row_that_was_removed(store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        await fill_audit(store, MADE)
-        place = IN_ORDER[3]
-        async with store.changing() as records:
-            assert await records.audit.remove(id=place[1]) == 1
-            older = await records.audit.page(100, Position(*place), newest_first=True)
-            younger = await records.audit.page(100, Position(*place))
-        assert [(entry.created_at, entry.id) for entry in older] == IN_ORDER[:3][::-1]
-        assert [(entry.created_at, entry.id) for entry in younger] == IN_ORDER[4:]
-
-    loop.run(story())
+async def test_page_goes_on_after_a_row_that_was_removed(store: Store) -> None:
+    await fill_audit(store, MADE)
+    place = IN_ORDER[3]
+    async with store.changing() as records:
+        assert await records.audit.remove(id=place[1]) == 1
+        older = await records.audit.page(100, Position(*place), newest_first=True)
+        younger = await records.audit.page(100, Position(*place))
+    assert [(entry.created_at, entry.id) for entry in older] == IN_ORDER[:3][::-1]
+    assert [(entry.created_at, entry.id) for entry in younger] == IN_ORDER[4:]
 
 
-def test_rows_that_are_added_between_pages_come_last_or_not_at_all(store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        await fill_audit(store, MADE)
-        half = Position(*IN_ORDER[4])
-        await fill_audit(store, [(9.0, "new")])
-        async with store.reading() as records:
-            younger = await records.audit.page(100, half)
-            older = await records.audit.page(100, half, newest_first=True)
-        assert [entry.id for entry in younger] == [row_id for _, row_id in IN_ORDER[5:]] + ["new"]
-        assert [entry.id for entry in older] == [row_id for _, row_id in IN_ORDER[:4]][::-1]
-
-    loop.run(story())
+async def test_rows_that_are_added_between_pages_come_last_or_not_at_all(store: Store) -> None:
+    await fill_audit(store, MADE)
+    half = Position(*IN_ORDER[4])
+    await fill_audit(store, [(9.0, "new")])
+    async with store.reading() as records:
+        younger = await records.audit.page(100, half)
+        older = await records.audit.page(100, half, newest_first=True)
+    assert [entry.id for entry in younger] == [row_id for _, row_id in IN_ORDER[5:]] + ["new"]
+    assert [entry.id for entry in older] == [row_id for _, row_id in IN_ORDER[:4]][::-1]
 
 
 @pytest.mark.parametrize(
     ("place", "older"), [(Position(-1e308, ""), 0), (Position(1e308, ""), 8), (Position(2.0, "\x00é'"), 2)]
 )
-def test_page_after_any_place_is_answered(place: Position, older: int, store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        await fill_audit(store, MADE)
-        async with store.reading() as records:
-            assert len(await records.audit.page(100, place, newest_first=True)) == older
-            assert len(await records.audit.page(100, place)) == len(MADE) - older
-
-    loop.run(story())
+async def test_page_after_any_place_is_answered(place: Position, older: int, store: Store) -> None:
+    await fill_audit(store, MADE)
+    async with store.reading() as records:
+        assert len(await records.audit.page(100, place, newest_first=True)) == older
+        assert len(await records.audit.page(100, place)) == len(MADE) - older

@@ -1,6 +1,5 @@
 """What every backend owes the control plane: what may be there once is there once, and failing tells no secret."""
 
-import asyncio
 import traceback
 from typing import Any
 
@@ -49,46 +48,36 @@ TAKEN: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("table", "second"), TAKEN)
-def test_what_is_unique_is_given_once(table: str, second: Any, store: Store, loop: asyncio.Runner) -> None:
+async def test_what_is_unique_is_given_once(table: str, second: Any, store: Store) -> None:
     """Neither by adding nor by replacing."""
-
-    async def story() -> None:
-        await put(store, FULL)
-        await put(store, PLAIN)
-        with pytest.raises(Conflict):
-            async with store.changing() as records:
-                await add(records, table, replace(second, id="another"))
-        with pytest.raises(Conflict):
-            async with store.changing() as records:
-                await rows(records, table).replace(replace(second, id=PLAIN[table].id))
-        async with store.reading() as records:
-            assert await rows(records, table).page(9) == sorted(
-                [FULL[table], PLAIN[table]], key=lambda row: float(row.created_at)
-            )
-
-    loop.run(story())
+    await put(store, FULL)
+    await put(store, PLAIN)
+    with pytest.raises(Conflict):
+        async with store.changing() as records:
+            await add(records, table, replace(second, id="another"))
+    with pytest.raises(Conflict):
+        async with store.changing() as records:
+            await rows(records, table).replace(replace(second, id=PLAIN[table].id))
+    async with store.reading() as records:
+        assert await rows(records, table).page(9) == sorted(
+            [FULL[table], PLAIN[table]], key=lambda row: float(row.created_at)
+        )
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_id_is_given_once(table: str, store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        await put(store, PLAIN)
-        await put(store, FULL)
-        with pytest.raises(Conflict):
-            await put(store, {table: FULL[table]}, [table])
-
-    loop.run(story())
+async def test_id_is_given_once(table: str, store: Store) -> None:
+    await put(store, PLAIN)
+    await put(store, FULL)
+    with pytest.raises(Conflict):
+        await put(store, {table: FULL[table]}, [table])
 
 
-def test_digest_of_a_token_is_given_once(store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        await put(store, FULL)
-        await put(store, PLAIN, ["teams"])
-        with pytest.raises(Conflict):
-            async with store.changing() as records:
-                await records.tokens.add(PLAIN["tokens"], digest=DIGEST)
-
-    loop.run(story())
+async def test_digest_of_a_token_is_given_once(store: Store) -> None:
+    await put(store, FULL)
+    await put(store, PLAIN, ["teams"])
+    with pytest.raises(Conflict):
+        async with store.changing() as records:
+            await records.tokens.add(PLAIN["tokens"], digest=DIGEST)
 
 
 NOT_TAKEN: list[tuple[str, Any]] = [
@@ -106,27 +95,21 @@ NOT_TAKEN: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("table", "second"), NOT_TAKEN)
-def test_what_need_not_be_unique_may_repeat(table: str, second: Any, store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        await put(store, FULL)
-        await put(store, PLAIN)
-        await put(store, {table: second}, [table])
-
-    loop.run(story())
+async def test_what_need_not_be_unique_may_repeat(table: str, second: Any, store: Store) -> None:
+    await put(store, FULL)
+    await put(store, PLAIN)
+    await put(store, {table: second}, [table])
 
 
-def test_reference_to_nothing_is_a_defect_and_no_conflict(store: Store, loop: asyncio.Runner) -> None:
-    async def story() -> None:
-        with pytest.raises(Exception, match=r"(?i)foreign key") as caught:
-            await put(store, FULL, ["tokens"])
-        assert not isinstance(caught.value, Conflict | StoreUnavailable)
-        async with store.reading() as records:
-            assert await records.tokens.count() == 0
-
-    loop.run(story())
+async def test_reference_to_nothing_is_a_defect_and_no_conflict(store: Store) -> None:
+    with pytest.raises(Exception, match=r"(?i)foreign key") as caught:
+        await put(store, FULL, ["tokens"])
+    assert not isinstance(caught.value, Conflict | StoreUnavailable)
+    async with store.reading() as records:
+        assert await records.tokens.count() == 0
 
 
-def test_error_repeats_nothing_that_is_kept(store: Store, loop: asyncio.Runner) -> None:
+async def test_error_repeats_nothing_that_is_kept(store: Store) -> None:
     """Whoever logs one with its causes must not write digests and addresses of people into the log."""
 
     async def fail(table: str, row: Any) -> str:
@@ -136,15 +119,12 @@ def test_error_repeats_nothing_that_is_kept(store: Store, loop: asyncio.Runner) 
             return "".join(traceback.format_exception(error))
         raise AssertionError("it must fail")
 
-    async def story() -> None:
-        await put(store, FULL)
-        for table, row in (
-            ("accounts", replace(ACCOUNT, id="another")),
-            ("logins", replace(LOGIN, id="another")),
-            ("tokens", replace(TOKEN, id="another", team_id="nobody")),
-        ):
-            said = await fail(table, row)
-            for secret in (ACCOUNT.email, ACCOUNT.password_hash, "L" * 32, "R" * 32, TOKEN.prefix):
-                assert secret not in said
-
-    loop.run(story())
+    await put(store, FULL)
+    for table, row in (
+        ("accounts", replace(ACCOUNT, id="another")),
+        ("logins", replace(LOGIN, id="another")),
+        ("tokens", replace(TOKEN, id="another", team_id="nobody")),
+    ):
+        said = await fail(table, row)
+        for secret in (ACCOUNT.email, ACCOUNT.password_hash, "L" * 32, "R" * 32, TOKEN.prefix):
+            assert secret not in said

@@ -100,14 +100,10 @@ class Provider:
         query = {"state": start.state, "code": "code-1", **params}
         return await client.finish({name: text for name, text in query.items() if text is not None}, start)
 
-    def run(
+    async def run(
         self, settings: OidcSettings = SETTINGS, seconds: float = 10.0, **params: str | None
     ) -> ProviderIdentity:
-        return asyncio.run(self._run(settings, seconds, params))
-
-    async def _run(
-        self, settings: OidcSettings, seconds: float, params: dict[str, str | None]
-    ) -> ProviderIdentity:
+        """Begin and finish with a client that is closed afterwards."""
         client = self.client(settings, seconds)
         try:
             return await self.sign_in(client, **params)

@@ -120,16 +120,12 @@ def settings(port: int, security: str = "none", **more: str) -> MailSettings:
     return MailSettings(host="127.0.0.1", port=port, security=security, sender="Tollgate <toll@x.example>", **more)
 
 
-def send(chosen: MailSettings, to: str = "ada@x.example", subject: str = "Reset your password") -> bool:
+async def send(chosen: MailSettings, to: str = "ada@x.example", subject: str = "Reset your password") -> bool:
     """Post one mail and wait until it is gone."""
-
-    async def story() -> bool:
-        mailer = Mailer(chosen)
-        posted = mailer.post(to, subject, TEXT)
-        await mailer.close()
-        return posted
-
-    return asyncio.run(story())
+    mailer = Mailer(chosen)
+    posted = mailer.post(to, subject, TEXT)
+    await mailer.close()
+    return posted
 
 
 def failures(lines: Lines) -> list[tuple[Any, ...]]:
@@ -144,9 +140,9 @@ def failed(error: str) -> list[tuple[Any, ...]]:
 # --- Sending -------------------------------------------------------------------------------------------
 
 
-def test_mail_arrives_whole(lines: Lines) -> None:
+async def test_mail_arrives_whole(lines: Lines) -> None:
     with serving() as server:
-        assert send(settings(server.port))
+        assert await send(settings(server.port))
     [mail] = server.mails
     assert (mail["From"], mail["To"], mail["Subject"]) == (
         "Tollgate <toll@x.example>", "ada@x.example", "Reset your password"
@@ -160,21 +156,18 @@ def test_mail_arrives_whole(lines: Lines) -> None:
     assert lines == []
 
 
-def test_mails_go_out_one_after_the_other() -> None:
-    async def story(port: int) -> None:
-        mailer = Mailer(settings(port))
+async def test_mails_go_out_one_after_the_other() -> None:
+    with serving() as server:
+        mailer = Mailer(settings(server.port))
         for number in range(5):
             assert mailer.post(f"n{number}@x.example", "Hello", TEXT)
         await mailer.close()
-
-    with serving() as server:
-        asyncio.run(story(server.port))
     assert [mail["To"] for mail in server.mails] == [f"n{number}@x.example" for number in range(5)]
 
 
-def test_mail_is_encrypted_by_starttls(certificate: Certificate, lines: Lines) -> None:
+async def test_mail_is_encrypted_by_starttls(certificate: Certificate, lines: Lines) -> None:
     with serving(starttls=certificate.server_context()) as server:
-        assert send(settings(server.port, "starttls", username="toll", password="swordfish"))
+        assert await send(settings(server.port, "starttls", username="toll", password="swordfish"))
     assert [line.split()[0].upper() for line in server.lines] == [
         "EHLO", "STARTTLS", "EHLO", "AUTH", "MAIL", "RCPT", "DATA", "QUIT"
     ]  # fmt: skip
@@ -182,36 +175,36 @@ def test_mail_is_encrypted_by_starttls(certificate: Certificate, lines: Lines) -
     assert lines == []
 
 
-def test_mail_is_encrypted_by_tls(certificate: Certificate, lines: Lines) -> None:
+async def test_mail_is_encrypted_by_tls(certificate: Certificate, lines: Lines) -> None:
     with serving(tls=certificate.server_context()) as server:
-        assert send(settings(server.port, "tls", username="toll", password="swordfish"))
+        assert await send(settings(server.port, "tls", username="toll", password="swordfish"))
     assert len(server.mails) == 1
     assert lines == []
 
 
-def test_without_a_host_there_is_no_mail() -> None:
+async def test_without_a_host_there_is_no_mail() -> None:
     mailer = Mailer(MailSettings())
     assert not mailer.enabled
     assert not mailer.post("ada@x.example", "Hello", TEXT)
-    asyncio.run(mailer.close())
+    await mailer.close()
 
 
 # --- Failing -------------------------------------------------------------------------------------------
 
 
-def test_server_without_starttls_gets_nothing(lines: Lines) -> None:
+async def test_server_without_starttls_gets_nothing(lines: Lines) -> None:
     with serving() as server:
-        assert send(settings(server.port, "starttls", username="toll", password="swordfish"))
+        assert await send(settings(server.port, "starttls", username="toll", password="swordfish"))
     assert [line.split()[0].upper() for line in server.lines] == ["EHLO", "QUIT"]
     assert failures(lines) == failed("SMTPNotSupportedError")
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
-def test_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path, lines: Lines, security: str) -> None:
+async def test_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path, lines: Lines, security: str) -> None:
     context = make_certificate(tmp_path).server_context()
     starttls, tls = (context, None) if security == "starttls" else (None, context)
     with serving(tls, starttls) as server:
-        send(settings(server.port, security, username="toll", password="swordfish"))
+        await send(settings(server.port, security, username="toll", password="swordfish"))
     assert server.mails == []
     assert not any("AUTH" in line.upper() for line in server.lines)
     assert failures(lines) == failed("SSLCertVerificationError")
@@ -228,44 +221,46 @@ def test_server_that_nobody_vouches_for_gets_nothing(tmp_path: Path, lines: Line
         ({"MAIL": "what is this"}, "SMTPSenderRefused"),
     ],
 )
-def test_refusals_are_logged_without_the_text(lines: Lines, answers: dict[str, str], error: str) -> None:
+async def test_refusals_are_logged_without_the_text(lines: Lines, answers: dict[str, str], error: str) -> None:
     with serving(None, None, **answers) as server:
-        assert send(settings(server.port, username="toll", password="swordfish"))
+        assert await send(settings(server.port, username="toll", password="swordfish"))
     assert server.mails == []
     assert failures(lines) == failed(error)
 
 
-def test_server_that_is_down_is_logged(lines: Lines) -> None:
+async def test_server_that_is_down_is_logged(lines: Lines) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    assert send(settings(port))
+    assert await send(settings(port))
     assert failures(lines) == failed("ConnectionRefusedError")
 
 
-def test_login_that_cannot_be_written_down_is_logged(lines: Lines) -> None:
+async def test_login_that_cannot_be_written_down_is_logged(lines: Lines) -> None:
     with serving() as server:
-        assert send(settings(server.port, username="toll", password="swordfish-ü"))
+        assert await send(settings(server.port, username="toll", password="swordfish-ü"))
     assert failures(lines) == failed("UnicodeEncodeError")
 
 
-def test_one_failure_does_not_keep_the_next_mail(lines: Lines) -> None:
-    async def story(port: int) -> None:
-        mailer = Mailer(settings(port))
+async def test_one_failure_does_not_keep_the_next_mail(lines: Lines) -> None:
+    with serving() as server:
+        mailer = Mailer(settings(server.port))
         mailer.post("nobody@x.example", "First", TEXT)
         mailer.post("ada@x.example", "Second", TEXT)
         await mailer.close()
-
-    with serving() as server:
-        asyncio.run(story(server.port))
     assert [mail["Subject"] for mail in server.mails] == ["Second"]
     assert failures(lines) == [("a mail could not be sent", "First", "SMTPRecipientsRefused")]
 
 
 # --- A server that says nothing ------------------------------------------------------------------------
 
+by_hand = pytest.mark.parametrize("new_loop", [Hands])
+"""On a loop whose clock the test sets."""
 
-def test_silent_server_holds_nobody_up_and_is_not_waited_for(lines: Lines) -> None:
-    async def story(server: Server) -> None:
+
+@by_hand
+async def test_silent_server_holds_nobody_up_and_is_not_waited_for(lines: Lines) -> None:
+    with serving() as server:
+        server.speak.clear()
         mailer = Mailer(settings(server.port))
         assert all(mailer.post("ada@x.example", "Hello", TEXT) for _ in range(3))
         await asyncio.to_thread(server.connected.wait, 20)
@@ -275,16 +270,14 @@ def test_silent_server_holds_nobody_up_and_is_not_waited_for(lines: Lines) -> No
         await advance(1)
         await closing
         server.speak.set()
-
-    with serving() as server, asyncio.Runner(loop_factory=Hands) as runner:
-        server.speak.clear()
-        runner.run(story(server))
     # The one that was under way went out; those behind it were given up.
     assert len(server.mails) == 1
 
 
-def test_waiting_mails_are_bounded(lines: Lines) -> None:
-    async def story(server: Server) -> None:
+@by_hand
+async def test_waiting_mails_are_bounded(lines: Lines) -> None:
+    with serving() as server:
+        server.speak.clear()
         mailer = Mailer(settings(server.port))
         posted = [mailer.post("ada@x.example", "Hello", TEXT) for _ in range(MAX_WAITING + 2)]
         assert posted == [True] * MAX_WAITING + [False] * 2
@@ -293,8 +286,4 @@ def test_waiting_mails_are_bounded(lines: Lines) -> None:
         await advance(SECONDS)
         await closing
         server.speak.set()
-
-    with serving() as server, asyncio.Runner(loop_factory=Hands) as runner:
-        server.speak.clear()
-        runner.run(story(server))
     assert failures(lines)[:2] == [("a mail was dropped: too many wait for the server", "Hello", None)] * 2

@@ -5,7 +5,6 @@ The real provider is in tests/e2e/test_oidc_client.py.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 from typing import Any
@@ -36,13 +35,13 @@ def provider() -> Provider:
 # ---- a sign-in
 
 
-def test_sign_in_gives_who_somebody_is(provider: Provider) -> None:
-    assert provider.run() == PERSON
+async def test_sign_in_gives_who_somebody_is(provider: Provider) -> None:
+    assert await provider.run() == PERSON
     assert provider.paths == [DISCOVERY, "/keys", "/token"]
 
 
-def test_browser_is_sent_with_state_nonce_and_challenge_and_without_the_verifier(provider: Provider) -> None:
-    start = asyncio.run(provider.client().start())
+async def test_browser_is_sent_with_state_nonce_and_challenge_and_without_the_verifier(provider: Provider) -> None:
+    start = await provider.client().start()
     address, _, _ = start.url.partition("?")
     query = {name: values[0] for name, values in parse_qs(urlsplit(start.url).query).items()}
     digest = hashlib.sha256(start.verifier.encode()).digest()
@@ -60,17 +59,14 @@ def test_browser_is_sent_with_state_nonce_and_challenge_and_without_the_verifier
     assert 43 <= len(start.verifier) <= 128
 
 
-def test_two_sign_ins_share_nothing(provider: Provider) -> None:
-    async def twice() -> list[SignInStart]:
-        client = provider.client()
-        return [await client.start(), await client.start()]
-
-    one, two = asyncio.run(twice())
+async def test_two_sign_ins_share_nothing(provider: Provider) -> None:
+    client = provider.client()
+    one, two = await client.start(), await client.start()
     assert not {one.state, one.nonce, one.verifier} & {two.state, two.nonce, two.verifier}
 
 
-def test_code_is_redeemed_with_the_verifier_and_encoded_basic_credentials(provider: Provider) -> None:
-    provider.run()
+async def test_code_is_redeemed_with_the_verifier_and_encoded_basic_credentials(provider: Provider) -> None:
+    await provider.run()
     request = provider.asked[-1]
     form = {name: values[0] for name, values in parse_qs(request.content.decode()).items()}
     basic = base64.b64decode(request.headers["Authorization"].removeprefix("Basic ")).decode()
@@ -79,28 +75,28 @@ def test_code_is_redeemed_with_the_verifier_and_encoded_basic_credentials(provid
     assert form == {"grant_type": "authorization_code", "code": "code-1", "redirect_uri": CALLBACK}
 
 
-def test_secret_is_posted_where_the_provider_takes_it_only_there(provider: Provider) -> None:
+async def test_secret_is_posted_where_the_provider_takes_it_only_there(provider: Provider) -> None:
     provider.metadata["token_endpoint_auth_methods_supported"] = ["private_key_jwt", "client_secret_post"]
-    provider.run()
+    await provider.run()
     form = parse_qs(provider.asked[-1].content.decode())
     assert (form["client_id"], form["client_secret"]) == (["tollgate"], [SECRET])
     assert "Authorization" not in provider.asked[-1].headers
 
 
-def test_issuer_with_a_slash_at_its_end_is_kept_as_it_is(provider: Provider) -> None:
+async def test_issuer_with_a_slash_at_its_end_is_kept_as_it_is(provider: Provider) -> None:
     provider.metadata["issuer"] = provider.claims["iss"] = f"{ISSUER}/"
     settings = OidcSettings(issuer=f"{ISSUER}/", client_id="tollgate", client_secret=SECRET)
-    assert provider.run(settings).issuer == f"{ISSUER}/"
+    assert (await provider.run(settings)).issuer == f"{ISSUER}/"
     assert provider.paths[0] == DISCOVERY
 
 
-def test_elliptic_curve_signature_is_accepted(provider: Provider) -> None:
+async def test_elliptic_curve_signature_is_accepted(provider: Provider) -> None:
     provider.keys.append(dict(EC_KEY.as_dict(private=False)))
     provider.sign = signed(EC_KEY, "ES256")
-    assert provider.run() == PERSON
+    assert await provider.run() == PERSON
 
 
-def test_keys_that_are_not_understood_do_not_spoil_the_others(provider: Provider) -> None:
+async def test_keys_that_are_not_understood_do_not_spoil_the_others(provider: Provider) -> None:
     odd: list[dict[str, Any]] = [
         {"kty": "AKP"},
         {"kty": []},
@@ -108,57 +104,57 @@ def test_keys_that_are_not_understood_do_not_spoil_the_others(provider: Provider
         {"kty": "RSA", "n": "!"},
     ]
     provider.keys = [*odd, {"kty": "oct", "k": "AAAA", "kid": "one"}, *provider.keys]
-    assert provider.run() == PERSON
+    assert await provider.run() == PERSON
 
 
-def test_cookies_of_the_provider_are_not_kept(provider: Provider) -> None:
-    provider.run()
+async def test_cookies_of_the_provider_are_not_kept(provider: Provider) -> None:
+    await provider.run()
     assert all("Cookie" not in request.headers for request in provider.asked)
 
 
 @pytest.mark.parametrize(
     ("said", "verified"), [(True, True), ("true", True), (False, False), (1.5, False), (None, False)]
 )
-def test_email_is_verified_only_where_the_provider_says_so(
+async def test_email_is_verified_only_where_the_provider_says_so(
     provider: Provider, said: object, verified: bool
 ) -> None:
     provider.claims["email_verified"] = said
-    assert provider.run().email_verified is verified
+    assert (await provider.run()).email_verified is verified
 
 
-def test_name_is_cut_and_cleaned(provider: Provider) -> None:
+async def test_name_is_cut_and_cleaned(provider: Provider) -> None:
     provider.claims["name"] = "Ada\n \u202eLovelace" + "x" * 1000
-    assert provider.run().name == ("Ada Lovelace" + "x" * 1000)[:200]
+    assert (await provider.run()).name == ("Ada Lovelace" + "x" * 1000)[:200]
 
 
 # ---- the callback
 
 
 @pytest.mark.parametrize("state", ["wrong", "", None, "ä\ud800"])
-def test_wrong_state_is_refused_before_anything_is_asked(provider: Provider, state: str | None) -> None:
+async def test_wrong_state_is_refused_before_anything_is_asked(provider: Provider, state: str | None) -> None:
     with pytest.raises(OidcError, match=r"not begun in this browser.*Start again"):
-        provider.run(state=state)
+        await provider.run(state=state)
     assert "/token" not in provider.paths
 
 
 @pytest.mark.parametrize("kept", [("", "n", "v"), ("s", "", "v"), ("s", "n", "")])
-def test_start_with_an_empty_part_is_refused(provider: Provider, kept: tuple[str, str, str]) -> None:
+async def test_start_with_an_empty_part_is_refused(provider: Provider, kept: tuple[str, str, str]) -> None:
     with pytest.raises(OidcError, match="not begun in this browser"):
-        asyncio.run(provider.client().finish({"state": kept[0], "code": "c"}, SignInStart("", *kept)))
+        await provider.client().finish({"state": kept[0], "code": "c"}, SignInStart("", *kept))
 
 
-def test_answer_of_another_issuer_is_refused(provider: Provider) -> None:
+async def test_answer_of_another_issuer_is_refused(provider: Provider) -> None:
     with pytest.raises(OidcError, match="did not come from the provider that was asked"):
-        provider.run(iss="https://evil.example.com")
+        await provider.run(iss="https://evil.example.com")
     assert "/token" not in provider.paths
 
 
-def test_issuer_missing_from_the_answer_is_refused_where_it_is_announced(provider: Provider) -> None:
+async def test_issuer_missing_from_the_answer_is_refused_where_it_is_announced(provider: Provider) -> None:
     provider.metadata["authorization_response_iss_parameter_supported"] = True
-    assert provider.run(iss=ISSUER) == PERSON
+    assert await provider.run(iss=ISSUER) == PERSON
     for error in (None, "access_denied"):
         with pytest.raises(OidcError, match="did not come from the provider that was asked"):
-            provider.run(error=error)
+            await provider.run(error=error)
 
 
 @pytest.mark.parametrize(
@@ -172,16 +168,16 @@ def test_issuer_missing_from_the_answer_is_refused_where_it_is_announced(provide
         ("<b>made up</b>", "did not sign you in"),
     ],
 )
-def test_error_of_the_provider_becomes_plain_words(provider: Provider, error: str, words: str) -> None:
+async def test_error_of_the_provider_becomes_plain_words(provider: Provider, error: str, words: str) -> None:
     with pytest.raises(OidcError, match=words) as caught:
-        provider.run(error=error, error_description="<script>raw</script>")
+        await provider.run(error=error, error_description="<script>raw</script>")
     assert "<" not in str(caught.value)
 
 
 @pytest.mark.parametrize("code", [None, "", "ä", "\ud800", "x" * 5000])
-def test_callback_without_a_usable_code_is_refused(provider: Provider, code: str | None) -> None:
+async def test_callback_without_a_usable_code_is_refused(provider: Provider, code: str | None) -> None:
     with pytest.raises(OidcError, match="without a usable code"):
-        provider.run(code=code)
+        await provider.run(code=code)
 
 
 # ---- the token endpoint
@@ -199,80 +195,82 @@ def test_callback_without_a_usable_code_is_refused(provider: Provider, code: str
         (400, b'{"error":["raw"]}', r"did not finish the sign-in \(HTTP 400\)"),
     ],
 )
-def test_refused_code_is_said_in_plain_words(provider: Provider, status: int, body: bytes, words: str) -> None:
+async def test_refused_code_is_said_in_plain_words(
+    provider: Provider, status: int, body: bytes, words: str
+) -> None:
     provider.instead["/token"] = lambda _: httpx.Response(status, content=body)
     with pytest.raises(OidcError, match=words) as caught:
-        provider.run()
+        await provider.run()
     assert "raw" not in str(caught.value)
 
 
-def test_answer_without_an_id_token_names_the_scope(provider: Provider) -> None:
+async def test_answer_without_an_id_token_names_the_scope(provider: Provider) -> None:
     provider.instead["/token"] = lambda _: httpx.Response(200, json={"access_token": "a", "token_type": "Bearer"})
     with pytest.raises(OidcError, match="must contain `openid`"):
-        provider.run()
+        await provider.run()
 
 
 # ---- the email
 
 
-def test_email_is_asked_for_where_the_id_token_has_none(provider: Provider) -> None:
+async def test_email_is_asked_for_where_the_id_token_has_none(provider: Provider) -> None:
     for name in ("email", "email_verified", "name"):
         provider.userinfo[name] = provider.claims.pop(name)
-    assert provider.run() == PERSON
+    assert await provider.run() == PERSON
     assert provider.paths[-1] == "/me"
     assert provider.asked[-1].headers["Authorization"] == "Bearer at-1"
 
 
-def test_verification_of_one_source_does_not_vouch_for_the_email_of_another(provider: Provider) -> None:
+async def test_verification_of_one_source_does_not_vouch_for_the_email_of_another(provider: Provider) -> None:
     provider.userinfo["email"] = provider.claims.pop("email")
-    claim = provider.run()
+    claim = await provider.run()
     assert (claim.email, claim.email_verified, claim.name) == (PERSON.email, False, PERSON.name)
 
 
 @pytest.mark.parametrize("said", [{"sub": "somebody"}, {}, {"sub": None}])
-def test_description_of_somebody_else_is_refused(provider: Provider, said: dict[str, object]) -> None:
+async def test_description_of_somebody_else_is_refused(provider: Provider, said: dict[str, object]) -> None:
     del provider.claims["email"]
     provider.userinfo = {"email": "eve@example.com", "email_verified": True, **said}
     with pytest.raises(OidcError, match="described somebody else"):
-        provider.run()
+        await provider.run()
 
 
 @pytest.mark.parametrize("tokens", [{"token_type": "DPoP"}, {"access_token": "a\r\nX: y"}, {"access_token": "ä"}])
-def test_access_token_that_cannot_be_sent_is_refused(provider: Provider, tokens: dict[str, str]) -> None:
+async def test_access_token_that_cannot_be_sent_is_refused(provider: Provider, tokens: dict[str, str]) -> None:
     del provider.claims["email"]
     provider.tokens |= tokens
     with pytest.raises(OidcError, match="no usable access token"):
-        provider.run()
+        await provider.run()
 
 
 @pytest.mark.parametrize(
     "email", ["", "ada", "a@b@c", "ada @example.com", "a\u202e@example.com", 5, None, "a@" + "b" * 254]
 )
-def test_what_is_no_email_address_counts_as_none(provider: Provider, email: object) -> None:
+async def test_what_is_no_email_address_counts_as_none(provider: Provider, email: object) -> None:
     provider.claims["email"] = provider.userinfo["email"] = email
     with pytest.raises(OidcError, match="gave no email address"):
-        provider.run()
+        await provider.run()
 
 
 @pytest.mark.parametrize("endpoint", [True, False])
-def test_missing_email_names_the_scope(provider: Provider, endpoint: bool) -> None:
+async def test_missing_email_names_the_scope(provider: Provider, endpoint: bool) -> None:
     del provider.claims["email"]
     if not endpoint:
         del provider.metadata["userinfo_endpoint"]
     with pytest.raises(OidcError, match="must allow the scope `email`"):
-        provider.run()
+        await provider.run()
     without = OidcSettings(issuer=ISSUER, client_id="tollgate", client_secret=SECRET, scopes="openid profile")
     del provider.claims["nonce"]
     with pytest.raises(OidcError, match=r"add the scope `email` to `oidc\.scopes`"):
-        provider.run(without)
+        await provider.run(without)
 
 
 # ---- secrets
 
 
-def test_reprs_hide_secrets(provider: Provider) -> None:
+async def test_reprs_hide_secrets(provider: Provider) -> None:
     client = provider.client()
-    start = asyncio.run(client.start())
+    start = await client.start()
     shown = f"{client!r} {start!r} {client} {start}"
     assert ISSUER in shown
     for secret in (SECRET, start.state, start.nonce, start.verifier):

@@ -20,7 +20,7 @@ from tests.control.oidc_fake import (
 )
 
 from tollgate.control.oidc import BODY_BYTES, OidcClient
-from tollgate.control.oidc_rules import OidcError, ProviderIdentity
+from tollgate.control.oidc_rules import OidcError
 from tollgate.settings.model import OidcSettings
 
 
@@ -33,10 +33,10 @@ def provider() -> Provider:
 
 
 @pytest.mark.parametrize("issuer", ["https://evil.example.com", f"{ISSUER}/", "HTTPS://id.example.com"])
-def test_document_of_another_issuer_is_refused(provider: Provider, issuer: str) -> None:
+async def test_document_of_another_issuer_is_refused(provider: Provider, issuer: str) -> None:
     provider.metadata["issuer"] = issuer
     with pytest.raises(OidcError, match=r"written exactly as `issuer`"):
-        provider.run()
+        await provider.run()
 
 
 @pytest.mark.parametrize("issuer", ["http://id.example.com", "", "id.example.com", f"{ISSUER}?x=1", f"{ISSUER}#x"])
@@ -46,14 +46,16 @@ def test_issuer_must_be_https(issuer: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9000", "localhost:9000", "[::1]:9000"])
-def test_provider_on_this_machine_may_use_http(provider: Provider, host: str) -> None:
+async def test_provider_on_this_machine_may_use_http(provider: Provider, host: str) -> None:
     issuer = f"http://{host}"
     provider.metadata = {
         name: text.replace(ISSUER, issuer) if isinstance(text, str) else text
         for name, text in provider.metadata.items()
     }
     provider.claims["iss"] = issuer
-    assert provider.run(OidcSettings(issuer=issuer, client_id="tollgate", client_secret=SECRET)).issuer == issuer
+    assert (
+        await provider.run(OidcSettings(issuer=issuer, client_id="tollgate", client_secret=SECRET))
+    ).issuer == issuer
 
 
 @pytest.mark.parametrize("missing", ["client_id", "client_secret"])
@@ -67,43 +69,34 @@ def test_client_needs_its_credentials(missing: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://id.example.com/x", "http://127.0.0.1/x", "javascript:alert(1)", "https://[x"]
 )
-def test_unsafe_endpoint_is_refused(provider: Provider, name: str, url: str) -> None:
+async def test_unsafe_endpoint_is_refused(provider: Provider, name: str, url: str) -> None:
     provider.metadata[name] = url
     with pytest.raises(OidcError, match="every endpoint"):
-        provider.run()
+        await provider.run()
 
 
-def test_document_is_kept_for_an_hour(provider: Provider) -> None:
-    async def by_the_hour() -> list[int]:
-        client, counts = provider.client(), []
-        for moment in (NOON, NOON + 3599, NOON + 3600, NOON - 10):
-            provider.clock.time = moment
-            await client.start()
-            counts.append(provider.paths.count(DISCOVERY))
-        return counts
-
-    assert asyncio.run(by_the_hour()) == [1, 1, 2, 3]  # a clock that was set back proves no freshness
+async def test_document_is_kept_for_an_hour(provider: Provider) -> None:
+    client, counts = provider.client(), []
+    for moment in (NOON, NOON + 3599, NOON + 3600, NOON - 10):
+        provider.clock.time = moment
+        await client.start()
+        counts.append(provider.paths.count(DISCOVERY))
+    assert counts == [1, 1, 2, 3]  # a clock that was set back proves no freshness
 
 
-def test_sign_ins_at_once_read_the_document_once(provider: Provider) -> None:
-    async def together() -> None:
-        client = provider.client()
-        await asyncio.gather(*(client.start() for _ in range(10)))
-
-    asyncio.run(together())
+async def test_sign_ins_at_once_read_the_document_once(provider: Provider) -> None:
+    client = provider.client()
+    await asyncio.gather(*(client.start() for _ in range(10)))
     assert provider.paths == [DISCOVERY, "/keys"]
 
 
-def test_failure_is_not_kept(provider: Provider) -> None:
-    async def down_then_up() -> ProviderIdentity:
-        client = provider.client()
-        provider.instead[DISCOVERY] = lambda _: httpx.Response(503)
-        with pytest.raises(OidcError, match=r"does not describe itself \(HTTP 503\)"):
-            await client.start()
-        provider.instead.clear()
-        return await provider.sign_in(client)
-
-    assert asyncio.run(down_then_up()) == PERSON
+async def test_failure_is_not_kept(provider: Provider) -> None:
+    client = provider.client()
+    provider.instead[DISCOVERY] = lambda _: httpx.Response(503)
+    with pytest.raises(OidcError, match=r"does not describe itself \(HTTP 503\)"):
+        await client.start()
+    provider.instead.clear()
+    assert await provider.sign_in(client) == PERSON
 
 
 @pytest.mark.parametrize(
@@ -111,35 +104,35 @@ def test_failure_is_not_kept(provider: Provider) -> None:
     [b"", b"<html>", b"[]", b"{}", b'{"issuer":5}', b'{"issuer":"\xff"}', b"[" * 100_000, b'{"x":' * 10_000],
 )
 @pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token"])
-def test_nonsense_is_refused(provider: Provider, path: str, body: bytes) -> None:
+async def test_nonsense_is_refused(provider: Provider, path: str, body: bytes) -> None:
     provider.instead[path] = lambda _: httpx.Response(200, content=body)
     with pytest.raises(OidcError, match=r"cannot be read|no id token"):
-        provider.run()
+        await provider.run()
 
 
-def test_provider_without_an_acceptable_algorithm_is_refused(provider: Provider) -> None:
+async def test_provider_without_an_acceptable_algorithm_is_refused(provider: Provider) -> None:
     provider.metadata["id_token_signing_alg_values_supported"] = ["HS256", "none"]
     with pytest.raises(OidcError, match="RS256"):
-        provider.run()
+        await provider.run()
 
 
-def test_provider_that_takes_no_secret_is_refused(provider: Provider) -> None:
+async def test_provider_that_takes_no_secret_is_refused(provider: Provider) -> None:
     provider.metadata["token_endpoint_auth_methods_supported"] = ["private_key_jwt"]
     with pytest.raises(OidcError, match="client_secret_basic or client_secret_post"):
-        provider.run()
+        await provider.run()
 
 
 # ---- the wire
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token"])
-def test_provider_that_is_down_is_said_to_be(provider: Provider, path: str) -> None:
+async def test_provider_that_is_down_is_said_to_be(provider: Provider, path: str) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("connection refused", request=request)
 
     provider.instead[path] = refuse
     with pytest.raises(OidcError, match=r"cannot be reached\. Try again"):
-        provider.run()
+        await provider.run()
 
 
 async def never(request: httpx.Request) -> httpx.Response:
@@ -153,16 +146,16 @@ async def half(request: httpx.Request) -> httpx.Response:
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token"])
 @pytest.mark.parametrize("slow", [never, half])
-def test_slow_provider_is_given_up(
+async def test_slow_provider_is_given_up(
     provider: Provider, path: str, slow: Callable[[httpx.Request], Awaitable[httpx.Response]]
 ) -> None:
     provider.instead[path] = slow
     with pytest.raises(OidcError, match=r"did not answer in time\. Try again"):
-        provider.run(seconds=0.2)
+        await provider.run(seconds=0.2)
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token"])
-def test_huge_answer_is_not_read_to_its_end(provider: Provider, path: str) -> None:
+async def test_huge_answer_is_not_read_to_its_end(provider: Provider, path: str) -> None:
     read: list[int] = []
 
     def parts() -> Iterator[bytes]:
@@ -172,22 +165,22 @@ def test_huge_answer_is_not_read_to_its_end(provider: Provider, path: str) -> No
 
     provider.instead[path] = lambda _: httpx.Response(200, stream=Body(parts()))
     with pytest.raises(OidcError, match="without end"):
-        provider.run()
+        await provider.run()
     assert sum(read) <= BODY_BYTES + 8192
 
 
-def test_compressed_answer_is_not_unpacked(provider: Provider) -> None:
+async def test_compressed_answer_is_not_unpacked(provider: Provider) -> None:
     provider.instead[DISCOVERY] = lambda _: httpx.Response(
         200, headers={"Content-Encoding": "gzip"}, stream=Body(iter([b"\x1f\x8b"]))
     )
     with pytest.raises(OidcError, match="compressed"):
-        provider.run()
+        await provider.run()
 
 
 @pytest.mark.parametrize("path", [DISCOVERY, "/keys", "/token", "/me"])
-def test_redirects_are_not_followed(provider: Provider, path: str) -> None:
+async def test_redirects_are_not_followed(provider: Provider, path: str) -> None:
     del provider.claims["email"]
     provider.instead[path] = lambda _: httpx.Response(307, headers={"Location": "https://evil.example.com/"})
     with pytest.raises(OidcError, match=r"HTTP 307"):
-        provider.run()
+        await provider.run()
     assert {request.url.host for request in provider.asked} == {"id.example.com"}

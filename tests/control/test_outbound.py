@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parts.ports import free_port
 from tollgate.control.outbound import DnsResolver, Fetcher, FetchRefused, Missing, Unreachable
 from tollgate.control.safe_connect import forbidden_kind
 from tollgate.errors import StartError
@@ -157,50 +158,50 @@ class Names:
         return list(self._addresses or ())
 
 
-def fetch(names: Names, host: str = "example.com", path: str = "/a.txt", seconds: float = 5.0) -> bytes:
-    return asyncio.run(Fetcher(names, allow_private=False, seconds=seconds).get(host, path))
+async def fetch(names: Names, host: str = "example.com", path: str = "/a.txt", seconds: float = 5.0) -> bytes:
+    return await Fetcher(names, allow_private=False, seconds=seconds).get(host, path)
 
 
 @pytest.mark.parametrize(
     "inner", ["127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fd00::1", "::ffff:10.0.0.1"]
 )
-def test_one_inner_address_among_public_ones_refuses_the_host(inner: str) -> None:
+async def test_one_inner_address_among_public_ones_refuses_the_host(inner: str) -> None:
     for addresses in ([inner], ["9.9.9.9", inner], [*PUBLIC, *PUBLIC6, inner]):
         with pytest.raises(FetchRefused, match=r"^example\.com has an? .+ address in DNS: only public") as refusal:
-            fetch(Names(addresses))
+            await fetch(Names(addresses))
         assert inner not in str(refusal.value), "addresses inside a network are nobody's business"
 
 
-def test_host_without_an_address_has_nothing() -> None:
+async def test_host_without_an_address_has_nothing() -> None:
     with pytest.raises(Missing, match=r"example\.com has no address"):
-        fetch(Names([]))
+        await fetch(Names([]))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "", "a b", "a@b.example", "b.example:80", "0x7f.1", "a/b"])
-def test_what_is_no_host_name_is_refused_before_dns(host: str) -> None:
+async def test_what_is_no_host_name_is_refused_before_dns(host: str) -> None:
     names = Names(["9.9.9.9"])
     with pytest.raises(FetchRefused, match="no URL of a named host"):
-        fetch(names, host)
+        await fetch(names, host)
     assert names.asked == []
 
 
 @pytest.mark.parametrize("path", ["", "a", "@evil.example/", "/a b", "/a\r\nX: y", "/ü"])
-def test_what_is_no_path_is_refused_before_dns(path: str) -> None:
+async def test_what_is_no_path_is_refused_before_dns(path: str) -> None:
     names = Names(["9.9.9.9"])
     with pytest.raises(FetchRefused, match="no URL of a named host"):
-        fetch(names, path=path)
+        await fetch(names, path=path)
     assert names.asked == []
 
 
-def test_time_of_dns_counts_towards_the_deadline() -> None:
+async def test_time_of_dns_counts_towards_the_deadline() -> None:
     with pytest.raises(Unreachable, match=r"https://example\.com/a\.txt did not answer within 0\.01 s"):
-        fetch(Names(None), seconds=0.01)
+        await fetch(Names(None), seconds=0.01)
 
 
-def test_host_is_asked_for_in_its_normal_form() -> None:
+async def test_host_is_asked_for_in_its_normal_form() -> None:
     names = Names([])
     with pytest.raises(Missing):
-        fetch(names, "Bücher.Example.")
+        await fetch(names, "Bücher.Example.")
     assert names.asked == ["xn--bcher-kva.example"]
 
 
@@ -253,87 +254,88 @@ async def server(script: Script) -> AsyncIterator[tuple[Wire, str]]:
         transport.close()
 
 
-def ask(
+async def ask(
     script: Script, question: Callable[[DnsResolver], Awaitable[list[str]]], seconds: float = 5.0
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    async def run() -> tuple[list[str], list[tuple[str, str]]]:
-        async with server(script) as (wire, address):
-            return await question(DnsResolver([address], seconds=seconds)), wire.asked
-
-    return asyncio.run(run())
+    async with server(script) as (wire, address):
+        return await question(DnsResolver([address], seconds=seconds)), wire.asked
 
 
-def addresses(script: Script, seconds: float = 5.0) -> list[str]:
-    return ask(script, lambda resolver: resolver.addresses("a.example"), seconds)[0]
+async def addresses(script: Script, seconds: float = 5.0) -> list[str]:
+    return (await ask(script, lambda resolver: resolver.addresses("a.example"), seconds))[0]
 
 
-def texts(script: Script, name: str = "a.example", seconds: float = 5.0) -> list[str]:
-    return ask(script, lambda resolver: resolver.texts(name), seconds)[0]
+async def texts(script: Script, name: str = "a.example", seconds: float = 5.0) -> list[str]:
+    return (await ask(script, lambda resolver: resolver.texts(name), seconds))[0]
 
 
 A, AAAA, TEXT = ("a.example", "A"), ("a.example", "AAAA"), ("a.example", "TXT")
 
 
-def test_addresses_come_in_turn_so_that_neither_family_hides_the_other() -> None:
+async def test_addresses_come_in_turn_so_that_neither_family_hides_the_other() -> None:
     script: Script = {A: ["9.9.9.9", "9.9.9.10", "9.9.9.11"], AAAA: ["2620:fe::fe"]}
-    found = addresses(script)  # the server may give the addresses of one family in any order
+    found = await addresses(script)  # the server may give the addresses of one family in any order
     assert found[1] == "2620:fe::fe"
     assert sorted(found) == sorted(["9.9.9.9", "2620:fe::fe", "9.9.9.10", "9.9.9.11"])
 
 
-def test_each_family_is_asked_for_once_and_without_the_search_list() -> None:
-    _, asked = ask({A: ["9.9.9.9"], AAAA: []}, lambda resolver: resolver.addresses("a.example"))
+async def test_each_family_is_asked_for_once_and_without_the_search_list() -> None:
+    _, asked = await ask({A: ["9.9.9.9"], AAAA: []}, lambda resolver: resolver.addresses("a.example"))
     assert sorted(asked) == [A, AAAA]
 
 
 @pytest.mark.parametrize("script", [{}, {A: [], AAAA: []}], ids=["no such name", "no such record"])
-def test_host_that_dns_does_not_know_has_no_address(script: Script) -> None:
-    assert addresses(script) == []
+async def test_host_that_dns_does_not_know_has_no_address(script: Script) -> None:
+    assert await addresses(script) == []
 
 
 @pytest.mark.parametrize("failure", [dns.rcode.SERVFAIL, dns.rcode.REFUSED, None])
-def test_one_family_is_enough_where_the_other_fails(failure: dns.rcode.Rcode | None) -> None:
-    assert addresses({A: ["9.9.9.9"], AAAA: failure}, 0.2) == ["9.9.9.9"]
-    assert addresses({A: failure, AAAA: ["2620:fe::fe"]}, 0.2) == ["2620:fe::fe"]
+async def test_one_family_is_enough_where_the_other_fails(failure: dns.rcode.Rcode | None) -> None:
+    assert await addresses({A: ["9.9.9.9"], AAAA: failure}, 0.2) == ["9.9.9.9"]
+    assert await addresses({A: failure, AAAA: ["2620:fe::fe"]}, 0.2) == ["2620:fe::fe"]
 
 
 @pytest.mark.parametrize("failure", [dns.rcode.SERVFAIL, dns.rcode.REFUSED, None])
-def test_failure_is_not_taken_for_a_host_without_addresses(failure: dns.rcode.Rcode | None) -> None:
+async def test_failure_is_not_taken_for_a_host_without_addresses(failure: dns.rcode.Rcode | None) -> None:
     with pytest.raises(Unreachable, match=r"a\.example"):
-        addresses({A: [], AAAA: failure}, 0.2)
+        await addresses({A: [], AAAA: failure}, 0.2)
 
 
-def test_strings_of_a_txt_record_are_joined() -> None:
+async def test_strings_of_a_txt_record_are_joined() -> None:
     script: Script = {TEXT: ['"tollgate-" "team=1"', '"other"', r'"\195\188\255"']}
-    assert sorted(texts(script)) == ["other", "tollgate-team=1", "ü\ufffd"]
+    assert sorted(await texts(script)) == ["other", "tollgate-team=1", "ü\ufffd"]
 
 
 @pytest.mark.parametrize("script", [{}, {TEXT: []}], ids=["no such name", "no such record"])
-def test_name_without_txt_records_has_none(script: Script) -> None:
-    assert texts(script) == []
+async def test_name_without_txt_records_has_none(script: Script) -> None:
+    assert await texts(script) == []
 
 
-def test_name_too_long_for_dns_has_no_records() -> None:
-    assert texts({}, "_tollgate." + ".".join(["a" * 49] * 5)) == []
+async def test_name_too_long_for_dns_has_no_records() -> None:
+    assert await texts({}, "_tollgate." + ".".join(["a" * 49] * 5)) == []
 
 
-def test_server_that_fails_is_unreachable_and_not_named() -> None:
+async def test_server_that_fails_is_unreachable_and_not_named() -> None:
     with pytest.raises(Unreachable, match=r"look-up of a\.example \(TXT\) failed") as failure:
-        texts({TEXT: dns.rcode.SERVFAIL})
+        await texts({TEXT: dns.rcode.SERVFAIL})
     assert "127.0.0.1" not in str(failure.value)
 
 
-def test_server_that_says_nothing_is_unreachable_at_the_deadline() -> None:
+async def test_server_that_is_not_there_is_unreachable_and_not_named() -> None:
+    port = free_port()
+    with pytest.raises(Unreachable, match=r"a\.example \(TXT\)") as failure:
+        await DnsResolver([f"127.0.0.1:{port}"], seconds=0.2).texts("a.example")
+    assert str(port) not in str(failure.value)
+
+
+async def test_server_that_says_nothing_is_unreachable_at_the_deadline() -> None:
     with pytest.raises(Unreachable, match=r"no answer about a\.example \(TXT\) within 0\.05 s"):
-        texts({TEXT: None}, seconds=0.05)
+        await texts({TEXT: None}, seconds=0.05)
 
 
-def test_second_server_answers_for_the_first() -> None:
-    async def run() -> list[str]:
-        async with server({TEXT: dns.rcode.REFUSED}) as (_, bad), server({TEXT: ['"b"']}) as (_, good):
-            return await DnsResolver([bad, good]).texts("a.example")
-
-    assert asyncio.run(run()) == ["b"]
+async def test_second_server_answers_for_the_first() -> None:
+    async with server({TEXT: dns.rcode.REFUSED}) as (_, bad), server({TEXT: ['"b"']}) as (_, good):
+        assert await DnsResolver([bad, good]).texts("a.example") == ["b"]
 
 
 @pytest.mark.parametrize("text", ["9.9.9.9", "9.9.9.9:5353", "2620:fe::fe", "[2620:fe::fe]", "[2620:fe::fe]:53"])

@@ -68,44 +68,44 @@ async def turns() -> None:
 # --- Hashing -------------------------------------------------------------------------------------------
 
 
-def test_hash_is_argon2id_with_the_costs_of_rfc_9106() -> None:
+async def test_hash_is_argon2id_with_the_costs_of_rfc_9106() -> None:
     passwords = Passwords()
-    hashed = asyncio.run(passwords.hash(PASSWORD))
+    hashed = await passwords.hash(PASSWORD)
     found = argon2.extract_parameters(hashed)
     assert found == argon2.profiles.RFC_9106_LOW_MEMORY
     assert found.type is argon2.Type.ID
-    assert asyncio.run(passwords.fits(PASSWORD, hashed))
+    assert await passwords.fits(PASSWORD, hashed)
     assert not passwords.outdated(hashed)
     assert passwords.outdated(CHEAP.hash(PASSWORD))
 
 
-def test_same_password_never_has_the_same_hash() -> None:
+async def test_same_password_never_has_the_same_hash() -> None:
     passwords = Passwords(CHEAP)
-    assert asyncio.run(passwords.hash(PASSWORD)) != asyncio.run(passwords.hash(PASSWORD))
+    assert await passwords.hash(PASSWORD) != await passwords.hash(PASSWORD)
 
 
 @pytest.mark.parametrize("other", ["", PASSWORD + " ", PASSWORD.upper(), PASSWORD[:-1], "\ud800", "x" * 10_000])
-def test_other_passwords_do_not_fit(other: str) -> None:
-    assert not asyncio.run(Passwords(CHEAP).fits(other, CHEAP.hash(PASSWORD)))
+async def test_other_passwords_do_not_fit(other: str) -> None:
+    assert not await Passwords(CHEAP).fits(other, CHEAP.hash(PASSWORD))
 
 
 @pytest.mark.parametrize("text", ["pässwörter und 🐎", "x" * LONGEST, "\x00" * 12])
-def test_any_text_can_be_a_password(text: str) -> None:
+async def test_any_text_can_be_a_password(text: str) -> None:
     passwords = Passwords(CHEAP)
-    assert asyncio.run(passwords.fits(text, asyncio.run(passwords.hash(text))))
+    assert await passwords.fits(text, await passwords.hash(text))
 
 
-def test_nobodys_password_is_checked_with_the_same_work_and_never_fits() -> None:
+async def test_nobodys_password_is_checked_with_the_same_work_and_never_fits() -> None:
     counters = Recorder()
     passwords = Passwords(counters)
     for password in (PASSWORD, "nobody", ""):
-        assert not asyncio.run(passwords.fits(password, ""))
+        assert not await passwords.fits(password, "")
     assert len(counters.checked) == 3
     assert argon2.extract_parameters(counters.checked[0]) == argon2.extract_parameters(counters.hash(PASSWORD))
 
 
-def test_damaged_hash_fits_nothing() -> None:
-    assert not asyncio.run(Passwords(CHEAP).fits(PASSWORD, "$argon2id$damaged"))
+async def test_damaged_hash_fits_nothing() -> None:
+    assert not await Passwords(CHEAP).fits(PASSWORD, "$argon2id$damaged")
 
 
 # --- New ones ------------------------------------------------------------------------------------------
@@ -133,70 +133,57 @@ def test_others_are_accepted(password: str) -> None:
 # --- Too much at once ----------------------------------------------------------------------------------
 
 
-def test_few_are_hashed_at_once_and_few_wait(gate: Gate) -> None:
-    async def story() -> list[str | BaseException]:
-        passwords = Passwords(gate)
-        works = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE + MAX_WAITING + 8)]
-        await turns()
-        refused = [work for work in works if work.done()]
-        assert [type(work.exception()) for work in refused] == [Busy] * 8
-        gate.open.set()
-        return await asyncio.gather(*works, return_exceptions=True)
-
-    results = asyncio.run(story())
+async def test_few_are_hashed_at_once_and_few_wait(gate: Gate) -> None:
+    passwords = Passwords(gate)
+    works = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE + MAX_WAITING + 8)]
+    await turns()
+    refused = [work for work in works if work.done()]
+    assert [type(work.exception()) for work in refused] == [Busy] * 8
+    gate.open.set()
+    results = await asyncio.gather(*works, return_exceptions=True)
     assert results.count("hashed") == AT_ONCE + MAX_WAITING
     assert gate.most == AT_ONCE
     busy = next(result for result in results if isinstance(result, Busy))
     assert (busy.status, busy.reason, busy.headers) == (503, "busy", {"Retry-After": "2"})
 
 
-def test_nobody_waits_for_ever(gate: Gate) -> None:
-    async def story() -> None:
-        passwords = Passwords(gate)
-        running = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
-        late = asyncio.create_task(passwords.hash(PASSWORD))
-        await advance(WAIT_SECONDS - 1)
-        assert not late.done()
-        await advance(1)
-        with pytest.raises(Busy):
-            await late
-        gate.open.set()
-        assert await asyncio.gather(*running) == ["hashed"] * AT_ONCE
-
-    with asyncio.Runner(loop_factory=Hands) as runner:
-        runner.run(story())
+@pytest.mark.parametrize("new_loop", [Hands])
+async def test_nobody_waits_for_ever(gate: Gate) -> None:
+    passwords = Passwords(gate)
+    running = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
+    late = asyncio.create_task(passwords.hash(PASSWORD))
+    await advance(WAIT_SECONDS - 1)
+    assert not late.done()
+    await advance(1)
+    with pytest.raises(Busy):
+        await late
+    gate.open.set()
+    assert await asyncio.gather(*running) == ["hashed"] * AT_ONCE
 
 
-def test_work_that_nobody_waits_for_any_more_still_counts(gate: Gate) -> None:
+async def test_work_that_nobody_waits_for_any_more_still_counts(gate: Gate) -> None:
     """A thread cannot be stopped: whoever goes away must not make room for another 64 MiB."""
-
-    async def story() -> None:
-        passwords = Passwords(gate)
-        first = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
-        for _ in first:
-            await asyncio.to_thread(gate.begun.acquire, timeout=20)
-        for work in first:
-            work.cancel()
-        await asyncio.gather(*first, return_exceptions=True)
-        second = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
-        await turns()
-        assert gate.running == AT_ONCE
-        gate.open.set()
-        assert await asyncio.gather(*second) == ["hashed"] * AT_ONCE
-
-    asyncio.run(story())
+    passwords = Passwords(gate)
+    first = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
+    for _ in first:
+        await asyncio.to_thread(gate.begun.acquire, timeout=20)
+    for work in first:
+        work.cancel()
+    await asyncio.gather(*first, return_exceptions=True)
+    second = [asyncio.create_task(passwords.hash(PASSWORD)) for _ in range(AT_ONCE)]
+    await turns()
+    assert gate.running == AT_ONCE
+    gate.open.set()
+    assert await asyncio.gather(*second) == ["hashed"] * AT_ONCE
     assert gate.most == AT_ONCE
 
 
-def test_turn_is_given_back_after_a_failure() -> None:
+async def test_turn_is_given_back_after_a_failure() -> None:
     class Broken(PasswordHasher):
         def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
             raise MemoryError
 
-    async def story() -> None:
-        passwords = Passwords(Broken())
-        for _ in range(AT_ONCE * 2):
-            with pytest.raises(MemoryError):
-                await passwords.hash(PASSWORD)
-
-    asyncio.run(story())
+    passwords = Passwords(Broken())
+    for _ in range(AT_ONCE * 2):
+        with pytest.raises(MemoryError):
+            await passwords.hash(PASSWORD)

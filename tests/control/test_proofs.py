@@ -68,8 +68,8 @@ async def wait_for_ever(given_up: list[str], name: str) -> None:
         given_up.append(name)
 
 
-def look(dns: Dns, web: Web, *, seconds: float = 60.0, domain: str = DOMAIN) -> Finding:
-    return asyncio.run(Proofs(dns, web, seconds=seconds).look(domain, TEAM))
+async def look(dns: Dns, web: Web, *, seconds: float = 60.0, domain: str = DOMAIN) -> Finding:
+    return await Proofs(dns, web, seconds=seconds).look(domain, TEAM)
 
 
 def test_record_and_name_are_as_documented() -> None:
@@ -85,20 +85,20 @@ def test_record_and_name_are_as_documented() -> None:
 @pytest.mark.parametrize(
     "texts", [[PROOF], [f"  {PROOF}\t"], ["v=spf1 -all", OTHER, PROOF]], ids=["alone", "blanks", "beside others"]
 )
-def test_txt_record_proves(name: str, texts: list[str]) -> None:
-    assert look(Dns({name: list(texts)}), Web()) == Finding(proven=True, by="dns")
+async def test_txt_record_proves(name: str, texts: list[str]) -> None:
+    assert await look(Dns({name: list(texts)}), Web()) == Finding(proven=True, by="dns")
 
 
 @pytest.mark.parametrize(
     "text", [OTHER, PROOF + "2", "x" + PROOF, PROOF.upper(), f'"{PROOF}"', f"{PROOF} {PROOF}", "tollgate-team="]
 )
-def test_txt_record_that_is_not_exactly_ours_proves_nothing(text: str) -> None:
-    finding = look(Dns({dns_name(DOMAIN): [text], DOMAIN: [text]}), Web())
+async def test_txt_record_that_is_not_exactly_ours_proves_nothing(text: str) -> None:
+    finding = await look(Dns({dns_name(DOMAIN): [text], DOMAIN: [text]}), Web())
     assert (finding.proven, finding.by, finding.certain) == (False, "", True)
 
 
-def test_problem_names_the_record_to_add() -> None:
-    finding = look(Dns(), Web())
+async def test_problem_names_the_record_to_add() -> None:
+    finding = await look(Dns(), Web())
     assert finding == Finding(
         proven=False,
         by="",
@@ -107,8 +107,8 @@ def test_problem_names_the_record_to_add() -> None:
     )
 
 
-def test_problem_says_when_the_record_is_another_teams() -> None:
-    finding = look(Dns({dns_name(DOMAIN): [OTHER], DOMAIN: [OTHER]}), Web(f"{OTHER}\n".encode()))
+async def test_problem_says_when_the_record_is_another_teams() -> None:
+    finding = await look(Dns({dns_name(DOMAIN): [OTHER], DOMAIN: [OTHER]}), Web(f"{OTHER}\n".encode()))
     assert finding.certain
     assert finding.problems == (
         f"The TXT record at _tollgate.example.com names another team: add one with {PROOF}.",
@@ -117,8 +117,8 @@ def test_problem_says_when_the_record_is_another_teams() -> None:
     )
 
 
-def test_problem_says_when_the_record_is_something_else() -> None:
-    finding = look(Dns({dns_name(DOMAIN): ["hello"], DOMAIN: ["v=spf1 -all"]}), Web(b"hello\n"))
+async def test_problem_says_when_the_record_is_something_else() -> None:
+    finding = await look(Dns({dns_name(DOMAIN): ["hello"], DOMAIN: ["v=spf1 -all"]}), Web(b"hello\n"))
     assert finding.certain
     assert finding.problems == (
         f"No TXT record at _tollgate.example.com is exactly {PROOF}: correct it.",
@@ -140,30 +140,30 @@ def test_problem_says_when_the_record_is_something_else() -> None:
     ],
     ids=["bare", "line", "CRLF beside another", "BOM", "beside rubbish"],
 )
-def test_line_of_the_file_proves(body: bytes) -> None:
+async def test_line_of_the_file_proves(body: bytes) -> None:
     web = Web(body)
-    assert look(Dns(), web) == Finding(proven=True, by="well-known")
+    assert await look(Dns(), web) == Finding(proven=True, by="well-known")
     assert web.asked == [(DOMAIN, WELL_KNOWN)]
 
 
 @pytest.mark.parametrize(
     "body", [b"", OTHER.encode(), f"x{PROOF}".encode(), f"<p>{PROOF}</p>".encode(), PROOF.encode("utf-16")]
 )
-def test_file_without_the_line_proves_nothing(body: bytes) -> None:
-    finding = look(Dns(), Web(body))
+async def test_file_without_the_line_proves_nothing(body: bytes) -> None:
+    finding = await look(Dns(), Web(body))
     assert (finding.proven, finding.certain) == (False, True)
 
 
 @given(st.text(), st.text())
-def test_text_around_the_record_never_proves(before: str, after: str) -> None:
+async def test_text_around_the_record_never_proves(before: str, after: str) -> None:
     text = before + PROOF + after
-    proven = look(Dns({DOMAIN: [text]}), Web()).proven
+    proven = (await look(Dns({DOMAIN: [text]}), Web())).proven
     assert proven == (not before.strip() and not after.strip())
 
 
 @given(st.binary())
-def test_any_file_is_read_without_failing(body: bytes) -> None:
-    assert not look(Dns(), Web(body)).proven
+async def test_any_file_is_read_without_failing(body: bytes) -> None:
+    assert not (await look(Dns(), Web(body))).proven
 
 
 # ---- what is certain
@@ -177,41 +177,41 @@ def test_any_file_is_read_without_failing(body: bytes) -> None:
         (Unreachable(f"{URL} cannot be reached."), False),
     ],
 )
-def test_only_a_failed_fetch_leaves_doubt(problem: Exception, certain: bool) -> None:
-    finding = look(Dns(), Web(problem))
+async def test_only_a_failed_fetch_leaves_doubt(problem: Exception, certain: bool) -> None:
+    finding = await look(Dns(), Web(problem))
     assert finding.certain is certain
     assert finding.problems[-1] == str(problem)
 
 
 @pytest.mark.parametrize("name", ["_tollgate.example.com", "example.com"])
-def test_failed_look_up_leaves_doubt(name: str) -> None:
-    finding = look(Dns({name: Unreachable("DNS failed.")}), Web())
+async def test_failed_look_up_leaves_doubt(name: str) -> None:
+    finding = await look(Dns({name: Unreachable("DNS failed.")}), Web())
     assert (finding.proven, finding.certain) == (False, False)
     assert "DNS failed." in finding.problems
 
 
-def test_proof_counts_though_all_other_places_fail() -> None:
+async def test_proof_counts_though_all_other_places_fail() -> None:
     dns = Dns({dns_name(DOMAIN): Unreachable("DNS failed."), DOMAIN: Unreachable("DNS failed.")})
-    assert look(dns, Web(PROOF.encode())) == Finding(proven=True, by="well-known")
+    assert await look(dns, Web(PROOF.encode())) == Finding(proven=True, by="well-known")
     dns = Dns({dns_name(DOMAIN): [PROOF], DOMAIN: Unreachable("DNS failed.")})
-    assert look(dns, Web(Unreachable("down"))) == Finding(proven=True, by="dns")
+    assert await look(dns, Web(Unreachable("down"))) == Finding(proven=True, by="dns")
 
 
 # ---- time
 
 
-def test_first_proof_ends_the_other_looks() -> None:
+async def test_first_proof_ends_the_other_looks() -> None:
     dns, web = Dns({dns_name(DOMAIN): [PROOF], DOMAIN: Never()}), Web(Never())
-    assert look(dns, web).by == "dns"
+    assert (await look(dns, web)).by == "dns"
     assert (dns.given_up, web.given_up) == ([DOMAIN], [DOMAIN])
     dns = Dns({dns_name(DOMAIN): Never(), DOMAIN: Never()})
-    assert look(dns, Web(PROOF.encode())).by == "well-known"
+    assert (await look(dns, Web(PROOF.encode()))).by == "well-known"
     assert sorted(dns.given_up) == sorted([dns_name(DOMAIN), DOMAIN])
 
 
-def test_look_ends_at_the_deadline_and_leaves_doubt() -> None:
+async def test_look_ends_at_the_deadline_and_leaves_doubt() -> None:
     dns, web = Dns({dns_name(DOMAIN): Never(), DOMAIN: Never()}), Web(Never())
-    finding = look(dns, web, seconds=0.01)
+    finding = await look(dns, web, seconds=0.01)
     assert (finding.proven, finding.certain) == (False, False)
     assert finding.problems == (
         "DNS gave no answer about _tollgate.example.com within 0.01 s: try again later.",
@@ -220,31 +220,28 @@ def test_look_ends_at_the_deadline_and_leaves_doubt() -> None:
     )
 
 
-def test_cancelled_look_leaves_nothing_running() -> None:
+async def test_cancelled_look_leaves_nothing_running() -> None:
     dns, web = Dns({dns_name(DOMAIN): Never(), DOMAIN: Never()}), Web(Never())
-
-    async def cancel() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(Proofs(dns, web).look(DOMAIN, TEAM), 0.01)
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(cancel())
+    before = asyncio.all_tasks()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(Proofs(dns, web).look(DOMAIN, TEAM), 0.01)
+    assert asyncio.all_tasks() == before
     assert len(dns.given_up) == 2
     assert len(web.given_up) == 1
 
 
-def test_defect_is_not_taken_for_a_missing_proof() -> None:
+async def test_defect_is_not_taken_for_a_missing_proof() -> None:
     with pytest.raises(ZeroDivisionError):
-        look(Dns({DOMAIN: ZeroDivisionError()}), Web(Never()))
+        await look(Dns({DOMAIN: ZeroDivisionError()}), Web(Never()))
 
 
 # ---- localhost, and the words
 
 
 @pytest.mark.parametrize("domain", ["localhost", "app.localhost"])
-def test_localhost_is_never_proven_nor_asked(domain: str) -> None:
+async def test_localhost_is_never_proven_nor_asked(domain: str) -> None:
     web = Web(PROOF.encode())
-    finding = look(Dns({domain: [PROOF], dns_name(domain): [PROOF]}), web, domain=domain)
+    finding = await look(Dns({domain: [PROOF], dns_name(domain): [PROOF]}), web, domain=domain)
     assert (finding.proven, finding.certain, web.asked) == (False, True, [])
     assert "localhost" in finding.problems[0]
     assert Proofs(Dns(), web).how_to(domain, TEAM) == finding.problems[0]

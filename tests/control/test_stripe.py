@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from urllib.parse import parse_qs
 
@@ -16,25 +15,22 @@ ITEM = InvoiceItem("cus_1", 500, "2,000,000 requests in 2026-11 (TG-1)", "TG-1",
 KEY = "sk_test_secret"
 
 
-def ask(answer: Callable[[httpx.Request], httpx.Response]) -> str:
-    async def work() -> str:
-        client = StripeClient(StripeSettings(api_key=KEY), transport=httpx.MockTransport(answer))
-        try:
-            return await client.create_item(ITEM, "rep_1")
-        finally:
-            await client.close()
-
-    return asyncio.run(work())
+async def ask(answer: Callable[[httpx.Request], httpx.Response]) -> str:
+    client = StripeClient(StripeSettings(api_key=KEY), transport=httpx.MockTransport(answer))
+    try:
+        return await client.create_item(ITEM, "rep_1")
+    finally:
+        await client.close()
 
 
-def test_an_item_is_a_form_with_a_key_and_a_bearer() -> None:
+async def test_an_item_is_a_form_with_a_key_and_a_bearer() -> None:
     seen: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request)
         return httpx.Response(200, json={"id": "ii_1", "object": "invoiceitem"})
 
-    assert ask(answer) == "ii_1"
+    assert await ask(answer) == "ii_1"
     (request,) = seen
     assert (request.method, str(request.url)) == ("POST", "https://api.stripe.com/v1/invoiceitems")
     assert request.headers["Authorization"] == f"Bearer {KEY}"
@@ -51,23 +47,23 @@ def test_an_item_is_a_form_with_a_key_and_a_bearer() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 429])
-def test_a_refusal_is_one_with_stripe_s_words(status: int) -> None:
+async def test_a_refusal_is_one_with_stripe_s_words(status: int) -> None:
     with pytest.raises(StripeRefused, match=f"Stripe answers {status}: No such customer"):
-        ask(lambda _: httpx.Response(status, json={"error": {"message": "No such customer"}}))
+        await ask(lambda _: httpx.Response(status, json={"error": {"message": "No such customer"}}))
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"error":{}}', b"[]"])
-def test_a_refusal_in_other_words_is_one_too(body: bytes) -> None:
+async def test_a_refusal_in_other_words_is_one_too(body: bytes) -> None:
     with pytest.raises(StripeRefused):
-        ask(lambda _: httpx.Response(400, content=body))
+        await ask(lambda _: httpx.Response(400, content=body))
 
 
 @pytest.mark.parametrize(
     "response", [httpx.Response(500), httpx.Response(503), httpx.Response(409), httpx.Response(200, content=b"{}")]
 )
-def test_nobody_knows_what_became_of_it(response: httpx.Response) -> None:
+async def test_nobody_knows_what_became_of_it(response: httpx.Response) -> None:
     with pytest.raises(StripeUnsure):
-        ask(lambda _: response)
+        await ask(lambda _: response)
 
 
 @pytest.mark.parametrize(
@@ -78,17 +74,17 @@ def test_nobody_knows_what_became_of_it(response: httpx.Response) -> None:
         (httpx.RemoteProtocolError("broke"), StripeUnsure),
     ],
 )
-def test_only_what_was_never_sent_was_surely_not_done(error: Exception, kind: type[Exception]) -> None:
+async def test_only_what_was_never_sent_was_surely_not_done(error: Exception, kind: type[Exception]) -> None:
     def broken(_: httpx.Request) -> httpx.Response:
         raise error
 
     with pytest.raises(kind) as caught:
-        ask(broken)
+        await ask(broken)
     assert KEY not in str(caught.value)
 
 
-def test_the_key_stands_in_no_repr() -> None:
+async def test_the_key_stands_in_no_repr() -> None:
     settings = StripeSettings(api_key=KEY)
     client = StripeClient(settings)
     assert KEY not in f"{settings!r} {client!r}"
-    asyncio.run(client.close())
+    await client.close()

@@ -69,7 +69,7 @@ class Receiver:
             yield self
 
 
-def call(
+async def call(
     receiver: Receiver,
     certificate: Certificate,
     *,
@@ -79,19 +79,15 @@ def call(
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Call a receiver under the name of the host."""
-
-    async def work() -> None:
-        async with receiver.listening(certificate):
-            fetcher = Fetcher(
-                names or Names("127.0.0.1"),
-                allow_private=allow_private,
-                seconds=seconds,
-                tls=tls or certificate.client_context(),
-            )
-            target = target_of(f"https://{HOST}:{receiver.port}/{SECRET}?a=b")
-            await fetcher.post(target.host, target.url, BODY, {"Content-Type": "application/json", "X-One": "1"})
-
-    asyncio.run(work())
+    async with receiver.listening(certificate):
+        fetcher = Fetcher(
+            names or Names("127.0.0.1"),
+            allow_private=allow_private,
+            seconds=seconds,
+            tls=tls or certificate.client_context(),
+        )
+        target = target_of(f"https://{HOST}:{receiver.port}/{SECRET}?a=b")
+        await fetcher.post(target.host, target.url, BODY, {"Content-Type": "application/json", "X-One": "1"})
 
 
 def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
@@ -100,9 +96,9 @@ def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("status", ["200 OK", "201 Created", "202 Accepted", "204 No Content"])
-def test_every_success_will_do(certificate: Certificate, status: str) -> None:
+async def test_every_success_will_do(certificate: Certificate, status: str) -> None:
     receiver = Receiver(answer(status))
-    call(receiver, certificate)
+    await call(receiver, certificate)
     (sent,) = receiver.calls
     head, _, body = sent.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
@@ -115,57 +111,57 @@ def test_every_success_will_do(certificate: Certificate, status: str) -> None:
     assert headers["user-agent"].startswith("tollgate/")
 
 
-def test_what_it_says_besides_is_not_read(certificate: Certificate) -> None:
-    call(Receiver(answer("200 OK", body=b"x" * 1_000_000)), certificate)
+async def test_what_it_says_besides_is_not_read(certificate: Certificate) -> None:
+    await call(Receiver(answer("200 OK", body=b"x" * 1_000_000)), certificate)
 
 
 @pytest.mark.parametrize(
     "status", ["301 Moved Permanently", "302 Found", "307 Temporary Redirect", "308 Elsewhere"]
 )
-def test_a_redirect_is_refused_and_not_followed(certificate: Certificate, status: str) -> None:
+async def test_a_redirect_is_refused_and_not_followed(certificate: Certificate, status: str) -> None:
     receiver = Receiver(answer(status, "Location: https://inner.example/"))
     names = Names("127.0.0.1")
     with pytest.raises(FetchRefused, match="redirects are not followed"):
-        call(receiver, certificate, names=names)
+        await call(receiver, certificate, names=names)
     assert (len(receiver.calls), names.asked) == (1, [HOST])
 
 
 @pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found", "410 Gone", "500 Oops", "503 Away"])
-def test_everything_else_may_be_tried_again(certificate: Certificate, status: str) -> None:
+async def test_everything_else_may_be_tried_again(certificate: Certificate, status: str) -> None:
     with pytest.raises(Unreachable, match=f"answers {status[:3]}"):
-        call(Receiver(answer(status)), certificate)
+        await call(Receiver(answer(status)), certificate)
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["10.0.0.1"], ["9.9.9.9", "169.254.169.254"], ["::1"]])
-def test_no_address_inside_a_network_is_called(certificate: Certificate, addresses: list[str]) -> None:
+async def test_no_address_inside_a_network_is_called(certificate: Certificate, addresses: list[str]) -> None:
     receiver = Receiver(answer("200 OK"))
     with pytest.raises(FetchRefused, match="only public addresses"):
-        call(receiver, certificate, names=Names(*addresses), allow_private=False)
+        await call(receiver, certificate, names=Names(*addresses), allow_private=False)
     assert receiver.calls == []
 
 
-def test_a_name_without_an_address_is_missing(certificate: Certificate) -> None:
+async def test_a_name_without_an_address_is_missing(certificate: Certificate) -> None:
     with pytest.raises(Missing):
-        call(Receiver(b""), certificate, names=Names())
+        await call(Receiver(b""), certificate, names=Names())
 
 
-def test_a_receiver_that_says_nothing_costs_no_more_than_the_deadline(certificate: Certificate) -> None:
+async def test_a_receiver_that_says_nothing_costs_no_more_than_the_deadline(certificate: Certificate) -> None:
     with pytest.raises(Unreachable, match=r"did not answer within 0\.3 s"):
-        call(Receiver(b"", silent=True), certificate, seconds=0.3)
+        await call(Receiver(b"", silent=True), certificate, seconds=0.3)
 
 
-def test_a_certificate_of_nobody_is_refused(certificate: Certificate, tmp_path: Path) -> None:
+async def test_a_certificate_of_nobody_is_refused(certificate: Certificate, tmp_path: Path) -> None:
     stranger = make_certificate(tmp_path, HOST)
     receiver = Receiver(answer("200 OK"))
     with pytest.raises(Unreachable, match="certificate is refused"):
-        call(receiver, certificate, tls=stranger.client_context())
+        await call(receiver, certificate, tls=stranger.client_context())
     assert receiver.calls == []
 
 
 @pytest.mark.parametrize("says", [b"", b"SSH-2.0\r\n", answer("500 Oops"), answer("302 Found")])
-def test_no_word_of_a_failure_names_the_path(certificate: Certificate, says: bytes) -> None:
+async def test_no_word_of_a_failure_names_the_path(certificate: Certificate, says: bytes) -> None:
     with pytest.raises((FetchRefused, Unreachable)) as caught:
-        call(Receiver(says), certificate)
+        await call(Receiver(says), certificate)
     assert SECRET not in str(caught.value)
     assert HOST in str(caught.value)
 

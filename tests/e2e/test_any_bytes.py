@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from parts.road import open_road
+from parts.stack import open_stack
 from parts.upstream import Received, Reply
 from parts.wire import Wire, call
 
@@ -58,10 +58,10 @@ def node(received: Received) -> Reply:
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     folder = tmp_path_factory.mktemp("bytes")
-    with open_road(folder, {"limits": LIMITS}) as road:
-        road.node.on("*", node)
-        with road.gateway.wire() as wire:
-            yield Line(wire, road.headers)
+    with open_stack(folder, {"limits": LIMITS}) as stack:
+        stack.node.on("*", node)
+        with stack.gateway.wire() as wire:
+            yield Line(wire, stack.headers)
 
 
 @EXAMPLES

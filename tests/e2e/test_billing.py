@@ -23,7 +23,7 @@ from parts.certs import make_certificate
 from parts.dns import nameserver
 from parts.ports import LOOPBACK
 from parts.processes import eventually
-from parts.road import Road, open_road, reason
+from parts.stack import Stack, open_stack, reason
 from parts.tollgate import TOLLGATE, serving
 from parts.tool import Tool
 from parts.wire import call
@@ -49,13 +49,13 @@ HOST = "hooks.example"
 class Shop:
     """A running service, a team that calls it, and its owner's tool."""
 
-    road: Road
+    stack: Stack
     tool: Tool
     folder: Path
 
     def call(self, count: int = 1) -> list[int]:
         """Call so often; the statuses of the answers."""
-        return [self.road.ask(CHAIN_ID).status for _ in range(count)]
+        return [self.stack.ask(CHAIN_ID).status for _ in range(count)]
 
     def ran(self, *arguments: str) -> Any:
         """Run the tool for the team, and give what it prints for programs."""
@@ -89,10 +89,10 @@ class Shop:
 
 @contextmanager
 def shop(folder: Path, settings: Mapping[str, Mapping[str, object]] | None = None) -> Iterator[Shop]:
-    with open_road(folder, {"billing": BILLING, **(settings or {})}) as road:
-        road.gateway.books.account("ann@example.com", acme="owner")
-        token = road.gateway.books.personal_token("ann@example.com")
-        yield Shop(road, Tool(folder / "home", road.gateway.base_url).with_token(token), folder)
+    with open_stack(folder, {"billing": BILLING, **(settings or {})}) as stack:
+        stack.gateway.books.account("ann@example.com", acme="owner")
+        token = stack.gateway.books.personal_token("ann@example.com")
+        yield Shop(stack, Tool(folder / "home", stack.gateway.base_url).with_token(token), folder)
 
 
 # ---- usage and caps
@@ -117,7 +117,7 @@ def test_a_cap_stops_calls_within_five_seconds_and_no_cent_more_is_charged(tmp_p
         service.ran("usage", "cap", "0.00002")  # four requests beyond the free ones
         deadline = time.monotonic() + 30
         answered = 0
-        while (answer := service.road.ask(CHAIN_ID)).status == 200:
+        while (answer := service.stack.ask(CHAIN_ID)).status == 200:
             answered += 1
             if answered == FREE + 4:
                 reached = time.monotonic()
@@ -215,7 +215,7 @@ def test_no_webhook_inside_the_house_is_called(tmp_path: Path) -> None:
         service.ran("usage", "cap", "0")
         service.ran("usage", "alerts", "--webhook", f"https://{HOST}/hook")
         service.call(FREE)
-        said = service.road.gateway.program.err
+        said = service.stack.gateway.program.err
         eventually(lambda: "has a loopback address" in said.read_text(), within=15, what="the refusal in the log")
         assert "/hook" not in said.read_text()
 
@@ -249,7 +249,7 @@ def test_a_month_that_is_over_becomes_final_and_late_calls_are_on_the_next_invoi
     before = previous_month(month)
     earlier = start_of(before) + 3_600
     with shop(tmp_path) as service:
-        team = service.road.team.id
+        team = service.stack.team.id
         spool = tmp_path / "data" / "spool"
         # The last month was closed, empty, when the service began; an older one is still open.
         leave_records(spool, team, start_of(previous_month(before)) + 60, FREE + 3)
@@ -274,7 +274,7 @@ def test_a_month_that_is_over_becomes_final_and_late_calls_are_on_the_next_invoi
         rows = list(csv.DictReader(io.StringIO(table.out)))
         assert [row["kind"] for row in rows] == ["free", "billed", "rounding", "total"]
 
-        leave_records(tmp_path / "data" / "spool", service.road.team.id, start_of(oldest), 2)
+        leave_records(tmp_path / "data" / "spool", service.stack.team.id, start_of(oldest), 2)
         again.used(6)
         assert again.ran("invoices", "show", oldest) == whole
         checked = again.doctor()
@@ -286,9 +286,9 @@ def open_again(folder: Path, before: Shop) -> Iterator[Shop]:
     """Run the service again on the same data."""
     networks = {"eth/mainnet": ["http://127.0.0.1:1"]}
     with serving(folder, networks, {"billing": BILLING}) as gateway:
-        road = Road(gateway, before.road.node, before.road.team, before.road.token)
+        stack = Stack(gateway, before.stack.node, before.stack.team, before.stack.token)
         tool = Tool(folder / "home", gateway.base_url, before.tool.variables)
-        yield Shop(road, tool, folder)
+        yield Shop(stack, tool, folder)
 
 
 # ---- the doctor

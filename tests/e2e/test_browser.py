@@ -9,7 +9,7 @@ import pytest
 
 from parts.browser import chromium, served_page
 from parts.certs import make_certificate
-from parts.road import PATH, Road, open_road
+from parts.stack import PATH, Stack, open_stack
 from parts.wire import call
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ window.ask = async ({url, body, headers}) => {
 @dataclass(frozen=True)
 class Desk:
     browser: Browser
-    road: Road
+    stack: Stack
 
     def ask(
         self, host: str, body: bytes = call("eth_chainId"), *, token: str | None = None, path: str = PATH
@@ -67,13 +67,13 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     settings = {
         "server": {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)},
     }
-    with open_road(folder / "gateway", settings, tls=certificate.client_context()) as road:
-        road.gateway.books.domain(road.team, "example.com")
-        road.gateway.books.domain(road.team, "limited.com", address_per_minute=1)
+    with open_stack(folder / "gateway", settings, tls=certificate.client_context()) as stack:
+        stack.gateway.books.domain(stack.team, "example.com")
+        stack.gateway.books.domain(stack.team, "limited.com", address_per_minute=1)
         with served_page(PAGE, certificate) as port:
-            hosts = {**dict.fromkeys(HOSTS, port), GATEWAY: road.gateway.port}
+            hosts = {**dict.fromkeys(HOSTS, port), GATEWAY: stack.gateway.port}
             with chromium(hosts) as browser:
-                yield Desk(browser, road)
+                yield Desk(browser, stack)
 
 
 @pytest.mark.parametrize("host", ["example.com", "app.example.com"])
@@ -97,7 +97,7 @@ def test_page_on_a_look_alike_is_refused_and_can_read_why(context: Desk, host: s
 
 
 def test_page_anywhere_passes_with_a_token(context: Desk) -> None:
-    answer = context.ask("notexample.com", token=context.road.token)
+    answer = context.ask("notexample.com", token=context.stack.token)
     assert answer["status"] == 200
 
 

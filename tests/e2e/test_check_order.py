@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from parts.house import BATCH_CALLS, BODY_BYTES, House, batch, open_house
+from parts.filled import BATCH_CALLS, BODY_BYTES, FilledGateway, batch, open_filled
 from parts.processes import eventually
 from parts.wire import Answer, call
 
@@ -23,8 +23,8 @@ TOO_MANY = batch(BATCH_CALLS + 1)
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with open_house(tmp_path_factory.mktemp("house")) as it:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilledGateway]:
+    with open_filled(tmp_path_factory.mktemp("house")) as it:
         yield it
 
 
@@ -84,28 +84,28 @@ def said(answer: Answer) -> tuple[int, str]:
         ({"body": call("admin_peers"), "path": "/x/eth/dead"}, (403, "method_not_allowed")),
     ],
 )
-def test_first_reason_answers(house: House, how: dict[str, Any], expected: tuple[int, str]) -> None:
-    assert said(house.ask(**how)) == expected
+def test_first_reason_answers(filled: FilledGateway, how: dict[str, Any], expected: tuple[int, str]) -> None:
+    assert said(filled.ask(**how)) == expected
 
 
 @pytest.mark.parametrize("body", [BAD, b"[]", TOO_MANY, call("admin_peers")])
-def test_limit_comes_before_a_look_at_the_body(house: House, body: bytes) -> None:
+def test_limit_comes_before_a_look_at_the_body(filled: FilledGateway, body: bytes) -> None:
     """One call is counted before the body is parsed, so nonsense uses up the limit too."""
 
     def limited() -> bool:
-        return said(house.ask(body, token="one")) == (429, "rate_limited")
+        return said(filled.ask(body, token="one")) == (429, "rate_limited")
 
     assert eventually(limited, what="the limit")
 
 
-def test_cap_comes_before_the_limit_and_does_not_use_it_up(house: House) -> None:
+def test_cap_comes_before_the_limit_and_does_not_use_it_up(filled: FilledGateway) -> None:
     for _ in range(4):
-        assert said(house.ask(token="capped-one")) == (402, "spending_cap")
+        assert said(filled.ask(token="capped-one")) == (402, "spending_cap")
 
 
-def test_policy_is_per_call_within_a_batch(house: House) -> None:
+def test_policy_is_per_call_within_a_batch(filled: FilledGateway) -> None:
     calls = [call("eth_chainId", id=1), call("admin_peers", id=2), b"5", call("eth_chainId", id=4)]
-    answer = house.ask(b"[%b]" % b",".join(calls))
+    answer = filled.ask(b"[%b]" % b",".join(calls))
     assert answer.status == 200
     first, second, third, fourth = answer.json()
     assert (first["id"], first["result"]["method"]) == (1, "eth_chainId")

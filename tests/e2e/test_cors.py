@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from parts.road import PATH, Road, open_road, reason
+from parts.stack import PATH, Stack, open_stack, reason
 from parts.upstream import failure
 from parts.wire import JSON, Answer, Wire, call
 
@@ -20,9 +20,9 @@ EXPOSED = {"retry-after", "ratelimit", "ratelimit-policy", "x-request-id"}
 
 
 @pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     limits = {"misses_per_second_per_address": 1000, "body_bytes": 2000}
-    with open_road(tmp_path_factory.mktemp("cors"), {"limits": limits}) as it:
+    with open_stack(tmp_path_factory.mktemp("cors"), {"limits": limits}) as it:
         for name in ("example.com", "xn--bcher-kva.example", "me.github.io"):
             it.gateway.books.domain(it.team, name)
         it.gateway.books.domain(it.team, "off.com", active=False)
@@ -30,8 +30,8 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
 
 
 @pytest.fixture
-def wire(road: Road) -> Iterator[Wire]:
-    with road.gateway.wire() as opened:
+def wire(stack: Stack) -> Iterator[Wire]:
+    with stack.gateway.wire() as opened:
         yield opened
 
 
@@ -69,8 +69,8 @@ def test_preflight_echoes_only_what_can_be_header_names(wire: Wire, names: str) 
     assert answer.headers.get("access-control-allow-headers", "") != names
 
 
-def test_answer_without_an_origin_has_no_headers_for_one(road: Road) -> None:
-    answer = road.ask(call("m"))
+def test_answer_without_an_origin_has_no_headers_for_one(stack: Stack) -> None:
+    answer = stack.ask(call("m"))
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
@@ -89,9 +89,9 @@ def test_answer_without_an_origin_has_no_headers_for_one(road: Road) -> None:
     ],
 )
 def test_every_answer_can_be_read(
-    road: Road, wire: Wire, body: bytes, headers: dict[str, str], path: str, status: int
+    stack: Stack, wire: Wire, body: bytes, headers: dict[str, str], path: str, status: int
 ) -> None:
-    road.node.on("eth_call", failure({"code": 3, "message": "execution reverted"}))
+    stack.node.on("eth_call", failure({"code": 3, "message": "execution reverted"}))
     answer = wire.ask(path, body, {**headers, "Origin": HOME})
     assert answer.status == status
     readable(answer, HOME)
@@ -153,6 +153,6 @@ def test_two_origins_match_nothing(wire: Wire) -> None:
     assert wire.ask(PATH, call("m"), twice).status == 403
 
 
-def test_cookie_is_no_credential(road: Road, wire: Wire) -> None:
-    cookie = {**JSON, "Cookie": f"token={road.token}; Authorization=Bearer {road.token}"}
+def test_cookie_is_no_credential(stack: Stack, wire: Wire) -> None:
+    cookie = {**JSON, "Cookie": f"token={stack.token}; Authorization=Bearer {stack.token}"}
     assert wire.ask(PATH, call("m"), cookie).status == 401

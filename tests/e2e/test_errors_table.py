@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from parts.house import BATCH_CALLS, BLOCK, BODY_BYTES, House, batch, open_house, refused
+from parts.filled import BATCH_CALLS, BLOCK, BODY_BYTES, FilledGateway, batch, open_filled, refused
 from parts.processes import eventually
 from parts.tollgate import bearer, serving
 from parts.upstream import Reply, upstream
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with open_house(tmp_path_factory.mktemp("house")) as it:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilledGateway]:
+    with open_filled(tmp_path_factory.mktemp("house")) as it:
         yield it
 
 
@@ -30,8 +30,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 @pytest.mark.parametrize("body", [b"", b"{bad", b'{"a":1}x', b"\xff\xfe", b'"\xed\xa0\x80"', b"[1,"])
-def test_body_that_is_not_json(house: House, body: bytes) -> None:
-    refused(house.ask(body), "parse_error", 400, -32700)
+def test_body_that_is_not_json(filled: FilledGateway, body: bytes) -> None:
+    refused(filled.ask(body), "parse_error", 400, -32700)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_body_that_is_not_json(house: House, body: bytes) -> None:
         (b'{"jsonrpc":"2.0","method":"eth_call","params":[],"id":true}', None),
     ],
 )
-def test_json_that_is_no_request(house: House, body: bytes, id: object) -> None:  # noqa: A002
-    refused(house.ask(body), "invalid_request", 400, -32600, id)
+def test_json_that_is_no_request(filled: FilledGateway, body: bytes, id: object) -> None:  # noqa: A002
+    refused(filled.ask(body), "invalid_request", 400, -32600, id)
 
 
 @pytest.mark.parametrize(
@@ -63,51 +63,51 @@ def test_json_that_is_no_request(house: House, body: bytes, id: object) -> None:
         {"Content-Encoding": "gzip"},
     ],
 )
-def test_other_media_type(house: House, headers: dict[str, str]) -> None:
-    error = refused(house.ask(headers=headers), "unsupported_media_type", 415, -32600)
+def test_other_media_type(filled: FilledGateway, headers: dict[str, str]) -> None:
+    error = refused(filled.ask(headers=headers), "unsupported_media_type", 415, -32600)
     assert "Content-Type: application/json" in error["message"] or "ompressed" in error["message"]
 
 
-def test_request_without_a_media_type(house: House) -> None:
-    with house.gateway.wire() as wire:
-        answer = wire.ask("/x/eth/mainnet", BLOCK, bearer(house.tokens["good"]))
+def test_request_without_a_media_type(filled: FilledGateway) -> None:
+    with filled.gateway.wire() as wire:
+        answer = wire.ask("/x/eth/mainnet", BLOCK, bearer(filled.tokens["good"]))
     refused(answer, "unsupported_media_type", 415, -32600)
 
 
-def test_body_that_says_it_is_too_large(house: House) -> None:
-    error = refused(house.ask(b" " * (BODY_BYTES + 1)), "body_too_large", 413, -32600)
+def test_body_that_says_it_is_too_large(filled: FilledGateway) -> None:
+    error = refused(filled.ask(b" " * (BODY_BYTES + 1)), "body_too_large", 413, -32600)
     assert str(BODY_BYTES) in error["message"]
-    assert house.ask(BLOCK.ljust(BODY_BYTES)).status == 200
+    assert filled.ask(BLOCK.ljust(BODY_BYTES)).status == 200
 
 
-def test_body_that_turns_out_too_large(house: House) -> None:
-    headers = {**JSON, **bearer(house.tokens["good"]), "Transfer-Encoding": "chunked"}
+def test_body_that_turns_out_too_large(filled: FilledGateway) -> None:
+    headers = {**JSON, **bearer(filled.tokens["good"]), "Transfer-Encoding": "chunked"}
     chunks = b"7d0\r\n%b\r\n" % (b" " * 2000) * 3 + b"0\r\n\r\n"
-    with house.gateway.wire() as wire:
+    with filled.gateway.wire() as wire:
         refused(wire.ask("/x/eth/mainnet", chunks, headers), "body_too_large", 413, -32600)
 
 
-def test_batch_of_too_many_calls(house: House) -> None:
-    error = refused(house.ask(batch(BATCH_CALLS + 1)), "batch_too_large", 413, -32600)
+def test_batch_of_too_many_calls(filled: FilledGateway) -> None:
+    error = refused(filled.ask(batch(BATCH_CALLS + 1)), "batch_too_large", 413, -32600)
     assert "6" in error["message"]
     assert "5" in error["message"]
-    assert len(house.ask(batch(BATCH_CALLS)).json()) == BATCH_CALLS
+    assert len(filled.ask(batch(BATCH_CALLS)).json()) == BATCH_CALLS
 
 
 # ---- 404, 405: where
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
-def test_other_http_method(house: House, method: str) -> None:
-    answer = house.ask(b"", method=method)
+def test_other_http_method(filled: FilledGateway, method: str) -> None:
+    answer = filled.ask(b"", method=method)
     error = refused(answer, "method_not_post", 405, -32600)
     assert {name.strip() for name in answer.headers["allow"].split(",")} == {"POST", "OPTIONS"}
     assert "POST" in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/x/eth/goerli", "/x/doge/mainnet", "/x/eth", "/x/", "/x/eth/mainnet/a/b"])
-def test_unknown_network(house: House, path: str) -> None:
-    error = refused(house.ask(path=path), "unknown_network", 404, -32600)
+def test_unknown_network(filled: FilledGateway, path: str) -> None:
+    error = refused(filled.ask(path=path), "unknown_network", 404, -32600)
     assert "/x/eth/mainnet" in error["message"]
     assert "/x/eth/dead" in error["message"]
 
@@ -115,43 +115,43 @@ def test_unknown_network(house: House, path: str) -> None:
 # ---- 401, 403: who
 
 
-def test_no_credentials(house: House) -> None:
-    answer = house.ask(token=None)
+def test_no_credentials(filled: FilledGateway) -> None:
+    answer = filled.ask(token=None)
     error = refused(answer, "token_missing", 401, -32016)
     assert answer.headers["www-authenticate"] == "Bearer"
     assert "Authorization: Bearer" in error["message"]
 
 
 @pytest.mark.parametrize("token", ["unknown", "mistyped", "deleted", "disabled"])
-def test_bad_tokens_answer_alike(house: House, token: str) -> None:
-    answer = house.ask(token=token)
+def test_bad_tokens_answer_alike(filled: FilledGateway, token: str) -> None:
+    answer = filled.ask(token=token)
     error = refused(answer, "token_invalid", 401, -32016)
     assert answer.headers["www-authenticate"] == "Bearer"
-    unknown = house.ask(token="unknown").json()["error"]
+    unknown = filled.ask(token="unknown").json()["error"]
     assert error["message"] == unknown["message"], "nobody learns which tokens exist"
     assert set(error["data"]) == set(unknown["data"]) == {"reason", "request_id"}
 
 
 @pytest.mark.parametrize("value", ["", "Bearer", "Bearer ", "Basic YTpi", "tg_x", "Bearer a b"])
-def test_authorization_that_is_no_bearer_token(house: House, value: str) -> None:
-    answer = house.ask(token=None, headers={"Authorization": value})
+def test_authorization_that_is_no_bearer_token(filled: FilledGateway, value: str) -> None:
+    answer = filled.ask(token=None, headers={"Authorization": value})
     refused(answer, "token_invalid", 401, -32016)
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_expired_token(house: House) -> None:
-    answer = house.ask(token="expired")
+def test_expired_token(filled: FilledGateway) -> None:
+    answer = filled.ask(token="expired")
     refused(answer, "token_expired", 401, -32016)
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_bad_token_from_a_whitelisted_domain(house: House) -> None:
-    answer = house.ask(token="unknown", headers={"Origin": "https://example.com"})
+def test_bad_token_from_a_whitelisted_domain(filled: FilledGateway) -> None:
+    answer = filled.ask(token="unknown", headers={"Origin": "https://example.com"})
     refused(answer, "token_invalid", 401, -32016)
 
 
-def test_origin_that_is_not_whitelisted(house: House) -> None:
-    answer = house.ask(token=None, headers={"Origin": "https://app.other.co.uk"})
+def test_origin_that_is_not_whitelisted(filled: FilledGateway) -> None:
+    answer = filled.ask(token=None, headers={"Origin": "https://app.other.co.uk"})
     error = refused(answer, "origin_not_allowed", 403, -32016)
     assert "https://app.other.co.uk" in error["message"]
     assert "tollgate rpc whitelist add other.co.uk --team" in error["message"]
@@ -162,45 +162,45 @@ def test_origin_that_is_not_whitelisted(house: House) -> None:
     "origin",
     ["null", "https://127.0.0.1", "https://[::1]", "http://example.com", "https://u@example.com", "x", ""],
 )
-def test_origin_that_can_never_be_whitelisted(house: House, origin: str) -> None:
-    answer = house.ask(token=None, headers={"Origin": origin})
+def test_origin_that_can_never_be_whitelisted(filled: FilledGateway, origin: str) -> None:
+    answer = filled.ask(token=None, headers={"Origin": origin})
     refused(answer, "origin_not_allowed", 403, -32016)
 
 
-def test_token_for_another_network(house: House) -> None:
-    error = refused(house.ask(token="dead-only"), "network_not_allowed", 403, -32601, 7)
+def test_token_for_another_network(filled: FilledGateway) -> None:
+    error = refused(filled.ask(token="dead-only"), "network_not_allowed", 403, -32601, 7)
     assert "eth/dead" in error["message"]
 
 
 @pytest.mark.parametrize(("method", "token"), [("eth_chainId", "calls-only"), ("admin_peers", "good")])
-def test_method_that_may_not_be_called(house: House, method: str, token: str) -> None:
-    error = refused(house.ask(call(method, id="m"), token=token), "method_not_allowed", 403, -32601, "m")
+def test_method_that_may_not_be_called(filled: FilledGateway, method: str, token: str) -> None:
+    error = refused(filled.ask(call(method, id="m"), token=token), "method_not_allowed", 403, -32601, "m")
     assert method in error["message"]
 
 
-def test_method_on_the_list_of_its_token(house: House) -> None:
-    assert house.ask(call("eth_getBalance"), token="calls-only").status == 200
+def test_method_on_the_list_of_its_token(filled: FilledGateway) -> None:
+    assert filled.ask(call("eth_getBalance"), token="calls-only").status == 200
 
 
 # ---- 402, 429: how much
 
 
 @pytest.mark.parametrize("token", ["capped", "team-capped"])
-def test_spending_cap(house: House, token: str) -> None:
-    answer = house.ask(token=token)
+def test_spending_cap(filled: FilledGateway, token: str) -> None:
+    answer = filled.ask(token=token)
     refused(answer, "spending_cap", 402, -32017)
     assert "retry-after" not in answer.headers
 
 
-def test_cap_of_an_earlier_month(house: House) -> None:
-    assert house.ask(token="capped-before").status == 200
+def test_cap_of_an_earlier_month(filled: FilledGateway) -> None:
+    assert filled.ask(token="capped-before").status == 200
 
 
-def over_limit(house: House, **how: Any) -> Answer:
+def over_limit(filled: FilledGateway, **how: Any) -> Answer:
     """Call until a limit of one a second refuses."""
 
     def ask() -> Answer | None:
-        answer = house.ask(**how)
+        answer = filled.ask(**how)
         return answer if answer.status != 200 else None
 
     return eventually(ask, what="the limit") or pytest.fail("never refused")
@@ -215,8 +215,8 @@ def over_limit(house: House, **how: Any) -> Answer:
         ("address", {"token": None, "headers": {"Origin": "https://a.per-address.com"}}),
     ],
 )
-def test_rate_limit_says_which_and_when(house: House, limit: str, how: dict[str, Any]) -> None:
-    answer = over_limit(house, **how)
+def test_rate_limit_says_which_and_when(filled: FilledGateway, limit: str, how: dict[str, Any]) -> None:
+    answer = over_limit(filled, **how)
     error = refused(answer, "rate_limited", 429, -32005)
     assert error["data"]["limit"] == limit
     assert 1 <= int(answer.headers["retry-after"]) <= 60
@@ -224,8 +224,8 @@ def test_rate_limit_says_which_and_when(house: House, limit: str, how: dict[str,
     assert f'"{limit}";q=1;w=' in answer.headers["ratelimit-policy"]
 
 
-def test_batch_larger_than_the_burst_can_never_pass(house: House) -> None:
-    answer = house.ask(batch(4), token="three")
+def test_batch_larger_than_the_burst_can_never_pass(filled: FilledGateway) -> None:
+    answer = filled.ask(batch(4), token="three")
     error = refused(answer, "rate_limited", 429, -32005)
     assert "retry-after" not in answer.headers
     assert "retry_after" not in error["data"]
@@ -235,20 +235,20 @@ def test_batch_larger_than_the_burst_can_never_pass(house: House) -> None:
 # ---- 502, 503, 504: what stands behind
 
 
-def test_upstream_that_cannot_be_reached(house: House) -> None:
-    refused(house.ask(path="/x/eth/dead"), "upstream_unavailable", 503, -32603, 7)
+def test_upstream_that_cannot_be_reached(filled: FilledGateway) -> None:
+    refused(filled.ask(path="/x/eth/dead"), "upstream_unavailable", 503, -32603, 7)
 
 
-def test_upstream_that_answers_nonsense(house: House) -> None:
-    refused(house.ask(call("eth_gasPrice", id="g")), "upstream_error", 502, -32603, "g")
+def test_upstream_that_answers_nonsense(filled: FilledGateway) -> None:
+    refused(filled.ask(call("eth_gasPrice", id="g")), "upstream_error", 502, -32603, "g")
 
 
-def test_upstream_that_does_not_answer(house: House) -> None:
-    refused(house.ask(call("eth_feeHistory", id=-1)), "upstream_timeout", 504, -32603, -1)
+def test_upstream_that_does_not_answer(filled: FilledGateway) -> None:
+    refused(filled.ask(call("eth_feeHistory", id=-1)), "upstream_timeout", 504, -32603, -1)
 
 
-def test_upstream_failure_within_a_batch_is_per_call(house: House) -> None:
-    answer = house.ask(b"[%b,%b]" % (BLOCK, call("eth_chainId", id="c")), path="/x/eth/dead")
+def test_upstream_failure_within_a_batch_is_per_call(filled: FilledGateway) -> None:
+    answer = filled.ask(b"[%b,%b]" % (BLOCK, call("eth_chainId", id="c")), path="/x/eth/dead")
     assert answer.status == 200
     said = [(each["id"], each["error"]["data"]["reason"]) for each in answer.json()]
     assert said == [(7, "upstream_unavailable"), ("c", "upstream_unavailable")]

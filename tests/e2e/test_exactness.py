@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from parts.processes import eventually
-from parts.road import PATH, Road, open_road, reason
+from parts.stack import PATH, Stack, open_stack, reason
 from parts.tollgate import TOLLGATE, bearer, linux_only
 from parts.wire import JSON, Wire, call, request
 
@@ -72,7 +72,7 @@ class Ledger:
 class Client:
     """A caller that goes on and on; each request has an id of its own and is sent once."""
 
-    road: Road
+    stack: Stack
     number: int
     stopped: threading.Event
     sent: dict[str, int] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Client:
             single = call("eth_chainId", id=1)
             body = single if calls == 1 else b"[%b]" % b",".join([single] * calls)
             self.sent[name] = calls
-            headers = {**JSON, **bearer(self.road.token), "X-Request-Id": name}
+            headers = {**JSON, **bearer(self.stack.token), "X-Request-Id": name}
             try:
                 wire.send(request(PATH, body, headers))
                 answer = wire.read()
@@ -108,7 +108,7 @@ class Client:
 
     def _connect(self) -> Wire | None:
         try:
-            return self.road.gateway.wire()
+            return self.stack.gateway.wire()
         except OSError:
             self.stopped.wait(0.02)
             return None
@@ -117,9 +117,9 @@ class Client:
 class Crowd:
     """All clients."""
 
-    def __init__(self, road: Road) -> None:
+    def __init__(self, stack: Stack) -> None:
         self._stopped = threading.Event()
-        self.clients = [Client(road, number, self._stopped) for number in range(CLIENTS)]
+        self.clients = [Client(stack, number, self._stopped) for number in range(CLIENTS)]
         self._threads = [threading.Thread(target=client.run, daemon=True) for client in self.clients]
 
     def __enter__(self) -> Crowd:
@@ -143,7 +143,7 @@ class Crowd:
         return {name: status for client in self.clients for name, status in client.received.items()}
 
 
-def murder(road: Road, folder: Path, crowd: Crowd, seed: int) -> Counter[str]:
+def murder(stack: Stack, folder: Path, crowd: Crowd, seed: int) -> Counter[str]:
     """Kill processes of the service in the middle of their work; how often each."""
     chance = random.Random(seed)
     victims = [*["tg-collector", "tg-worker-0", "tg-worker-1"] * (ROUNDS // 3), "tg-collector", "tg-worker-0"]
@@ -152,7 +152,7 @@ def murder(road: Road, folder: Path, crowd: Crowd, seed: int) -> Counter[str]:
     dead: set[int] = set()
     end = time.monotonic() + MAX_SECONDS
     for number, victim in enumerate(victims):
-        pid = eventually(lambda: alive(road, victim, dead), within=10, what=victim)  # noqa: B023 - it runs now
+        pid = eventually(lambda: alive(stack, victim, dead), within=10, what=victim)  # noqa: B023 - it runs now
         # The clock of the murderer is the work that was done meanwhile: much, or hardly any.
         if victim == "tg-collector" and chance.random() < 0.6:
             seen = ledger.newest()
@@ -167,9 +167,9 @@ def murder(road: Road, folder: Path, crowd: Crowd, seed: int) -> Counter[str]:
     return Counter(victims)
 
 
-def alive(road: Road, name: str, dead: set[int]) -> int:
+def alive(stack: Stack, name: str, dead: set[int]) -> int:
     """The process of a name, if it is not one that was killed and lingers; else 0."""
-    pid = road.gateway.children(name).get(name, 0)
+    pid = stack.gateway.children(name).get(name, 0)
     return 0 if pid in dead else pid
 
 
@@ -199,11 +199,11 @@ def collect(folder: Path) -> str:
 def test_every_answer_that_was_received_is_in_the_ledger_once_whoever_is_killed(tmp_path: Path) -> None:
     seed = int(os.environ.get("EXACTNESS_SEED") or random.randrange(1_000_000))
     print(f"EXACTNESS_SEED={seed}")
-    with open_road(tmp_path, TWO) as road, Crowd(road) as crowd:
-        killed = murder(road, tmp_path, crowd, seed)
+    with open_stack(tmp_path, TWO) as stack, Crowd(stack) as crowd:
+        killed = murder(stack, tmp_path, crowd, seed)
         wanted = crowd.answers() + 50
         eventually(lambda: crowd.answers() >= wanted, within=15, what="answers after the last murder")
-    assert "Traceback" not in road.gateway.program.err.read_text(), "nobody died by itself"
+    assert "Traceback" not in stack.gateway.program.err.read_text(), "nobody died by itself"
     said = collect(tmp_path)
     assert collect(tmp_path) == "0 log rows were committed."
     print(f"{crowd.answers()} answers; killed: {dict(killed)}; after the end: {said}")
@@ -224,7 +224,7 @@ def test_every_answer_that_was_received_is_in_the_ledger_once_whoever_is_killed(
 
 
 def test_stopped_service_leaves_nothing_to_collect(tmp_path: Path) -> None:
-    with open_road(tmp_path, TWO) as road, Crowd(road) as crowd:
+    with open_stack(tmp_path, TWO) as stack, Crowd(stack) as crowd:
         eventually(lambda: crowd.answers() >= 200, within=15, what="answers")
     ledger = Ledger(tmp_path)
     found = Counter(name for (name,) in ledger.rows("request_id"))
@@ -242,24 +242,24 @@ CHEAP: Settings = {"billing": {"free_requests": 20, "micros_per_million": 1_000_
 
 @pytest.fixture
 def cheap(tmp_path: Path) -> Any:
-    with open_road(tmp_path, CHEAP) as road:
-        yield road
+    with open_stack(tmp_path, CHEAP) as stack:
+        yield stack
 
 
-def set_cap(road: Road, micros: int | None) -> None:
+def set_cap(stack: Stack, micros: int | None) -> None:
     async def change(records: Repositories) -> None:
-        team = await records.teams.get(road.team.id)
+        team = await records.teams.get(stack.team.id)
         assert team is not None
         await records.teams.replace(replace(team, spending_cap=micros))
 
-    road.gateway.books.do(change)
+    stack.gateway.books.do(change)
 
 
-def status_becomes(road: Road, status: int, token: str | None = None) -> float:
+def status_becomes(stack: Stack, status: int, token: str | None = None) -> float:
     """Ask until the answer has this status; how long that took."""
     began = time.monotonic()
     eventually(
-        lambda: road.gateway.ask(call("eth_chainId"), token=token or road.token).status == status,
+        lambda: stack.gateway.ask(call("eth_chainId"), token=token or stack.token).status == status,
         within=5.0,
         what=f"a {status}",
     )
@@ -267,7 +267,7 @@ def status_becomes(road: Road, status: int, token: str | None = None) -> float:
 
 
 def test_spending_cap_stops_calls_within_5_s_is_never_exceeded_and_can_be_raised(
-    cheap: Road, tmp_path: Path
+    cheap: Stack, tmp_path: Path
 ) -> None:
     ledger = Ledger(tmp_path)
     set_cap(cheap, 10)
@@ -287,7 +287,7 @@ def test_spending_cap_stops_calls_within_5_s_is_never_exceeded_and_can_be_raised
     assert set(refused) == {(402, "spending_cap", 0, 0)}
 
 
-def test_monthly_cap_of_a_token_stops_it_and_its_successor_within_5_s(cheap: Road) -> None:
+def test_monthly_cap_of_a_token_stops_it_and_its_successor_within_5_s(cheap: Stack) -> None:
     books = cheap.gateway.books
     secret, token = books.token(cheap.team, name="limited", monthly_requests=5)
     heir, _ = books.token(cheap.team, name="heir", monthly_requests=5, replaces=token.id)
@@ -297,7 +297,7 @@ def test_monthly_cap_of_a_token_stops_it_and_its_successor_within_5_s(cheap: Roa
     assert cheap.ask(call("eth_chainId")).status == 200, "others of the team go on"
 
 
-def test_row_and_last_use_follow_a_call(cheap: Road, tmp_path: Path) -> None:
+def test_row_and_last_use_follow_a_call(cheap: Stack, tmp_path: Path) -> None:
     secret, token = cheap.gateway.books.token(cheap.team, name="used")
     before = time.time()
     answer = cheap.gateway.ask(call("eth_chainId"), token=secret, headers={"X-Request-Id": "look-for-me"})

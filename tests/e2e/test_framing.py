@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.processes import eventually
-from parts.road import PATH, Road, open_road, reason
+from parts.stack import PATH, Stack, open_stack, reason
 from parts.tollgate import bearer
 from parts.upstream import Reply
 from parts.wire import JSON, Wire, call, request
@@ -21,40 +21,40 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    with open_road(tmp_path_factory.mktemp("framing")) as it:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with open_stack(tmp_path_factory.mktemp("framing")) as it:
         yield it
 
 
 @pytest.fixture
-def wire(road: Road) -> Iterator[Wire]:
-    with road.gateway.wire() as opened:
+def wire(stack: Stack) -> Iterator[Wire]:
+    with stack.gateway.wire() as opened:
         yield opened
 
 
-def test_request_that_comes_byte_by_byte(road: Road, wire: Wire) -> None:
-    for byte in road.request(id="slow"):
+def test_request_that_comes_byte_by_byte(stack: Stack, wire: Wire) -> None:
+    for byte in stack.request(id="slow"):
         wire.send(bytes([byte]))
     assert wire.read().json()["id"] == "slow"
 
 
-def test_chunked_request(road: Road, wire: Wire) -> None:
+def test_chunked_request(stack: Stack, wire: Wire) -> None:
     body = call("eth_chainId", id="c")
     chunks = b"5\r\n%b\r\n%x;ext=1\r\n%b\r\n0\r\nTrailer: x\r\n\r\n" % (body[:5], len(body) - 5, body[5:])
-    assert wire.ask(PATH, chunks, {**road.headers, "Transfer-Encoding": "chunked"}).json()["id"] == "c"
+    assert wire.ask(PATH, chunks, {**stack.headers, "Transfer-Encoding": "chunked"}).json()["id"] == "c"
 
 
-def test_pipelined_requests_are_answered_in_order(road: Road, wire: Wire) -> None:
+def test_pipelined_requests_are_answered_in_order(stack: Stack, wire: Wire) -> None:
     gate = threading.Event()
-    road.node.on("eth_call", Reply(gate=gate))
+    stack.node.on("eth_call", Reply(gate=gate))
     health = request("/healthz", headers={}, method="GET")
-    refusal = request(PATH, b"{bad", road.headers)
+    refusal = request(PATH, b"{bad", stack.headers)
     preflight = request(PATH, method="OPTIONS", headers={"Origin": "https://a.com"})
     wire.send(
-        road.request(1, "eth_call") + health + road.request(2) + refusal + health + preflight
-        + road.request(3, "eth_call") + road.request(4)
+        stack.request(1, "eth_call") + health + stack.request(2) + refusal + health + preflight
+        + stack.request(3, "eth_call") + stack.request(4)
     )  # fmt: skip
-    eventually(lambda: road.node.bodies("eth_call"), what="the first call upstream")
+    eventually(lambda: stack.node.bodies("eth_call"), what="the first call upstream")
     gate.set()
     assert wire.read().json()["id"] == 1
     assert wire.read().json() == {"status": "ok"}
@@ -66,47 +66,47 @@ def test_pipelined_requests_are_answered_in_order(road: Road, wire: Wire) -> Non
     assert wire.read().json()["id"] == 4
 
 
-def test_many_pipelined_requests(road: Road, wire: Wire) -> None:
-    wire.send(b"".join(road.request(number) for number in range(200)))
+def test_many_pipelined_requests(stack: Stack, wire: Wire) -> None:
+    wire.send(b"".join(stack.request(number) for number in range(200)))
     assert [wire.read().json()["id"] for _ in range(200)] == list(range(200))
 
 
-def test_broken_request_behind_a_good_one_does_not_cost_its_answer(road: Road, wire: Wire) -> None:
+def test_broken_request_behind_a_good_one_does_not_cost_its_answer(stack: Stack, wire: Wire) -> None:
     gate = threading.Event()
-    road.node.on("eth_getCode", Reply(gate=gate))
-    wire.send(road.request(1, "eth_getCode"))
-    eventually(lambda: road.node.bodies("eth_getCode"), what="the call upstream")
+    stack.node.on("eth_getCode", Reply(gate=gate))
+    wire.send(stack.request(1, "eth_getCode"))
+    eventually(lambda: stack.node.bodies("eth_getCode"), what="the call upstream")
     wire.send(b"\x16\x03\x01 this is not HTTP\r\n\r\n")
     gate.set()
     assert wire.read().json()["id"] == 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 415])
-def test_connection_goes_on_after_an_error(road: Road, wire: Wire, status: int) -> None:
+def test_connection_goes_on_after_an_error(stack: Stack, wire: Wire, status: int) -> None:
     bad = {
-        400: (PATH, b"{bad", road.headers, "POST"),
+        400: (PATH, b"{bad", stack.headers, "POST"),
         401: (PATH, b"{}", JSON, "POST"),
-        403: (PATH, call("admin_x"), road.headers, "POST"),
-        404: ("/x/no/where", b"{}", road.headers, "POST"),
-        405: (PATH, b"{}", road.headers, "PUT"),
-        413: (PATH, b" " * 1_048_577, road.headers, "POST"),
-        415: (PATH, b"{}", bearer(road.token), "POST"),
+        403: (PATH, call("admin_x"), stack.headers, "POST"),
+        404: ("/x/no/where", b"{}", stack.headers, "POST"),
+        405: (PATH, b"{}", stack.headers, "PUT"),
+        413: (PATH, b" " * 1_048_577, stack.headers, "POST"),
+        415: (PATH, b"{}", bearer(stack.token), "POST"),
     }
     path, body, headers, method = bad[status]
     assert wire.ask(path, body, headers, method=method).status == status
-    assert wire.ask(PATH, call("m"), road.headers).status == 200
+    assert wire.ask(PATH, call("m"), stack.headers).status == 200
 
 
 @pytest.mark.parametrize("size", [2 << 20, 8 << 20])
-def test_caller_that_keeps_sending_can_read_why(road: Road, wire: Wire, size: int) -> None:
+def test_caller_that_keeps_sending_can_read_why(stack: Stack, wire: Wire, size: int) -> None:
     """A browser that sends on while the answer is already there must see 413, not a broken connection."""
-    answer = wire.ask(PATH, b" " * size, road.headers)
+    answer = wire.ask(PATH, b" " * size, stack.headers)
     assert (answer.status, reason(answer)) == (413, "body_too_large")
 
 
-def test_endless_body_is_cut_off(road: Road, wire: Wire) -> None:
+def test_endless_body_is_cut_off(stack: Stack, wire: Wire) -> None:
     """The drain is bounded: 413 and the end, long before 64 MiB are taken."""
-    wire.send(request(PATH, b"", {**road.headers, "Content-Length": str(64 << 20)}))
+    wire.send(request(PATH, b"", {**stack.headers, "Content-Length": str(64 << 20)}))
     sent = 0
     with pytest.raises(OSError):  # noqa: PT012
         while sent < 64 << 20:
@@ -115,7 +115,7 @@ def test_endless_body_is_cut_off(road: Road, wire: Wire) -> None:
     assert sent < 64 << 20
 
 
-def test_huge_head_is_refused(road: Road, wire: Wire) -> None:
+def test_huge_head_is_refused(stack: Stack, wire: Wire) -> None:
     wire.send(f"POST {PATH} HTTP/1.1\r\nHost: a\r\nX-Big: ".encode() + b"a" * 70_000)
     answer = wire.read()
     assert answer.status in (400, 431)
@@ -138,8 +138,8 @@ def test_what_is_not_http_is_told_and_closed(wire: Wire, data: bytes) -> None:
         {"Content-Length": "99999999999999999999999"},
     ],
 )
-def test_ambiguous_length_is_refused(road: Road, wire: Wire, framing: dict[str, str]) -> None:
-    wire.send(request(PATH, b"0\r\n\r\n", {**road.headers, **framing}))
+def test_ambiguous_length_is_refused(stack: Stack, wire: Wire, framing: dict[str, str]) -> None:
+    wire.send(request(PATH, b"0\r\n\r\n", {**stack.headers, **framing}))
     assert wire.read().status == 400
     assert wire.ended()
 
@@ -147,9 +147,9 @@ def test_ambiguous_length_is_refused(road: Road, wire: Wire, framing: dict[str, 
 # ---- Expect: 100-continue
 
 
-def test_caller_that_asks_for_leave_gets_it(road: Road, wire: Wire) -> None:
+def test_caller_that_asks_for_leave_gets_it(stack: Stack, wire: Wire) -> None:
     body = call("eth_chainId", id=5)
-    waiting = {**road.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
+    waiting = {**stack.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
     for _ in range(2):
         wire.send(request(PATH, b"", waiting))
         assert wire.read().status == 100
@@ -166,22 +166,22 @@ def test_caller_that_asks_for_leave_gets_it(road: Road, wire: Wire) -> None:
     ],
 )
 def test_caller_that_gets_no_leave_gets_the_reason(
-    road: Road, wire: Wire, path: str, change: dict[str, str], status: int
+    stack: Stack, wire: Wire, path: str, change: dict[str, str], status: int
 ) -> None:
-    waiting = {**road.headers, "Expect": "100-continue", "Content-Length": "50", **change}
+    waiting = {**stack.headers, "Expect": "100-continue", "Content-Length": "50", **change}
     wire.send(request(path, b"", waiting))
     assert wire.read().status == status
     wire.socket.shutdown(socket.SHUT_WR)
     assert wire.ended()
 
 
-def test_leave_is_given_behind_a_request_that_is_still_answered(road: Road, wire: Wire) -> None:
+def test_leave_is_given_behind_a_request_that_is_still_answered(stack: Stack, wire: Wire) -> None:
     gate = threading.Event()
-    road.node.on("eth_getLogs", Reply(gate=gate))
+    stack.node.on("eth_getLogs", Reply(gate=gate))
     body = call("eth_chainId", id="second")
-    waiting = {**road.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
-    wire.send(road.request("first", "eth_getLogs") + request(PATH, b"", waiting))
-    eventually(lambda: road.node.bodies("eth_getLogs"), what="the first call upstream")
+    waiting = {**stack.headers, "Expect": "100-continue", "Content-Length": str(len(body))}
+    wire.send(stack.request("first", "eth_getLogs") + request(PATH, b"", waiting))
+    eventually(lambda: stack.node.bodies("eth_getLogs"), what="the first call upstream")
     gate.set()
     answers = [wire.read(), wire.read()]
     assert sorted(answer.status for answer in answers) == [100, 200]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from parts.road import Road, open_road
+from parts.stack import Stack, open_stack
 from parts.upstream import Reply, failure, result
 from parts.wire import call
 
@@ -22,14 +22,14 @@ NETWORKS = ("eth/mainnet", "eth/strict", "doge/mainnet")
 
 
 @pytest.fixture(scope="module")
-def whole_road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+def whole_road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("jsonrpc")
-    with open_road(folder, {"families.eth.strict": POLICY}, networks=NETWORKS) as it:
+    with open_stack(folder, {"families.eth.strict": POLICY}, networks=NETWORKS) as it:
         yield it
 
 
 @pytest.fixture
-def road(whole_road: Road) -> Road:
+def stack(whole_road: Stack) -> Stack:
     whole_road.node.clear()
     return whole_road
 
@@ -52,36 +52,36 @@ IDS = [
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_id_comes_back_byte_for_byte(road: Road, id: bytes) -> None:  # noqa: A002
-    answer = road.ask(b'{"jsonrpc":"2.0","method":"eth_chainId","id": %b }' % id)
+def test_id_comes_back_byte_for_byte(stack: Stack, id: bytes) -> None:  # noqa: A002
+    answer = stack.ask(b'{"jsonrpc":"2.0","method":"eth_chainId","id": %b }' % id)
     assert answer.status == 200
     assert b'"id":%b,' % id in answer.body
     assert set(answer.json()) == {"jsonrpc", "id", "result"}
 
 
-def test_ids_of_a_batch_come_back_in_order(road: Road) -> None:
+def test_ids_of_a_batch_come_back_in_order(stack: Stack) -> None:
     calls = [b'{"id":%b,"jsonrpc":"2.0","method":"eth_m%d"}' % (each, n) for n, each in enumerate(IDS * 2)]
-    answer = road.ask(b"[%b]" % b",".join(calls))
+    answer = stack.ask(b"[%b]" % b",".join(calls))
     assert answer.status == 200
     said = [each["result"]["method"] for each in answer.json()]
     assert said == [f"eth_m{n}" for n in range(len(calls))]
     for each in IDS:
         assert answer.body.count(b'"id":%b,' % each) == 2
-    assert len(road.node.received) == 1, "it went on as one batch"
+    assert len(stack.node.received) == 1, "it went on as one batch"
 
 
-def test_batch_that_the_node_answers_in_another_order(road: Road) -> None:
+def test_batch_that_the_node_answers_in_another_order(stack: Stack) -> None:
     def shuffled(received: Any) -> Reply:
         said = [{"jsonrpc": "2.0", "id": each["id"], "result": each["method"]} for each in received.json()]
         return Reply(json.dumps(said[::-1]).encode())
 
-    road.node.on("*", shuffled)
-    answer = road.ask(b"[%b,%b,%b]" % (call("a", id=9), call("b", id=9), call("c", id="x")))
+    stack.node.on("*", shuffled)
+    answer = stack.ask(b"[%b,%b,%b]" % (call("a", id=9), call("b", id=9), call("c", id="x")))
     assert [(each["id"], each["result"]) for each in answer.json()] == [(9, "a"), (9, "b"), ("x", "c")]
 
 
-def test_batch_of_one_is_answered_as_a_batch(road: Road) -> None:
-    answer = road.ask(b" [%b] " % call("eth_chainId"))
+def test_batch_of_one_is_answered_as_a_batch(stack: Stack) -> None:
+    answer = stack.ask(b" [%b] " % call("eth_chainId"))
     assert [each["id"] for each in answer.json()] == [1]
 
 
@@ -96,22 +96,22 @@ def test_batch_of_one_is_answered_as_a_batch(road: Road) -> None:
         (b',"params":{"block_id":"latest"}', {"block_id": "latest"}),
     ],
 )
-def test_params_reach_the_node(road: Road, given: bytes, expected: object) -> None:
-    assert road.ask(b'{"jsonrpc":"2.0","id":1,"method":"eth_call"%b}' % given).status == 200
-    assert road.node.received[-1].json()["params"] == expected
-    assert set(road.node.received[-1].json()) == {"jsonrpc", "id", "method", "params"}
+def test_params_reach_the_node(stack: Stack, given: bytes, expected: object) -> None:
+    assert stack.ask(b'{"jsonrpc":"2.0","id":1,"method":"eth_call"%b}' % given).status == 200
+    assert stack.node.received[-1].json()["params"] == expected
+    assert set(stack.node.received[-1].json()) == {"jsonrpc", "id", "method", "params"}
 
 
-def test_values_in_params_reach_the_node_as_they_were_written(road: Road) -> None:
+def test_values_in_params_reach_the_node_as_they_were_written(stack: Stack) -> None:
     params = b'[1.10,12345678901234567890123,"\\u00e9",{"a":1,"a":2}]'
-    road.ask(b'{"jsonrpc":"2.0","id":1,"method":"eth_call","params":%b}' % params)
-    assert params in road.node.received[-1].body
+    stack.ask(b'{"jsonrpc":"2.0","id":1,"method":"eth_call","params":%b}' % params)
+    assert params in stack.node.received[-1].body
 
 
-def test_result_comes_back_byte_for_byte(road: Road) -> None:
+def test_result_comes_back_byte_for_byte(stack: Stack) -> None:
     body = b'{ "id":1, "result": {"n": 1.10, "big":12345678901234567890123, "s":"\\u00e9"} ,"jsonrpc":"2.0"}'
-    road.node.on("*", Reply(body))
-    assert b'"result":{"n": 1.10, "big":12345678901234567890123, "s":"\\u00e9"}' in road.ask(call("m")).body
+    stack.node.on("*", Reply(body))
+    assert b'"result":{"n": 1.10, "big":12345678901234567890123, "s":"\\u00e9"}' in stack.ask(call("m")).body
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_result_comes_back_byte_for_byte(road: Road) -> None:
         b'"method":"eth_getBalance","m\\u0065thod":"eth_getLogs"',
     ],
 )
-def test_doubled_member_cannot_slip_past_a_rule(road: Road, doubled: bytes) -> None:
-    answer = road.ask(b'{"jsonrpc":"2.0","id":1,%b}' % doubled, path="/x/eth/strict")
-    for received in road.node.received:
+def test_doubled_member_cannot_slip_past_a_rule(stack: Stack, doubled: bytes) -> None:
+    answer = stack.ask(b'{"jsonrpc":"2.0","id":1,%b}' % doubled, path="/x/eth/strict")
+    for received in stack.node.received:
         assert received.body.lower().count(b'"method"') == 1
         assert received.methods() == ["eth_getBalance"]
     assert answer.status in (200, 403)
@@ -134,34 +134,34 @@ def test_doubled_member_cannot_slip_past_a_rule(road: Road, doubled: bytes) -> N
 # ---- notifications
 
 
-def test_notification_is_answered_204_and_reaches_the_node(road: Road) -> None:
-    before = called(road, "eth_chainId")
-    answer = road.ask(b'{"jsonrpc":"2.0","method":"eth_chainId"}')
+def test_notification_is_answered_204_and_reaches_the_node(stack: Stack) -> None:
+    before = called(stack, "eth_chainId")
+    answer = stack.ask(b'{"jsonrpc":"2.0","method":"eth_chainId"}')
     assert (answer.status, answer.body) == (204, b"")
     assert "content-length" not in answer.headers
     assert "content-type" not in answer.headers
     assert answer.headers["x-request-id"]
-    assert len(road.node.bodies("eth_chainId")) == 1
-    assert called(road, "eth_chainId") == before + 1, "it is still metered"
+    assert len(stack.node.bodies("eth_chainId")) == 1
+    assert called(stack, "eth_chainId") == before + 1, "it is still metered"
 
 
-def called(road: Road, method: str) -> float:
+def called(stack: Stack, method: str) -> float:
     label = f'method="{method}"'
     return sum(
         value
-        for sample, value in road.gateway.metrics().items()
+        for sample, value in stack.gateway.metrics().items()
         if sample.startswith("tollgate_calls_total") and label in sample
     )
 
 
-def test_batch_of_notifications_is_answered_204(road: Road) -> None:
-    answer = road.ask(b'[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]')
+def test_batch_of_notifications_is_answered_204(stack: Stack) -> None:
+    answer = stack.ask(b'[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]')
     assert (answer.status, answer.body) == (204, b"")
-    assert [each.methods() for each in road.node.received] == [["a", "b"]]
+    assert [each.methods() for each in stack.node.received] == [["a", "b"]]
 
 
-def test_notification_within_a_batch_gets_no_answer(road: Road) -> None:
-    answer = road.ask(b'[%b,{"jsonrpc":"2.0","method":"b"},%b]' % (call("a", id=1), call("c", id=3)))
+def test_notification_within_a_batch_gets_no_answer(stack: Stack) -> None:
+    answer = stack.ask(b'[%b,{"jsonrpc":"2.0","method":"b"},%b]' % (call("a", id=1), call("c", id=3)))
     assert [(each["id"], each["result"]["method"]) for each in answer.json()] == [(1, "a"), (3, "c")]
 
 
@@ -177,26 +177,26 @@ def test_notification_within_a_batch_gets_no_answer(road: Road) -> None:
         {"code": 20, "message": "Contract not found"},
     ],
 )
-def test_error_of_the_node_passes_unchanged(road: Road, error: dict[str, object]) -> None:
-    road.node.on("*", failure(error))
-    answer = road.ask(call("eth_call", id="mine"))
+def test_error_of_the_node_passes_unchanged(stack: Stack, error: dict[str, object]) -> None:
+    stack.node.on("*", failure(error))
+    answer = stack.ask(call("eth_call", id="mine"))
     assert answer.status == 200
     assert answer.json() == {"jsonrpc": "2.0", "id": "mine", "error": error}
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422])
-def test_error_of_the_node_with_a_status_passes_with_200(road: Road, status: int) -> None:
+def test_error_of_the_node_with_a_status_passes_with_200(stack: Stack, status: int) -> None:
     error = {"code": -32602, "message": "bad params"}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}).encode()
-    road.node.on("*", Reply(body, status=status))
-    answer = road.ask(call("eth_call"))
+    stack.node.on("*", Reply(body, status=status))
+    answer = stack.ask(call("eth_call"))
     assert (answer.status, answer.json()["error"]) == (200, error)
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {}])
-def test_empty_result_is_a_result(road: Road, value: object) -> None:
-    road.node.on("*", result(value))
-    assert road.ask(call("eth_getTransactionReceipt")).json()["result"] == value
+def test_empty_result_is_a_result(stack: Stack, value: object) -> None:
+    stack.node.on("*", result(value))
+    assert stack.ask(call("eth_getTransactionReceipt")).json()["result"] == value
 
 
 # ---- what may be called
@@ -215,10 +215,10 @@ def test_empty_result_is_a_result(road: Road, value: object) -> None:
     ],
 )
 @pytest.mark.parametrize("network", ["eth/mainnet", "eth/strict", "doge/mainnet"])
-def test_prefix_that_is_never_forwarded(road: Road, method: str, network: str) -> None:
-    answer = road.ask(call(method), path=f"/x/{network}")
+def test_prefix_that_is_never_forwarded(stack: Stack, method: str, network: str) -> None:
+    answer = stack.ask(call(method), path=f"/x/{network}")
     assert (answer.status, answer.json()["error"]["data"]["reason"]) == (403, "method_not_allowed")
-    assert not road.node.received
+    assert not stack.node.received
 
 
 @pytest.mark.parametrize(
@@ -234,25 +234,25 @@ def test_prefix_that_is_never_forwarded(road: Road, method: str, network: str) -
         ("xeth_call", False),
     ],
 )
-def test_lists_of_a_network(road: Road, method: str, passes: bool) -> None:
-    answer = road.ask(call(method), path="/x/eth/strict")
+def test_lists_of_a_network(stack: Stack, method: str, passes: bool) -> None:
+    answer = stack.ask(call(method), path="/x/eth/strict")
     assert answer.status == (200 if passes else 403)
-    assert bool(road.node.received) is passes
+    assert bool(stack.node.received) is passes
 
 
-def test_lists_bind_their_own_network_alone(road: Road) -> None:
-    assert road.ask(call("eth_getLogs")).status == 200
+def test_lists_bind_their_own_network_alone(stack: Stack) -> None:
+    assert stack.ask(call("eth_getLogs")).status == 200
 
 
-def test_family_without_a_catalogue_proxies(road: Road) -> None:
-    answer = road.ask(call("doge_muchWow", 1), path="/x/doge/mainnet")
+def test_family_without_a_catalogue_proxies(stack: Stack) -> None:
+    answer = stack.ask(call("doge_muchWow", 1), path="/x/doge/mainnet")
     assert answer.json()["result"] == {"method": "doge_muchWow", "params": [1]}
 
 
-def test_node_gets_nothing_of_the_caller_but_the_call(road: Road) -> None:
+def test_node_gets_nothing_of_the_caller_but_the_call(stack: Stack) -> None:
     headers = {"Cookie": "a=b", "X-Mine": "1", "User-Agent": "me/1", "X-Forwarded-For": "1.2.3.4"}
-    road.ask(call("eth_call"), path="/x/eth/mainnet?x=y", headers=headers)
-    received = road.node.received[-1]
+    stack.ask(call("eth_call"), path="/x/eth/mainnet?x=y", headers=headers)
+    received = stack.node.received[-1]
     assert received.path == "/rpc?key=1"
     assert not set(received.headers) & {"authorization", "cookie", "x-mine", "origin", "x-forwarded-for"}
     assert received.headers["content-type"] == "application/json"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.processes import eventually
-from parts.road import PATH, Road, open_road
+from parts.stack import PATH, Stack, open_stack
 from parts.upstream import Reply
 from parts.wire import call, request
 
@@ -22,73 +22,73 @@ LARGE = call("eth_chainId", "a" * 300_000)
 
 
 @pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     limits = {"body_bytes": 1_000_000, "response_bytes": 3_000_000, "buffer_bytes": 8_000_000}
-    with open_road(tmp_path_factory.mktemp("leaks"), {"limits": limits}) as it:
+    with open_stack(tmp_path_factory.mktemp("leaks"), {"limits": limits}) as it:
         yield it
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(road: Road) -> Iterator[None]:
+def nothing_left(stack: Stack) -> Iterator[None]:
     yield
     eventually(
-        lambda: not any(road.gateway.metrics()[gauge] for gauge in GAUGES),
+        lambda: not any(stack.gateway.metrics()[gauge] for gauge in GAUGES),
         within=10,
-        what=f"nothing left: {[(gauge, road.gateway.metrics()[gauge]) for gauge in GAUGES]}",
+        what=f"nothing left: {[(gauge, stack.gateway.metrics()[gauge]) for gauge in GAUGES]}",
     )
-    assert "Traceback" not in road.gateway.program.err.read_text()
-    assert road.ask(LARGE).status == 200
+    assert "Traceback" not in stack.gateway.program.err.read_text()
+    assert stack.ask(LARGE).status == 200
 
 
-def test_large_bodies_that_pass_and_that_do_not(road: Road) -> None:
-    with road.gateway.wire() as wire:
+def test_large_bodies_that_pass_and_that_do_not(stack: Stack) -> None:
+    with stack.gateway.wire() as wire:
         for _ in range(5):
-            assert wire.ask(PATH, LARGE, road.headers).status == 200
-            assert wire.ask(PATH, LARGE[:-1], road.headers).status == 400
-            assert wire.ask(PATH, b" " * 1_000_001, road.headers).status == 413
+            assert wire.ask(PATH, LARGE, stack.headers).status == 200
+            assert wire.ask(PATH, LARGE[:-1], stack.headers).status == 400
+            assert wire.ask(PATH, b" " * 1_000_001, stack.headers).status == 413
             assert wire.ask(PATH, LARGE).status == 415
 
 
-def test_callers_that_leave_in_the_middle_of_a_body(road: Road) -> None:
+def test_callers_that_leave_in_the_middle_of_a_body(stack: Stack) -> None:
     for _ in range(40):
-        with road.gateway.wire() as wire:
-            wire.send(request(PATH, LARGE, road.headers)[:200_000])
-    assert road.ask(LARGE).status == 200
+        with stack.gateway.wire() as wire:
+            wire.send(request(PATH, LARGE, stack.headers)[:200_000])
+    assert stack.ask(LARGE).status == 200
 
 
-def test_callers_that_leave_before_their_answer(road: Road) -> None:
+def test_callers_that_leave_before_their_answer(stack: Stack) -> None:
     gate = threading.Event()
-    road.node.on("eth_call", Reply(gate=gate))
+    stack.node.on("eth_call", Reply(gate=gate))
     for _ in range(20):
-        with road.gateway.wire() as wire:
-            wire.send(road.request(1, "eth_call") + road.request(2) + road.request(3, "eth_call"))
-    eventually(lambda: len(road.node.bodies("eth_call")) >= 20, what="the calls upstream")
+        with stack.gateway.wire() as wire:
+            wire.send(stack.request(1, "eth_call") + stack.request(2) + stack.request(3, "eth_call"))
+    eventually(lambda: len(stack.node.bodies("eth_call")) >= 20, what="the calls upstream")
     gate.set()
 
 
-def test_callers_that_leave_in_the_middle_of_an_answer(road: Road) -> None:
+def test_callers_that_leave_in_the_middle_of_an_answer(stack: Stack) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * 2_500_000)
-    road.node.on("eth_getLogs", Reply(body))
+    stack.node.on("eth_getLogs", Reply(body))
     for _ in range(10):
-        with road.gateway.wire() as wire:
-            wire.send(road.request(1, "eth_getLogs"))
+        with stack.gateway.wire() as wire:
+            wire.send(stack.request(1, "eth_getLogs"))
             assert wire.socket.recv(1)
 
 
-def test_nodes_that_answer_too_much_or_break_off(road: Road) -> None:
+def test_nodes_that_answer_too_much_or_break_off(stack: Stack) -> None:
     large = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * 4_000_000)
     torn = b"HTTP/1.1 200 OK\r\nContent-Length: 2900000\r\n\r\n" + large[:2_000_000]
     for reply in (Reply(large), Reply(large, until_close=True), Reply(large, chunked=True), Reply(raw=torn)):
-        road.node.on("eth_getLogs", reply)
+        stack.node.on("eth_getLogs", reply)
         for _ in range(5):
-            assert road.ask(call("eth_getLogs")).status == 502
+            assert stack.ask(call("eth_getLogs")).status == 502
 
 
-def test_more_large_bodies_than_there_is_room_for(road: Road) -> None:
+def test_more_large_bodies_than_there_is_room_for(stack: Stack) -> None:
     """Load is shed, in words; nobody is cut off, and the room comes back."""
-    wires = [road.gateway.wire() for _ in range(12)]
+    wires = [stack.gateway.wire() for _ in range(12)]
     try:
-        whole = request(PATH, call("eth_chainId", "a" * 900_000), road.headers)
+        whole = request(PATH, call("eth_chainId", "a" * 900_000), stack.headers)
         for wire in wires:
             wire.send(whole[:-10])
         for wire in wires:

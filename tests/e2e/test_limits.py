@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from parts.house import batch
+from parts.filled import batch
 from parts.load import load
 from parts.processes import eventually
-from parts.road import PATH, Road, open_road, reason
+from parts.stack import PATH, Stack, open_stack, reason
 from parts.tollgate import bearer, linux_only
 from parts.wire import JSON, Answer, Wire, call, request
 from tollgate.core import secrets
@@ -28,21 +28,21 @@ BODY = call("eth_chainId")
 
 
 @pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     settings = {"server": {"workers": 2}, "limits": {"misses_per_second_per_address": 5}}
-    with open_road(tmp_path_factory.mktemp("limits"), settings) as it:
+    with open_stack(tmp_path_factory.mktemp("limits"), settings) as it:
         yield it
 
 
-def page(road: Road, name: str, **fields: Any) -> dict[str, str]:
+def page(stack: Stack, name: str, **fields: Any) -> dict[str, str]:
     """Whitelist a domain with its own limits, and give the headers of a page on it."""
-    road.gateway.books.domain(road.team, name, **fields)
+    stack.gateway.books.domain(stack.team, name, **fields)
     return {**JSON, "Origin": f"https://{name}"}
 
 
-def hammer(road: Road, wires: list[Wire]) -> tuple[int, float]:
+def hammer(stack: Stack, wires: list[Wire]) -> tuple[int, float]:
     """Send as fast as can be for a while; give how many passed, and in how many seconds."""
-    secret, _ = road.gateway.books.token(road.team, requests_per_second=RATE)
+    secret, _ = stack.gateway.books.token(stack.team, requests_per_second=RATE)
     began = time.monotonic()
     with load(wires, request(PATH, BODY, {**JSON, **bearer(secret)})) as callers:
         eventually(lambda: time.monotonic() - began >= SECONDS, within=SECONDS + 5, what="the time")
@@ -52,51 +52,51 @@ def hammer(road: Road, wires: list[Wire]) -> tuple[int, float]:
     return sum(outcome.status == 200 for outcome in outcomes), seconds
 
 
-def test_all_workers_together_stay_within_110_percent(road: Road) -> None:
-    with road.gateway.spread(2) as held:
+def test_all_workers_together_stay_within_110_percent(stack: Stack) -> None:
+    with stack.gateway.spread(2) as held:
         assert len(held) == 2
-        passed, seconds = hammer(road, [wire for each in held.values() for wire in each])
+        passed, seconds = hammer(stack, [wire for each in held.values() for wire in each])
     assert passed <= 1.1 * (RATE * seconds + RATE)
     assert passed >= 0.9 * RATE * seconds
 
 
-def test_one_connection_may_use_90_percent(road: Road) -> None:
-    passed, seconds = hammer(road, [road.gateway.wire()])
+def test_one_connection_may_use_90_percent(stack: Stack) -> None:
+    passed, seconds = hammer(stack, [stack.gateway.wire()])
     assert 0.9 * RATE * seconds <= passed <= 1.1 * (RATE * seconds + RATE)
 
 
-def test_slow_limit_is_shared_by_the_request(road: Road) -> None:
-    headers = page(road, "shared.com", address_per_minute=20)
-    with road.gateway.spread(1) as held:
+def test_slow_limit_is_shared_by_the_request(stack: Stack) -> None:
+    headers = page(stack, "shared.com", address_per_minute=20)
+    with stack.gateway.spread(1) as held:
         wires = [each[0] for each in held.values()]
         passed = sum(wires[number % 2].ask(PATH, BODY, headers).status == 200 for number in range(40))
     assert 20 <= passed <= 22
 
 
-def test_replaced_worker_gives_no_fresh_allowance(road: Road) -> None:
-    headers = page(road, "killed.com", address_per_minute=6)
-    with road.gateway.spread(1) as held:
+def test_replaced_worker_gives_no_fresh_allowance(stack: Stack) -> None:
+    headers = page(stack, "killed.com", address_per_minute=6)
+    with stack.gateway.spread(1) as held:
         for wire in [each[0] for each in held.values()] * 6:
             wire.ask(PATH, BODY, headers)
     for pid in held:
         os.kill(pid, signal.SIGKILL)
     eventually(
-        lambda: len(road.gateway.workers()) == 2 and not set(road.gateway.workers().values()) & set(held),
+        lambda: len(stack.gateway.workers()) == 2 and not set(stack.gateway.workers().values()) & set(held),
         what="both replaced",
     )
-    said = [ask_anew(road, headers).status for _ in range(12)]
+    said = [ask_anew(stack, headers).status for _ in range(12)]
     assert said.count(200) <= 2, "one may have come back in the meantime: one each ten seconds"
     assert said.count(429) >= 10
 
 
-def ask_anew(road: Road, headers: dict[str, str]) -> Answer:
-    with road.gateway.wire() as wire:
+def ask_anew(stack: Stack, headers: dict[str, str]) -> Answer:
+    with stack.gateway.wire() as wire:
         return wire.ask(PATH, BODY, headers)
 
 
-def test_batch_costs_as_many_as_it_has_calls(road: Road) -> None:
-    headers = page(road, "batch.com", address_per_minute=10)
-    with road.gateway.wire() as wire:
+def test_batch_costs_as_many_as_it_has_calls(stack: Stack) -> None:
+    headers = page(stack, "batch.com", address_per_minute=10)
+    with stack.gateway.wire() as wire:
         first = wire.ask(PATH, batch(6), headers)
         assert first.status == 200
         assert '"address";r=4;' in first.headers["ratelimit"]
@@ -108,44 +108,44 @@ def test_batch_costs_as_many_as_it_has_calls(road: Road) -> None:
         assert "11" in never.json()["error"]["message"]
 
 
-def test_answer_tells_what_is_left(road: Road) -> None:
-    secret, _ = road.gateway.books.token(road.team, requests_per_second=1000)
-    answer = road.gateway.ask(BODY, token=secret)
+def test_answer_tells_what_is_left(stack: Stack) -> None:
+    secret, _ = stack.gateway.books.token(stack.team, requests_per_second=1000)
+    answer = stack.gateway.ask(BODY, token=secret)
     assert answer.headers["ratelimit-policy"] == '"token";q=1000;w=1'
     assert answer.headers["ratelimit"].startswith('"token";r=9')
-    assert "ratelimit" not in road.ask(BODY).headers, "no limit, no header"
+    assert "ratelimit" not in stack.ask(BODY).headers, "no limit, no header"
 
 
-def test_limits_are_per_address(road: Road) -> None:
-    headers = page(road, "addresses.com", address_per_minute=2)
+def test_limits_are_per_address(stack: Stack) -> None:
+    headers = page(stack, "addresses.com", address_per_minute=2)
     for source in ("127.0.0.11", "127.0.0.12"):
-        with road.gateway.wire(source=source) as wire:
+        with stack.gateway.wire(source=source) as wire:
             assert [wire.ask(PATH, BODY, headers).status for _ in range(3)] == [200, 200, 429]
 
 
-def test_flood_of_unknown_tokens_is_limited_and_harms_nobody_else(road: Road) -> None:
-    with road.gateway.wire(source="127.0.0.21") as wire:
-        assert wire.ask(PATH, BODY, road.headers).status == 200
+def test_flood_of_unknown_tokens_is_limited_and_harms_nobody_else(stack: Stack) -> None:
+    with stack.gateway.wire(source="127.0.0.21") as wire:
+        assert wire.ask(PATH, BODY, stack.headers).status == 200
         said = [wire.ask(PATH, BODY, {**JSON, **bearer(secrets.new_token())}) for _ in range(40)]
         assert {answer.status for answer in said} == {401, 429}
         limited = next(answer for answer in said if answer.status == 429)
         assert limited.json()["error"]["data"]["limit"] == "address"
         assert int(limited.headers["retry-after"]) >= 1
-        assert wire.ask(PATH, BODY, road.headers).status == 200, "a token that is known already"
-    with road.gateway.wire(source="127.0.0.22") as wire:
+        assert wire.ask(PATH, BODY, stack.headers).status == 200, "a token that is known already"
+    with stack.gateway.wire(source="127.0.0.22") as wire:
         assert wire.ask(PATH, BODY, {**JSON, **bearer(secrets.new_token())}).status == 401
 
 
-def test_flood_of_mistyped_tokens_asks_the_store_nothing(road: Road) -> None:
+def test_flood_of_mistyped_tokens_asks_the_store_nothing(stack: Stack) -> None:
     def lookups() -> float:
         return sum(
             value
-            for sample, value in road.gateway.metrics().items()
+            for sample, value in stack.gateway.metrics().items()
             if sample.startswith("tollgate_directory_lookups_total")
         )
 
     before = lookups()
-    with road.gateway.wire() as wire:
+    with stack.gateway.wire() as wire:
         for number in range(30):
             assert wire.ask(PATH, BODY, {**JSON, **bearer(f"tg_{number:038}")}).status == 401
     assert lookups() == before

@@ -19,7 +19,7 @@ import pytest
 
 from parts.ports import free_port
 from parts.processes import eventually
-from parts.road import Road, open_road
+from parts.stack import Stack, open_stack
 from parts.tollgate import TOLLGATE, Gateway, serving
 from parts.tool import Tool
 from parts.upstream import failure, upstream
@@ -45,7 +45,7 @@ WITHIN = 2.0
 class Service:
     """A running service with two teams, and a tool of a member of each."""
 
-    road: Road
+    stack: Stack
     folder: Path
     tool: Tool
     rival: Tool
@@ -62,7 +62,7 @@ class Service:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a call with an id of its own."""
-        return ask(self.road.gateway, request_id, body, token=token, headers=headers)
+        return ask(self.stack.gateway, request_id, body, token=token, headers=headers)
 
     def logs(self, *arguments: str, tool: Tool | None = None) -> dict[str, Any]:
         """Read logs as JSON."""
@@ -77,7 +77,7 @@ class Service:
 
         def there() -> bool:
             # Not by the tool, whose own start takes a good part of that time.
-            with self.road.gateway.wire() as wire:
+            with self.stack.gateway.wire() as wire:
                 page = wire.ask("/api/v1/teams/acme/logs?limit=50", headers=headers, method="GET").json()
             return any(item["request_id"] == request_id for item in page["items"])
 
@@ -109,21 +109,21 @@ def new_id() -> str:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("logs")
-    with open_road(folder, {"server": {"workers": 2}}) as road:
-        road.node.on("eth_call", failure({"code": 3, "message": "execution reverted"}))
-        books = road.gateway.books
+    with open_stack(folder, {"server": {"workers": 2}}) as stack:
+        stack.node.on("eth_call", failure({"code": 3, "message": "execution reverted"}))
+        books = stack.gateway.books
         books.team("rival")
         books.account("ada@example.com", acme="owner")
         books.account("eve@example.com", rival="owner")
-        stranger = Tool(folder / "home", road.gateway.base_url, {"TOLLGATE_TEAM": "acme"})
+        stranger = Tool(folder / "home", stack.gateway.base_url, {"TOLLGATE_TEAM": "acme"})
         yield Service(
-            road,
+            stack,
             folder,
             stranger.with_token(books.personal_token("ada@example.com")),
             stranger.with_token(books.personal_token("eve@example.com")),
-            books.token(road.team, name="ci"),
-            books.token(road.team, name="slow", requests_per_second=1),
-            books.domain(road.team, "example.com"),
+            books.token(stack.team, name="ci"),
+            books.token(stack.team, name="slow", requests_per_second=1),
+            books.domain(stack.team, "example.com"),
         )
 
 
@@ -247,7 +247,7 @@ def test_filters_name_tokens_and_domains(service: Service) -> None:
 
 
 def test_logs_of_a_deleted_token_are_still_read_by_its_id(service: Service) -> None:
-    secret, token = service.road.gateway.books.token(service.road.team)
+    secret, token = service.stack.gateway.books.token(service.stack.team)
     service.call(name := new_id(), token=secret)
     service.calls(name)
     assert service.tool("rpc", "tokens", "delete", token.id, "--yes").code == 0
@@ -261,7 +261,7 @@ def drain(service: Service, name: str, age: float) -> None:
     """Leave what a dead worker left behind: a segment that nobody holds, with a record of an earlier time."""
     entry = Entry(
         at=time.time() - age,
-        team_id=service.road.team.id,
+        team_id=service.stack.team.id,
         source_id=service.token[1].id,
         network="eth/mainnet",
         source_name="ci",

@@ -6,7 +6,8 @@ import asyncio
 import html
 import re
 import time
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
@@ -20,12 +21,10 @@ from tollgate.control.oidc_rules import OidcError, ProviderIdentity, SignInStart
 from tollgate.settings.model import OidcSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.e2e
-
-T = TypeVar("T")
 
 SECRET = "a secret/with+odd%characters"
 CALLBACK = f"http://{LOOPBACK}:1/oidc/callback"  # nothing listens there: the visitor stops before it
@@ -48,24 +47,20 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def with_client(
+@asynccontextmanager
+async def open_client(
     issuer: str,
-    use: Callable[[OidcClient], Awaitable[T]],
     *,
     secret: str = SECRET,
     scopes: str = "openid email profile",
     callback: str = CALLBACK,
-) -> T:
+) -> AsyncIterator[OidcClient]:
     settings = OidcSettings(issuer=issuer, client_id="tollgate", client_secret=secret, scopes=scopes)
-
-    async def run() -> T:
-        client = OidcClient(settings, callback, now=time.time)
-        try:
-            return await use(client)
-        finally:
-            await client.close()
-
-    return asyncio.run(run())
+    client = OidcClient(settings, callback, now=time.time)
+    try:
+        yield client
+    finally:
+        await client.close()
 
 
 async def visit(start: SignInStart, login: str, *, deny: bool = False) -> dict[str, str]:
@@ -100,76 +95,87 @@ async def sign_in(client: OidcClient, login: str) -> ProviderIdentity:
     return await client.finish(await visit(start, login), start)
 
 
-def test_whole_sign_in_gives_who_somebody_is(issuer: str) -> None:
-    claim = with_client(issuer, lambda client: sign_in(client, "ada"))
+async def test_whole_sign_in_gives_who_somebody_is(issuer: str) -> None:
+    async with open_client(issuer) as client:
+        claim = await sign_in(client, "ada")
     assert claim == ProviderIdentity(issuer, "ada", "ada@example.com", True, "Ada Lovelace")
 
 
-def test_email_that_the_provider_has_not_verified_is_said_to_be_so(issuer: str) -> None:
-    claim = with_client(issuer, lambda client: sign_in(client, "bob"))
+async def test_email_that_the_provider_has_not_verified_is_said_to_be_so(issuer: str) -> None:
+    async with open_client(issuer) as client:
+        claim = await sign_in(client, "bob")
     assert (claim.email, claim.email_verified) == ("bob@example.com", False)
 
 
-def test_denial_is_said_in_plain_words(issuer: str) -> None:
-    async def deny(client: OidcClient) -> None:
+async def test_denial_is_said_in_plain_words(issuer: str) -> None:
+    async with open_client(issuer) as client:
         start = await client.start()
-        await client.finish(await visit(start, "ada", deny=True), start)
+        params = await visit(start, "ada", deny=True)
+        with pytest.raises(OidcError, match=r"cancelled at the provider\. Start again"):
+            await client.finish(params, start)
 
-    with pytest.raises(OidcError, match=r"cancelled at the provider\. Start again"):
-        with_client(issuer, deny)
 
-
-def test_wrong_client_secret_is_said_to_be_the_operators_matter(issuer: str) -> None:
-    with pytest.raises(OidcError, match=r"check `oidc\.client_id` and `oidc\.client_secret`") as caught:
-        with_client(issuer, lambda client: sign_in(client, "ada"), secret="wrong secret")
+async def test_wrong_client_secret_is_said_to_be_the_operators_matter(issuer: str) -> None:
+    async with open_client(issuer, secret="wrong secret") as client:
+        with pytest.raises(OidcError, match=r"check `oidc\.client_id` and `oidc\.client_secret`") as caught:
+            await sign_in(client, "ada")
     assert "wrong secret" not in str(caught.value)
 
 
-def test_code_is_good_once(issuer: str) -> None:
-    async def twice(client: OidcClient) -> None:
+async def test_code_is_good_once(issuer: str) -> None:
+    async with open_client(issuer) as client:
         start = await client.start()
         params = await visit(start, "ada")
         await client.finish(params, start)
-        await client.finish(params, start)
-
-    with pytest.raises(OidcError, match="was finished before"):
-        with_client(issuer, twice)
+        with pytest.raises(OidcError, match="was finished before"):
+            await client.finish(params, start)
 
 
-def test_stolen_code_is_worth_nothing_without_the_verifier(issuer: str) -> None:
-    async def steal(client: OidcClient) -> None:
+async def test_stolen_code_is_worth_nothing_without_the_verifier(issuer: str) -> None:
+    async with open_client(issuer) as client:
         thief, victim = await client.start(), await client.start()
         params = await visit(victim, "ada")
-        await client.finish({**params, "state": thief.state}, thief)
-
-    with pytest.raises(OidcError, match="was finished before"):
-        with_client(issuer, steal)
+        with pytest.raises(OidcError, match="was finished before"):
+            await client.finish({**params, "state": thief.state}, thief)
 
 
-def test_account_without_an_email_is_told_so(issuer: str) -> None:
-    with pytest.raises(OidcError, match="must allow the scope `email`"):
-        with_client(issuer, lambda client: sign_in(client, "nemo"))
+async def test_account_without_an_email_is_told_so(issuer: str) -> None:
+    async with open_client(issuer) as client:
+        with pytest.raises(OidcError, match="must allow the scope `email`"):
+            await sign_in(client, "nemo")
 
 
-def test_missing_scope_is_named(issuer: str) -> None:
-    with pytest.raises(OidcError, match=r"add the scope `email` to `oidc\.scopes`"):
-        with_client(issuer, lambda client: sign_in(client, "ada"), scopes="openid profile")
+async def test_missing_scope_is_named(issuer: str) -> None:
+    async with open_client(issuer, scopes="openid profile") as client:
+        with pytest.raises(OidcError, match=r"add the scope `email` to `oidc\.scopes`"):
+            await sign_in(client, "ada")
 
 
-def test_provider_that_is_gone_is_said_to_be(issuer: str) -> None:
+async def test_provider_that_is_gone_is_said_to_be() -> None:
     port = free_port()
     assert not accepts(port)
-    with pytest.raises(OidcError, match="cannot be reached"):
-        with_client(f"http://{LOOPBACK}:{port}", lambda client: client.start())
+    async with open_client(f"http://{LOOPBACK}:{port}") as client:
+        with pytest.raises(OidcError, match="cannot be reached"):
+            await client.start()
 
 
 def test_pages_can_be_filled_in_by_a_browser(tmp_path: Path) -> None:
+    """No coroutine: the browser is driven from outside of any loop."""
+
+    async def begin(issuer: str, callback: str) -> SignInStart:
+        async with open_client(issuer, callback=callback) as client:
+            return await client.start()
+
+    async def finish(issuer: str, callback: str, params: dict[str, str], start: SignInStart) -> ProviderIdentity:
+        async with open_client(issuer, callback=callback) as client:
+            return await client.finish(params, start)
+
     with served_page("<title>back</title>") as port:
         callback = f"http://{LOOPBACK}:{port}/callback"
         with provider(
             tmp_path, client_id="tollgate", client_secret=SECRET, redirect_uris=[callback], accounts=ACCOUNTS
         ) as issuer:
-            start = with_client(issuer, lambda client: client.start(), callback=callback)
+            start = asyncio.run(begin(issuer, callback))
             with chromium() as browser, browser.new_context() as context:
                 page = context.new_page()
                 page.goto(start.url)
@@ -179,5 +185,5 @@ def test_pages_can_be_filled_in_by_a_browser(tmp_path: Path) -> None:
                 page.get_by_role("button", name="Continue").click()
                 page.wait_for_url(f"{callback}?*")
                 params = dict(parse_qsl(urlsplit(page.url).query))
-            claim = with_client(issuer, lambda client: client.finish(params, start), callback=callback)
+            claim = asyncio.run(finish(issuer, callback, params, start))
     assert claim == ProviderIdentity(issuer, "ada", "ada@example.com", True, "Ada Lovelace")

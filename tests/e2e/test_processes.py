@@ -14,7 +14,7 @@ import pytest
 from parts.load import BROKEN, load
 from parts.ports import accepts
 from parts.processes import alive, descendants, eventually, running
-from parts.road import Road, open_road
+from parts.stack import Stack, open_stack
 from parts.tollgate import TOLLGATE, Books, linux_only, refusal_to_start, serving, write_settings
 from parts.wire import call
 
@@ -28,20 +28,20 @@ TWO = {"server": {"workers": 2}}
 
 
 @pytest.fixture
-def road(tmp_path: Path) -> Iterator[Road]:
-    with open_road(tmp_path, TWO) as it:
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with open_stack(tmp_path, TWO) as it:
         yield it
 
 
 # ---- death
 
 
-def test_killed_worker_is_replaced_and_others_are_untouched(road: Road) -> None:
-    gateway = road.gateway
+def test_killed_worker_is_replaced_and_others_are_untouched(stack: Stack) -> None:
+    gateway = stack.gateway
     counted = gateway.metrics()
     with (
         gateway.spread(3) as held,
-        load([wire for each in held.values() for wire in each], road.request(), reopen=gateway.wire) as callers,
+        load([wire for each in held.values() for wire in each], stack.request(), reopen=gateway.wire) as callers,
     ):
         (victim, doomed), (_, safe) = held.items()
         eventually(lambda: len(callers) > 100, what="load")
@@ -74,74 +74,74 @@ def test_killed_worker_is_replaced_and_others_are_untouched(road: Road) -> None:
     assert answered >= 100
 
 
-def test_all_workers_killed_at_once(road: Road) -> None:
-    for pid in road.gateway.workers().values():
+def test_all_workers_killed_at_once(stack: Stack) -> None:
+    for pid in stack.gateway.workers().values():
         os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
-    assert road.ask(call("eth_chainId")).status == 200
+    assert stack.ask(call("eth_chainId")).status == 200
     assert time.monotonic() - killed <= 2.0
-    eventually(lambda: len(road.gateway.workers()) == 2, what="both replaced")
+    eventually(lambda: len(stack.gateway.workers()) == 2, what="both replaced")
 
 
-def test_counters_never_fall(road: Road) -> None:
+def test_counters_never_fall(stack: Stack) -> None:
     def calls() -> float:
         name = 'tollgate_calls_total{family="eth",method="eth_chainId",network="mainnet",outcome="ok"}'
-        return road.gateway.metrics().get(name, 0.0)
+        return stack.gateway.metrics().get(name, 0.0)
 
     expected = 0
     for _ in range(3):
-        with road.gateway.spread(1) as held:
+        with stack.gateway.spread(1) as held:
             for wire in (wire for each in held.values() for wire in each):
-                wire.send(road.request())
+                wire.send(stack.request())
                 assert wire.read().status == 200
                 expected += 1
         assert calls() == expected
-        victim = next(iter(road.gateway.workers().values()))
+        victim = next(iter(stack.gateway.workers().values()))
         os.kill(victim, signal.SIGKILL)
         eventually(
             lambda victim=victim: (
-                victim not in road.gateway.workers().values()  # type: ignore[misc]
-                and len(road.gateway.workers()) == 2
+                victim not in stack.gateway.workers().values()  # type: ignore[misc]
+                and len(stack.gateway.workers()) == 2
             ),
             what="the successor",
         )
         assert calls() == expected
 
 
-def test_metrics_listener_is_replaced_too(road: Road) -> None:
-    before = road.gateway.metrics()
-    os.kill(road.gateway.children()["tg-metrics"], signal.SIGKILL)
-    after = road.gateway.metrics()
+def test_metrics_listener_is_replaced_too(stack: Stack) -> None:
+    before = stack.gateway.metrics()
+    os.kill(stack.gateway.children()["tg-metrics"], signal.SIGKILL)
+    after = stack.gateway.metrics()
     assert after.keys() >= before.keys()
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="killed on purpose"), open_road(tmp_path, TWO) as road:  # noqa: PT012
-        children = descendants(road.gateway.program.pid)
+    with pytest.raises(AssertionError, match="killed on purpose"), open_stack(tmp_path, TWO) as stack:  # noqa: PT012
+        children = descendants(stack.gateway.program.pid)
         assert len(children) >= 3
-        with road.gateway.wire() as wire:
-            wire.send(road.request())
+        with stack.gateway.wire() as wire:
+            wire.send(stack.request())
             assert wire.read().status == 200
-            road.gateway.program.send(signal.SIGKILL)
+            stack.gateway.program.send(signal.SIGKILL)
             eventually(lambda: not any(map(alive, children)), within=5, what="the children's end")
             assert wire.ended()
-        assert not accepts(road.gateway.port)
+        assert not accepts(stack.gateway.port)
         raise AssertionError("killed on purpose")
 
 
 # ---- starts that must not succeed
 
 
-def test_second_service_on_the_same_folder(road: Road, tmp_path: Path) -> None:
+def test_second_service_on_the_same_folder(stack: Stack, tmp_path: Path) -> None:
     words = refusal_to_start(tmp_path / "tollgate.toml")
     assert str(tmp_path / "data") in words
     assert "data_dir" in words
-    assert road.ask(call("eth_chainId")).status == 200
+    assert stack.ask(call("eth_chainId")).status == 200
 
 
 @pytest.mark.parametrize("setting", ["port", "metrics_port"])
-def test_port_in_use(road: Road, tmp_path: Path, setting: str) -> None:
-    taken = int(road.gateway.base_url.rpartition(":")[2])
+def test_port_in_use(stack: Stack, tmp_path: Path, setting: str) -> None:
+    taken = int(stack.gateway.base_url.rpartition(":")[2])
     file = write_settings(tmp_path / "other", NOWHERE, {"server": {setting: taken}})
     words = refusal_to_start(file)
     assert str(taken) in words

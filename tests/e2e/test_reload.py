@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from parts.load import load
 from parts.processes import eventually
-from parts.road import reason
+from parts.stack import reason
 from parts.tollgate import TOLLGATE, Gateway, bearer, demo, linux_only, serving, write_settings
 from parts.tool import Said, Tool
 from parts.upstream import Received, Reply, Upstream, upstream
@@ -56,7 +56,7 @@ def node(name: str) -> Any:
 
 
 @dataclass
-class House:
+class ReloadSetup:
     """A service with two workers, two nodes, and its settings file."""
 
     folder: Path
@@ -118,18 +118,18 @@ def reload(*arguments: str, env: Mapping[str, str] | None = None) -> Said:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[House]:
+def opened(folder: Path) -> Iterator[ReloadSetup]:
     with upstream() as first, upstream() as second:
         first.on("*", node("first"))
         second.on("*", node("second"))
         networks = {NETWORK: [{"name": "first", "url": f"{first.url}/very-secret"}]}
         with serving(folder, networks, merged(None)) as gateway:
             token, _ = gateway.books.token(gateway.books.team(), requests_per_second=1_000_000)
-            yield House(folder, gateway, first, second, token)
+            yield ReloadSetup(folder, gateway, first, second, token)
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def setup(tmp_path: Path) -> Iterator[ReloadSetup]:
     with opened(tmp_path) as it:
         yield it
 
@@ -138,65 +138,65 @@ def reads(node: Upstream) -> int:
     return sum(READ in received.methods() for received in list(node.received))
 
 
-def test_upstream_is_replaced_under_load_and_no_call_fails(house: House) -> None:
+def test_upstream_is_replaced_under_load_and_no_call_fails(setup: ReloadSetup) -> None:
     body = call(READ, "0x" + "00" * 20, "latest")
-    with house.gateway.spread(4) as held:
+    with setup.gateway.spread(4) as held:
         wires = [wire for each in held.values() for wire in each]
-        with load(wires, house.request(body)) as callers:
+        with load(wires, setup.request(body)) as callers:
             eventually(lambda: len(callers) > 200, what="load")
-            house.write("second", "first")
-            assert house.reload().code == 0
-            eventually(lambda: reads(house.second) > 50, what="calls at the second")
-            house.write("second")
-            said = house.reload()
+            setup.write("second", "first")
+            assert setup.reload().code == 0
+            eventually(lambda: reads(setup.second) > 50, what="calls at the second")
+            setup.write("second")
+            said = setup.reload()
             done = time.monotonic()
-            asked = reads(house.first)
+            asked = reads(setup.first)
             eventually(lambda: len(callers.since(done)) > 200, what="load afterwards")
             # What was under way when the answer came may still have arrived.
-            assert reads(house.first) <= asked + len(wires)
+            assert reads(setup.first) <= asked + len(wires)
     assert (said.code, said.err.splitlines()[1:]) == (0, ["  families.eth.mainnet.upstreams: - first"])
     assert {(outcome.status, outcome.closing) for outcome in callers.since(0.0)} == {(200, False)}
-    assert house.answers() == {"second"}
+    assert setup.answers() == {"second"}
 
 
-def test_both_at_once_added_and_removed_under_load(house: House) -> None:
+def test_both_at_once_added_and_removed_under_load(setup: ReloadSetup) -> None:
     body = call(READ, "0x" + "00" * 20, "latest")
-    with house.gateway.spread(4) as held:
+    with setup.gateway.spread(4) as held:
         wires = [wire for each in held.values() for wire in each]
-        with load(wires, house.request(body)) as callers:
+        with load(wires, setup.request(body)) as callers:
             eventually(lambda: len(callers) > 200, what="load")
             for names in (["second"], ["first"], ["second"]):
-                house.write(*names)
-                assert house.reload().code == 0
+                setup.write(*names)
+                assert setup.reload().code == 0
                 done = time.monotonic()
                 eventually(lambda done=done: len(callers.since(done)) > 100, what="load")  # type: ignore[misc]
     assert {(outcome.status, outcome.closing) for outcome in callers.since(0.0)} == {(200, False)}
-    assert house.answers() == {"second"}
+    assert setup.answers() == {"second"}
 
 
-def test_call_under_way_at_an_upstream_that_is_removed_is_answered_by_it(house: House) -> None:
+def test_call_under_way_at_an_upstream_that_is_removed_is_answered_by_it(setup: ReloadSetup) -> None:
     gate = threading.Event()
     body = b'{"jsonrpc":"2.0","id":1,"result":"late"}'
-    house.first.on(SLOW, lambda received: Reply(body, gate=gate))
+    setup.first.on(SLOW, lambda received: Reply(body, gate=gate))
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(house.gateway.ask, call(SLOW, {}, "latest"), token=house.token)
+        asked = pool.submit(setup.gateway.ask, call(SLOW, {}, "latest"), token=setup.token)
         try:
-            eventually(lambda: house.first.bodies(SLOW), what="the call at the first")
-            house.write("second")
-            assert house.reload().code == 0
-            assert house.answers() == {"second"}
+            eventually(lambda: setup.first.bodies(SLOW), what="the call at the first")
+            setup.write("second")
+            assert setup.reload().code == 0
+            assert setup.answers() == {"second"}
         finally:
             gate.set()
         answer = asked.result(10)
     assert (answer.status, answer.json()["result"]) == (200, "late")
 
 
-def test_many_callers_at_once_are_still_known(house: House) -> None:
+def test_many_callers_at_once_are_still_known(setup: ReloadSetup) -> None:
     """Nobody has to be looked up again, which is bounded."""
-    team = house.gateway.books.team("many")
-    tokens = [house.gateway.books.token(team)[0] for _ in range(200)]
+    team = setup.gateway.books.team("many")
+    tokens = [setup.gateway.books.token(team)[0] for _ in range(200)]
     with ExitStack() as opened:
-        wires = [opened.enter_context(house.gateway.wire()) for _ in tokens]
+        wires = [opened.enter_context(setup.gateway.wire()) for _ in tokens]
 
         def ask(at_once: int) -> set[int]:
             found: set[int] = set()
@@ -209,49 +209,49 @@ def test_many_callers_at_once_are_still_known(house: House) -> None:
 
         assert ask(at_once=20) == {200}
         for limits in ({}, {"limits": {"batch_calls": 4, "domain_per_minute": 7}}):
-            house.write("first", "second", settings=limits)
-            assert house.reload().code == 0
+            setup.write("first", "second", settings=limits)
+            assert setup.reload().code == 0
             assert ask(at_once=200) == {200}
 
 
-def test_limit_changes_for_every_worker(house: House) -> None:
+def test_limit_changes_for_every_worker(setup: ReloadSetup) -> None:
     batch = b"[%b]" % b",".join(call("eth_chainId", id=number) for number in range(5))
-    assert house.statuses(batch) == {200}
-    house.write("first", settings={"limits": {"batch_calls": 4}})
-    said = house.reload("--json")
+    assert setup.statuses(batch) == {200}
+    setup.write("first", settings={"limits": {"batch_calls": 4}})
+    said = setup.reload("--json")
     assert (said.code, said.json["ok"], said.json["changed"]) == (0, True, ["limits.batch_calls: 100 -> 4"])
-    assert house.statuses(batch) == {413}
-    assert reason(house.gateway.ask(batch, token=house.token)) == "batch_too_large"
-    house.write("first")
-    assert house.reload().code == 0
-    assert house.statuses(batch) == {200}
+    assert setup.statuses(batch) == {413}
+    assert reason(setup.gateway.ask(batch, token=setup.token)) == "batch_too_large"
+    setup.write("first")
+    assert setup.reload().code == 0
+    assert setup.statuses(batch) == {200}
 
 
-def test_worker_that_is_replaced_later_begins_with_the_newest_settings(house: House) -> None:
-    house.write("second", settings={"limits": {"batch_calls": 4}})
-    assert house.reload().code == 0
-    before = house.gateway.workers()
+def test_worker_that_is_replaced_later_begins_with_the_newest_settings(setup: ReloadSetup) -> None:
+    setup.write("second", settings={"limits": {"batch_calls": 4}})
+    assert setup.reload().code == 0
+    before = setup.gateway.workers()
     for pid in before.values():
         os.kill(pid, signal.SIGKILL)
 
     def replaced() -> bool:
-        now = house.gateway.workers()
+        now = setup.gateway.workers()
         return len(now) == 2 and not set(now.values()) & set(before.values())
 
     eventually(replaced, what="both replaced")
     batch = b"[%b]" % b",".join(call("eth_chainId", id=number) for number in range(5))
-    assert house.statuses(batch) == {413}
-    assert house.answers() == {"second"}
-    house.write("first")
-    assert house.reload().code == 0, "they count as well"
-    assert house.answers() == {"first"}
+    assert setup.statuses(batch) == {413}
+    assert setup.answers() == {"second"}
+    setup.write("first")
+    assert setup.reload().code == 0, "they count as well"
+    assert setup.answers() == {"first"}
 
 
-def test_bound_on_messages_of_websockets_changes_for_those_opened_afterwards(house: House) -> None:
+def test_bound_on_messages_of_websockets_changes_for_those_opened_afterwards(setup: ReloadSetup) -> None:
     def closes(size: int) -> bool:
         """Whether a message of this size ends a new connection; otherwise it is answered."""
-        url = f"ws://127.0.0.1:{house.gateway.port}/x/{NETWORK}"
-        with connect(url, additional_headers=bearer(house.token), compression=None, close_timeout=2) as client:
+        url = f"ws://127.0.0.1:{setup.gateway.port}/x/{NETWORK}"
+        with connect(url, additional_headers=bearer(setup.token), compression=None, close_timeout=2) as client:
             client.send(call(READ, "0x" + "00" * 20, "latest").ljust(size).decode())
             try:
                 return "result" not in json.loads(client.recv(timeout=10))
@@ -260,36 +260,36 @@ def test_bound_on_messages_of_websockets_changes_for_those_opened_afterwards(hou
 
     assert (closes(1_000_000), closes(1_500_000)) == (False, True)
     for most in (2_000_000, 500_000):
-        house.write("first", settings={"limits": {"body_bytes": most}})
-        assert house.reload().code == 0
+        setup.write("first", settings={"limits": {"body_bytes": most}})
+        assert setup.reload().code == 0
         assert [(closes(most), closes(most + 1)) for _ in range(4)] == [(False, True)] * 4
 
 
 SEPOLIA = '[[families.starknet.sepolia.upstreams]]\nname = "n"\nurl = "{}"\n'
 
 
-def test_network_comes_and_goes(house: House) -> None:
+def test_network_comes_and_goes(setup: ReloadSetup) -> None:
     def status() -> int:
-        return house.gateway.ask(call("starknet_chainId"), token=house.token, path="/x/starknet/sepolia").status
+        return setup.gateway.ask(call("starknet_chainId"), token=setup.token, path="/x/starknet/sepolia").status
 
     assert status() == 404
-    file = house.write("first")
+    file = setup.write("first")
     text = file.read_text()
-    file.write_text(text + SEPOLIA.format(house.second.url))
-    assert "families.starknet.sepolia: added, with n" in house.reload().err
+    file.write_text(text + SEPOLIA.format(setup.second.url))
+    assert "families.starknet.sepolia: added, with n" in setup.reload().err
     assert status() == 200
     file.write_text(text)
-    assert "families.starknet.sepolia: removed" in house.reload().err
+    assert "families.starknet.sepolia: removed" in setup.reload().err
     assert status() == 404
 
 
-def test_new_network_is_known_to_tokens_and_to_usage(house: House, tmp_path: Path) -> None:
-    books = house.gateway.books
+def test_new_network_is_known_to_tokens_and_to_usage(setup: ReloadSetup, tmp_path: Path) -> None:
+    books = setup.gateway.books
     books.account("ada@example.com", acme="owner")
-    tool = Tool(tmp_path / "home", house.gateway.base_url).with_token(books.personal_token("ada@example.com"))
-    file = house.write("first")
-    file.write_text(file.read_text() + SEPOLIA.format(house.second.url))
-    assert house.reload().code == 0
+    tool = Tool(tmp_path / "home", setup.gateway.base_url).with_token(books.personal_token("ada@example.com"))
+    file = setup.write("first")
+    file.write_text(file.read_text() + SEPOLIA.format(setup.second.url))
+    assert setup.reload().code == 0
 
     def token() -> str | None:
         """Made as soon as the control plane has heard of it, too."""
@@ -297,7 +297,7 @@ def test_new_network_is_known_to_tokens_and_to_usage(house: House, tmp_path: Pat
         return str(said.json["secret"]) if said.code == 0 else None
 
     secret = eventually(token, what="a token for the network")
-    asked = house.gateway.ask(call("starknet_chainId"), token=secret, path="/x/starknet/sepolia")
+    asked = setup.gateway.ask(call("starknet_chainId"), token=secret, path="/x/starknet/sepolia")
     assert asked.status == 200
     items = eventually(
         lambda: tool("usage", "--team", "acme", "--by", "method", "--json").json["items"], what="usage"
@@ -306,10 +306,10 @@ def test_new_network_is_known_to_tokens_and_to_usage(house: House, tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["[limits]\nbatch_calls = 0\n", "[limits\n", "[limit]\nbatch_calls = 4\n"])
-def test_bad_file_changes_nothing_and_says_why(house: House, text: str) -> None:
-    file = house.write("second")
+def test_bad_file_changes_nothing_and_says_why(setup: ReloadSetup, text: str) -> None:
+    file = setup.write("second")
     file.write_text(file.read_text() + text)
-    said = house.reload()
+    said = setup.reload()
     assert said.code == 1
     checked = subprocess.run(
         [TOLLGATE, "config", "check", "--config", str(file)],
@@ -320,30 +320,30 @@ def test_bad_file_changes_nothing_and_says_why(house: House, text: str) -> None:
     )
     assert checked.stderr
     assert checked.stderr in said.err
-    house.gateway.program.send(signal.SIGHUP)
-    eventually(lambda: "settings were not reloaded" in house.gateway.program.err.read_text(), what="the log line")
-    assert house.answers() == {"first"}
+    setup.gateway.program.send(signal.SIGHUP)
+    eventually(lambda: "settings were not reloaded" in setup.gateway.program.err.read_text(), what="the log line")
+    assert setup.answers() == {"first"}
 
 
-def test_change_that_needs_a_restart_is_named_and_the_rest_counts(house: House) -> None:
-    house.write("second", settings={"server": {"port": 1}, "limits": {"limit_rows": 4096}})
-    said = house.reload()
+def test_change_that_needs_a_restart_is_named_and_the_rest_counts(setup: ReloadSetup) -> None:
+    setup.write("second", settings={"server": {"port": 1}, "limits": {"limit_rows": 4096}})
+    said = setup.reload()
     assert said.code == 0
     assert said.err.splitlines()[1:] == [
         "  families.eth.mainnet.upstreams: + second, - first",
         "server.port needs a restart",
         "limits.limit_rows needs a restart",
     ]
-    assert house.answers() == {"second"}
+    assert setup.answers() == {"second"}
 
 
-def test_no_secret_is_told_or_written(house: House) -> None:
-    house.write("first", "second")
-    said = house.reload("--json")
-    written = house.folder / "data" / "reload.json"
+def test_no_secret_is_told_or_written(setup: ReloadSetup) -> None:
+    setup.write("first", "second")
+    said = setup.reload("--json")
+    written = setup.folder / "data" / "reload.json"
     assert said.code == 0
     assert written.stat().st_mode & 0o777 == 0o600
-    told = said.out + said.err + written.read_text() + house.gateway.program.err.read_text()
+    told = said.out + said.err + written.read_text() + setup.gateway.program.err.read_text()
     assert "very-secret" not in told
 
 
@@ -356,8 +356,8 @@ def test_demo_has_nothing_to_reload_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_stopped_service_is_not_found(tmp_path: Path) -> None:
-    with opened(tmp_path) as house:
-        assert house.reload().code == 0
-    said = house.reload()
+    with opened(tmp_path) as setup:
+        assert setup.reload().code == 0
+    said = setup.reload()
     assert said.code == 1
     assert f"No Tollgate runs on {tmp_path / 'data'}" in said.err

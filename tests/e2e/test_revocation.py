@@ -11,7 +11,7 @@ import pytest
 
 from parts.load import load
 from parts.processes import eventually
-from parts.road import PATH, Road, open_road
+from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import bearer, linux_only
 from parts.wire import JSON, call, request
 
@@ -30,17 +30,17 @@ BODY = call("eth_chainId")
 
 
 @pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     # Every request costs something, so that a cap of nothing is reached by the first.
     settings = {"server": {"workers": 2}, "billing": {"free_requests": 0}}
-    with open_road(tmp_path_factory.mktemp("revocation"), settings) as it:
+    with open_stack(tmp_path_factory.mktemp("revocation"), settings) as it:
         yield it
 
 
 @contextmanager
-def busy(road: Road, headers: dict[str, str]) -> Iterator[tuple[Load, int]]:
+def busy(stack: Stack, headers: dict[str, str]) -> Iterator[tuple[Load, int]]:
     """Keep both workers busy; give the callers and how many they are."""
-    with road.gateway.spread(3) as held:
+    with stack.gateway.spread(3) as held:
         assert len(held) == 2
         wires = [wire for each in held.values() for wire in each]
         with load(wires, request(PATH, BODY, {**JSON, **headers})) as callers:
@@ -48,10 +48,10 @@ def busy(road: Road, headers: dict[str, str]) -> Iterator[tuple[Load, int]]:
 
 
 def before_and_after(
-    road: Road, headers: dict[str, str], change: Callable[[], object], before: int, after: int
+    stack: Stack, headers: dict[str, str], change: Callable[[], object], before: int, after: int
 ) -> None:
     """Check that all workers answer `before` until the change, and `after` one second later at most."""
-    with busy(road, headers) as (callers, wires):
+    with busy(stack, headers) as (callers, wires):
         eventually(lambda: heard(callers, 0.0, wires), what="load on all connections")
         assert {outcome.status for outcome in callers.since(0.0)} == {before}
         change()
@@ -66,37 +66,39 @@ def heard(callers: Load, since: float, count: int) -> bool:
     return len(outcomes) >= ENOUGH and len({outcome.caller for outcome in outcomes}) == count
 
 
-def test_deleted_token(road: Road) -> None:
-    books = road.gateway.books
-    secret, token = books.token(road.team)
+def test_deleted_token(stack: Stack) -> None:
+    books = stack.gateway.books
+    secret, token = books.token(stack.team)
     before_and_after(
-        road, bearer(secret), lambda: books.do(lambda records: records.tokens.remove(id=token.id)), 200, 401
+        stack, bearer(secret), lambda: books.do(lambda records: records.tokens.remove(id=token.id)), 200, 401
     )
 
 
-def test_disabled_token_and_its_return(road: Road) -> None:
-    books = road.gateway.books
-    secret, token = books.token(road.team)
+def test_disabled_token_and_its_return(stack: Stack) -> None:
+    books = stack.gateway.books
+    secret, token = books.token(stack.team)
     off = msgspec.structs.replace(token, active=False)
-    before_and_after(road, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(off)), 200, 401)
     before_and_after(
-        road, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(token)), 401, 200
+        stack, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(off)), 200, 401
+    )
+    before_and_after(
+        stack, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(token)), 401, 200
     )
 
 
-def test_token_that_is_made_to_expire(road: Road) -> None:
-    books = road.gateway.books
-    secret, token = books.token(road.team)
+def test_token_that_is_made_to_expire(stack: Stack) -> None:
+    books = stack.gateway.books
+    secret, token = books.token(stack.team)
     over = msgspec.structs.replace(token, expires_at=time.time() - 1)
     before_and_after(
-        road, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(over)), 200, 401
+        stack, bearer(secret), lambda: books.do(lambda records: records.tokens.replace(over)), 200, 401
     )
 
 
-def test_token_expires_by_itself(road: Road) -> None:
+def test_token_expires_by_itself(stack: Stack) -> None:
     at = time.time() + 2.5
-    secret, _ = road.gateway.books.token(road.team, expires_at=at)
-    with busy(road, bearer(secret)) as (callers, wires):
+    secret, _ = stack.gateway.books.token(stack.team, expires_at=at)
+    with busy(stack, bearer(secret)) as (callers, wires):
         end = time.monotonic() + at - time.time()
         eventually(lambda: heard(callers, end + 0.05, wires), within=15, what="load after the end")
         early = {outcome.status for outcome in callers.since(0.0) if outcome.ended < end - 0.05}
@@ -104,33 +106,33 @@ def test_token_expires_by_itself(road: Road) -> None:
         assert {outcome.status for outcome in callers.since(end + 0.05)} == {401}
 
 
-def test_new_token_works_at_once_on_all_workers(road: Road) -> None:
-    with road.gateway.spread(2) as held:
+def test_new_token_works_at_once_on_all_workers(stack: Stack) -> None:
+    with stack.gateway.spread(2) as held:
         for wire in (wire for each in held.values() for wire in each):
-            secret, _ = road.gateway.books.token(road.team)
+            secret, _ = stack.gateway.books.token(stack.team)
             assert wire.ask(PATH, BODY, {**JSON, **bearer(secret)}).status == 200
 
 
-def test_capped_team(road: Road) -> None:
-    books = road.gateway.books
+def test_capped_team(stack: Stack) -> None:
+    books = stack.gateway.books
     team = books.team("spender")
     secret, _ = books.token(team)
     capped = msgspec.structs.replace(team, spending_cap=0, capped_until=time.time() + 3600)
     before_and_after(
-        road, bearer(secret), lambda: books.do(lambda records: records.teams.replace(capped)), 200, 402
+        stack, bearer(secret), lambda: books.do(lambda records: records.teams.replace(capped)), 200, 402
     )
 
 
-def test_new_domain_after_a_refused_attempt_and_its_end(road: Road) -> None:
-    books = road.gateway.books
+def test_new_domain_after_a_refused_attempt_and_its_end(stack: Stack) -> None:
+    books = stack.gateway.books
     page = {"Origin": "https://app.late.com"}
     entries: list[Domain] = []
 
     def add() -> None:
         plenty = {"address_per_minute": 10_000_000, "domain_per_minute": 10_000_000}
-        entries.append(books.domain(road.team, "late.com", **plenty))
+        entries.append(books.domain(stack.team, "late.com", **plenty))
 
-    before_and_after(road, page, add, 403, 200)
+    before_and_after(stack, page, add, 403, 200)
     before_and_after(
-        road, page, lambda: books.do(lambda records: records.domains.remove(id=entries[0].id)), 200, 403
+        stack, page, lambda: books.do(lambda records: records.domains.remove(id=entries[0].id)), 200, 403
     )

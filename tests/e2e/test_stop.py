@@ -11,7 +11,7 @@ import pytest
 from parts.load import load
 from parts.ports import accepts
 from parts.processes import alive, descendants, eventually
-from parts.road import Road, open_road, reason
+from parts.stack import Stack, open_stack, reason
 from parts.tollgate import linux_only
 from parts.upstream import Reply
 from parts.wire import request
@@ -24,23 +24,23 @@ pytestmark = [pytest.mark.e2e, linux_only]
 
 
 @pytest.fixture
-def road(tmp_path: Path) -> Iterator[Road]:
-    with open_road(tmp_path, {"server": {"workers": 2, "grace_seconds": 10.0}}) as it:
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with open_stack(tmp_path, {"server": {"workers": 2, "grace_seconds": 10.0}}) as it:
         yield it
 
 
-def test_calls_under_way_are_answered_and_new_ones_refused(road: Road) -> None:
+def test_calls_under_way_are_answered_and_new_ones_refused(stack: Stack) -> None:
     gate = threading.Event()
-    road.node.on("eth_call", Reply(gate=gate))
-    program = road.gateway.program
+    stack.node.on("eth_call", Reply(gate=gate))
+    program = stack.gateway.program
     children = descendants(program.pid)
-    with road.gateway.spread(5) as held:
+    with stack.gateway.spread(5) as held:
         wires = [wire for each in held.values() for wire in each]
         for number, wire in enumerate(wires):
-            wire.send(road.request(number, "eth_call"))
-        eventually(lambda: len(road.node.bodies("eth_call")) == len(wires), what="all calls upstream")
+            wire.send(stack.request(number, "eth_call"))
+        eventually(lambda: len(stack.node.bodies("eth_call")) == len(wires), what="all calls upstream")
         program.send(signal.SIGTERM)
-        eventually(lambda: not accepts(road.gateway.port), what="the door shut")
+        eventually(lambda: not accepts(stack.gateway.port), what="the door shut")
         assert program.running, "it waits for the calls"
         gate.set()
         for number, wire in enumerate(wires):
@@ -52,31 +52,31 @@ def test_calls_under_way_are_answered_and_new_ones_refused(road: Road) -> None:
     assert not any(map(alive, children))
 
 
-def test_no_call_is_cut_under_load(road: Road) -> None:
-    with road.gateway.spread(4) as held:
+def test_no_call_is_cut_under_load(stack: Stack) -> None:
+    with stack.gateway.spread(4) as held:
         wires = [wire for each in held.values() for wire in each]
-        with load(wires, road.request()) as callers:
+        with load(wires, stack.request()) as callers:
             eventually(lambda: len(callers) > 200, what="load")
-            road.gateway.program.send(signal.SIGTERM)
+            stack.gateway.program.send(signal.SIGTERM)
             callers.join()
     assert {outcome.status for outcome in callers.outcomes} == {200}
     for caller in range(len(wires)):
         mine = [outcome for outcome in callers.outcomes if outcome.caller == caller]
         assert mine[-1].closing
         assert not any(outcome.closing for outcome in mine[:-1])
-    assert road.gateway.program.popen.wait(10) == 0
+    assert stack.gateway.program.popen.wait(10) == 0
 
 
 @pytest.mark.parametrize("between", [b"", request("/healthz", headers={}, method="GET")])
-def test_calls_that_wait_in_line_are_answered_too(road: Road, between: bytes) -> None:
+def test_calls_that_wait_in_line_are_answered_too(stack: Stack, between: bytes) -> None:
     """Pipelined requests were read whole, so they are answered; the last answer ends the connection."""
     gate = threading.Event()
-    road.node.on("eth_call", Reply(gate=gate))
-    with road.gateway.wire() as wire:
-        wire.send(road.request(1, "eth_call") + road.request(2) + between + road.request(3))
-        eventually(lambda: road.node.bodies("eth_call"), what="the call upstream")
-        road.gateway.program.send(signal.SIGTERM)
-        eventually(lambda: not accepts(road.gateway.port), what="the door shut")
+    stack.node.on("eth_call", Reply(gate=gate))
+    with stack.gateway.wire() as wire:
+        wire.send(stack.request(1, "eth_call") + stack.request(2) + between + stack.request(3))
+        eventually(lambda: stack.node.bodies("eth_call"), what="the call upstream")
+        stack.gateway.program.send(signal.SIGTERM)
+        eventually(lambda: not accepts(stack.gateway.port), what="the door shut")
         gate.set()
         assert wire.read().json()["id"] == 1
         assert wire.read().json()["id"] == 2
@@ -87,38 +87,38 @@ def test_calls_that_wait_in_line_are_answered_too(road: Road, between: bytes) ->
         assert wire.ended()
 
 
-def test_idle_connections_do_not_hold_it_up(road: Road) -> None:
-    with road.gateway.spread(2) as held:
+def test_idle_connections_do_not_hold_it_up(stack: Stack) -> None:
+    with stack.gateway.spread(2) as held:
         wires = [wire for each in held.values() for wire in each]
         assert wires[0].ask("/healthz", method="GET").status == 200
-        road.gateway.program.send(signal.SIGTERM)
-        assert road.gateway.program.popen.wait(5) == 0
+        stack.gateway.program.send(signal.SIGTERM)
+        assert stack.gateway.program.popen.wait(5) == 0
         for wire in wires:
             assert wire.ended()
 
 
 def test_call_that_outlasts_the_grace_is_told(tmp_path: Path) -> None:
-    with open_road(tmp_path, {"server": {"grace_seconds": 1.0}}) as road:
-        road.node.on("eth_call", Reply(hang=True))
-        with road.gateway.wire() as wire:
-            wire.send(road.request(1, "eth_call"))
-            eventually(lambda: road.node.bodies("eth_call"), what="the call upstream")
-            road.gateway.program.send(signal.SIGTERM)
+    with open_stack(tmp_path, {"server": {"grace_seconds": 1.0}}) as stack:
+        stack.node.on("eth_call", Reply(hang=True))
+        with stack.gateway.wire() as wire:
+            wire.send(stack.request(1, "eth_call"))
+            eventually(lambda: stack.node.bodies("eth_call"), what="the call upstream")
+            stack.gateway.program.send(signal.SIGTERM)
             answer = wire.read()
             assert (answer.status, reason(answer)) == (503, "overloaded")
             assert answer.headers["connection"] == "close"
-        assert road.gateway.program.popen.wait(10) == 0
+        assert stack.gateway.program.popen.wait(10) == 0
 
 
-def test_second_signal_does_not_cut_calls(road: Road) -> None:
+def test_second_signal_does_not_cut_calls(stack: Stack) -> None:
     gate = threading.Event()
-    road.node.on("eth_call", Reply(gate=gate))
-    with road.gateway.wire() as wire:
-        wire.send(road.request(1, "eth_call"))
-        eventually(lambda: road.node.bodies("eth_call"), what="the call upstream")
+    stack.node.on("eth_call", Reply(gate=gate))
+    with stack.gateway.wire() as wire:
+        wire.send(stack.request(1, "eth_call"))
+        eventually(lambda: stack.node.bodies("eth_call"), what="the call upstream")
         for _ in range(3):
-            road.gateway.program.send(signal.SIGTERM)
-        eventually(lambda: not accepts(road.gateway.port), what="the door shut")
+            stack.gateway.program.send(signal.SIGTERM)
+        eventually(lambda: not accepts(stack.gateway.port), what="the door shut")
         gate.set()
         assert wire.read().json()["id"] == 1
-    assert road.gateway.program.popen.wait(10) == 0
+    assert stack.gateway.program.popen.wait(10) == 0

@@ -11,7 +11,7 @@ import pytest
 
 from parts.certs import Certificate, make_certificate
 from parts.nginx import Nginx, tls_proxy
-from parts.road import PATH, Road, open_road
+from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import linux_only, refusal_to_start, write_settings
 from parts.wire import JSON, Wire, call
 
@@ -26,7 +26,7 @@ PAGE = {**JSON, "Origin": "https://example.com"}
 
 @dataclass(frozen=True)
 class Front:
-    road: Road
+    stack: Stack
     proxy: Nginx
     certificate: Certificate
 
@@ -45,25 +45,25 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 @pytest.fixture
 def front(tmp_path: Path, certificate: Certificate) -> Iterator[Front]:
     settings = {"server": {"trusted_proxies": ["127.0.0.1"]}}
-    with open_road(tmp_path / "gateway", settings) as road:
-        road.gateway.books.domain(road.team, "example.com", address_per_minute=2)
-        with tls_proxy(tmp_path / "nginx", certificate, f"127.0.0.1:{road.gateway.port}") as proxy:
-            yield Front(road, proxy, certificate)
+    with open_stack(tmp_path / "gateway", settings) as stack:
+        stack.gateway.books.domain(stack.team, "example.com", address_per_minute=2)
+        with tls_proxy(tmp_path / "nginx", certificate, f"127.0.0.1:{stack.gateway.port}") as proxy:
+            yield Front(stack, proxy, certificate)
 
 
 def test_tls_with_a_generated_certificate(tmp_path: Path, certificate: Certificate) -> None:
     files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
-    with open_road(tmp_path, {"server": files}, tls=certificate.client_context()) as road:
-        assert road.gateway.base_url.startswith("https://")
-        with road.gateway.wire() as wire:
+    with open_stack(tmp_path, {"server": files}, tls=certificate.client_context()) as stack:
+        assert stack.gateway.base_url.startswith("https://")
+        with stack.gateway.wire() as wire:
             for number in range(3):
-                answer = wire.ask(PATH, call("eth_chainId", id=number), road.headers)
+                answer = wire.ask(PATH, call("eth_chainId", id=number), stack.headers)
                 assert answer.json()["id"] == number
-            wire.send(b"".join(road.request(number) for number in range(5)))
+            wire.send(b"".join(stack.request(number) for number in range(5)))
             assert [wire.read().json()["id"] for _ in range(5)] == list(range(5))
-            assert wire.ask(PATH, b" " * (3 << 20), road.headers).status == 413
+            assert wire.ask(PATH, b" " * (3 << 20), stack.headers).status == 413
         with pytest.raises(ssl.SSLCertVerificationError):
-            Wire.open(road.gateway.port, tls=ssl.create_default_context())
+            Wire.open(stack.gateway.port, tls=ssl.create_default_context())
 
 
 def test_certificate_that_cannot_be_used_is_told(tmp_path: Path, certificate: Certificate) -> None:
@@ -74,11 +74,11 @@ def test_certificate_that_cannot_be_used_is_told(tmp_path: Path, certificate: Ce
 
 def test_http2_through_nginx(front: Front) -> None:
     with front.client("127.0.0.2") as client:
-        answer = client.post(PATH, content=call("eth_chainId", id="h2"), headers=front.road.headers)
+        answer = client.post(PATH, content=call("eth_chainId", id="h2"), headers=front.stack.headers)
         assert (answer.http_version, answer.status_code) == ("HTTP/2", 200)
         assert answer.json()["id"] == "h2"
         assert answer.headers["x-request-id"]
-        refused = client.post(PATH, content=b"{bad", headers=front.road.headers)
+        refused = client.post(PATH, content=b"{bad", headers=front.stack.headers)
         assert (refused.http_version, refused.status_code) == ("HTTP/2", 400)
         assert refused.json()["error"]["data"]["reason"] == "parse_error"
 
@@ -102,7 +102,7 @@ def test_forged_address_in_front_of_the_proxy_is_ignored(front: Front) -> None:
 
 
 def test_forged_address_past_the_proxy_is_ignored(front: Front) -> None:
-    with front.road.gateway.wire(source="127.0.0.4") as wire:
+    with front.stack.gateway.wire(source="127.0.0.4") as wire:
         said = [
             wire.ask(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
             for number in range(3)
@@ -111,9 +111,9 @@ def test_forged_address_past_the_proxy_is_ignored(front: Front) -> None:
 
 
 def test_nobody_is_believed_unless_configured(tmp_path: Path) -> None:
-    with open_road(tmp_path) as road:
-        road.gateway.books.domain(road.team, "example.com", address_per_minute=2)
-        with road.gateway.wire() as wire:
+    with open_stack(tmp_path) as stack:
+        stack.gateway.books.domain(stack.team, "example.com", address_per_minute=2)
+        with stack.gateway.wire() as wire:
             said = [
                 wire.ask(PATH, call("m"), {**PAGE, "X-Forwarded-For": f"10.0.0.{number}"}).status
                 for number in range(3)

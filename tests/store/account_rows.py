@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tollgate.core.entries import CallEntry, Entry
@@ -22,9 +24,16 @@ CI, CD, WEB = "tok_ci00000000000000", "tok_cd00000000000000", "dom_web0000000000
 
 
 def make_ledger(folder: Path) -> Path:
-    """A migrated ledger."""
-    upgrade.migrate(sqlite.ledger_url(folder), upgrade.LEDGER)
+    """A migrated ledger; migrated once for all, because that takes a while."""
+    (folder / "ledger.db").write_bytes(_migrated())
     return folder / "ledger.db"
+
+
+@functools.cache
+def _migrated() -> bytes:
+    with TemporaryDirectory() as folder:
+        upgrade.migrate(sqlite.ledger_url(Path(folder)), upgrade.LEDGER)
+        return (Path(folder) / "ledger.db").read_bytes()
 
 
 def calls(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,10 +46,10 @@ def books(tmp_path: Path) -> Iterator[Books]:
 
 
 @pytest.fixture
-def book(books: Books, loop: asyncio.Runner) -> Iterator[SqlAccountBook]:
+async def book(books: Books) -> AsyncIterator[SqlAccountBook]:
     opened = sqlite.open_accountbook(books.url)
     yield opened
-    loop.run(opened.close())
+    await opened.close()
 
 
 def final(used: TeamMonth) -> Invoice:
@@ -59,7 +59,7 @@ def final(used: TeamMonth) -> Invoice:
 # ---- usage
 
 
-def test_usage_by_each_of_the_five(books: Books, book: SqlAccountBook, loop: asyncio.Runner) -> None:
+async def test_usage_by_each_of_the_five(books: Books, book: SqlAccountBook) -> None:
     books.commit(
         calls(3, source=CI),
         calls(4, source=CD, method="eth_chainId", at=NOON + DAY),
@@ -67,7 +67,7 @@ def test_usage_by_each_of_the_five(books: Books, book: SqlAccountBook, loop: asy
         calls(7, source=CI, outcome="rate_limited"),
         calls(100, team=RIVAL),
     )
-    found = {by: loop.run(book.usage(ACME, MONTH, by)) for by in By}
+    found = {by: await book.usage(ACME, MONTH, by) for by in By}
     assert found[By.TOKEN] == [UsageItem("", 5, 5, 0), UsageItem(CD, 4, 4, 0), UsageItem(CI, 10, 3, 0)]
     assert found[By.DOMAIN] == [UsageItem("", 14, 7, 0), UsageItem(WEB, 5, 5, 0)]
     assert found[By.NETWORK] == [UsageItem("eth/mainnet", 14, 7, 0), UsageItem("eth/sepolia", 5, 5, 0)]
@@ -75,77 +75,68 @@ def test_usage_by_each_of_the_five(books: Books, book: SqlAccountBook, loop: asy
     assert found[By.DAY] == [UsageItem("2026-11-15", 15, 8, 0), UsageItem("2026-11-16", 4, 4, 0)]
 
 
-def test_every_way_of_listing_adds_up_to_the_month(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
-) -> None:
+async def test_every_way_of_listing_adds_up_to_the_month(books: Books, book: SqlAccountBook) -> None:
     for number in range(50):
         source = (CI, CD, WEB)[number % 3]
         books.commit(calls(99_991, NOON + number * 7_000, source=source, outcome=("ok", "node_error")[number % 2]))
-    month = loop.run(book.spent(MONTH, [ACME]))[ACME]
+    month = (await book.spent(MONTH, [ACME]))[ACME]
     assert month == (50 * 99_991, (50 * 99_991 - MILLION) * 5)
     for by in By:
-        items = loop.run(book.usage(ACME, MONTH, by))
+        items = await book.usage(ACME, MONTH, by)
         assert (sum(item.billable for item in items), sum(item.cost for item in items)) == month
         assert sum(item.requests for item in items) == 50 * 99_991
 
 
-def test_a_month_without_usage_is_empty(book: SqlAccountBook, loop: asyncio.Runner) -> None:
-    assert loop.run(book.usage(ACME, MONTH, By.DAY)) == []
-    assert loop.run(book.spent(MONTH, [ACME])) == {}
-    bill = loop.run(book.bill(ACME, MONTH))
+async def test_a_month_without_usage_is_empty(book: SqlAccountBook) -> None:
+    assert await book.usage(ACME, MONTH, By.DAY) == []
+    assert await book.spent(MONTH, [ACME]) == {}
+    bill = await book.bill(ACME, MONTH)
     assert (bill.used, bill.closed, bill.invoice) == (TeamMonth(ACME, MONTH), False, None)
 
 
 # ---- closing
 
 
-def test_closing_writes_one_invoice_for_each_team_that_used_something(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
+async def test_closing_writes_one_invoice_for_each_team_that_used_something(
+    books: Books, book: SqlAccountBook
 ) -> None:
     books.commit(calls(MILLION + 2), calls(3, team=RIVAL, outcome="rate_limited"), calls(9, start_of(BEFORE)))
-    assert loop.run(book.open_months(AFTER)) == [BEFORE, MONTH]
-    drawn = loop.run(book.close_month(MONTH, CLOSED_AT, final))
+    assert await book.open_months(AFTER) == [BEFORE, MONTH]
+    drawn = await book.close_month(MONTH, CLOSED_AT, final)
     assert drawn is not None
     assert [(each.team_id, each.requests, each.billable, each.cost) for each in drawn] == [
         (ACME, MILLION + 2, MILLION + 2, 10),
         (RIVAL, 3, 0, 0),
     ]
-    assert loop.run(book.invoices(10, team_id=ACME)) == drawn[:1]
-    assert loop.run(book.invoices(10, month=MONTH)) == drawn
-    assert loop.run(book.bill(ACME, MONTH)).invoice == drawn[0]
-    assert (loop.run(book.is_closed(MONTH)), loop.run(book.is_closed(BEFORE))) == (True, False)
-    assert loop.run(book.open_months(AFTER)) == [BEFORE]
+    assert await book.invoices(10, team_id=ACME) == drawn[:1]
+    assert await book.invoices(10, month=MONTH) == drawn
+    assert (await book.bill(ACME, MONTH)).invoice == drawn[0]
+    assert (await book.is_closed(MONTH), await book.is_closed(BEFORE)) == (True, False)
+    assert await book.open_months(AFTER) == [BEFORE]
 
 
-def test_a_month_closes_once(books: Books, book: SqlAccountBook, loop: asyncio.Runner) -> None:
+async def test_a_month_closes_once(books: Books, book: SqlAccountBook) -> None:
     books.commit(calls(3))
-    first = loop.run(book.close_month(MONTH, CLOSED_AT, final))
-    assert loop.run(book.close_month(MONTH, CLOSED_AT + 1, final)) is None
-    assert loop.run(book.invoices(10)) == first
+    first = await book.close_month(MONTH, CLOSED_AT, final)
+    assert await book.close_month(MONTH, CLOSED_AT + 1, final) is None
+    assert await book.invoices(10) == first
 
 
-def test_of_two_that_close_at_once_one_does(books: Books, book: SqlAccountBook, loop: asyncio.Runner) -> None:
+async def test_of_two_that_close_at_once_one_does(books: Books, book: SqlAccountBook) -> None:
     books.commit(calls(3), calls(4, team=RIVAL))
-
-    async def both() -> list[list[Invoice] | None]:
-        return await asyncio.gather(*(book.close_month(MONTH, CLOSED_AT, final) for _ in range(2)))
-
-    assert sorted(len(each) if each is not None else -1 for each in loop.run(both())) == [-1, 2]
-    assert len(loop.run(book.invoices(10))) == 2
+    both = await asyncio.gather(*(book.close_month(MONTH, CLOSED_AT, final) for _ in range(2)))
+    assert sorted(len(each) if each is not None else -1 for each in both) == [-1, 2]
+    assert len(await book.invoices(10)) == 2
 
 
-def test_a_month_in_which_nothing_happened_closes_too(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
-) -> None:
-    assert loop.run(book.close_month(MONTH, CLOSED_AT, final)) == []
+async def test_a_month_in_which_nothing_happened_closes_too(books: Books, book: SqlAccountBook) -> None:
+    assert await book.close_month(MONTH, CLOSED_AT, final) == []
     books.commit(calls(3), now=CLOSED_AT)
-    assert loop.run(book.spent(AFTER, [ACME])) == {ACME: (3, 0)}
-    assert loop.run(book.bill(ACME, MONTH)).closed
+    assert await book.spent(AFTER, [ACME]) == {ACME: (3, 0)}
+    assert (await book.bill(ACME, MONTH)).closed
 
 
-def test_a_drawing_that_fails_leaves_the_month_open(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
-) -> None:
+async def test_a_drawing_that_fails_leaves_the_month_open(books: Books, book: SqlAccountBook) -> None:
     books.commit(calls(3), calls(4, team=RIVAL))
 
     def broken(used: TeamMonth) -> Invoice:
@@ -154,46 +145,44 @@ def test_a_drawing_that_fails_leaves_the_month_open(
         return final(used)
 
     with pytest.raises(ArithmeticError):
-        loop.run(book.close_month(MONTH, CLOSED_AT, broken))
-    assert not loop.run(book.is_closed(MONTH))
-    assert loop.run(book.invoices(10)) == []
-    assert loop.run(book.close_month(MONTH, CLOSED_AT, final)) is not None
+        await book.close_month(MONTH, CLOSED_AT, broken)
+    assert not await book.is_closed(MONTH)
+    assert await book.invoices(10) == []
+    assert await book.close_month(MONTH, CLOSED_AT, final) is not None
 
 
-def test_what_comes_late_is_billed_in_the_next_month_and_told_apart(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
+async def test_what_comes_late_is_billed_in_the_next_month_and_told_apart(
+    books: Books, book: SqlAccountBook
 ) -> None:
     books.commit(calls(3))
-    loop.run(book.close_month(MONTH, CLOSED_AT, final))
+    await book.close_month(MONTH, CLOSED_AT, final)
     books.commit(calls(5), calls(6, end_of(MONTH) - 0.001), calls(7, end_of(MONTH)), now=CLOSED_AT)
-    bill = loop.run(book.bill(ACME, AFTER))
+    bill = await book.bill(ACME, AFTER)
     assert bill.used.periods == (Period(MONTH, 11, 11, 0), Period(AFTER, 7, 7, 0))
     assert [line.of_month for line in draw(bill.used, "acme", Price()).lines] == [MONTH, None, None]
-    assert loop.run(book.bill(ACME, MONTH)).used.requests == 3
+    assert (await book.bill(ACME, MONTH)).used.requests == 3
 
 
 # ---- the race with the collector
 
 
-def test_a_collector_that_did_not_see_the_closing_cannot_commit_to_the_month(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
+async def test_a_collector_that_did_not_see_the_closing_cannot_commit_to_the_month(
+    books: Books, book: SqlAccountBook
 ) -> None:
     books.commit(calls(3))
     stale = books.ledger.closed_months()
-    drawn = loop.run(book.close_month(MONTH, CLOSED_AT, final))
+    drawn = await book.close_month(MONTH, CLOSED_AT, final)
     before = books.sql("SELECT * FROM usage")
     with pytest.raises(IntegrityError, match="the month is closed"):
         books.commit(calls(5), closed=stale)
     assert books.sql("SELECT * FROM usage") == before
     assert books.sql("SELECT sum(stands_for) FROM log_20261115") == [(3,)]
-    assert loop.run(book.invoices(10)) == drawn
+    assert await book.invoices(10) == drawn
     books.commit(calls(5), now=CLOSED_AT)
-    assert loop.run(book.spent(AFTER, [ACME])) == {ACME: (5, 0)}
+    assert await book.spent(AFTER, [ACME]) == {ACME: (5, 0)}
 
 
-def test_closing_waits_for_a_commit_under_way_and_counts_it(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
-) -> None:
+async def test_closing_waits_for_a_commit_under_way_and_counts_it(books: Books, book: SqlAccountBook) -> None:
     async def race() -> list[Invoice] | None:
         closing: list[asyncio.Task[list[Invoice] | None]] = []
         started = asyncio.Event()
@@ -210,7 +199,7 @@ def test_closing_waits_for_a_commit_under_way_and_counts_it(
         await started.wait()
         return await closing[0]
 
-    drawn = loop.run(race())
+    drawn = await race()
     assert drawn is not None
     assert [each.billable for each in drawn] == [5]
 
@@ -220,8 +209,8 @@ async def _call(work: object) -> None:
     work()
 
 
-def test_no_call_falls_between_two_months_while_a_busy_collector_goes_on(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
+async def test_no_call_falls_between_two_months_while_a_busy_collector_goes_on(
+    books: Books, book: SqlAccountBook
 ) -> None:
     batches, half = 120, threading.Event()
     refused: list[IntegrityError] = []
@@ -239,19 +228,15 @@ def test_no_call_falls_between_two_months_while_a_busy_collector_goes_on(
                     refused.append(error)
         busy.close()
 
-    async def close() -> list[Invoice] | None:
-        working = asyncio.get_running_loop().run_in_executor(None, collect)
-        await asyncio.to_thread(half.wait, 30)
-        drawn = await book.close_month(MONTH, CLOSED_AT, final)
-        await working
-        return drawn
-
-    drawn = loop.run(close())
+    working = asyncio.get_running_loop().run_in_executor(None, collect)
+    await asyncio.to_thread(half.wait, 30)
+    drawn = await book.close_month(MONTH, CLOSED_AT, final)
+    await working
     assert drawn is not None
     assert len(refused) <= 1
     counted = {}
     for team, start in ((ACME, 1), (RIVAL, 2)):
-        in_time, late = (loop.run(book.bill(team, month)).used.billable for month in (MONTH, AFTER))
+        in_time, late = [(await book.bill(team, month)).used.billable for month in (MONTH, AFTER)]
         assert in_time + late == sum(range(start, batches + 1, 2))
         counted[team] = in_time
     assert {each.team_id: each.billable for each in drawn} == counted
@@ -276,33 +261,31 @@ def test_no_call_falls_between_two_months_while_a_busy_collector_goes_on(
         "INSERT OR REPLACE INTO months SELECT * FROM months WHERE month = '2026-11'",
     ],
 )
-def test_not_even_a_hand_in_the_database_changes_what_is_final(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner, statement: str
+async def test_not_even_a_hand_in_the_database_changes_what_is_final(
+    books: Books, book: SqlAccountBook, statement: str
 ) -> None:
     books.commit(calls(MILLION + 2))
-    drawn = loop.run(book.close_month(MONTH, CLOSED_AT, final))
+    drawn = await book.close_month(MONTH, CLOSED_AT, final)
     with pytest.raises(sqlite3.IntegrityError, match=r"final|closed"):
         books.sql(statement)
-    assert loop.run(book.invoices(10)) == drawn
-    assert loop.run(book.spent(MONTH, [ACME])) == {ACME: (MILLION + 2, 10)}
+    assert await book.invoices(10) == drawn
+    assert await book.spent(MONTH, [ACME]) == {ACME: (MILLION + 2, 10)}
 
 
-def test_invoices_come_newest_first_and_from_before_a_month(
-    books: Books, book: SqlAccountBook, loop: asyncio.Runner
-) -> None:
+async def test_invoices_come_newest_first_and_from_before_a_month(books: Books, book: SqlAccountBook) -> None:
     for number in range(1, 6):
         month = f"2026-{number:02d}"
         books.commit(calls(number, start_of(month)))
-        loop.run(book.close_month(month, CLOSED_AT, final))
-    months = [each.month for each in loop.run(book.invoices(2, team_id=ACME))]
+        await book.close_month(month, CLOSED_AT, final)
+    months = [each.month for each in await book.invoices(2, team_id=ACME)]
     assert months == ["2026-05", "2026-04"]
-    rest = [each.month for each in loop.run(book.invoices(9, team_id=ACME, before="2026-04"))]
+    rest = [each.month for each in await book.invoices(9, team_id=ACME, before="2026-04")]
     assert rest == ["2026-03", "2026-02", "2026-01"]
 
 
-def test_a_ledger_that_cannot_be_read_is_told_as_that(tmp_path: Path, loop: asyncio.Runner) -> None:
+async def test_a_ledger_that_cannot_be_read_is_told_as_that(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").write_bytes(b"this is no database\n" * 1_000)
     book = sqlite.open_accountbook(sqlite.ledger_url(tmp_path))
     with pytest.raises(StoreUnavailable):
-        loop.run(book.usage(ACME, MONTH, By.DAY))
-    loop.run(book.close())
+        await book.usage(ACME, MONTH, By.DAY)
+    await book.close()

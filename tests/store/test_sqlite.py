@@ -100,9 +100,7 @@ def test_database_of_version_nought_is_migrated(url: URL) -> None:
     assert tables_of(url) == TABLES
 
 
-def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_changes(
-    url: URL, loop: asyncio.Runner
-) -> None:
+async def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_changes(url: URL) -> None:
     migrate_to("0001", url)
     assert tables_of(url) == FIRST_TABLES
     with database(url) as connection:
@@ -121,24 +119,20 @@ def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_changes(
     with database(url) as connection:
         assert connection.execute("SELECT revision, kind, key FROM changes").fetchall() == changes
     assert sqlite.keep_fact(url, "pepper", "another") == "p"
-
-    async def story() -> None:
-        store = sqlite.open_store(url)
-        team = Team("team_1", "acme", requests_per_second=50, created_at=1.5)
-        token = Token(
-            "tok_1", "team_1", "ci", "tg_abcde", 2.5, "ann", 3.5, networks=("eth/mainnet",), requests_per_second=7
-        )
-        domain = Domain("dom_1", "team_1", "example.com", 4.5, "ann", address_per_minute=60)
-        assert await store.token(bytes(32)) == Grant(team, token=token)
-        assert await store.domain(["example.com"]) == Grant(team, domain=domain)
-        async with store.changing() as records:
-            await records.tokens.replace(msgspec.structs.replace(token, active=False))
-        told = await store.changes(len(changes))
-        assert told is not None
-        assert told.tokens == (bytes(32),)
-        await store.close()
-
-    loop.run(story())
+    store = sqlite.open_store(url)
+    team = Team("team_1", "acme", requests_per_second=50, created_at=1.5)
+    token = Token(
+        "tok_1", "team_1", "ci", "tg_abcde", 2.5, "ann", 3.5, networks=("eth/mainnet",), requests_per_second=7
+    )
+    domain = Domain("dom_1", "team_1", "example.com", 4.5, "ann", address_per_minute=60)
+    assert await store.token(bytes(32)) == Grant(team, token=token)
+    assert await store.domain(["example.com"]) == Grant(team, domain=domain)
+    async with store.changing() as records:
+        await records.tokens.replace(msgspec.structs.replace(token, active=False))
+    told = await store.changes(len(changes))
+    assert told is not None
+    assert told.tokens == (bytes(32),)
+    await store.close()
 
 
 def migrate_to(version: str, url: URL) -> None:
@@ -261,19 +255,19 @@ def test_first_fact_stands(url: URL) -> None:
     assert sqlite.keep_fact(url, "size", "red") == "red"
 
 
-def test_reader_does_not_wait_for_a_writer(url: URL, loop: asyncio.Runner) -> None:
+async def test_reader_does_not_wait_for_a_writer(url: URL) -> None:
     upgrade.migrate(url)
     store = sqlite.open_store(url)
     with database(url) as other:
         other.execute("BEGIN IMMEDIATE")
-        assert loop.run(store.token(bytes(32))) is None
+        assert await store.token(bytes(32)) is None
         other.rollback()
-    loop.run(store.close())
+    await store.close()
 
 
 @pytest.mark.parametrize(("busy", "deadline"), [(20, 5.0), (300, 0.02)])
-def test_writer_that_waits_too_long_is_told_that_the_store_is_unavailable_and_leaves_no_lock(
-    busy: int, deadline: float, url: URL, loop: asyncio.Runner
+async def test_writer_that_waits_too_long_is_told_that_the_store_is_unavailable_and_leaves_no_lock(
+    busy: int, deadline: float, url: URL
 ) -> None:
     upgrade.migrate(url)
     impatient = sqlite.open_store(url, busy_milliseconds=busy, deadline=deadline)
@@ -281,31 +275,29 @@ def test_writer_that_waits_too_long_is_told_that_the_store_is_unavailable_and_le
     with database(url) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable):
-            loop.run(add_acme(impatient))
+            await add_acme(impatient)
         other.rollback()
-    loop.run(add_acme(store))
+    await add_acme(store)
     with pytest.raises(Conflict):
-        loop.run(add_acme(store))
-    loop.run(impatient.close())
-    loop.run(store.close())
+        await add_acme(store)
+    await impatient.close()
+    await store.close()
 
 
-def test_store_can_be_used_again_after_a_wait_in_vain(url: URL, loop: asyncio.Runner) -> None:
+async def test_store_can_be_used_again_after_a_wait_in_vain(url: URL) -> None:
     upgrade.migrate(url)
     store = sqlite.open_store(url, busy_milliseconds=20)
     with database(url) as other:
         other.execute("BEGIN IMMEDIATE")
         for _ in range(6):
             with pytest.raises(StoreUnavailable):
-                loop.run(add_acme(store))
+                await add_acme(store)
         other.rollback()
-    loop.run(add_acme(store))
-    loop.run(store.close())
+    await add_acme(store)
+    await store.close()
 
 
-def test_block_that_outlives_the_deadline_is_undone_and_said_to_be_unavailable(
-    url: URL, loop: asyncio.Runner
-) -> None:
+async def test_block_that_outlives_the_deadline_is_undone_and_said_to_be_unavailable(url: URL) -> None:
     upgrade.migrate(url)
     impatient = sqlite.open_store(url, deadline=0.3)
     store = sqlite.open_store(url)
@@ -316,10 +308,10 @@ def test_block_that_outlives_the_deadline_is_undone_and_said_to_be_unavailable(
             await asyncio.Event().wait()
 
     with pytest.raises(StoreUnavailable):
-        loop.run(endless())
-    loop.run(add_acme(store))
-    loop.run(impatient.close())
-    loop.run(store.close())
+        await endless()
+    await add_acme(store)
+    await impatient.close()
+    await store.close()
 
 
 async def add_acme(store: sql.SqlStore) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 from litestar import Litestar, Router
+from litestar.datastructures import State
 from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Message, Scope
@@ -30,7 +31,7 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
     """Make an application of these parts."""
     app = Litestar(
         route_handlers=parts,
-        dependencies={"plane": Provide(lambda: plane, sync_to_thread=False)},
+        dependencies={"plane": Provide(_plane, sync_to_thread=False)},
         exception_handlers=HANDLERS,
         before_send=[_name_request],
         # Ours is in `api/openapi.py`; Litestar's pages would load scripts from elsewhere.
@@ -39,10 +40,16 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
         logging_config=None,
         debug=False,
     )
+    app.state.plane = plane
     document = openapi.document(app.routes, plane.base_url)
     app.state.openapi_json = msgspec.json.encode(document)
     app.state.docs_html = docs.page(document)
     return app
+
+
+def _plane(state: State) -> ControlPlane:
+    plane: ControlPlane = state.plane
+    return plane
 
 
 async def _name_request(message: Message, scope: Scope) -> None:

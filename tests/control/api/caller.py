@@ -6,17 +6,21 @@ schema, and the headers that the document promises must be there.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
 import jsonschema_rs
 import msgspec
+from litestar import Litestar
 from tests.control.services.house import BASE_URL, VISIT, House
 
 from tollgate.control.api import routes
 from tollgate.control.app import assembled
+from tollgate.control.plane import ControlPlane
 from tollgate.control.services.logins import Secrets
 
 Json = dict[str, Any]
@@ -28,18 +32,26 @@ REQUEST_ID = "req-0123456789abcdef"
 OPTIONAL_HEADERS = {"idempotency-replayed"}
 
 
+@functools.cache
+def api_app() -> tuple[Litestar, Json, Description]:
+    """The application over `state.plane`, its document and what that promises; made once, which takes a while."""
+    plane = cast("ControlPlane", SimpleNamespace(base_url=BASE_URL))
+    app = assembled(plane, [routes.router(), *routes.outside()])
+    document = msgspec.json.decode(app.state.openapi_json)
+    return app, document, Description(document)
+
+
 class Api:
     """A client; `who` asks is somebody of the house, with a login of the tool."""
 
     def __init__(self, house: House) -> None:
         self.house = house
         self._secrets: dict[str, tuple[Secrets, float]] = {}
-        self.app = assembled(house.plane, [routes.router(), *routes.outside()])
+        self.app, self.document, self._description = api_app()
+        self.app.state.plane = house.plane
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(cast("Any", self.app), client=(ADDRESS, 50_000)), base_url=BASE_URL
         )
-        self.document: Json = msgspec.json.decode(self.app.state.openapi_json)
-        self._description = Description(self.document)
 
     def close(self) -> None:
         self.house.do(self._client.aclose())

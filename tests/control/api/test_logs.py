@@ -9,13 +9,11 @@ from typing import Any, cast
 
 import httpx
 import jsonschema_rs
-import msgspec
 import pytest
+from tests.control.api.caller import api_app
 from tests.control.log_office import BASE_URL, LogOffice
 from tests.store.log_rows import CI, NOON, THEIRS, WEB, entry
 
-from tollgate.control.api import routes
-from tollgate.control.app import assembled
 from tollgate.control.service_context import ClientInfo
 
 Json = dict[str, Any]
@@ -27,9 +25,9 @@ class Api:
 
     def __init__(self, store: LogOffice) -> None:
         self.store = store
-        app = assembled(store.plane, [routes.router(), *routes.outside()])
+        app, self.document, _ = api_app()
+        app.state.plane = store.plane
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(cast("Any", app)), base_url=BASE_URL)
-        self.document: Json = msgspec.json.decode(app.state.openapi_json)
         self._fits = jsonschema_rs.validator_for(
             {"$ref": "#/components/schemas/LogPage", "components": self.document["components"]}
         )

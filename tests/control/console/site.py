@@ -9,19 +9,24 @@ import re
 import shutil
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 import httpx
-from argon2 import PasswordHasher
+from litestar import Litestar
+from tests.control.services.house import CHEAP
 
 from tollgate.control.app import control_app
+from tollgate.control.passwords import Passwords
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import OPERATOR, Actor, ClientInfo
+from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.devices import Started
+from tollgate.control.services.operator import Operator
 from tollgate.core.people import CONSOLE, Account
 from tollgate.settings.model import AccountSettings, MailSettings, OidcSettings, Settings
-from tollgate.store import sqlite, upgrade
+from tollgate.store import sqlite
 
 T = TypeVar("T")
 
@@ -38,9 +43,9 @@ OURS = {"Sec-Fetch-Site": "same-origin"}
 
 
 @functools.cache
-def _hashed() -> str:
-    """The usual password as it is kept; made once, because that is meant to be slow."""
-    return PasswordHasher().hash(PASSWORD)
+def _app(base_url: str) -> Litestar:
+    """The application; made once, which takes a while. It serves `state.plane`."""
+    return control_app(cast("ControlPlane", SimpleNamespace(base_url=base_url)))
 
 
 class Site:
@@ -48,6 +53,7 @@ class Site:
 
     def __init__(
         self,
+        template: Path,
         folder: Path,
         loop: asyncio.Runner,
         *,
@@ -62,13 +68,16 @@ class Site:
         self.loop = loop
         self.folder = folder / "data"
         self.folder.mkdir()
+        shutil.copy(template, self.folder / "control.db")
         url = sqlite.store_url("", self.folder)
-        upgrade.migrate(url)
         settings = Settings(
             accounts=AccountSettings(sign_up=sign_up), mail=mail or MailSettings(), oidc=oidc or OidcSettings()
         )
         self.plane = ControlPlane(sqlite.open_store(url), settings, b"p" * 32, base_url, lambda: self.now)
-        self.app = control_app(self.plane)
+        passwords = Passwords(CHEAP)
+        self.plane.accounts = Accounts(self.plane.context, passwords, self.plane.mailer)
+        self.plane.operator = Operator(self.plane.context, passwords, self.plane.accounts, self.plane.teams)
+        self.app = _app(base_url)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something on the site's own loop."""
@@ -79,7 +88,9 @@ class Site:
 
         async def add() -> Account:
             async with self.plane.context.store.changing() as records:
-                return await self.plane.accounts.add(records, OPERATOR, email, _hashed(), name=name, verified=True)
+                return await self.plane.accounts.add(
+                    records, OPERATOR, email, CHEAP.hash(PASSWORD), name=name, verified=True
+                )
 
         return self.do(add())
 
@@ -137,6 +148,7 @@ class Browser:
         )
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        self._site.app.state.plane = self._site.plane
         return self._site.do(self.client.request(method, path, **more))
 
     def get(self, path: str, **query: str) -> httpx.Response:

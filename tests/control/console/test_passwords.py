@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.control.console.site import ADA, PASSWORD, Site, leads_to, words
+from tests.control.services.house import CHEAP
 
 from tollgate.control.mail import Mailer
 from tollgate.control.passwords import Passwords
@@ -31,7 +32,7 @@ class Box(Mailer):
 def box(site: Site) -> Box:
     mailer = Box()
     site.plane.mailer = mailer
-    site.plane.accounts = Accounts(site.plane.context, Passwords(), mailer)
+    site.plane.accounts = Accounts(site.plane.context, Passwords(CHEAP), mailer)
     return mailer
 
 

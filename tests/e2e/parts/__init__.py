@@ -19,8 +19,8 @@ From the ground up:
     reads      callers that follow a chain of `anvils`, and what they were told
     starknet   Starknet nodes with one chain, mined when the test says so
     tollgate   a real `tollgate serve` or `demo`, and its books
-    road       the shortest way through: a gateway, a scripted node, a token
-    house      a gateway filled for tests of refusals
+    stack      a gateway, a scripted node behind it, a team with a token
+    filled     a gateway filled for tests of refusals
     trouble    a gateway before several nodes, and what goes wrong with those
 
 A part knows nothing of Tollgate, the last five aside: what a test expects of it stays in the test.

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.gateway.feeds.forks import Ear, House
+from tests.gateway.feeds.scripted_chain import FeedSetup, RecordingSink
 
 from tollgate.chains.heads import NodeCall
 
@@ -27,13 +27,13 @@ weathers = st.lists(st.sampled_from(["well", "well", "well", "fails", "behind", 
 class Weather:
     """How the next calls fare."""
 
-    def __init__(self, house: House, days: list[str]) -> None:
+    def __init__(self, setup: FeedSetup, days: list[str]) -> None:
         self._days: Iterator[str] = iter(days)
         self._today = "well"
-        self._chain = house.chain
-        self._older = list(house.chain.forks)
-        house.chain.fail = self.fails
-        house.chain.older = self.older
+        self._chain = setup.chain
+        self._older = list(setup.chain.scripted_chain)
+        setup.chain.fail = self.fails
+        setup.chain.older = self.older
 
     def fails(self, _: NodeCall) -> bool:
         self._today = next(self._days, "well")
@@ -41,10 +41,10 @@ class Weather:
 
     def older(self, _: NodeCall) -> list[int] | None:
         if self._today == "behind":
-            return self._chain.forks[:-1]
+            return self._chain.scripted_chain[:-1]
         if self._today == "old fork":
             return self._older
-        self._older = list(self._chain.forks)
+        self._older = list(self._chain.scripted_chain)
         return None
 
 
@@ -52,43 +52,43 @@ async def play(
     family: str, script: list[Move], days: list[str], subscriptions: list[tuple[str, list[Any]]]
 ) -> Any:
     """Play a script to its end in fair weather; return who still listens, and what it has heard."""
-    house = House(family, 25)
-    weather = Weather(house, days)
+    setup = FeedSetup(family, 25)
+    weather = Weather(setup, days)
     listening = []
-    highest = house.chain.height
+    highest = setup.chain.height
     for move, first, second in [("join", 0, 0), *script]:
         if move == "mine":
-            house.mine(first)
+            setup.mine(first)
         elif move == "reorganise":
-            house.reorganise(first, second)
+            setup.reorganise(first, second)
         elif move == "turn":
-            await house.turn(first, second)
+            await setup.turn(first, second)
         elif move == "join":
             method, params = subscriptions[first % len(subscriptions)]
             begins = None
             if family == "starknet" and second:
-                begins = max(0, house.chain.height - second)
+                begins = max(0, setup.chain.height - second)
                 params = [*params, {"block_number": begins}]
-            house.chain.fail = lambda _: False
-            listening.append((*await house.listen(method, params), begins, method, params))
-            house.chain.fail = weather.fails
-        highest = max(highest, house.chain.height)
+            setup.chain.fail = lambda _: False
+            listening.append((*await setup.listen(method, params), begins, method, params))
+            setup.chain.fail = weather.fails
+        highest = max(highest, setup.chain.height)
         if move == "leave" and listening:
             listener = listening.pop(first % len(listening))[0]
-            house.feed.leave(listener)
-    house.chain.fail = lambda _: False
-    house.chain.older = lambda _: None
+            setup.feed.leave(listener)
+    setup.chain.fail = lambda _: False
+    setup.chain.older = lambda _: None
     # A chain that is shorter than what was told of it says nothing of that until it has grown again.
-    house.mine(highest + 1 - house.chain.height)
-    await house.turn(20, 60)
-    house.feed.close()
-    return house, listening
+    setup.mine(highest + 1 - setup.chain.height)
+    await setup.turn(20, 60)
+    setup.feed.close()
+    return setup, listening
 
 
-def fold(ear: Ear, begins: int | None) -> list[tuple[int, str]]:
+def fold(sink: RecordingSink, begins: int | None) -> list[tuple[int, str]]:
     """The chain that a listener to heads has in the end, checked on the way."""
     stands: list[tuple[int, str]] = []
-    for said in ear.heard:
+    for said in sink.heard:
         head = said["params"]["result"]
         if said["method"] == "starknet_subscriptionReorg":
             assert stands[-1] == (head["ending_block_number"], head["ending_block_hash"])
@@ -115,18 +115,18 @@ async def test_heads_and_logs_are_those_of_one_chain_without_gap_or_double(
     script: list[Move], days: list[str]
 ) -> None:
     kinds = [("eth_subscribe", ["newHeads"]), ("eth_subscribe", ["logs"])]
-    house, listening = await play("eth", script, days, kinds)
-    for listener, ear, _, _, params in listening:
-        assert not ear.lost
+    setup, listening = await play("eth", script, days, kinds)
+    for listener, sink, _, _, params in listening:
+        assert not sink.lost
         first = listener.since + 1
-        stands = logs(ear) if params == ["logs"] else [own for number, own in fold(ear, None) if number >= first]
-        assert stands == house.chain.hashes(first)
+        stands = logs(sink) if params == ["logs"] else [own for number, own in fold(sink, None) if number >= first]
+        assert stands == setup.chain.hashes(first)
 
 
-def logs(ear: Ear) -> list[str]:
+def logs(sink: RecordingSink) -> list[str]:
     """The blocks whose logs a listener has in the end; there are two in each."""
     stands: list[tuple[str, str]] = []
-    for log in ear.results():
+    for log in sink.results():
         key = (log["blockHash"], log["logIndex"])
         if log["removed"]:
             stands.remove(key)
@@ -140,29 +140,29 @@ def logs(ear: Ear) -> list[str]:
 
 @given(moves, weathers)
 async def test_starknet_heads_and_events_follow_reorganisations(script: list[Move], days: list[str]) -> None:
-    house, listening = await play(
+    setup, listening = await play(
         "starknet",
         script,
         days,
         [("starknet_subscribeNewHeads", []), ("starknet_subscribeEvents", ["0x1", None])],
     )
-    for listener, ear, begins, method, _ in listening:
-        if ear.lost:
+    for listener, sink, begins, method, _ in listening:
+        if sink.lost:
             # Only a reorganisation below what is kept, and who began in the past, may end so.
             assert begins is not None
             continue
         first = listener.since + 1
         if method == "starknet_subscribeNewHeads":
-            stands = [own for number, own in fold(ear, begins) if number >= first]
+            stands = [own for number, own in fold(sink, begins) if number >= first]
         else:
-            stands = events(ear)
-        assert stands == house.chain.hashes(first)
+            stands = events(sink)
+        assert stands == setup.chain.hashes(first)
 
 
-def events(ear: Ear) -> list[str]:
+def events(sink: RecordingSink) -> list[str]:
     """The blocks whose events a listener has in the end; it listens to one event a block."""
     stands: list[str] = []
-    for said in ear.heard:
+    for said in sink.heard:
         result = said["params"]["result"]
         if said["method"] == "starknet_subscriptionReorg":
             assert stands[-1] == result["ending_block_hash"]

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 from tests.gateway.fakes import Clock, turns
-from tests.gateway.feeds.forks import Ear, Pace
+from tests.gateway.feeds.scripted_chain import Pace, RecordingSink
 
 from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.errors import MethodNotAllowed
@@ -21,7 +21,7 @@ def upstream(name: str, ws_url: str = "ws://node") -> UpstreamSettings:
     return UpstreamSettings(name=name, url="http://node", ws_url=ws_url)
 
 
-class Radio:
+class PendingNodes:
     """Upstreams that say what the script says, and die when it says so."""
 
     def __init__(self) -> None:
@@ -44,13 +44,13 @@ class Radio:
             self.says[each.full if isinstance(each, Heard) else full].put_nowait(each)
         await turns()
 
-    async def join(self, *, full: bool = False) -> tuple[Subscriber, Ear]:
-        ear = Ear()
-        listener = Subscriber(Subscription(Topic.PENDING, full=full), "0x1", "eth", ear)
+    async def join(self, *, full: bool = False) -> tuple[Subscriber, RecordingSink]:
+        sink = RecordingSink()
+        listener = Subscriber(Subscription(Topic.PENDING, full=full), "0x1", "eth", sink)
         self.pending.join(listener)
         listener.open()
         await turns()
-        return listener, ear
+        return listener, sink
 
 
 def named(name: str) -> Heard:
@@ -62,117 +62,119 @@ def whole(name: str) -> Heard:
 
 
 @pytest.fixture
-async def radio() -> AsyncIterator[Radio]:
-    opened = Radio()
+async def nodes() -> AsyncIterator[PendingNodes]:
+    opened = PendingNodes()
     yield opened
     opened.pending.close()
     await turns()
 
 
-async def test_all_who_listen_are_told_from_one_upstream(radio: Radio) -> None:
-    _, first = await radio.join()
-    _, second = await radio.join()
-    await radio.say(named("0xa"), named("0xb"))
+async def test_all_who_listen_are_told_from_one_upstream(nodes: PendingNodes) -> None:
+    _, first = await nodes.join()
+    _, second = await nodes.join()
+    await nodes.say(named("0xa"), named("0xb"))
     assert first.results() == second.results() == ["0xa", "0xb"]
-    assert radio.heard == [("one", False)]
+    assert nodes.heard == [("one", False)]
 
 
-async def test_next_upstream_is_heard_when_one_dies_and_nothing_is_told_twice(radio: Radio) -> None:
-    _, ear = await radio.join()
-    await radio.say(named("0xa"), ConnectionResetError())
-    await radio.pace.turn(12)
-    await radio.say(named("0xa"), named("0xb"))
-    assert ear.results() == ["0xa", "0xb"]
-    assert [name for name, _ in radio.heard] == ["one", "two"]
+async def test_next_upstream_is_heard_when_one_dies_and_nothing_is_told_twice(nodes: PendingNodes) -> None:
+    _, sink = await nodes.join()
+    await nodes.say(named("0xa"), ConnectionResetError())
+    await nodes.pace.turn(12)
+    await nodes.say(named("0xa"), named("0xb"))
+    assert sink.results() == ["0xa", "0xb"]
+    assert [name for name, _ in nodes.heard] == ["one", "two"]
 
 
-async def test_upstreams_that_all_fail_are_tried_with_longer_and_longer_pauses(radio: Radio) -> None:
-    await radio.join()
+async def test_upstreams_that_all_fail_are_tried_with_longer_and_longer_pauses(nodes: PendingNodes) -> None:
+    await nodes.join()
     for _ in range(8):
-        await radio.say(ConnectionRefusedError())
-        await radio.pace.turn(12)
-    assert radio.pace.asked[:3] == [0.2, 0.4, 0.8]
-    assert max(radio.pace.asked) == 10.0
-    assert [name for name, _ in radio.heard][:4] == ["one", "two", "one", "two"]
+        await nodes.say(ConnectionRefusedError())
+        await nodes.pace.turn(12)
+    assert nodes.pace.asked[:3] == [0.2, 0.4, 0.8]
+    assert max(nodes.pace.asked) == 10.0
+    assert [name for name, _ in nodes.heard][:4] == ["one", "two", "one", "two"]
 
 
-async def test_whole_transactions_are_told_to_those_who_want_them(radio: Radio) -> None:
-    _, hashes = await radio.join()
-    listener, details = await radio.join(full=True)
-    assert radio.heard == [("one", False), ("one", True)]
-    await radio.say(named("0xa"), whole("0xa"), Heard(b"17", full=True))
+async def test_whole_transactions_are_told_to_those_who_want_them(nodes: PendingNodes) -> None:
+    _, hashes = await nodes.join()
+    listener, details = await nodes.join(full=True)
+    assert nodes.heard == [("one", False), ("one", True)]
+    await nodes.say(named("0xa"), whole("0xa"), Heard(b"17", full=True))
     assert hashes.results() == ["0xa"]
     assert details.results() == [{"hash": "0xa", "nonce": "0x1"}]
-    radio.pending.leave(listener)
-    await radio.say(whole("0xb"), named("0xb"))
+    nodes.pending.leave(listener)
+    await nodes.say(whole("0xb"), named("0xb"))
     assert len(details.heard) == 1
     assert hashes.results() == ["0xa", "0xb"]
-    assert radio.heard == [("one", False), ("one", True)]
+    assert nodes.heard == [("one", False), ("one", True)]
 
 
-async def test_upstreams_that_tell_no_whole_transactions_still_tell_hashes(radio: Radio) -> None:
-    _, hashes = await radio.join()
-    await radio.join(full=True)
+async def test_upstreams_that_tell_no_whole_transactions_still_tell_hashes(nodes: PendingNodes) -> None:
+    _, hashes = await nodes.join()
+    await nodes.join(full=True)
     for _ in range(3):
-        await radio.say(ConnectionError(), full=True)
-        await radio.pace.turn(12)
-    await radio.say(named("0xa"))
+        await nodes.say(ConnectionError(), full=True)
+        await nodes.pace.turn(12)
+    await nodes.say(named("0xa"))
     assert hashes.results() == ["0xa"]
-    assert [name for name, full in radio.heard if not full] == ["one"]
+    assert [name for name, full in nodes.heard if not full] == ["one"]
 
 
 @pytest.mark.parametrize("failure", [RecursionError(), ValueError(), Silence()])
-async def test_whatever_an_upstream_fails_with_the_next_one_is_heard(failure: Exception, radio: Radio) -> None:
-    _, ear = await radio.join()
-    await radio.say(failure)
-    await radio.pace.turn(12)
-    await radio.say(named("0xa"))
-    assert ear.results() == ["0xa"]
-    assert [name for name, _ in radio.heard] == ["one", "two"]
+async def test_whatever_an_upstream_fails_with_the_next_one_is_heard(
+    failure: Exception, nodes: PendingNodes
+) -> None:
+    _, sink = await nodes.join()
+    await nodes.say(failure)
+    await nodes.pace.turn(12)
+    await nodes.say(named("0xa"))
+    assert sink.results() == ["0xa"]
+    assert [name for name, _ in nodes.heard] == ["one", "two"]
 
 
-async def test_nonsense_is_passed_over(radio: Radio) -> None:
-    _, ear = await radio.join(full=True)
+async def test_nonsense_is_passed_over(nodes: PendingNodes) -> None:
+    _, sink = await nodes.join(full=True)
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    await radio.say(Heard(deep, full=True), Heard(b"17", full=True), whole("0xa"))
-    assert [each["hash"] for each in ear.results()] == ["0xa"]
+    await nodes.say(Heard(deep, full=True), Heard(b"17", full=True), whole("0xa"))
+    assert [each["hash"] for each in sink.results()] == ["0xa"]
 
 
-async def test_upstream_that_a_reload_has_removed_is_not_listened_to_any_more(radio: Radio) -> None:
-    _, ear = await radio.join()
-    radio.upstreams = radio.upstreams[2:]
-    await radio.say(named("0xa"))
-    await radio.pace.turn(12)
-    await radio.say(named("0xb"))
-    assert ear.results() == ["0xa", "0xb"]
-    assert [name for name, _ in radio.heard] == ["one", "two"]
+async def test_upstream_that_a_reload_has_removed_is_not_listened_to_any_more(nodes: PendingNodes) -> None:
+    _, sink = await nodes.join()
+    nodes.upstreams = nodes.upstreams[2:]
+    await nodes.say(named("0xa"))
+    await nodes.pace.turn(12)
+    await nodes.say(named("0xb"))
+    assert sink.results() == ["0xa", "0xb"]
+    assert [name for name, _ in nodes.heard] == ["one", "two"]
 
 
-async def test_listeners_are_told_when_no_upstream_is_left(radio: Radio) -> None:
+async def test_listeners_are_told_when_no_upstream_is_left(nodes: PendingNodes) -> None:
     before = asyncio.all_tasks()
-    _, ear = await radio.join()
-    radio.upstreams = radio.upstreams[:1]
-    await radio.say(ConnectionResetError())
-    await radio.pace.turn(12)
-    (why,) = ear.lost
+    _, sink = await nodes.join()
+    nodes.upstreams = nodes.upstreams[:1]
+    await nodes.say(ConnectionResetError())
+    await nodes.pace.turn(12)
+    (why,) = sink.lost
     assert "ws_url" in why
     assert len(why.encode()) <= 123
     assert asyncio.all_tasks() == before
 
 
-async def test_nobody_is_heard_when_nobody_listens(radio: Radio) -> None:
+async def test_nobody_is_heard_when_nobody_listens(nodes: PendingNodes) -> None:
     before = asyncio.all_tasks()
-    listener, ear = await radio.join()
-    radio.pending.leave(listener)
-    await radio.say(named("0xa"))
-    assert ear.heard == []
+    listener, sink = await nodes.join()
+    nodes.pending.leave(listener)
+    await nodes.say(named("0xa"))
+    assert sink.heard == []
     assert asyncio.all_tasks() == before
 
 
-async def test_without_an_address_for_websockets_it_is_refused_with_what_to_set(radio: Radio) -> None:
-    radio.upstreams = [upstream("silent", "")]
+async def test_without_an_address_for_websockets_it_is_refused_with_what_to_set(nodes: PendingNodes) -> None:
+    nodes.upstreams = [upstream("silent", "")]
     with pytest.raises(MethodNotAllowed, match="ws_url"):
-        await radio.join()
+        await nodes.join()
 
 
 # --- One upstream ------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ class Line:
         yield self
 
 
-async def hear(line: Line, *, full: bool = False) -> None:
+async def listen_until_failure(line: Line, *, full: bool = False) -> None:
     """Listen until it fails; nobody waits for what does not come."""
     async for each in listen(upstream("one"), full, line.connect, answer_seconds=0.0, silence_seconds=0.0):
         line.heard += [(each.result, each.full)]
@@ -221,16 +223,16 @@ async def test_what_belongs_to_the_subscription_is_heard_until_there_is_silence(
 ) -> None:
     line = Line(SUBSCRIBED, notification("0xa"), notification("0xb", "0x6"), notification("0xc"))
     with pytest.raises(Silence):
-        await hear(line, full=full)
+        await listen_until_failure(line, full=full)
     assert line.heard == [(b'"0xa"', full), (b'"0xc"', full)]
     assert [each["params"] for each in line.sent] == [["newPendingTransactions", *params]]
 
 
 async def test_upstream_that_does_not_answer_is_not_waited_for() -> None:
     with pytest.raises(TimeoutError):
-        await hear(Line(notification("0xa")))
+        await listen_until_failure(Line(notification("0xa")))
 
 
 async def test_upstream_that_does_not_tell_is_left() -> None:
     with pytest.raises(ConnectionError):
-        await hear(Line({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}))
+        await listen_until_failure(Line({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601}}))

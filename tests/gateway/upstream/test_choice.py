@@ -143,7 +143,7 @@ def test_one_that_was_never_probed_waits_behind_those_that_are_known() -> None:
     assert order(made, TIP) == "bac"
 
 
-@pytest.mark.parametrize("state", set(State) - {State.WRONG_CHAIN})
+@pytest.mark.parametrize("state", [state for state in State if state is not State.WRONG_CHAIN])
 def test_while_the_prober_is_silent_its_word_does_not_count(state: State) -> None:
     made = company({}, {"priority": 1}, {"priority": 2})
     made.put("a", state, 3)

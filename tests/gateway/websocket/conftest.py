@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.gateway.websocket.callers import Caller, open_caller
-from tests.gateway.websocket.visitors import Place, open_place
+from tests.gateway.websocket.asgi_clients import SocketServer, open_server
+from tests.gateway.websocket.wire_clients import Caller, open_caller
 
 
 @pytest.fixture
-async def place() -> Place:
-    return await open_place()
+async def server() -> SocketServer:
+    return await open_server()
 
 
 @pytest.fixture

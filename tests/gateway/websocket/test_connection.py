@@ -8,8 +8,8 @@ import json
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.speech import Feed, answer_upstream, feeds, post
-from tests.gateway.websocket.callers import Caller, open_caller
-from tests.gateway.websocket.visitors import Place, call
+from tests.gateway.websocket.asgi_clients import SocketServer, call
+from tests.gateway.websocket.wire_clients import Caller, open_caller
 from websockets.frames import Frame, Opcode
 
 from tollgate.gateway.http.handshake import MAX_LINE_BYTES, MAX_LINES
@@ -24,7 +24,7 @@ async def test_handshake_and_messages_in_any_pieces(feed: Feed, caller: Caller) 
     response = await caller.connect(feed)
     assert response.status_code == 101
     assert "x-request-id" in response.headers
-    assert caller.place.worker.context.connections == set()
+    assert caller.server.worker.context.connections == set()
     await caller.text(call(1), feed)
     await caller.text(call(2), feed)
     assert [each["id"] for each in caller.said()] == [1, 2]
@@ -39,7 +39,7 @@ async def test_connection_may_have_answered_requests_before(caller: Caller) -> N
 async def test_handshake_behind_a_call_under_way_is_declined() -> None:
     async with open_caller(node=lambda _: None) as caller:
         await caller.say(post(1) + caller.head())
-        answer_upstream(caller.place.worker)
+        answer_upstream(caller.server.worker)
         await turns(40)
         assert [status for status, _, _ in caller.answers()] == [200, 405]
 
@@ -106,8 +106,8 @@ async def test_refusal_is_a_whole_http_answer_and_is_not_logged(
     assert caplog.records == []
 
 
-async def test_without_a_protocol_of_websockets_nothing_is_upgraded(place: Place) -> None:
-    caller = Caller(place, ws="none")
+async def test_without_a_protocol_of_websockets_nothing_is_upgraded(server: SocketServer) -> None:
+    caller = Caller(server, ws="none")
     await caller.say(caller.head())
     assert [status for status, _, _ in caller.answers()] == [405]
     caller.wire.drop()
@@ -128,7 +128,7 @@ async def test_message_that_is_too_large_ends_the_connection() -> None:
 async def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connections(
     most: int, caller: Caller
 ) -> None:
-    worker = caller.place.worker
+    worker = caller.server.worker
     worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=most))
     await caller.connect()
     message = json.dumps(call(1, "eth_call", ""))
@@ -139,7 +139,7 @@ async def test_bound_on_messages_that_a_reload_has_changed_holds_for_new_connect
 
 
 async def test_connection_that_was_open_before_a_reload_is_held_to_the_lower_bound(caller: Caller) -> None:
-    worker = caller.place.worker
+    worker = caller.server.worker
     await caller.connect()
     worker.context.change(worker.networks.served, model.LimitSettings(body_bytes=100))
     await caller.text(call(1, "eth_call", "x" * 100))
@@ -208,13 +208,13 @@ async def test_text_that_is_not_utf8_ends_the_connection_and_is_not_logged(
 
 async def test_client_that_answers_our_goodbye_is_let_go_at_once(caller: Caller) -> None:
     await caller.connect()
-    caller.place.endpoint.stop()
+    caller.server.endpoint.stop()
     await turns(40)
     assert caller.closed() == 1001
     await caller.send()
     assert caller.wire.closed
     assert not caller.wire.aborted
-    assert caller.socket not in caller.place.worker.state.connections
+    assert caller.socket not in caller.server.worker.state.connections
 
 
 async def test_client_that_says_goodbye_is_answered(caller: Caller) -> None:
@@ -232,7 +232,7 @@ async def test_stop_lets_the_app_say_goodbye() -> None:
         caller.socket.shutdown()
         await turns(40)
         assert not caller.wire.closed
-        answer_upstream(caller.place.worker)
+        answer_upstream(caller.server.worker)
         await turns(40)
         assert [each["id"] for each in caller.said()] == [1]
         assert caller.closed() == 1001

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.websocket.callers import Caller, open_caller
-from tests.gateway.websocket.visitors import call
+from tests.gateway.websocket.asgi_clients import call
+from tests.gateway.websocket.wire_clients import Caller, open_caller
 from uvicorn.protocols.utils import ClientDisconnected
 from websockets.frames import Opcode
 
@@ -26,11 +26,11 @@ async def test_nothing_is_read_from_a_client_that_does_not_read(caller: Caller) 
 async def test_goodbye_reaches_a_client_that_does_not_read_and_is_the_end(caller: Caller) -> None:
     await caller.connect()
     caller.socket.pause_writing()
-    caller.place.endpoint.stop()
+    caller.server.endpoint.stop()
     await turns(40)
     assert caller.closed() == 1001
     assert not caller.wire.aborted
-    await caller.place.worker.loop.later(CLOSE_SECONDS)
+    await caller.server.worker.loop.later(CLOSE_SECONDS)
     assert caller.wire.aborted
 
 
@@ -85,8 +85,8 @@ async def test_client_that_does_not_read_is_given_up_after_its_own_goodbye_and_a
     await caller.send()
     assert caller.wire.closed
     assert not caller.wire.aborted
-    await caller.place.worker.loop.later(CLOSE_SECONDS)
-    assert caller.socket not in caller.place.worker.state.connections
+    await caller.server.worker.loop.later(CLOSE_SECONDS)
+    assert caller.socket not in caller.server.worker.state.connections
     assert caller.wire.aborted
 
 
@@ -96,10 +96,10 @@ async def test_pongs_that_fill_the_way_before_nonsense_leave_nobody_waiting(call
     caller.client.send_ping(b"")
     caller.client.send_text(b"\xff")
     await caller.send()
-    await caller.place.worker.loop.later(CLOSE_SECONDS)
+    await caller.server.worker.loop.later(CLOSE_SECONDS)
     await turns(40)
     assert caller.wire.aborted
-    assert caller.place.worker.counted(metrics.WS_CONNECTIONS) == 0
+    assert caller.server.worker.counted(metrics.WS_CONNECTIONS) == 0
 
 
 async def test_what_is_sent_after_the_end_finds_the_client_gone(caller: Caller) -> None:
@@ -118,7 +118,7 @@ async def test_what_is_sent_after_the_end_finds_the_client_gone(caller: Caller) 
 
 async def test_client_is_asked_for_a_sign_of_life_and_cut_without_one(caller: Caller) -> None:
     await caller.connect()
-    loop = caller.place.worker.loop
+    loop = caller.server.worker.loop
     await loop.later(20.5)
     assert [each.opcode for each in caller.frames()] == [Opcode.PING]
     await caller.send()
@@ -130,7 +130,7 @@ async def test_client_is_asked_for_a_sign_of_life_and_cut_without_one(caller: Ca
 
 async def test_client_that_takes_a_long_message_has_its_time(caller: Caller) -> None:
     await caller.connect()
-    loop = caller.place.worker.loop
+    loop = caller.server.worker.loop
     caller.wire.unsent = 1_000
     await loop.later(20.5)
     caller.wire.unsent = 600
@@ -145,7 +145,7 @@ async def test_client_that_takes_a_long_message_has_its_time(caller: Caller) -> 
 
 async def test_client_that_has_just_taken_all_of_a_long_message_has_time_to_answer(caller: Caller) -> None:
     await caller.connect()
-    loop = caller.place.worker.loop
+    loop = caller.server.worker.loop
     caller.wire.unsent = 1_000
     await loop.later(20.5)
     # It is out of our hands, but may still be on its way; our question stands behind it.
@@ -159,7 +159,7 @@ async def test_client_that_has_just_taken_all_of_a_long_message_has_time_to_answ
 async def test_client_is_not_cut_while_it_is_us_who_do_not_read() -> None:
     async with open_caller(node=lambda _: None) as caller:
         await caller.connect()
-        loop = caller.place.worker.loop
+        loop = caller.server.worker.loop
         for number in range(70):
             await caller.text(call(number))
         assert caller.socket.read_paused

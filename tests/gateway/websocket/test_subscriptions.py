@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.websocket.visitors import Place, call, open_place
+from tests.gateway.websocket.asgi_clients import SocketServer, call, open_server
 from tests.gateway.worker import TOKEN, digest, token_grant
 
 from tollgate.chains.subscriptions import Wrong
@@ -17,53 +17,53 @@ from tollgate.shm import metrics
 HEADS = call(1, "eth_subscribe", "newHeads")
 
 
-async def test_subscription_is_answered_before_it_is_told_anything(place: Place) -> None:
-    client = await place.open()
+async def test_subscription_is_answered_before_it_is_told_anything(server: SocketServer) -> None:
+    client = await server.open()
 
     async def join_and_tell(listener: Any) -> None:
-        place.stream.listeners.append(listener)
+        server.stream.listeners.append(listener)
         listener.tell(b'"early"')
 
-    place.stream.join = join_and_tell  # type: ignore[method-assign]
+    server.stream.join = join_and_tell  # type: ignore[method-assign]
     await client.say(HEADS)
     answer, early = client.heard()
     assert answer["id"] == 1
     assert early["params"] == {"subscription": answer["result"], "result": "early"}
-    place.stream.tell("later")
+    server.stream.tell("later")
     await turns()
     (later,) = client.heard()
     assert later["params"]["result"] == "later"
 
 
-async def test_subscription_is_a_billed_call_and_notifications_are_free(place: Place) -> None:
-    client = await place.open()
+async def test_subscription_is_a_billed_call_and_notifications_are_free(server: SocketServer) -> None:
+    client = await server.open()
     await client.say(HEADS)
-    place.stream.tell(1)
-    place.stream.tell(2)
+    server.stream.tell(1)
+    server.stream.tell(2)
     await turns()
     subscription = client.heard()[0]["result"]
     await client.say(call(2, "eth_unsubscribe", subscription))
     assert client.heard() == [{"jsonrpc": "2.0", "id": 2, "result": True}]
-    calls = [(each.method, each.outcome) for entry in place.worker.sink.written for each in entry.calls]
+    calls = [(each.method, each.outcome) for entry in server.worker.sink.written for each in entry.calls]
     assert calls == [("eth_subscribe", "ok"), ("eth_unsubscribe", "ok")]
-    assert place.worker.counted(metrics.WS_NOTIFICATIONS, "eth", "mainnet") == 2
-    assert place.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_subscribe", "ok") == 1
-    assert place.stream.listeners == []
+    assert server.worker.counted(metrics.WS_NOTIFICATIONS, "eth", "mainnet") == 2
+    assert server.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_subscribe", "ok") == 1
+    assert server.stream.listeners == []
 
 
-async def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_order(place: Place) -> None:
-    client = await place.open()
+async def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_order(server: SocketServer) -> None:
+    client = await server.open()
     batch = [call(1), HEADS | {"id": 2}, call(3, "admin_peers"), call(4, "eth_unsubscribe", "0x1"), call(5)]
     await client.say(batch)
     (told,) = client.heard()
     assert [each["id"] for each in told] == [1, 2, 3, 4, 5]
-    assert told[1]["result"] == place.stream.listeners[0].id
+    assert told[1]["result"] == server.stream.listeners[0].id
     assert told[2]["error"]["data"]["reason"] == "method_not_allowed"
     assert told[3]["error"]["code"] == -32000
-    place.stream.tell("x")
+    server.stream.tell("x")
     await turns()
     assert len(client.heard()) == 1
-    (entry,) = place.worker.sink.written
+    (entry,) = server.worker.sink.written
     assert [each.outcome for each in entry.calls] == [
         "ok",
         "ok",
@@ -74,29 +74,29 @@ async def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_orde
 
 
 async def test_subscriptions_are_bounded_also_while_they_are_being_made() -> None:
-    place = await open_place({"subscriptions": 2})
-    client = await place.open()
-    place.stream.gate = asyncio.Event()
+    server = await open_server({"subscriptions": 2})
+    client = await server.open()
+    server.stream.gate = asyncio.Event()
     for number in range(3):
         await client.say(call(number, "eth_subscribe", "newHeads"))
     (told,) = client.heard()
     assert (told["id"], told["error"]["code"], told["error"]["data"]["limit"]) == (2, -32005, "subscriptions")
-    place.stream.gate.set()
+    server.stream.gate.set()
     await turns(40)
     first, second = client.heard()
     assert first["result"] != second["result"]
     await client.say(call(3, "eth_unsubscribe", first["result"]))
     await client.say(call(4, "eth_subscribe", "newHeads"))
     assert ["result" in each for each in client.heard()] == [True, True]
-    refused = [entry for entry in place.worker.sink.written if entry.calls[0].outcome == "rate_limited"]
+    refused = [entry for entry in server.worker.sink.written if entry.calls[0].outcome == "rate_limited"]
     assert len(refused) == 1
 
 
 async def test_wrong_subscription_is_told_why() -> None:
-    place = await open_place({"subscriptions": 1})
-    client = await place.open()
+    server = await open_server({"subscriptions": 1})
+    client = await server.open()
     await client.say(call(1, "eth_subscribe", "newBlocks"))
-    place.stream.wrong = Wrong(24, "Block not found")
+    server.stream.wrong = Wrong(24, "Block not found")
     await client.say(call(2, "eth_subscribe", "newHeads"))
     assert [(each["id"], each["error"]["code"]) for each in client.heard()] == [(1, -32601), (2, 24)]
 
@@ -124,47 +124,47 @@ async def test_wrong_call_about_subscriptions_is_a_refusal_and_costs_nothing(
     family: str, message: dict[str, Any], code: int
 ) -> None:
     """It is answered as a node would, but no node has answered it."""
-    place = await open_place(family=family)
-    client = await place.open(f"/x/{family}/mainnet")
+    server = await open_server(family=family)
+    client = await server.open(f"/x/{family}/mainnet")
     await client.say(message)
     await client.say([message])
     (alone, (together,)) = client.heard()
     assert alone == together
     assert (alone["id"], alone["error"]["code"], set(alone["error"])) == (7, code, {"code", "message"})
-    written = place.worker.sink.written
+    written = server.worker.sink.written
     size = len(msgspec.json.encode(alone))
     assert [
         (entry.status, [(each.outcome, each.code, each.response_bytes) for each in entry.calls])
         for entry in written
     ] == [(400, [("invalid_request", code, size)]), (200, [("invalid_request", code, size)])]
     assert not any(each.outcome in BILLABLE for entry in written for each in entry.calls)
-    counted = place.worker.counted
+    counted = server.worker.counted
     method = message["method"]
     assert counted(metrics.CALLS, family, "mainnet", method, "invalid_request") == 2
     assert counted(metrics.CALLS, family, "mainnet", method, "node_error") == 0
-    assert place.stream.listeners == []
+    assert server.stream.listeners == []
 
 
-async def test_good_calls_of_a_batch_with_a_wrong_subscription_are_billed(place: Place) -> None:
-    client = await place.open()
+async def test_good_calls_of_a_batch_with_a_wrong_subscription_are_billed(server: SocketServer) -> None:
+    client = await server.open()
     notification = {"jsonrpc": "2.0", "method": "eth_chainId"}
     await client.say([call(1), call(2, "eth_subscribe", "x"), notification, HEADS | {"id": 3}])
     (told,) = client.heard()
     assert [(each["id"], "result" in each) for each in told] == [(1, True), (2, False), (3, True)]
-    (entry,) = place.worker.sink.written
+    (entry,) = server.worker.sink.written
     assert [each.outcome for each in entry.calls] == ["ok", "invalid_request", "ok", "ok"]
     assert [each.upstream for each in entry.calls] == ["up0", "", "up0", ""]
     _, declined, subscribed = [len(msgspec.json.encode(each)) for each in told]
     assert [each.response_bytes for each in entry.calls][1:] == [declined, 0, subscribed]
-    assert place.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2
+    assert server.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_chainId", "ok") == 2
 
 
-async def test_subscription_without_an_id_is_none(place: Place) -> None:
-    client = await place.open()
+async def test_subscription_without_an_id_is_none(server: SocketServer) -> None:
+    client = await server.open()
     await client.say({"jsonrpc": "2.0", "method": "eth_subscribe", "params": ["newHeads"]})
-    assert place.stream.listeners == []
+    assert server.stream.listeners == []
     assert client.heard() == []
-    (entry,) = place.worker.sink.written
+    (entry,) = server.worker.sink.written
     (noted,) = entry.calls
     assert (noted.outcome, noted.response_bytes) == ("invalid_request", 0)
 
@@ -173,45 +173,45 @@ async def test_subscription_without_an_id_is_none(place: Place) -> None:
     ("policy", "methods"), [(Policy((), ("eth_subscribe",)), ()), (Policy((), ()), ("eth_call",))]
 )
 async def test_subscription_is_refused_by_policy(policy: Policy, methods: tuple[str, ...]) -> None:
-    place = await open_place(policy=policy)
-    place.worker.store.tokens[digest(TOKEN)] = token_grant(methods=methods)
-    client = await place.open()
+    server = await open_server(policy=policy)
+    server.worker.store.tokens[digest(TOKEN)] = token_grant(methods=methods)
+    client = await server.open()
     await client.say(HEADS)
     await client.say([HEADS])
     single, (in_batch,) = client.heard()
     assert {each["error"]["data"]["reason"] for each in (single, in_batch)} == {"method_not_allowed"}
-    assert place.stream.listeners == []
+    assert server.stream.listeners == []
 
 
-async def test_subscriptions_end_with_their_connection(place: Place) -> None:
-    client, other = await place.open(), await place.open()
+async def test_subscriptions_end_with_their_connection(server: SocketServer) -> None:
+    client, other = await server.open(), await server.open()
     await client.say(HEADS)
     await other.say(HEADS)
     await client.leave()
-    assert len(place.stream.listeners) == 1
-    place.stream.tell("x")
+    assert len(server.stream.listeners) == 1
+    server.stream.tell("x")
     await turns()
     assert len(other.heard()) == 2
 
 
-async def test_subscription_that_is_made_while_the_connection_ends_is_none(place: Place) -> None:
-    client = await place.open()
-    place.stream.gate = asyncio.Event()
+async def test_subscription_that_is_made_while_the_connection_ends_is_none(server: SocketServer) -> None:
+    client = await server.open()
+    server.stream.gate = asyncio.Event()
     await client.say(HEADS)
     await client.leave()
-    place.stream.gate.set()
+    server.stream.gate.set()
     await turns(40)
-    assert place.stream.listeners == []
+    assert server.stream.listeners == []
 
 
-async def test_subscription_that_cannot_go_on_closes_the_connection_with_the_reason(place: Place) -> None:
-    client = await place.open()
+async def test_subscription_that_cannot_go_on_closes_the_connection_with_the_reason(server: SocketServer) -> None:
+    client = await server.open()
     await client.say(HEADS)
-    place.stream.listeners[0].lose("Too far behind: " + "x" * 200)
+    server.stream.listeners[0].lose("Too far behind: " + "x" * 200)
     await turns(40)
     assert client.closed is not None
     code, reason = client.closed
     assert code == 1011
     assert reason.startswith("Too far behind")
     assert len(reason.encode()) <= 123
-    assert place.worker.counted(metrics.WS_CUT, "behind") == 1
+    assert server.worker.counted(metrics.WS_CUT, "behind") == 1

@@ -63,12 +63,12 @@ def _host(url: str) -> str:
         return ""
 
 
-async def refuse_other_sites(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+async def refuse_other_sites(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
     """Guard of every page: refuse what another site makes the browser send."""
     if connection.scope.get("method") in _READ_ONLY:
         return
-    # Nothing is injected into guards, so the application's dependency is asked.
-    plane: ControlPlane = await handler.resolve_dependencies()["plane"]()
+    # Nothing is injected into guards.
+    plane: ControlPlane = connection.app.state.plane
     if not from_our_pages(connection.headers, plane.base_url):
         raise PermissionDeniedException
 

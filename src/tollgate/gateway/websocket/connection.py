@@ -5,7 +5,7 @@ up; pongs for a client that floods with pings are written without a bound; thous
 are read without a pause; a stop cuts connections in the midst of a call. And its bound on messages is that of the
 start: ours comes with `websocket.accept`, as it stands then.
 
-This leans on uvicorn's internals, so the version is pinned and tests/gateway/sockets/test_uvicorn_sockets.py
+This leans on uvicorn's internals, so the version is pinned and tests/gateway/websocket/test_uvicorn_sockets.py
 states what it relies on.
 """
 

@@ -45,7 +45,7 @@ class Stream:
             listener.tell(json.dumps(result).encode())
 
 
-class Place:
+class SocketServer:
     """A worker with an endpoint for WebSockets."""
 
     def __init__(self, worker: Worker, **settings: Any) -> None:
@@ -89,7 +89,7 @@ class _Feeds:
 class Client:
     """One client: what it was sent, and how it was closed."""
 
-    def __init__(self, place: Place, path: str, token: str | None, headers: dict[str, str]) -> None:
+    def __init__(self, server: SocketServer, path: str, token: str | None, headers: dict[str, str]) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             named["authorization"] = f"Bearer {token}"
@@ -103,14 +103,14 @@ class Client:
             "subprotocols": offered,
             "client": ("192.0.2.1", 50_000),
         }
-        self.place = place
+        self.server = server
         self.sent: list[dict[str, Any]] = []
         self.reads = True
         """Whether it takes what it is sent."""
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._inbox.put_nowait({"type": "websocket.connect"})
         self._drained = asyncio.Event()
-        self.task = asyncio.ensure_future(place.endpoint(self.scope, self._receive, self._send))
+        self.task = asyncio.ensure_future(server.endpoint(self.scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
         return await self._inbox.get()
@@ -167,9 +167,9 @@ class Client:
         return (start[0]["status"], json.loads(body[0]["body"]), dict(start[0]["headers"])) if start else None
 
 
-async def open_place(settings: dict[str, Any] | None = None, **options: Any) -> Place:
+async def open_server(settings: dict[str, Any] | None = None, **options: Any) -> SocketServer:
     """A worker with an endpoint; its connections end with the loop."""
-    return Place(await open_worker(**options), **(settings or {}))
+    return SocketServer(await open_worker(**options), **(settings or {}))
 
 
 def call(call_id: object, method: str = "eth_chainId", *params: object) -> dict[str, object]:

@@ -23,7 +23,7 @@ BODY_BYTES, BATCH_CALLS = 4000, 5
 
 
 @dataclass(frozen=True)
-class House:
+class FilledGateway:
     """The gateway, the node behind it, and the secrets of its tokens by what is special about them."""
 
     gateway: Gateway
@@ -36,7 +36,7 @@ class House:
 
 
 @contextmanager
-def open_house(folder: Path) -> Iterator[House]:
+def open_filled(folder: Path) -> Iterator[FilledGateway]:
     """Run it: `eth/mainnet` answers, `eth/dead` cannot be reached."""
     limits = {"body_bytes": BODY_BYTES, "batch_calls": BATCH_CALLS, "misses_per_second_per_address": 1000}
     with upstream() as node:
@@ -48,7 +48,7 @@ def open_house(folder: Path) -> Iterator[House]:
         # So that a cap of nothing is reached without a call.
         billing = {"free_requests": 0}
         with serving(folder, networks, {"limits": limits, "billing": billing}) as gateway:
-            yield House(gateway, node, _fill(gateway))
+            yield FilledGateway(gateway, node, _fill(gateway))
 
 
 def _fill(gateway: Gateway) -> dict[str, str]:

@@ -31,7 +31,7 @@ class Chain:
 
     def __init__(self, family: str, height: int = 10) -> None:
         self.family = family
-        self.forks = [0] * (height + 1)
+        self.scripted_chain = [0] * (height + 1)
         """The fork that stands at each height."""
         self.fork = 0
         self.calls: list[NodeCall] = []
@@ -43,22 +43,22 @@ class Chain:
 
     @property
     def height(self) -> int:
-        return len(self.forks) - 1
+        return len(self.scripted_chain) - 1
 
     def mine(self, count: int = 1) -> None:
-        self.forks += [self.fork] * count
+        self.scripted_chain += [self.fork] * count
 
     def reorganise(self, depth: int, count: int) -> int:
         """Replace the newest `depth` blocks by `count` others; return the number of the newest that stays."""
         depth = min(depth, self.height)
         self.fork += 1
         ancestor = self.height - depth
-        self.forks = self.forks[: ancestor + 1] + [self.fork] * count
+        self.scripted_chain = self.scripted_chain[: ancestor + 1] + [self.fork] * count
         return ancestor
 
-    def hash(self, number: int, forks: Sequence[int] | None = None) -> str:
-        forks = self.forks if forks is None else forks
-        return f"0x{number + 1:x}{forks[number]:04x}{'f' * 8}" if number >= 0 else "0x0"
+    def hash(self, number: int, scripted_chain: Sequence[int] | None = None) -> str:
+        scripted_chain = self.scripted_chain if scripted_chain is None else scripted_chain
+        return f"0x{number + 1:x}{scripted_chain[number]:04x}{'f' * 8}" if number >= 0 else "0x0"
 
     def hashes(self, first: int) -> list[str]:
         """The blocks that stand, from this one on."""
@@ -75,42 +75,42 @@ class Chain:
             self.at_once -= 1
         if self.fail(call):
             raise UpstreamUnavailable
-        forks = self.older(call) or list(self.forks)
-        answer = self._eth(call, forks) if self.family == "eth" else self._starknet(call, forks)
+        scripted_chain = self.older(call) or list(self.scripted_chain)
+        answer = self._eth(call, scripted_chain) if self.family == "eth" else self._starknet(call, scripted_chain)
         if isinstance(answer, _Error):
             return Reply(error=Raw(json.dumps({"code": answer.code, "message": "no"}).encode()))
         return Reply(Raw(json.dumps(answer).encode()))
 
     # --- eth ---------------------------------------------------------------------------------------------
 
-    def _eth(self, call: NodeCall, forks: list[int]) -> object:
+    def _eth(self, call: NodeCall, scripted_chain: list[int]) -> object:
         params: Any = call.params
         if call.method == "eth_blockNumber":
-            return hex(len(forks) - 1)
+            return hex(len(scripted_chain) - 1)
         if call.method == "eth_getBlockByNumber":
             number = int(params[0], 16)
-            if number >= len(forks):
+            if number >= len(scripted_chain):
                 return None
             return {
                 "number": hex(number),
-                "hash": self.hash(number, forks),
-                "parentHash": self.hash(number - 1, forks),
+                "hash": self.hash(number, scripted_chain),
+                "parentHash": self.hash(number - 1, scripted_chain),
                 "logsBloom": "0x01",
                 "transactions": ["0x1"],
                 "uncles": [],
                 "size": "0x1",
             }
         assert call.method == "eth_getLogs"
-        found = self._find(params[0]["blockHash"], forks)
-        return _Error(-32000) if found is None else self.logs(found, forks)
+        found = self._find(params[0]["blockHash"], scripted_chain)
+        return _Error(-32000) if found is None else self.logs(found, scripted_chain)
 
-    def logs(self, number: int, forks: list[int] | None = None) -> list[dict[str, Any]]:
+    def logs(self, number: int, scripted_chain: list[int] | None = None) -> list[dict[str, Any]]:
         """Two logs a block."""
         return [
             {
                 "address": ADDRESSES[at],
                 "topics": [TOPICS[at], TOPICS[number % 2]],
-                "blockHash": self.hash(number, forks),
+                "blockHash": self.hash(number, scripted_chain),
                 "blockNumber": hex(number),
                 "logIndex": hex(at),
                 "removed": False,
@@ -120,24 +120,26 @@ class Chain:
 
     # --- starknet ----------------------------------------------------------------------------------------
 
-    def _starknet(self, call: NodeCall, forks: list[int]) -> object:
+    def _starknet(self, call: NodeCall, scripted_chain: list[int]) -> object:
         params: Any = call.params
         if call.method == "starknet_blockNumber":
-            return len(forks) - 1
+            return len(scripted_chain) - 1
         if call.method == "starknet_getEvents":
-            return self._events(params["filter"], forks)
+            return self._events(params["filter"], scripted_chain)
         if call.method == "starknet_getTransactionStatus":
             return _Error(29)
         block_id = params["block_id"]
         number = (
-            block_id["block_number"] if "block_number" in block_id else self._find(block_id["block_hash"], forks)
+            block_id["block_number"]
+            if "block_number" in block_id
+            else self._find(block_id["block_hash"], scripted_chain)
         )
-        if number is None or number >= len(forks):
+        if number is None or number >= len(scripted_chain):
             return _Error(24)
         block = {
             "block_number": number,
-            "block_hash": self.hash(number, forks),
-            "parent_hash": self.hash(number - 1, forks),
+            "block_hash": self.hash(number, scripted_chain),
+            "parent_hash": self.hash(number - 1, scripted_chain),
             "status": "ACCEPTED_ON_L2",
         }
         if call.method == "starknet_getBlockWithTxHashes":
@@ -145,16 +147,21 @@ class Chain:
         assert call.method == "starknet_getBlockWithReceipts"
         entry = {
             "transaction": {"type": "INVOKE", "sender_address": "0xa"},
-            "receipt": {"transaction_hash": self.hash(number, forks)[:-1] + "e", "type": "INVOKE"},
+            "receipt": {"transaction_hash": self.hash(number, scripted_chain)[:-1] + "e", "type": "INVOKE"},
         }
         return block | {"transactions": [entry]}
 
-    def _events(self, wanted: dict[str, Any], forks: list[int]) -> object:
-        number = self._find(wanted["from_block"]["block_hash"], forks)
+    def _events(self, wanted: dict[str, Any], scripted_chain: list[int]) -> object:
+        number = self._find(wanted["from_block"]["block_hash"], scripted_chain)
         if number is None:
             return _Error(24)
         events = [
-            {"from_address": f"0x0{at}", "keys": [f"0x{at}"], "data": [], "block_hash": self.hash(number, forks)}
+            {
+                "from_address": f"0x0{at}",
+                "keys": [f"0x{at}"],
+                "data": [],
+                "block_hash": self.hash(number, scripted_chain),
+            }
             for at in (1, 2, 3)
         ]
         # A page has two events.
@@ -162,8 +169,11 @@ class Chain:
             return {"events": events[2:]}
         return {"events": events[:2], "continuation_token": "2"}
 
-    def _find(self, block_hash: str, forks: list[int]) -> int | None:
-        return next((number for number in range(len(forks)) if self.hash(number, forks) == block_hash), None)
+    def _find(self, block_hash: str, scripted_chain: list[int]) -> int | None:
+        return next(
+            (number for number in range(len(scripted_chain)) if self.hash(number, scripted_chain) == block_hash),
+            None,
+        )
 
 
 class _Error:
@@ -171,7 +181,7 @@ class _Error:
         self.code = code
 
 
-class Ear:
+class RecordingSink:
     """A connection that keeps what it hears."""
 
     def __init__(self) -> None:
@@ -227,7 +237,7 @@ async def silence(upstream: UpstreamSettings, full: bool) -> Any:
     yield Heard(b"", False)
 
 
-class House:
+class FeedSetup:
     """A feed on a scripted chain, with a board that says where it is."""
 
     def __init__(self, family: str = "eth", height: int = 10, *, probed: bool = True) -> None:
@@ -265,19 +275,19 @@ class House:
                 self.row.pulse()
             await self.pace.turn(loops)
 
-    async def listen(self, method: str, params: Any, *, opened: bool = True) -> tuple[Subscriber, Ear]:
+    async def listen(self, method: str, params: Any, *, opened: bool = True) -> tuple[Subscriber, RecordingSink]:
         """Subscribe as a caller does."""
         given = [Raw(json.dumps(each).encode()) for each in params]
         family = self.chain.family
         spoken = subscriptions_eth if family == "eth" else subscriptions_starknet
         parsed = spoken.parse(method, given)
         assert isinstance(parsed, Subscription)
-        ear = Ear()
-        listener = Subscriber(parsed, "1", family, ear)
+        sink = RecordingSink()
+        listener = Subscriber(parsed, "1", family, sink)
         await self.feed.join(listener)
         if opened:
             listener.open()
-        return listener, ear
+        return listener, sink
 
 
 def numbers(results: list[Any]) -> list[int]:

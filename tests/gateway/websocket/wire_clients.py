@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.gateway.fakes import FakeTransport, turns
 from tests.gateway.speech import Answers, Feed, whole
-from tests.gateway.websocket.visitors import PATH, Place, open_place
+from tests.gateway.websocket.asgi_clients import PATH, SocketServer, open_server
 from tests.gateway.worker import TOKEN
 from uvicorn.config import Config
 from websockets.client import ClientProtocol
@@ -59,21 +59,21 @@ class Wire(FakeTransport):
 class Caller:
     """A client that speaks the protocol of WebSockets over a fake connection to an edge."""
 
-    def __init__(self, place: Place, **options: Any) -> None:
-        self.place = place
+    def __init__(self, server: SocketServer, **options: Any) -> None:
+        self.server = server
         usual = {
             "log_config": None,
             "lifespan": "off",
             "access_log": False,
-            "ws": functools.partial(Socket, place.endpoint.stop),
+            "ws": functools.partial(Socket, server.endpoint.stop),
             "ws_max_size": 10_000,
             "ws_per_message_deflate": False,
             "ws_ping_interval": 20.0,
             "ws_ping_timeout": 20.0,
         }
-        app = public_app(lambda: None, None, place.endpoint)
+        app = public_app(lambda: None, None, server.endpoint)
         config = Config(app, **{**usual, **options})
-        edge = CallerConnection(place.worker.context, config, place.worker.state, {}, place.worker.loop)
+        edge = CallerConnection(server.worker.context, config, server.worker.state, {}, server.worker.loop)
         self.wire = Wire(edge)
         edge.connection_made(self.wire)
         self.client = ClientProtocol(parse_uri(f"ws://gate{PATH}"), max_size=None)
@@ -137,9 +137,9 @@ class Caller:
 
 @asynccontextmanager
 async def open_caller(**options: Any) -> AsyncIterator[Caller]:
-    place = await open_place(**options)
-    place.worker.loop.clock = place.worker.clock
-    caller = Caller(place)
+    server = await open_server(**options)
+    server.worker.loop.clock = server.worker.clock
+    caller = Caller(server)
     yield caller
     caller.wire.drop()
     await turns()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.gateway.fakes import turns
-from tests.gateway.websocket.visitors import PATH, Client, Place, call, open_place
+from tests.gateway.websocket.asgi_clients import PATH, Client, SocketServer, call, open_server
 from tests.gateway.worker import OTHER_TEAM, TOKEN, digest, domain_grant, token_grant
 
 from tollgate.core import secrets
@@ -37,9 +37,9 @@ def code_of(client: Client) -> int | None:
     ],
 )
 async def test_good_credentials_are_let_in(
-    path: str, token: str | None, headers: dict[str, str], place: Place
+    path: str, token: str | None, headers: dict[str, str], server: SocketServer
 ) -> None:
-    client = await place.open(path, token=token, **headers)
+    client = await server.open(path, token=token, **headers)
     assert client.accepted is not None
     wanted = "tollgate" if "sec_websocket_protocol" in headers else None
     assert client.accepted.get("subprotocol") == wanted
@@ -47,12 +47,12 @@ async def test_good_credentials_are_let_in(
     assert client.heard() == [{"jsonrpc": "2.0", "id": 1, "result": ["eth_chainId", []]}]
 
 
-async def test_token_in_the_path(place: Place) -> None:
-    place.worker.store.tokens[digest(OTHER)] = token_grant(allow_in_url=True)
-    client = await place.open(f"{PATH}/{OTHER}", token=None)
+async def test_token_in_the_path(server: SocketServer) -> None:
+    server.worker.store.tokens[digest(OTHER)] = token_grant(allow_in_url=True)
+    client = await server.open(f"{PATH}/{OTHER}", token=None)
     await client.say(call(1))
     assert [each["id"] for each in client.heard()] == [1]
-    refused = await place.open(f"{PATH}/{TOKEN}", token=None)
+    refused = await server.open(f"{PATH}/{TOKEN}", token=None)
     assert refused.refused is not None
     assert refused.refused[0] == 401
 
@@ -67,10 +67,10 @@ REFUSED: list[tuple[str, str | None, int, str]] = [
 
 @pytest.mark.parametrize(("path", "token", "status", "reason"), REFUSED)
 async def test_program_is_refused_by_http(
-    path: str, token: str | None, status: int, reason: str, place: Place
+    path: str, token: str | None, status: int, reason: str, server: SocketServer
 ) -> None:
-    place.worker.store.tokens[digest(OTHER)] = token_grant(expires_at=1.0)
-    client = await place.open(path, token=token, x_request_id="mine")
+    server.worker.store.tokens[digest(OTHER)] = token_grant(expires_at=1.0)
+    client = await server.open(path, token=token, x_request_id="mine")
     assert client.accepted is None
     assert client.refused is not None
     told, body, headers = client.refused
@@ -79,7 +79,7 @@ async def test_program_is_refused_by_http(
     assert headers[b"content-type"] == b"application/json"
     assert headers[b"x-request-id"] == b"mine"
     assert (b"www-authenticate" in headers) == (status == 401)
-    assert place.worker.counted(metrics.REFUSALS, reason) == 1
+    assert server.worker.counted(metrics.REFUSALS, reason) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ async def test_program_is_refused_by_http(
     ],
 )
 async def test_browser_is_let_in_told_and_shown_out(
-    path: str, token: str | None, code: int, reason: str, place: Place
+    path: str, token: str | None, code: int, reason: str, server: SocketServer
 ) -> None:
-    place.worker.store.tokens[digest(OTHER)] = token_grant(networks=("eth/sepolia",))
+    server.worker.store.tokens[digest(OTHER)] = token_grant(networks=("eth/sepolia",))
     offered = f"tollgate, tollgate.token.{token}"
-    client = await place.open(
+    client = await server.open(
         path,
         token=None,
         origin="https://elsewhere.com",
@@ -110,20 +110,20 @@ async def test_browser_is_let_in_told_and_shown_out(
     assert client.task.done()
 
 
-async def test_refused_handshake_of_a_known_team_is_written_down(place: Place) -> None:
-    place.worker.store.tokens[digest(OTHER)] = token_grant(expires_at=1.0)
-    await place.open(token=OTHER)
-    (entry,) = place.worker.sink.written
+async def test_refused_handshake_of_a_known_team_is_written_down(server: SocketServer) -> None:
+    server.worker.store.tokens[digest(OTHER)] = token_grant(expires_at=1.0)
+    await server.open(token=OTHER)
+    (entry,) = server.worker.sink.written
     assert (entry.status, entry.calls[0].outcome) == (401, "token_expired")
 
 
 async def test_flood_of_unknown_tokens_is_limited() -> None:
-    place = await open_place(misses_per_address=Limit(2, 1.0))
-    clients = [await place.open(token=secrets.new_token(), origin="https://a.com") for _ in range(3)]
+    server = await open_server(misses_per_address=Limit(2, 1.0))
+    clients = [await server.open(token=secrets.new_token(), origin="https://a.com") for _ in range(3)]
     assert [client.closed and client.closed[0] for client in clients] == [4401, 4401, 4429]
 
 
-async def test_public_port_has_no_other_websockets(place: Place) -> None:
+async def test_public_port_has_no_other_websockets(server: SocketServer) -> None:
     sent: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ async def test_public_port_has_no_other_websockets(place: Place) -> None:
     async def receive() -> dict[str, Any]:
         raise AssertionError("nothing is read")
 
-    app = public_app(lambda: None, None, place.endpoint)
+    app = public_app(lambda: None, None, server.endpoint)
     await app({"type": "websocket", "path": "/other"}, receive, send)
     assert sent == [{"type": "websocket.close"}]
 
@@ -141,73 +141,73 @@ async def test_public_port_has_no_other_websockets(place: Place) -> None:
 
 
 async def test_connections_are_bounded_and_counted() -> None:
-    place = await open_place({"connections": 2})
-    first = await place.open()
-    await place.open()
-    assert place.worker.counted(metrics.WS_CONNECTIONS) == 2
-    third = await place.open()
+    server = await open_server({"connections": 2})
+    first = await server.open()
+    await server.open()
+    assert server.worker.counted(metrics.WS_CONNECTIONS) == 2
+    third = await server.open()
     assert third.refused is not None
     assert (third.refused[0], third.refused[2][b"retry-after"]) == (503, b"1")
-    browser = await place.open(origin="https://elsewhere.com")
+    browser = await server.open(origin="https://elsewhere.com")
     assert browser.closed == (1013, "overloaded")
     await first.leave()
-    assert place.worker.counted(metrics.WS_CONNECTIONS) == 1
-    assert (await place.open()).accepted is not None
+    assert server.worker.counted(metrics.WS_CONNECTIONS) == 1
+    assert (await server.open()).accepted is not None
 
 
 async def test_browsers_that_are_being_told_why_they_are_refused_are_bounded_until_they_are_gone() -> None:
-    place = await open_place({"connections": 1})
-    place.worker.loop.clock = place.worker.clock
+    server = await open_server({"connections": 1})
+    server.worker.loop.clock = server.worker.clock
     page = {"origin": "https://elsewhere.com"}
-    first, second = [await place.open(token=None, **page) for _ in range(2)]
+    first, second = [await server.open(token=None, **page) for _ in range(2)]
     assert code_of(first) == 4403
     assert second.refused is not None
     assert second.refused[0] == 403
-    await place.worker.loop.later(CLOSE_SECONDS)
-    third = await place.open(token=None, **page)
+    await server.worker.loop.later(CLOSE_SECONDS)
+    third = await server.open(token=None, **page)
     assert code_of(third) == 4403
 
 
 async def test_connections_of_one_caller_are_bounded() -> None:
-    place = await open_place({"connections_per_caller": 1})
-    place.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
-    place.worker.store.grants["example.com"] = domain_grant()
-    await place.open()
-    second = await place.open(origin="https://elsewhere.com")
+    server = await open_server({"connections_per_caller": 1})
+    server.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+    server.worker.store.grants["example.com"] = domain_grant()
+    await server.open()
+    second = await server.open(origin="https://elsewhere.com")
     (error,) = second.heard()
     assert error["error"]["code"] == -32005
     assert second.closed == (4429, "rate_limited")
-    page = await place.open(token=None, origin="https://example.com")
+    page = await server.open(token=None, origin="https://example.com")
     assert page.closed is None
 
 
 # --- Stop --------------------------------------------------------------------------------------------------
 
 
-async def test_stop_closes_idle_connections_and_lets_nobody_in(place: Place) -> None:
-    client = await place.open()
-    place.endpoint.stop()
-    place.endpoint.stop()
+async def test_stop_closes_idle_connections_and_lets_nobody_in(server: SocketServer) -> None:
+    client = await server.open()
+    server.endpoint.stop()
+    server.endpoint.stop()
     await turns(40)
     assert code_of(client) == 1001
-    late = await place.open()
+    late = await server.open()
     assert late.refused is not None
     assert late.refused[0] == 503
-    assert place.worker.counted(metrics.WS_CUT, "stop") == 1
+    assert server.worker.counted(metrics.WS_CUT, "stop") == 1
 
 
 async def test_stop_waits_for_calls_under_way_and_refuses_them_at_the_end_of_the_grace() -> None:
-    place = await open_place(node=lambda _: None)
-    place.worker.loop.clock = place.worker.clock
-    client = await place.open()
+    server = await open_server(node=lambda _: None)
+    server.worker.loop.clock = server.worker.clock
+    client = await server.open()
     await client.say(call(1))
-    place.endpoint.stop()
+    server.endpoint.stop()
     await turns(40)
     assert client.closed is None
     await client.say(call(2))
     (refused,) = client.heard()
     assert (refused["id"], refused["error"]["data"]["reason"]) == (2, "overloaded")
-    await place.worker.loop.later(8.5)
+    await server.worker.loop.later(8.5)
     (answer,) = client.heard()
     assert answer["error"]["data"]["reason"] == "overloaded"
     assert code_of(client) == 1001

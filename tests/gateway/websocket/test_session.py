@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.speech import answer_upstream
-from tests.gateway.websocket.visitors import Client, Place, call, open_place
+from tests.gateway.websocket.asgi_clients import Client, SocketServer, call, open_server
 from tests.gateway.worker import TOKEN, digest, token_grant
 
 from tollgate.core.limits import Limit
@@ -39,61 +39,61 @@ def ids(client: Client) -> list[Any]:
         (call(5, "admin_peers"), [5]),
     ],
 )
-async def test_messages_are_answered_as_bodies_are(message: object, told: list[Any], place: Place) -> None:
-    client = await place.open()
+async def test_messages_are_answered_as_bodies_are(message: object, told: list[Any], server: SocketServer) -> None:
+    client = await server.open()
     await client.say(message)
     heard = client.heard()
     assert [[one["id"] for one in each] if isinstance(each, list) else each["id"] for each in heard] == told
 
 
 async def test_answers_come_as_they_are_ready() -> None:
-    place = await open_place(node=lambda _: None)
-    client = await place.open()
+    server = await open_server(node=lambda _: None)
+    client = await server.open()
     await client.say(call(1))
     await client.say(call(2, "admin_peers"))
     assert ids(client) == [2]
-    answer_upstream(place.worker)
+    answer_upstream(server.worker)
     await turns(40)
     assert ids(client) == [1]
 
 
-async def test_answer_leaves_after_its_record_is_written(place: Place) -> None:
-    client = await place.open()
+async def test_answer_leaves_after_its_record_is_written(server: SocketServer) -> None:
+    client = await server.open()
     left: list[int] = []
-    write = place.worker.sink.write
-    place.worker.context._write = lambda: (left.append(len(client.sent)), write())[1]  # type: ignore[func-returns-value]
+    write = server.worker.sink.write
+    server.worker.context._write = lambda: (left.append(len(client.sent)), write())[1]  # type: ignore[func-returns-value]
     before = len(client.sent)
     await client.say(call(1))
     assert left[-1] == before
-    (entry,) = place.worker.sink.written
+    (entry,) = server.worker.sink.written
     assert (entry.status, entry.network, entry.calls[0].method) == (200, "eth/mainnet", "eth_chainId")
     assert entry.request_bytes == len(json.dumps(call(1)))
 
 
-async def test_every_message_has_an_id_of_its_own(place: Place) -> None:
-    client = await place.open(x_request_id="handshake")
+async def test_every_message_has_an_id_of_its_own(server: SocketServer) -> None:
+    client = await server.open(x_request_id="handshake")
     await client.say(call(1))
     await client.say(call(2))
-    written = [entry.request_id for entry in place.worker.sink.written]
+    written = [entry.request_id for entry in server.worker.sink.written]
     assert len(set(written)) == 2
     assert b"handshake" not in written
 
 
 async def test_reading_stops_while_many_calls_are_under_way() -> None:
-    place = await open_place(node=lambda _: None)
-    client = await place.open()
+    server = await open_server(node=lambda _: None)
+    client = await server.open()
     for number in range(MAX_IN_FLIGHT + 10):
         await client.say(call(number))
-    assert place.worker.context.in_flight == MAX_IN_FLIGHT
+    assert server.worker.context.in_flight == MAX_IN_FLIGHT
     for _ in range(200):
-        answer_upstream(place.worker)
+        answer_upstream(server.worker)
         await turns()
     assert sorted(ids(client)) == list(range(MAX_IN_FLIGHT + 10))
 
 
 async def test_worker_that_has_too_much_to_do_refuses_under_the_calls_own_id() -> None:
-    place = await open_place(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
-    client = await place.open()
+    server = await open_server(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
+    client = await server.open()
     await client.say(call(1))
     await client.say([call(2), call("b"), {"jsonrpc": "2.0", "method": "eth_chainId"}])
     (told,) = client.heard()
@@ -104,15 +104,15 @@ async def test_worker_that_has_too_much_to_do_refuses_under_the_calls_own_id() -
 
 
 async def test_refused_batch_of_notifications_alone_is_not_answered() -> None:
-    place = await open_place(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
-    client = await place.open()
+    server = await open_server(node=lambda _: None, limits=model.LimitSettings(in_flight=1))
+    client = await server.open()
     await client.say(call(1))
     await client.say([{"jsonrpc": "2.0", "method": "eth_chainId"}])
     assert client.heard() == []
 
 
-async def test_others_have_their_turn_while_many_messages_are_answered(place: Place) -> None:
-    client = await place.open()
+async def test_others_have_their_turn_while_many_messages_are_answered(server: SocketServer) -> None:
+    client = await server.open()
     for _ in range(500):
         client.post("{bad")
     done: list[int] = []
@@ -125,56 +125,56 @@ async def test_others_have_their_turn_while_many_messages_are_answered(place: Pl
 
 
 @pytest.mark.parametrize("message", [call(7), HEADS | {"id": 7}])
-async def test_capped_team_is_told_in_messages(message: dict[str, Any], place: Place) -> None:
-    capped = Team("team_1", "acme", capped_until=place.worker.wall.now + 60)
-    place.worker.store.tokens[digest(TOKEN)] = token_grant(capped)
-    client = await place.open()
+async def test_capped_team_is_told_in_messages(message: dict[str, Any], server: SocketServer) -> None:
+    capped = Team("team_1", "acme", capped_until=server.worker.wall.now + 60)
+    server.worker.store.tokens[digest(TOKEN)] = token_grant(capped)
+    client = await server.open()
     await client.say(message)
     (told,) = client.heard()
     assert (told["id"], told["error"]["code"]) == (7, -32017)
     assert client.closed is None
-    assert place.stream.listeners == []
+    assert server.stream.listeners == []
 
 
-async def test_rate_limit_counts_each_call(place: Place) -> None:
-    place.worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=2)
-    client = await place.open()
+async def test_rate_limit_counts_each_call(server: SocketServer) -> None:
+    server.worker.store.tokens[digest(TOKEN)] = token_grant(requests_per_second=2)
+    client = await server.open()
     for number in range(3):
         await client.say(call(number, "eth_subscribe", "newHeads"))
     told = client.heard()
     assert [each["id"] for each in told] == [0, 1, 2]
     assert told[2]["error"]["data"]["reason"] == "rate_limited"
-    assert len(place.stream.listeners) == 2
+    assert len(server.stream.listeners) == 2
 
 
 async def test_calls_of_a_client_that_left_are_written_down_all_the_same() -> None:
-    place = await open_place(node=lambda _: None)
-    client = await place.open()
+    server = await open_server(node=lambda _: None)
+    client = await server.open()
     await client.say(call(1))
     await client.leave()
-    answer_upstream(place.worker)
+    answer_upstream(server.worker)
     await turns(40)
-    assert [entry.status for entry in place.worker.sink.written] == [200]
+    assert [entry.status for entry in server.worker.sink.written] == [200]
     assert client.task.done()
 
 
 async def test_large_messages_are_bounded_together() -> None:
-    place = await open_place(node=lambda _: None, budget=100_000)
-    client = await place.open()
+    server = await open_server(node=lambda _: None, budget=100_000)
+    client = await server.open()
     await client.say(call(1, "eth_call", "x" * 70_000))
-    assert place.worker.budget.held >= 70_000
+    assert server.worker.budget.held >= 70_000
     await client.say(call(2, "eth_call", "x" * 70_000))
     (told,) = client.heard()
     assert (told["id"], told["error"]["data"]["reason"]) == (2, "overloaded")
-    answer_upstream(place.worker)
+    answer_upstream(server.worker)
     await turns(40)
     assert ids(client) == [1]
-    assert place.worker.budget.held == 0
+    assert server.worker.budget.held == 0
 
 
-async def test_bound_on_messages_that_a_reload_has_lowered_holds(place: Place) -> None:
-    client = await place.open()
-    place.worker.context.change(place.worker.networks.served, model.LimitSettings(body_bytes=100))
+async def test_bound_on_messages_that_a_reload_has_lowered_holds(server: SocketServer) -> None:
+    client = await server.open()
+    server.worker.context.change(server.worker.networks.served, model.LimitSettings(body_bytes=100))
     await client.say(call(1, "eth_call", "x" * 100))
     (told,) = client.heard()
     assert (told["id"], told["error"]["data"]["reason"]) == (1, "body_too_large")
@@ -184,17 +184,17 @@ async def test_bound_on_messages_that_a_reload_has_lowered_holds(place: Place) -
 
 
 async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
-    place = await open_place({"queue_bytes": 2_000})
-    place.worker.loop.clock = place.worker.clock
-    slow, quick = await place.open(), await place.open()
+    server = await open_server({"queue_bytes": 2_000})
+    server.worker.loop.clock = server.worker.clock
+    slow, quick = await server.open(), await server.open()
     for client in (slow, quick):
         await client.say(HEADS)
         client.heard()
     slow.reads = False
     for _ in range(30):
-        place.stream.tell("x" * 100)
+        server.stream.tell("x" * 100)
         await turns()
-    await place.worker.loop.later(1.0)
+    await server.worker.loop.later(1.0)
     assert slow.closed is not None
     assert slow.closed[0] == 1013
     assert "slowly" in slow.closed[1]
@@ -202,13 +202,13 @@ async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
     assert slow.heard() == []
     assert quick.closed is None
     assert len(quick.heard()) == 30
-    assert place.worker.counted(metrics.WS_CUT, "slow") == 1
-    assert len(place.stream.listeners) == 1
+    assert server.worker.counted(metrics.WS_CUT, "slow") == 1
+    assert len(server.stream.listeners) == 1
 
 
 async def test_answers_that_were_asked_for_may_wait_and_reading_stops_meanwhile() -> None:
-    place = await open_place({"queue_bytes": 1_000})
-    client = await place.open()
+    server = await open_server({"queue_bytes": 1_000})
+    client = await server.open()
     client.reads = False
     for number in range(10):
         await client.say(call(number, "eth_call", "x" * 500))
@@ -216,29 +216,29 @@ async def test_answers_that_were_asked_for_may_wait_and_reading_stops_meanwhile(
     client.read_on()
     await turns(400)
     assert sorted(ids(client)) == list(range(10))
-    assert place.worker.budget.held == 0
+    assert server.worker.budget.held == 0
 
 
 async def test_answers_beyond_what_the_worker_can_hold_cut_the_client() -> None:
-    place = await open_place({"queue_bytes": 1_000}, node=lambda _: None, budget=1_000)
-    place.worker.loop.clock = place.worker.clock
-    client = await place.open()
+    server = await open_server({"queue_bytes": 1_000}, node=lambda _: None, budget=1_000)
+    server.worker.loop.clock = server.worker.clock
+    client = await server.open()
     client.reads = False
     for number in range(6):
         await client.say(call(number, "eth_call", "x" * 500))
     for _ in range(20):
-        answer_upstream(place.worker)
+        answer_upstream(server.worker)
         await turns()
-    await place.worker.loop.later(1.0)
+    await server.worker.loop.later(1.0)
     assert client.closed is not None
     assert client.closed[0] == 1013
-    assert place.worker.budget.held == 0
+    assert server.worker.budget.held == 0
 
 
 async def test_limit_of_an_address_is_that_of_the_page() -> None:
-    place = await open_place(misses=Limit(500, 1.0))
-    client = await place.open(token=None, origin="https://example.com")
+    server = await open_server(misses=Limit(500, 1.0))
+    client = await server.open(token=None, origin="https://example.com")
     await client.say(call(1))
-    (entry,) = place.worker.sink.written
+    (entry,) = server.worker.sink.written
     assert (entry.source_id, entry.origin, entry.address) == ("dom_1", b"https://example.com", "192.0.2.1")
-    assert any(key.startswith("dom_1:") for key, _ in place.worker.meters.taken)
+    assert any(key.startswith("dom_1:") for key, _ in server.worker.meters.taken)

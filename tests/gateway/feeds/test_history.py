@@ -1,4 +1,4 @@
-"""The trail of a chain: what is kept of blocks that were told."""
+"""The history of a chain: what is kept of blocks that were told."""
 
 from tollgate.chains.subscriptions import Head, Item
 from tollgate.gateway.feeds import history

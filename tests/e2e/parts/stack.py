@@ -1,4 +1,4 @@
-"""The shortest way through: one gateway, one scripted node behind it, one team with one token."""
+"""One gateway, one scripted node behind it, one team with one token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATH = "/x/eth/mainnet"
 
 
 @dataclass(frozen=True)
-class Road:
+class Stack:
     """What a test needs to send a call and to see it arrive."""
 
     gateway: Gateway
@@ -44,20 +44,20 @@ class Road:
 
 
 @contextmanager
-def open_road(
+def open_stack(
     folder: Path,
     settings: Mapping[str, Mapping[str, object]] | None = None,
     *,
     networks: Sequence[str] = ("eth/mainnet",),
     tls: ssl.SSLContext | None = None,
-) -> Iterator[Road]:
+) -> Iterator[Stack]:
     """Run the gateway with one node behind all of the networks."""
     with upstream() as node:
         behind = {name: [node.url + "/rpc?key=1"] for name in networks}
         with serving(folder, behind, settings, tls=tls) as gateway:
             team = gateway.books.team()
             token, _ = gateway.books.token(team)
-            yield Road(gateway, node, team, token)
+            yield Stack(gateway, node, team, token)
 
 
 def reason(answer: Answer) -> str:
