@@ -130,7 +130,7 @@ def delete(session: Session, token_id: str, yes: bool) -> None:
 
 
 def _find(session: Session, token_id: str) -> ApiLogin:
-    """Give the personal access token; the same route would end any other login too."""
+    """Return the personal access token; the same route would end any other login too."""
     for login in session.client.every_login():
         if login.id == token_id and login.kind == "personal":
             return login

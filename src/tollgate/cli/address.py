@@ -14,7 +14,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def normal(text: str, *, named: str) -> str:
-    """Give an address in the one form under which logins are kept; `named` says where it was written."""
+    """Return an address in the one form under which logins are kept; `named` says where it was written."""
     if not text.isprintable() or " " in text:
         raise WrongUsage(f"{named} is not an address: {_FORM}.")
     try:

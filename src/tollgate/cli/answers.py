@@ -64,7 +64,7 @@ def expect_done(reply: HttpReply, url: str) -> None:
 
 
 def problem_of(reply: HttpReply) -> ApiProblem | None:
-    """Give the problem that an answer describes, if it does."""
+    """Return the problem that an answer describes, if it does."""
     try:
         return msgspec.convert(msgspec.json.decode(reply.body), ApiProblem)
     except (msgspec.DecodeError, msgspec.ValidationError):
@@ -72,7 +72,7 @@ def problem_of(reply: HttpReply) -> ApiProblem | None:
 
 
 def failure(reply: HttpReply, url: str) -> Failure:
-    """Say what an answer that is not one of success means."""
+    """Return what an answer that is not one of success means."""
     problem = problem_of(reply)
     if problem is None:
         return _oauth_refusal(reply) or _stranger(reply, url)

@@ -213,7 +213,7 @@ def logout(as_json: bool) -> None:
 
 
 def _kept_or_none(credentials: CredentialStore, url: str) -> Credential | None:
-    """Give the login to end; one that can no longer be read is still forgotten."""
+    """Return the login to end; one that can no longer be read is still forgotten."""
     try:
         credential = credentials.credential(url)
     except Failure as failure:

@@ -191,12 +191,12 @@ class Client:
     # ---- money
 
     def usage(self, team: str, month: str | None, by: str) -> ApiAnswer[ApiUsage]:
-        """Give what a team used in a month, by default the current one."""
+        """Return what a team used in a month, by default the current one."""
         query = {"by": by} if month is None else {"month": month, "by": by}
         return self._read("GET", ApiUsage, "teams", team, "usage", query=query)
 
     def billing(self, team: str) -> ApiAnswer[ApiBilling]:
-        """Give a team's spending cap and alerts."""
+        """Return a team's spending cap and alerts."""
         return self._read("GET", ApiBilling, "teams", team, "billing")
 
     def update_billing(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiBilling]:
@@ -212,7 +212,7 @@ class Client:
         return self._read("GET", ApiInvoice, "teams", team, "invoices", month)
 
     def invoice_csv(self, team: str, month: str) -> str:
-        """Give the invoice of a month as a table for spreadsheets."""
+        """Return the invoice of a month as a table for spreadsheets."""
         reply = self._ask("GET", ("teams", team, "invoices", month), {"format": "csv"}, None)
         return answers.text(reply, "text/csv", self._transport.url)
 

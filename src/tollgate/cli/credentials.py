@@ -70,7 +70,7 @@ class Keyring(Protocol):
     """Keeps one text for each server."""
 
     def get(self, url: str) -> str | None:
-        """Give the text kept for a server."""
+        """Return the text kept for a server."""
 
     def put(self, url: str, text: str) -> None:
         """Keep a text for a server."""
@@ -86,7 +86,7 @@ class SystemKeyring:
         self._backend = backend
 
     def get(self, url: str) -> str | None:
-        """Give the text kept for a server."""
+        """Return the text kept for a server."""
         with _as_keyring_error():
             text: str | None = self._backend.get_password(SERVICE, url)
             return text
@@ -103,7 +103,7 @@ class SystemKeyring:
 
 
 def system_keyring() -> Keyring | None:
-    """Give the system keyring, if one can be used."""
+    """Return the system keyring, if one can be used."""
     try:
         import keyring  # noqa: PLC0415 - a tenth of a second that most commands need not spend
 
@@ -153,7 +153,7 @@ class CredentialStore:
     # ---- choices
 
     def choices(self) -> Choices:
-        """Give the server and team of the last login."""
+        """Return the server and team of the last login."""
         return self._read(self._config_file, Choices) or Choices()
 
     def choose(self, url: str, team: str | None) -> None:
@@ -161,14 +161,14 @@ class CredentialStore:
         self._write(self._config_file, msgspec.json.encode(Choices(url, team)))
 
     def team_at(self, url: str) -> str | None:
-        """Give the team chosen for this server."""
+        """Return the team chosen for this server."""
         choices = self.choices()
         return choices.team if choices.url == url else None
 
     # ---- credentials
 
     def credential(self, url: str) -> Credential | None:
-        """Give the login for a server."""
+        """Return the login for a server."""
         entry = self._entries().get(url)
         if entry is None or entry.credential is not None:
             return entry.credential if entry else None
@@ -219,7 +219,7 @@ class CredentialStore:
                     self._warn(f"The system keyring did not let go of the login ({error}).")
 
     def place(self, url: str) -> str:
-        """Say where the login for a server is kept."""
+        """Return where the login for a server is kept."""
         entry = self._entries().get(url)
         return "the system keyring" if entry and entry.credential is None else str(self.credentials_file)
 
@@ -304,7 +304,7 @@ class CredentialStore:
 
 @contextmanager
 def _explained(path: Path, done: str) -> Iterator[None]:
-    """Say which file cannot be used, and how to do without."""
+    """Turn an OSError into a failure that names the file, and how to do without."""
     try:
         yield
     except OSError as error:

@@ -91,7 +91,7 @@ def wait_for_approval(
 
 
 def machine_name() -> str:
-    """Say which machine asks, for the page that approves it."""
+    """Return which machine asks, for the page that approves it."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):  # an account without a name, as in containers

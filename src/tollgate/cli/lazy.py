@@ -33,7 +33,7 @@ class Group(click.Group):
         self.rows = dict(rows or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
-        """Give the names of all commands."""
+        """Return the names of all commands."""
         return [*self.commands, *self.rows]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -64,7 +64,7 @@ class Group(click.Group):
             formatter.write_dl([(name, self.line(name)) for name in (*self.commands, *self.rows)])
 
     def line(self, name: str) -> str:
-        """Give a command's one line of help, without importing it."""
+        """Return a command's one line of help, without importing it."""
         if name in self.rows:
             return self.rows[name].help
         return self.commands[name].get_short_help_str(limit=100)

@@ -32,13 +32,13 @@ class LoginSource(Protocol):
     """What a client needs to know of a credential."""
 
     def secret(self) -> str:
-        """Give what to send now."""
+        """Return what to send now."""
 
     def renewed(self, refused: str) -> str | None:
-        """Give another one to try in the place of a refused one, if there can be one."""
+        """Return another one to try in the place of a refused one, if there can be one."""
 
     def refusal(self) -> LoginNeeded:
-        """Say what it means that the server refuses it."""
+        """Return what it means that the server refuses it."""
 
 
 class FixedLogin:
@@ -49,7 +49,7 @@ class FixedLogin:
         self._refusal = refusal
 
     def secret(self) -> str:
-        """Give the token."""
+        """Return the token."""
         return self._token
 
     def renewed(self, refused: str) -> str | None:  # noqa: ARG002 - of the port
@@ -57,7 +57,7 @@ class FixedLogin:
         return None
 
     def refusal(self) -> LoginNeeded:
-        """Say whose token was refused."""
+        """Return whose token was refused."""
         return LoginNeeded(self._refusal)
 
 
@@ -78,7 +78,7 @@ class KeptLogin:
         self._clock = clock
 
     def secret(self) -> str:
-        """Give the access token, a new one when it is about to run out."""
+        """Return the access token, a new one when it is about to run out."""
         end = self._credential.expires_at
         if end is not None and self._clock() > end - _EARLY_SECONDS:
             self._renew(self._credential.access)

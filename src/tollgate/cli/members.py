@@ -91,7 +91,7 @@ def set_role(session: Session, member: str, role: str) -> None:
 
 
 def _find(session: Session, member: str) -> tuple[str, str]:
-    """Give the id of the member that an email names, and what to call them."""
+    """Return the id of the member that an email names, and what to call them."""
     if "@" not in member:
         return member, member
     known: list[ApiMember] = []

@@ -31,12 +31,12 @@ _TEAM_NAME = re.compile(r"[a-z0-9-]{2,40}")
 
 
 def for_team(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `--team` and `--json`, and call it with the opened session."""
+    """Add `--team` and `--json` to a command, and call it with the opened session."""
     return _team_option(logged_in(command))
 
 
 def logged_in(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `--json`, and call it with the opened session."""
+    """Add `--json` to a command, and call it with the opened session."""
 
     @functools.wraps(command)
     def call(*, as_json: bool, team: str | None = None, **values: Any) -> None:
@@ -58,7 +58,7 @@ def yes_option(command: F) -> F:
 
 
 def page_options(command: F) -> F:
-    """Give a list `--limit` and `--after`."""
+    """Add `--limit` and `--after` to a command."""
     limit = click.option(
         "--limit",
         type=click.IntRange(1, 1000),

@@ -44,7 +44,7 @@ def tokens() -> None:
 
 
 def _settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that are settings of a token."""
+    """Add the options that are settings of a token to a command."""
     for option in reversed(
         (
             click.option("--expires", type=Expiry(), metavar="WHEN", help="30d, 2026-12-31, or never."),

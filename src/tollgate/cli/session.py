@@ -56,7 +56,7 @@ class Session:
 
     @property
     def team(self) -> str:
-        """Give the team to act for, or say how to name one."""
+        """Return the team to act for, or say how to name one."""
         if self._team is None:
             self._team = os.environ.get(TEAM_VARIABLE) or self.credentials.team_at(self.url)
         if self._team is None:
@@ -121,7 +121,7 @@ def opened(*, team: str | None = None, as_json: bool = False) -> Iterator[Sessio
 
 
 def server_url(credentials: CredentialStore, environ: Mapping[str, str], option: str | None = None) -> str:
-    """Give the address of the server to ask."""
+    """Return the address of the server to ask."""
     if option is not None:
         return normal(option, named="--url")
     if variable := environ.get(URL_VARIABLE):
@@ -130,7 +130,7 @@ def server_url(credentials: CredentialStore, environ: Mapping[str, str], option:
 
 
 def token_in(environ: Mapping[str, str]) -> str | None:
-    """Give the token of the environment."""
+    """Return the token of the environment."""
     token = environ.get(TOKEN_VARIABLE, "").strip()
     if not token:
         return None
@@ -140,7 +140,7 @@ def token_in(environ: Mapping[str, str]) -> str | None:
 
 
 def login_for(credentials: CredentialStore, transport: Transport, environ: Mapping[str, str]) -> LoginSource:
-    """Give the login for a server: that of the environment, or the kept one."""
+    """Return the login for a server: that of the environment, or the kept one."""
     if (token := token_in(environ)) is not None:
         return FixedLogin(
             token,
@@ -170,7 +170,7 @@ def team_names(seconds: float) -> list[str]:
 
 
 def names_for_completion() -> list[str]:
-    """Give what `--team` can be completed to."""
+    """Return what `--team` can be completed to."""
     return team_names(_COMPLETION_SECONDS)
 
 

@@ -117,7 +117,7 @@ class Transport:
 
 
 def _failure(error: broken.HTTPError, url: str, read: float) -> Failure:
-    """Say what a failure of urllib3 means. The one border between its exceptions and ours."""
+    """Return what a failure of urllib3 means. The one border between its exceptions and ours."""
     if isinstance(error, broken.ProxyError):
         return NoServer(f"The proxy on the way to {url} does not answer. Check HTTPS_PROXY and NO_PROXY.")
     if isinstance(error, broken.NewConnectionError | broken.ConnectTimeoutError):
@@ -159,7 +159,7 @@ def _tls_reason(error: broken.SSLError) -> str:
 
 
 def _proxy(url: str) -> str | None:
-    """Give the proxy that the environment or the system names; never one for this very machine."""
+    """Return the proxy that the environment or the system names; never one for this very machine."""
     parts = urlsplit(url)
     if is_loopback(url) or proxy_bypass(parts.netloc):
         return None

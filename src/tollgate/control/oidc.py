@@ -80,7 +80,7 @@ class OidcClient:
         return f"OidcClient(issuer={self._settings.issuer!r})"
 
     async def start(self) -> SignInStart:
-        """Give the address to send the browser to, and what to keep until it returns."""
+        """Return the address to send the browser to, and what to keep until it returns."""
         async with self._border():
             provider = await self._provider()
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
@@ -107,7 +107,7 @@ class OidcClient:
         await self._http.aclose()
 
     async def _provider(self, but_not: rules.Provider | None = None) -> rules.Provider:
-        """Give the provider's description: at most an hour old, and not the one that was found wanting."""
+        """Return the provider's description: at most an hour old, and not the one that was found wanting."""
         # One sign-in reads it, the others wait, each within its own deadline.
         async with self._reading:
             known = self._known

@@ -171,7 +171,7 @@ def check_settings(settings: OidcSettings) -> None:
 
 
 def is_local(url: str) -> bool:
-    """Say whether a URL leads to this machine itself."""
+    """Return whether a URL leads to this machine itself."""
     host = httpx.URL(url).host
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -180,7 +180,7 @@ def is_local(url: str) -> bool:
 
 
 def is_safe_url(url: str, *, local: bool) -> bool:
-    """Say whether secrets may be sent there: over TLS, or, where `local` allows it, on this machine."""
+    """Return whether secrets may be sent there: over TLS, or, where `local` allows it, on this machine."""
     try:
         urlsplit(url)  # as Authlib will; it refuses hosts that httpx lets pass
         parsed = httpx.URL(url)
@@ -212,7 +212,7 @@ def check_metadata(metadata: Metadata, issuer: str) -> None:
 
 
 def signing_algorithms(metadata: Metadata) -> list[str]:
-    """Give those of the provider's signing algorithms that are accepted: at least one."""
+    """Return those of the provider's signing algorithms that are accepted: at least one."""
     names = sorted(ALGORITHMS.intersection(metadata.id_token_signing_alg_values_supported))
     # Never an empty list: joserfc takes that for its own choice, HS256 included.
     if not names:
@@ -224,7 +224,7 @@ def signing_algorithms(metadata: Metadata) -> list[str]:
 
 
 def auth_method(metadata: Metadata) -> str:
-    """Give the way in which the client secret is sent."""
+    """Return the way in which the client secret is sent."""
     for name in AUTH_METHODS:
         if name in metadata.token_endpoint_auth_methods_supported:
             return name
@@ -235,7 +235,7 @@ def auth_method(metadata: Metadata) -> str:
 
 
 def import_keys(document: KeyDocument) -> KeySet:
-    """Give the keys that can have signed an id token. One that is not understood does not spoil the others."""
+    """Return the keys that can have signed an id token. One that is not understood does not spoil the others."""
     keys: list[Key] = []
     for data in document.keys:
         try:
@@ -258,7 +258,7 @@ def check_start(params: Mapping[str, str], start: SignInStart) -> None:
 
 
 def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
-    """Give the code that the provider sent with the browser, or say why there is none."""
+    """Return the code that the provider sent with the browser, or say why there is none."""
     # RFC 9207: what another provider answered must not be redeemed at this one.
     issuer = params.get("iss")
     missing = issuer is None and metadata.authorization_response_iss_parameter_supported
@@ -273,7 +273,7 @@ def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
 
 
 def token_refusal(status: int, body: bytes) -> OidcError:
-    """Give the words for a code that was not redeemed."""
+    """Return the words for a code that was not redeemed."""
     try:
         error = msgspec.json.decode(body, type=_TokenRefusal).error
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -291,7 +291,7 @@ def token_refusal(status: int, body: bytes) -> OidcError:
 def verified_claims(
     provider: Provider, tokens: ProviderTokens, client_id: str, nonce: str, now: float
 ) -> dict[str, Any]:
-    """Give the claims of an id token that is genuine, ours and fresh; `InvalidKeyIdError` for an unknown key."""
+    """Return the claims of an id token that is genuine, ours and fresh; `InvalidKeyIdError` for an unknown key."""
     metadata = provider.metadata
     rules = {
         "iss": {"essential": True, "value": metadata.issuer},
@@ -313,7 +313,7 @@ def verified_claims(
 
 
 def untrusted(error: Exception) -> OidcError:
-    """Give the words for an id token that is not believed."""
+    """Return the words for an id token that is not believed."""
     if isinstance(error, ClaimError):
         why = UNTRUSTED.get(error.claim, f"is incomplete or contradicts itself. {AGAIN} {TELL}.")
     else:
@@ -322,7 +322,7 @@ def untrusted(error: Exception) -> OidcError:
 
 
 def subject_of(claims: Mapping[str, Any]) -> str:
-    """Give the provider's own name for somebody."""
+    """Return the provider's own name for somebody."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS:
         raise OidcError(f"The sign-in provider did not say who you are. {AGAIN} {TELL}.")
@@ -330,7 +330,7 @@ def subject_of(claims: Mapping[str, Any]) -> str:
 
 
 def email_of(claims: Mapping[str, Any]) -> str:
-    """Give the email address among claims, or nothing."""
+    """Return the email address among claims, or nothing."""
     email = claims.get("email")
     if not isinstance(email, str) or len(email) > EMAIL_CHARACTERS or not email.isprintable():
         return ""
@@ -338,7 +338,7 @@ def email_of(claims: Mapping[str, Any]) -> str:
 
 
 def name_of(claims: Mapping[str, Any]) -> str:
-    """Give a name to show, or nothing: what cannot be printed could disguise it."""
+    """Return a name to show, or nothing: what cannot be printed could disguise it."""
     name = claims.get("name")
     if not isinstance(name, str):
         return ""

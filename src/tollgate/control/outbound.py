@@ -77,7 +77,7 @@ class Addresses(Protocol):
     """What a fetch needs of DNS."""
 
     async def addresses(self, host: str) -> list[str]:
-        """Give the IPv4 and IPv6 addresses of a host."""
+        """Return the IPv4 and IPv6 addresses of a host."""
         ...
 
 
@@ -89,7 +89,7 @@ class DnsResolver:
         self._seconds = seconds
 
     async def addresses(self, host: str) -> list[str]:
-        """Give the addresses of a host, IPv4 and IPv6 in turn; none if it has none."""
+        """Return the addresses of a host, IPv4 and IPv6 in turn; none if it has none."""
         answers = await asyncio.gather(self._ask(host, "A"), self._ask(host, "AAAA"), return_exceptions=True)
         found: list[list[str]] = []
         failures: list[BaseException] = []
@@ -106,7 +106,7 @@ class DnsResolver:
         return in_turn
 
     async def texts(self, name: str) -> list[str]:
-        """Give the TXT records at a name, the strings of each joined; none if there are none."""
+        """Return the TXT records at a name, the strings of each joined; none if there are none."""
         records = await self._ask(name, "TXT")
         return [b"".join(record.strings).decode(errors="replace") for record in records if isinstance(record, TXT)]
 
@@ -190,11 +190,11 @@ class Fetcher:
         return self._given_tls or ssl.create_default_context()
 
     def url(self, host: str, path: str) -> str:
-        """Give the URL that `get` fetches."""
+        """Return the URL that `get` fetches."""
         return f"https://{host}{path}" if self._port == HTTPS_PORT else f"https://{host}:{self._port}{path}"
 
     async def get(self, host: str, path: str) -> bytes:
-        """Give the body at a path of a host; raise Refused, Missing or Unreachable without one."""
+        """Return the body at a path of a host; raise Refused, Missing or Unreachable without one."""
         name = normal_host(host)
         url = self.url(name or host, path)
         if name is None or not _PATH.fullmatch(path):

@@ -81,7 +81,7 @@ class ControlPlane:
         self.settings = self.context.settings = settings
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         await self.mailer.close()
         if self.oidc is not None:
             await self.oidc.close()

@@ -40,7 +40,7 @@ class Texts(Protocol):
     """What a look needs of DNS."""
 
     async def texts(self, name: str) -> list[str]:
-        """Give the TXT records at a name; raise Unreachable where DNS does not say."""
+        """Return the TXT records at a name; raise Unreachable where DNS does not say."""
         ...
 
 
@@ -48,21 +48,21 @@ class Files(Protocol):
     """What a look needs of the web."""
 
     def url(self, host: str, path: str) -> str:
-        """Give the URL that `get` fetches."""
+        """Return the URL that `get` fetches."""
         ...
 
     async def get(self, host: str, path: str) -> bytes:
-        """Give the body at a path; raise Refused, Missing or Unreachable without one."""
+        """Return the body at a path; raise Refused, Missing or Unreachable without one."""
         ...
 
 
 def record(team_id: str) -> str:
-    """Give the text that proves a domain to be this team's."""
+    """Return the text that proves a domain to be this team's."""
     return f"{_KEY}{team_id}"
 
 
 def dns_name(domain: str) -> str:
-    """Give the name at which the TXT record belongs."""
+    """Return the name at which the TXT record belongs."""
     return f"_tollgate.{domain}"
 
 
@@ -75,7 +75,7 @@ class Proofs:
         self._seconds = seconds
 
     def well_known_url(self, domain: str) -> str:
-        """Give the address of the file that would prove the domain."""
+        """Return the address of the file that would prove the domain."""
         return self._fetcher.url(domain, WELL_KNOWN)
 
     def how_to(self, domain: str, team_id: str) -> str:

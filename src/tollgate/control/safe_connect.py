@@ -48,7 +48,7 @@ class TooMuch(TollgateError):
 
 
 def forbidden_kind(address: str) -> str | None:
-    """Say what kind of address this is, with its article, if it is not one on the public internet."""
+    """Return what kind of address this is, with its article, if it is not one on the public internet."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -103,7 +103,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         self._left = max_bytes
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        """Give what has come, up to the bound."""
+        """Return what has come, up to the bound."""
         if self._left <= 0:
             raise TooMuch
         data = await self._inner.read(min(max_bytes, self._left), timeout)

@@ -246,7 +246,7 @@ def name_of(text: str, *, field: str = "name", longest: int = 100, least: int = 
 
 
 async def every(rows: Repository[Any], kind: type[Item], **where: Any) -> AsyncIterator[Item]:  # noqa: ARG001 - types
-    """Give every row that fits, in the order of their making. `kind` is what the table holds."""
+    """Yield every row that fits, in the order of their making. `kind` is what the table holds."""
     after: Position | None = None
     while True:
         page: list[Item] = await rows.page(MAX_ROWS, after, **where)

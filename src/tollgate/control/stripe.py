@@ -56,7 +56,7 @@ class Payments(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 

@@ -14,7 +14,7 @@ FORM = "one or more of <number><s|m|h|d|w>, such as 30m, 24h or 1h30m"
 
 
 def parse(text: str) -> int:
-    """Give the seconds of a duration; a ValueError names the accepted form."""
+    """Return the seconds of a duration; a ValueError names the accepted form."""
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a duration: write {FORM}.")
     return sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(text))

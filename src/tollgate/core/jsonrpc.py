@@ -139,7 +139,7 @@ def _not_a_request(body: bytes) -> InvalidRequest | ParseError:
 
 
 def _explained(request: bytes | Raw) -> InvalidRequest:
-    """Say what is wrong with something that is not a request, under its id if it has a good one."""
+    """Return what is wrong with something that is not a request, under its id if it has a good one."""
     try:
         loose = _loose(request)
     except (msgspec.DecodeError, RecursionError):

@@ -34,7 +34,7 @@ class SettingsChanges(Struct, frozen=True):
 
 
 def compare(running: Settings, wanted: Settings) -> SettingsChanges:
-    """Say what changes in place and what does not."""
+    """Return what changes in place and what does not."""
     settings = replace(
         running,
         families=wanted.families,

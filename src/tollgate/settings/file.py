@@ -107,7 +107,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
 
 
 def data_folder(path: Path | None, environ: Mapping[str, str]) -> Path:
-    """Say which data folder is meant, whatever else is wrong: the service may have variables that we lack."""
+    """Return which data folder is meant, whatever else is wrong: the service may have variables that we lack."""
     for assignment in assignments(environ)[0]:
         if assignment.path == ("data_dir",) and assignment.value:
             return Path(assignment.value)

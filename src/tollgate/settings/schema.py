@@ -174,7 +174,7 @@ def leaves(place: Node, value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPat
 
 
 def in_words(place: Node) -> str:
-    """Say what a setting must be: `integer from 0 to 65535`."""
+    """Return what a setting must be: `integer from 0 to 65535`."""
     match place.type:
         case mi.IntType() as kind:
             return "integer" + _bounds(kind)
@@ -193,7 +193,7 @@ def in_words(place: Node) -> str:
 
 
 def sentence_part(place: Node) -> str:
-    """Say what a setting must be, so that it fits after "must be"."""
+    """Return what a setting must be, so that it fits after "must be"."""
     words = in_words(place)
     if words.startswith(("`", "a ", "1")):
         return words

@@ -147,7 +147,7 @@ class SharedMeters:
         return taken
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
-        """Say what `take` of one request would find, and take nothing."""
+        """Return what `take` of one request would find, and take nothing."""
         start = self._row(key, now) * self._workers
         return take(limit, max(self._arrivals[start : start + self._workers]), now)
 

@@ -229,7 +229,7 @@ class NetworkStatus:
         return shown if shown > self.head else NOTHING
 
     def publish(self, head: int, finalized: int, *, changed: bool) -> None:
-        """Say where the network is; `changed`: this head is another block than the last."""
+        """Publish the network's head and finality; `changed`: this head is another block than the last."""
         cells = self._cells
         cells[_HEAD] = head + 1
         cells[_FINALIZED] = finalized + 1
@@ -238,11 +238,11 @@ class NetworkStatus:
         self.pulse()
 
     def pulse(self) -> None:
-        """Say that the network's head was seen just now."""
+        """Record that the network's head was seen just now."""
         self._cells[_PULSE] = int(self._now() * 1000) or 1
 
     def publish_reorg(self, ancestor: int) -> None:
-        """Say that blocks above this one were replaced. Before the new head is published."""
+        """Record that blocks above this one were replaced. Before the new head is published."""
         cells = self._cells
         count = cells[_REORGS] + 1
         cells[8 + count % _REMEMBERED] = ancestor
@@ -307,7 +307,7 @@ class UpstreamStatus:
     # --- For the prober --------------------------------------------------------------------------------
 
     def publish(self, state: State, head: int, finalized: int, micros: int) -> None:
-        """Say how an upstream is."""
+        """Publish the state of an upstream."""
         cells = self._cells
         cells[_UP_HEAD] = head + 1
         cells[_UP_FINALIZED] = finalized + 1

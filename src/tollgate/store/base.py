@@ -68,7 +68,7 @@ class Directory(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 
@@ -144,7 +144,7 @@ class ControlStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 
@@ -195,7 +195,7 @@ class LogBook(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 
@@ -247,7 +247,7 @@ class AccountBook(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 
@@ -274,5 +274,5 @@ class Meters(Protocol):
         ...
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
-        """Say what `take` of one request would find, and take nothing."""
+        """Return what `take` of one request would find, and take nothing."""
         ...

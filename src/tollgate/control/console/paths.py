@@ -28,7 +28,7 @@ _METHODS = [method for method in HttpMethod if method is not HttpMethod.OPTIONS]
 
 
 def nowhere(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
-    """Give handlers for all that these leave out, under their common root."""
+    """Return handlers for all that these leave out, under their common root."""
     taken: dict[str, set[HttpMethod]] = {"/": set()}
     for handler in handlers:
         for path in handler.paths:

@@ -148,7 +148,7 @@ class Domains:
         return verified
 
     async def check(self, actor: Actor, team: str, origin: str) -> OriginVerdict:
-        """Say whether a browser call from this origin would pass as this team's, and why."""
+        """Return whether a browser call from this origin would pass as this team's, and why."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
             host = origins.host_of(origin, allow_localhost=self._localhost)

@@ -121,7 +121,7 @@ class Teams:
             return await self._context.membership(records, actor, team, Action.SEE_TEAM)
 
     async def rename(self, actor: Actor, team: str, name: str, if_match: str | None = None) -> Membership:
-        """Give a team another name."""
+        """Rename a team."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.RENAME_TEAM)
             check_version(membership.team, if_match)
@@ -169,7 +169,7 @@ class Teams:
         return Member(secrets.new_id("mem"), team.id, account_id, role.value, self._context.now(), actor.label)
 
     async def set_role(self, actor: Actor, team: str, member_id: str, role: str) -> Person:
-        """Give a member another role."""
+        """Change a member's role."""
         new = role_of(role)
         async with self._context.store.changing() as records:
             membership, member = await self._member(records, actor, team, member_id)
