@@ -290,10 +290,10 @@ class StraightCall(Straight):
             self._judge.note(upstream)
         now = admission.context.now()
         upstream.answered(now - self._began, now)
-        if self._key is not None:
-            admission.resolver.land(self._key, self._flight, self._scope, reply)
         admission.context.calls.discard(self)
         self._answer(reply.result)
+        if self._key is not None:
+            admission.resolver.land(self._key, self._flight, self._scope, reply)
 
     def landed(self, reply: Resolved) -> None:
         """Take the answer to an equal call."""

@@ -55,13 +55,12 @@ _WORDS = [pack(word) for word in WORDS]
 _read_batch = msgspec.json.Decoder(list[PlainCall]).decode
 
 
-class _Answered(Struct, gc=False, omit_defaults=True):
+class _Answered(Struct, gc=False):
     """An answer to a call of a batch, as it goes back."""
 
     jsonrpc: Literal["2.0"]
     id: int
     result: Raw
-    error: Raw = ABSENT
 
 
 _read_answers = msgspec.json.Decoder(list[_Answered]).decode
@@ -178,16 +177,19 @@ class StraightBatch(Straight):
             return
         now = admission.context.now()
         upstream.answered(now - self._began, now)
+        admission.context.calls.discard(self)
+        self.answer(answers)
         if self._keys is not None:
             land = admission.resolver.land
             for key, flight, scope, answer in zip(self._keys, self._flights, self._scopes, answers, strict=True):
                 land(key, flight, scope, Reply(answer.result))
-        admission.context.calls.discard(self)
-        self.answer(answers)
 
     def _read(self, status: int, body: bytes) -> list[_Answered] | None:
         """The answers in the order of the calls that were sent; None where they are not all plain results."""
         if status != 200 or not (body.isascii() or is_text(body)):
+            return None
+        # With an error beside a result, however that may be written, it takes more than a look.
+        if b"\\" in body or b'"error"' in body:
             return None
         try:
             answers = _read_answers(body)
@@ -198,9 +200,6 @@ class StraightBatch(Straight):
             if len(by_id) != len(answers) or by_id.keys() != set(self._ids):
                 return None
             answers = [by_id[each] for each in self._ids]
-        # Most have no such member, however it may be written.
-        if (b"\\" in body or b'"error"' in body) and any(answer.error is not ABSENT for answer in answers):
-            return None
         return answers
 
     def _fit(self, judges: list[Judge | None], answers: list[_Answered], upstream: Upstream) -> bool:
@@ -218,20 +217,22 @@ class StraightBatch(Straight):
 
     def answer(self, answers: list[_Answered]) -> None:
         """Count the calls, and send all answers."""
-        if self._uniform and not self._renumbered:
-            bodies = list(map(encode_json, answers))
+        if self._places is None and not self._renumbered:
+            body = encode_json(answers)
+            self._sizes = [_AROUND + len(str(answer.id)) + len(answer.result) for answer in answers]
         else:
             results = self._in_place(answers)
             bodies = [
                 encode_json(Result("2.0", call.id, each)) for call, each in zip(self._calls, results, strict=True)
             ]
-        self._sizes = list(map(len, bodies))
+            body = b"[%b]" % b",".join(bodies)
+            self._sizes = list(map(len, bodies))
         self._count()
         shown = b""
         if self._admission.caller.shows:
             words = sorted({WORDS[word] for word in self._words or (self._plans[0].cache,)})
             shown = response.shown(self._upstream.name if self._upstream else "", ", ".join(words))
-        self._send(b"[%b]" % b",".join(bodies), shown)
+        self._send(body, shown)
 
     def _count(self) -> None:
         counted = self._admission.context.counted
