@@ -82,8 +82,8 @@ def _fill(bootstrap: Bootstrap, records: int, worker: int) -> None:
         spool.append(
             encode(
                 (
-                    now + number / records * 60, b"%08x%024x" % (worker, number), f"team_{team:020d}", token,
-                    "backend", "eth/mainnet", 200, calls, 110, 1_234, "stub", 1, "203.0.113.7",
+                    now + number / records * 60, f"team_{team:020d}", token, "eth/mainnet", "backend", 200, 1,
+                    None, calls, 1_234, 110, b"%08x%024x" % (worker, number), "stub", 1, "bypass", "203.0.113.7",
                     b"python-requests/2.32.3", b"",
                 )
             )

@@ -139,6 +139,7 @@ def test_nothing_changes_by_itself_or_by_reading(
         (lambda r: r.domains.remove(id="dom_1"), [], ["example.com"], []),
         (lambda r: r.teams.add(Team("team_2", "other")), [], [], ["team_2"]),
         (lambda r: r.teams.replace(replace(TEAM, capped_until=9e9)), [], [], ["team_1"]),
+        (lambda r: r.teams.replace(replace(TEAM, spending_cap=7)), [], [], ["team_1"]),
         (lambda r: r.teams.remove(id="team_1"), [DIGEST], ["example.com"], ["team_1"]),
     ],
 )

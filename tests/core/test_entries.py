@@ -1,35 +1,62 @@
 """Records as the spool keeps them: what a worker writes is what the collector reads."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT, MAX_CALLS, CallEntry, Entry, decode, encode
+from tollgate.core.entries import (
+    LONGEST_METHOD,
+    LONGEST_TEXT,
+    MAX_CALLS,
+    CallEntry,
+    CountedCall,
+    Entry,
+    Subject,
+    decode,
+    encode,
+    pack,
+    read_counted,
+    read_subject,
+)
 from tollgate.ledger.segments import MAX_RECORD_BYTES
 
 text = st.text(st.characters(codec="utf-8"), max_size=40)
 sizes = st.integers(0, 2**63 - 1)
-calls = st.builds(CallEntry, text, text, st.none() | st.integers(-(2**63), 2**63 - 1), sizes)
+codes = st.none() | st.integers(-(2**63), 2**63 - 1)
+calls = st.builds(CallEntry, text, text, codes, sizes) | st.builds(
+    CallEntry, text, text, codes, sizes, text, sizes, text
+)
 entries = st.builds(
     Entry,
-    st.floats(0, 2e9),
-    st.binary(max_size=128),
-    text,
-    text,
-    text,
-    text,
-    st.integers(100, 599),
-    st.lists(calls, max_size=5).map(tuple),
-    sizes,
-    sizes,
-    text,
-    st.integers(0, 100),
-    text,
-    st.binary(max_size=256),
-    st.binary(max_size=256),
-    st.integers(1, 2**53),
+    at=st.floats(0, 2e9),
+    team_id=text,
+    source_id=text,
+    network=text,
+    source_name=text,
+    status=st.integers(100, 599),
+    stands_for=st.integers(1, 2**53),
+    cap=st.none() | sizes,
+    calls=st.lists(calls, max_size=5).map(tuple),
+    duration_micros=sizes,
+    request_bytes=sizes,
+    request_id=st.binary(max_size=128),
+    upstream=text,
+    attempts=st.integers(0, 100),
+    cache=text,
+    address=text,
+    agent=st.binary(max_size=256),
+    origin=st.binary(max_size=256),
 )
+
+USUAL: dict[str, Any] = {
+    "at": 1.5, "team_id": "team_1", "source_id": "tok_1", "network": "eth/mainnet", "source_name": "ci",
+    "status": 200, "stands_for": 1, "cap": 70, "calls": [("eth_call", "ok", None, 7)], "duration_micros": 3,
+    "request_bytes": 4, "request_id": b"rid", "upstream": "n0", "attempts": 1, "cache": "miss",
+    "address": "192.0.2.7", "agent": b"curl", "origin": b"o",
+}  # fmt: skip
 
 
 @given(entries)
@@ -37,16 +64,33 @@ def test_entry_is_read_as_it_was_written(entry: Entry) -> None:
     assert decode(encode(entry)) == entry
 
 
-def test_tuples_of_the_hot_path_are_read_as_an_entry() -> None:
-    record = (1.5, b"rid", "team_1", "tok_1", "ci", "eth/mainnet", 200, [("eth_call", "ok", None, 7)])
-    assert decode(encode(record)) == Entry(
-        1.5, b"rid", "team_1", "tok_1", "ci", "eth/mainnet", 200, (CallEntry("eth_call", "ok", None, 7),)
+def test_values_of_the_hot_path_are_read_as_an_entry() -> None:
+    assert decode(encode(tuple(USUAL.values()))) == Entry(
+        **{**USUAL, "calls": (CallEntry("eth_call", "ok", None, 7),)}
     )
 
 
+def test_counting_reads_the_beginning_alone() -> None:
+    record = encode(tuple(USUAL.values()))
+    counted = read_counted(record)
+    assert (counted.at, counted.duration_micros) == (1.5, 3)
+    assert read_subject(counted.subject) == Subject(
+        "team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70, (CountedCall("eth_call", "ok"),)
+    )
+    assert read_counted(pack((1.5, counted.subject, 3, "no details", "what follows is not looked at"))) == counted
+
+
+def test_equal_calls_of_a_caller_have_one_subject() -> None:
+    """Whatever differs from call to call is outside of it, so that each subject is decoded once."""
+    other = {**USUAL, "at": 2.5, "calls": [("eth_call", "ok", None, 99)], "duration_micros": 8, "request_id": b"x"}
+    one, two = (read_counted(encode(tuple(values.values()))) for values in (USUAL, other))
+    assert one.subject == two.subject
+    assert len({read_counted(encode(tuple({**USUAL, "cap": cap}.values()))).subject for cap in (None, 0, 70)}) == 3
+
+
 def test_field_that_a_later_version_adds_is_passed_over() -> None:
-    whole: tuple[object, ...] = (1.5, b"", "t", "s", "n", "w", 200, [], 1, 2, "u", 1, "a", b"", b"", 1, "hit")
-    assert decode(encode((*whole, "later"))) == decode(encode(whole))
+    values = tuple(USUAL.values())
+    assert decode(encode((*values, "later"))) == decode(encode(values))
 
 
 @pytest.mark.parametrize(
@@ -60,25 +104,32 @@ def test_field_that_a_later_version_adds_is_passed_over() -> None:
         {"status": -1},
         {"request_bytes": 2**63},
         {"stands_for": 0},
-        {"calls": ()} | {"team_id": b"\xff"},
+        {"cap": -1},
+        {"cap": 2**63},
+        {"team_id": b"\xff"},
         {"calls": [("m", "ok", 2**63, 0)]},
+        {"agent": "text"},
     ],
 )
 def test_what_the_store_could_not_keep_is_no_entry(changed: dict[str, object]) -> None:
-    fields: dict[str, object] = {
-        "at": 1.0, "request_id": b"r", "team_id": "t", "source_id": "s", "source_name": "n", "network": "w",
-        "status": 200, "calls": (), "request_bytes": 1, "duration_micros": 1, "upstream": "", "attempts": 1,
-        "address": "", "agent": b"", "origin": b"", "stands_for": 1,
-    }  # fmt: skip
-    decode(encode(tuple(fields.values())))
+    decode(encode(tuple(USUAL.values())))
     with pytest.raises(msgspec.MsgspecError):
-        decode(encode(tuple((fields | changed).values())))
+        decode(encode(tuple((USUAL | changed).values())))
+
+
+def test_record_with_fewer_details_than_calls_is_no_entry() -> None:
+    counted = read_counted(encode(tuple(USUAL.values())))
+    with pytest.raises(ValueError, match="details"):
+        decode(pack((counted.at, counted.subject, 3, [])))
 
 
 def test_largest_record_fits_into_a_segment() -> None:
     call = ("\U0001f300" * LONGEST_METHOD, "o" * 40, -(2**63), 2**63 - 1)
-    largest = (
-        1.5, b"r" * 128, "t" * 32, "s" * 32, "n" * 253 * 4, "w" * 65, 200, [call] * MAX_CALLS,
-        2**63 - 1, 2**63 - 1, "u" * 64, 2**31, "a" * 45, b"u" * LONGEST_TEXT, b"o" * LONGEST_TEXT, 2**53,
-    )  # fmt: skip
-    assert len(encode(largest)) <= MAX_RECORD_BYTES
+    largest = {
+        **USUAL, "request_id": b"r" * 128, "team_id": "t" * 32, "source_id": "s" * 32,
+        "source_name": "n" * 253 * 4, "network": "w" * 65, "calls": [call] * MAX_CALLS, "stands_for": 2**53,
+        "cap": 2**63 - 1,
+        "request_bytes": 2**63 - 1, "duration_micros": 2**63 - 1, "upstream": "u" * 64, "attempts": 2**31,
+        "address": "a" * 45, "agent": b"u" * LONGEST_TEXT, "origin": b"o" * LONGEST_TEXT,
+    }  # fmt: skip
+    assert len(encode(tuple(largest.values()))) <= MAX_RECORD_BYTES

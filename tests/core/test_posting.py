@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,8 +118,7 @@ def test_bytes_of_callers_become_text_whatever_they_are() -> None:
 
 
 def test_request_without_calls_leaves_nothing_but_its_use() -> None:
-    empty = Entry(NOVEMBER, b"r", "team_1", "tok_1", "ci", "eth/mainnet", 200, ())
-    posting = posted([empty])
+    posting = posted([msgspec.structs.replace(entry(), calls=())])
     assert (posting.rows, posting.usage, posting.tokens) == ([], {}, {})
 
 

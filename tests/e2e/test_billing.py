@@ -229,7 +229,17 @@ def leave_records(spool: Path, team: str, at: float, count: int) -> None:
     writer = Spool(spool, segment_bytes=1 << 20, segment_seconds=10, max_held_bytes=1 << 20, now=lambda: at)
     for number in range(count):
         calls = (CallEntry("eth_call", "ok"),)
-        writer.append(encode(Entry(at, b"%d" % number, team, "tok_1", "ci", "eth/mainnet", 200, calls)))
+        left = Entry(
+            at=at,
+            team_id=team,
+            source_id="tok_1",
+            network="eth/mainnet",
+            source_name="ci",
+            status=200,
+            calls=calls,
+            request_id=b"%d" % number,
+        )
+        writer.append(encode(left))
     writer.close()
 
 

@@ -260,9 +260,15 @@ def test_logs_of_a_deleted_token_are_still_read_by_its_id(service: Service) -> N
 def drain(service: Service, name: str, age: float) -> None:
     """Leave what a dead worker left behind: a segment that nobody holds, with a record of an earlier time."""
     entry = Entry(
-        time.time() - age, name.encode(), service.road.team.id, service.token[1].id, "ci", "eth/mainnet", 200,
-        (CallEntry("eth_chainId", "ok"),),
-    )  # fmt: skip
+        at=time.time() - age,
+        team_id=service.road.team.id,
+        source_id=service.token[1].id,
+        network="eth/mainnet",
+        source_name="ci",
+        status=200,
+        calls=(CallEntry("eth_chainId", "ok"),),
+        request_id=name.encode(),
+    )
     spool = service.folder / "data" / "spool"
     identity = secrets.token_bytes(ID_BYTES)
     hidden = spool / f"00000000000000-{identity.hex()}{HIDDEN_SUFFIX}"

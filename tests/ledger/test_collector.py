@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.ledger.house import FREE, NOON, House, entry, identity, segment_bytes
 
-from tollgate.core.entries import encode
+from tollgate.core.entries import Entry, encode
 from tollgate.core.posting import Terms
 from tollgate.core.pricing import MILLION, Price
 from tollgate.ledger import collector as collecting
@@ -27,7 +27,7 @@ def writer(house: House) -> Spool:
     )
 
 
-def size(*entries: object) -> int:
+def size(*entries: Entry) -> int:
     return sum(len(frame(encode(each))) for each in entries)
 
 

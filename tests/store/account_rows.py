@@ -39,7 +39,17 @@ def calls(
 ) -> Entry:
     """One record that stands for so many calls."""
     made = (CallEntry(method, outcome),)
-    return Entry(at, b"req", team, source, source[4:6], network, 200, made, stands_for=count)
+    return Entry(
+        at=at,
+        team_id=team,
+        source_id=source,
+        network=network,
+        source_name=source[4:6],
+        status=200,
+        stands_for=count,
+        calls=made,
+        request_id=b"req",
+    )
 
 
 class Books:

@@ -25,7 +25,8 @@ ID = b"\1" * 16
 
 def entry(*outcomes: str, at: float = NOON, team: str = "team_1", source: str = "tok_1", **more: Any) -> Entry:
     calls = tuple(CallEntry("eth_call", outcome) for outcome in outcomes or ("ok",))
-    return Entry(at, b"rid", team, source, "ci", "eth/mainnet", more.pop("status", 200), calls, **more)
+    usual: dict[str, Any] = {"request_id": b"rid", "source_name": "ci", "network": "eth/mainnet", "status": 200}
+    return Entry(at=at, team_id=team, source_id=source, calls=calls, **{**usual, **more})
 
 
 class Ledger:

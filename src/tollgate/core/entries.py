@@ -1,12 +1,21 @@
-"""One answered request as the spool keeps it: what its calls have in common, and each call.
+"""One answered request as the spool and the ledger keep it: a record.
 
-Encoded once, by the worker, as MessagePack; decoded by the collector. Bytes that came from a caller stay bytes
-until then: the hot path decodes nothing. Parameters and results are never part of it.
+A record is a MessagePack array that begins with what counting needs: time, subject, duration. The subject (caller,
+status, cap, methods and outcomes) is an array of its own inside a byte string, because equal ones repeat: a worker
+may encode it once for a caller and method, and the collector decodes each distinct one once. What follows is read
+only when a log is shown. Bytes that came from a caller stay bytes until then. Parameters and results are never
+part of it.
+
+    record   [at, subject, duration_micros, details, request_bytes, request_id, upstream, attempts, cache,
+              address, agent, origin]
+    subject  [team_id, source_id, network, source_name, status, stands_for, cap, [[method, outcome], ...]]
+    details  [[code, response_bytes] or [code, response_bytes, upstream, attempts, cache], ...]
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -22,9 +31,10 @@ BILLABLE = frozenset({"ok", "node_error"})
 Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Code = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Multiple = Annotated[int, Meta(ge=1, le=2**53)]
 
 
-class CallEntry(Struct, frozen=True, array_like=True, gc=False):
+class CallEntry(Struct, frozen=True, gc=False):
     """One call of a request."""
 
     method: str
@@ -39,29 +49,116 @@ class CallEntry(Struct, frozen=True, array_like=True, gc=False):
     cache: str = ""
 
 
-class Entry(Struct, frozen=True, array_like=True, gc=False):
+class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """One answered request of a known team."""
 
     at: Moment
-    request_id: bytes
     team_id: str
     source_id: str
     """The token or the domain that let it in."""
-    source_name: str
     network: str
+    source_name: str
     status: Count
+    stands_for: Multiple = 1
+    """How many requests this one stands for: more than one only for refusals that came too fast."""
+    cap: Count | None = None
+    """The team's spending cap when the request was admitted, in micro-dollars."""
     calls: tuple[CallEntry, ...]
-    request_bytes: Count = 0
     duration_micros: Count = 0
+    request_bytes: Count = 0
+    request_id: bytes = b""
     upstream: str = ""
     attempts: Count = 0
+    cache: str = "bypass"
     address: str = ""
     agent: bytes = b""
     origin: bytes = b""
-    stands_for: Annotated[int, Meta(ge=1, le=2**53)] = 1
-    """How many requests this one stands for: more than one only for refusals that came too fast."""
+
+
+class CountedCall(Struct, frozen=True, array_like=True, gc=False):
+    """What is counted of a call."""
+
+    method: str
+    outcome: str
+
+
+class Subject(Struct, frozen=True, array_like=True, gc=False):
+    """What is counted: who called what, and what became of it."""
+
+    team_id: str
+    source_id: str
+    network: str
+    source_name: str
+    status: Count
+    stands_for: Multiple
+    cap: Count | None
+    calls: tuple[CountedCall, ...]
+
+
+class CountedRecord(Struct, frozen=True, array_like=True, gc=False):
+    """The beginning of a record; the rest is passed over."""
+
+    at: Moment
+    subject: bytes
+    duration_micros: Count
+
+
+class _Detail(Struct, frozen=True, array_like=True, gc=False):
+    code: Code | None = None
+    response_bytes: Count = 0
+    upstream: str | None = None
+    attempts: Count = 0
+    cache: str = ""
+
+
+class _Record(Struct, frozen=True, array_like=True, gc=False):
+    at: Moment
+    subject: bytes
+    duration_micros: Count
+    details: tuple[_Detail, ...]
+    request_bytes: Count = 0
+    request_id: bytes = b""
+    upstream: str = ""
+    attempts: Count = 0
     cache: str = "bypass"
+    address: str = ""
+    agent: bytes = b""
+    origin: bytes = b""
 
 
-encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Entry).decode
+pack = msgspec.msgpack.Encoder().encode
+read_subject = msgspec.msgpack.Decoder(Subject).decode
+read_counted = msgspec.msgpack.Decoder(CountedRecord).decode
+_read_record = msgspec.msgpack.Decoder(_Record).decode
+
+
+_CALLS, _DURATION = Entry.__struct_fields__.index("calls"), Entry.__struct_fields__.index("duration_micros")
+
+
+def encode(entry: Entry | Sequence[Any]) -> bytes:
+    """Encode an entry, or the values of one in the order of its fields; calls likewise."""
+    if isinstance(entry, Entry):
+        values = msgspec.structs.astuple(entry)
+        calls = [msgspec.structs.astuple(call) for call in entry.calls]
+        # What a call has of its own only in a batch is left out elsewhere.
+        entry = (
+            *values[:_CALLS],
+            [call if call[4] is not None else call[:4] for call in calls],
+            *values[_DURATION:],
+        )
+    calls = entry[_CALLS]
+    subject = pack((*entry[1:_CALLS], [call[:2] for call in calls]))
+    return pack((entry[0], subject, entry[_DURATION], [call[2:] for call in calls], *entry[_DURATION + 1 :]))
+
+
+def decode(payload: bytes) -> Entry:
+    """Decode a record; a `ValueError` where it is none."""
+    at, content, duration, details, *rest = msgspec.structs.astuple(_read_record(payload))
+    *caller, calls = msgspec.structs.astuple(read_subject(content))
+    if len(calls) != len(details):
+        raise ValueError("a record does not have the details of each of its calls")
+    whole = tuple(
+        CallEntry(call.method, call.outcome, *msgspec.structs.astuple(detail))
+        for call, detail in zip(calls, details, strict=True)
+    )
+    return Entry(**dict(zip(Entry.__struct_fields__, (at, *caller, whole, duration, *rest), strict=True)))

@@ -24,6 +24,7 @@ class KnownCaller(Protocol):
     team_id: str
     source_id: str
     source_name: str
+    spending_cap: int | None
     shows: bool
 
 

@@ -55,6 +55,15 @@ def test_single_call_is_one_record_with_everything_that_a_log_shows() -> None:
     with_worker(test, node=node)
 
 
+def test_spending_cap_of_the_team_is_written_as_it_was_when_the_call_was_admitted() -> None:
+    async def test(worker: Worker) -> None:
+        worker.store.tokens[digest(TOKEN)] = token_grant(Team("team_1", "acme", spending_cap=7_000_000))
+        (entry,) = await recorded(worker, sent(call(1)))
+        assert entry.cap == 7_000_000
+
+    with_worker(test)
+
+
 def test_call_of_a_whitelisted_domain_is_written_for_its_entry() -> None:
     async def test(worker: Worker) -> None:
         (entry,) = await recorded(worker, sent(call(1), "origin: https://app.example.com", token=None))

@@ -59,6 +59,7 @@ class Caller:
         "shows",
         "source_id",
         "source_name",
+        "spending_cap",
         "team_id",
         "told",
     )
@@ -70,6 +71,7 @@ class Caller:
         self.capped_until = max(
             grant.team.capped_until or 0.0, (grant.token.capped_until or 0.0) if grant.token else 0.0
         )
+        self.spending_cap = grant.team.spending_cap
         self.expires_at = grant.token.expires_at if grant.token else None
         self.allow_in_url = bool(grant.token and grant.token.allow_in_url)
         self.networks = frozenset(grant.token.networks) if grant.token else frozenset()

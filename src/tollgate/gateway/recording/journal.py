@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tollgate import log
-from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MAX_CALLS, encode
+from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MAX_CALLS, Entry, encode
 from tollgate.gateway.messages import CallNote, Request
 
 SINGLE_REFUSALS = 10
 # Places in a record, in the order of `Entry`.
-_CALLS, _REQUEST_BYTES, _STANDS_FOR = 7, 8, 15
+_STANDS_FOR, _CALLS, _REQUEST_BYTES = map(Entry.__struct_fields__.index, ("stands_for", "calls", "request_bytes"))
 _log = log.get("journal")
 
 
@@ -77,22 +77,23 @@ class Journal:
         assert network is not None  # noqa: S101 - the intake refuses what has none
         record = (
             at,
-            request.request_id,
             caller.team_id,
             caller.source_id,
-            caller.source_name,
             network.path,
+            caller.source_name,
             status,
+            1,
+            caller.spending_cap,
             calls,
-            len(request.body),
             int((now - request.began) * 1e6),
+            len(request.body),
+            request.request_id,
             request.upstream,
             request.attempts,
+            request.cache,
             self._address(request),
             request.headers.get(b"user-agent", b"")[:LONGEST_TEXT],
             b"" if origin is None else origin[:LONGEST_TEXT],
-            1,
-            request.cache,
         )
         if calls[0][1] not in BILLABLE and not _some_billable(calls):
             self._refused(caller.team_id, record, calls)
@@ -109,7 +110,7 @@ class Journal:
             return
         rest, self._rest = self._rest, {}
         for record, count in rest.values():
-            self._append(encode((*record[:_STANDS_FOR], count, record[_STANDS_FOR + 1])))
+            self._append(encode((*record[:_STANDS_FOR], count, *record[_STANDS_FOR + 1 :])))
 
     def _refused(self, team_id: str, record: tuple[Any, ...], calls: Sequence[CallNote]) -> None:
         count = self._refusals[team_id] = self._refusals.get(team_id, 0) + len(calls)
