@@ -146,7 +146,7 @@ class Logs:
     async def _older(self, book: LogBook, team: Team, ask: LogAsk, wanted: LogFilter) -> LogPage:
         identity = filters_of(wanted)
         if ask.after is None:
-            newest = await book.newest()
+            newest = await book.newest(team.id)
             place = self._since(Place(newest + 1, newest, _NEVER, 0, identity), ask)
         else:
             place = self._since(self.cursors.read("after", team.id, ask.after, identity), ask)
