@@ -288,9 +288,16 @@ def test_collecting_goes_before_chores_and_between_their_slices(
 ) -> None:
     done: list[str] = []
     loops.append(loop := CollectorLoop(bootstrap, monotonic=itertools.count(step=CHORES_SECONDS).__next__))
-    step = loop.collector.step
-    monkeypatch.setattr(loop.collector, "step", lambda: (done.append("collect"), step())[1])
-    monkeypatch.setattr(loop._ledger, "sweep", lambda _: (done.append("sweep"), len(done) < 9)[1])
+
+    def step() -> None:
+        done.append("collect")
+
+    def sweep(_: int) -> bool:
+        done.append("sweep")
+        return len(done) < 9
+
+    monkeypatch.setattr(loop.collector, "step", step)
+    monkeypatch.setattr(loop._ledger, "sweep", sweep)
     for _ in range(8):
         loop.turn()
     assert done[0] == "collect"

@@ -38,6 +38,7 @@ def calls(
     network: str = "eth/mainnet",
     method: str = "eth_call",
     outcome: str = "ok",
+    cap: int | None = None,
 ) -> Entry:
     """One record that stands for so many calls."""
     made = (CallEntry(method, outcome),)
@@ -49,6 +50,7 @@ def calls(
         source_name=source[4:6],
         status=200,
         stands_for=count,
+        cap=cap,
         calls=made,
         request_id=b"req",
     )

@@ -77,14 +77,12 @@ def _of_block(first: int, rows: int, records: int, facts: bytes, data: bytes) ->
             month, unit, cost = prices[no - first]
             billable = call.outcome in BILLABLE
             charged = cost if unit is None else (unit * entry.stands_for if billable else 0)
-            way: tuple[Any, ...] = (entry.upstream, entry.attempts, entry.cache)
-            if call.upstream is not None:
-                way = (call.upstream, call.attempts, call.cache)
+            way = entry if call.upstream is None else call
             yield LogRow(
                 no, entry.at, entry.request_id.decode(), entry.team_id, entry.source_id, entry.source_name,
                 entry.address, entry.agent.decode(), entry.origin.decode(), entry.network, call.method,
                 entry.status, call.outcome, call.code, entry.request_bytes // count, call.response_bytes,
-                entry.duration_micros, *way, billable, charged, month, entry.stands_for,
+                entry.duration_micros, way.upstream or "", way.attempts, way.cache, billable, charged, month, entry.stands_for,
             )  # fmt: skip
             no += 1
     assert place == len(data)
