@@ -82,7 +82,8 @@ def _of_block(first: int, rows: int, records: int, facts: bytes, data: bytes) ->
                 no, entry.at, entry.request_id.decode(), entry.team_id, entry.source_id, entry.source_name,
                 entry.address, entry.agent.decode(), entry.origin.decode(), entry.network, call.method,
                 entry.status, call.outcome, call.code, entry.request_bytes // count, call.response_bytes,
-                entry.duration_micros, way.upstream or "", way.attempts, way.cache, billable, charged, month, entry.stands_for,
+                entry.duration_micros, way.upstream or "", way.attempts, way.cache, billable, charged, month,
+                entry.stands_for,
             )  # fmt: skip
             no += 1
     assert place == len(data)
