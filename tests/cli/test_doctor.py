@@ -36,9 +36,11 @@ def test_a_line_for_each_check_and_nothing_else(tool: Tool, folder: Path) -> Non
     assert ran.out.splitlines() == [
         "spool     ok       0 segments, 0 records wait for the collector",
         "logs      ok       against usage, 2026-11 to 2026-11",
+        "blocks    ok       blocks and records of logs",
         "usage     ok       against months of teams, 1",
         "tokens    ok       against months of tokens and domains, 1",
         "invoices  ok       0 final ones, 0 closed months",
+        "clock     ok       the ledger was never written",
     ]
 
 
@@ -48,7 +50,7 @@ def test_a_disagreement_is_told_and_ends_with_1(tool: Tool, folder: Path) -> Non
     books.close()
     ran = run(tool, folder)
     assert ran.code == 1
-    assert ran.out.splitlines()[2:4] == [
+    assert ran.out.splitlines()[3:5] == [
         "usage     1 wrong  against months of teams, 1",
         "  team_acme000000000 2026-11: usage 3, months 5 billable requests (-2)",
     ]

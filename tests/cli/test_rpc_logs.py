@@ -99,12 +99,36 @@ def test_nothing_is_said_in_words(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page())
     said = acme.run("rpc", "logs").err
     assert said == f"No calls yet. Send one to {api.url}/x/<family>/<network>, with a token of the team.\n"
+
+
+def test_a_page_that_the_server_ended_early_is_gone_on_with(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?limit=2&errors=true", page(after="c2"))
+    api.on("GET", f"{PATH}?limit=2&after=c2&errors=true", page(LOG, after="c3", newer="n2"))
+    api.on("GET", f"{PATH}?limit=1&after=c3&errors=true", page(REFUSALS, after="c4"))
+    ran = acme.run("rpc", "logs", "--errors", "--limit", "2", "--json")
+    assert ran.json == {"items": [LOG, REFUSALS], "next": "c4"}
+
+
+def test_a_page_that_stands_still_is_not_asked_for_again(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100&errors=true", page(after="c2"))
-    assert acme.run("rpc", "logs", "--errors").err == "Nothing that fits is among the newest calls.\n"
+    api.on("GET", f"{PATH}?limit=100&after=c2&errors=true", page(after="c2"))
+    said = acme.run("rpc", "logs", "--errors").err
+    assert said == "Nothing that fits is among the newest calls. Go on with --after.\n"
+
+
+def test_all_that_fits_is_exported_line_by_line(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?limit=1000&request_id=req-1", page(LOG, after="c2"))
+    api.on("GET", f"{PATH}?limit=1000&after=c2&request_id=req-1", page(after="c3"))
+    api.on("GET", f"{PATH}?limit=1000&after=c3&request_id=req-1", page(REFUSALS))
+    ran = acme.run("rpc", "logs", "--all", "--request-id", "req-1", "--json")
+    assert [json.loads(line) for line in ran.out.splitlines()] == [LOG, REFUSALS]
+    assert acme.run("rpc", "logs", "--all", "--follow").code == 2
 
 
 def test_a_terminal_shows_the_command_for_the_next_page_with_its_filters(api: Api, acme: Tool) -> None:
-    api.on("GET", f"{PATH}?limit=2&since=1h&status=200&errors=true&token=my+token", page(LOG, after="old_x-_"))
+    api.on(
+        "GET", f"{PATH}?limit=2&since=1h&status=200&errors=true&token=my+token", page(LOG, LOG, after="old_x-_")
+    )
     with acme.terminal(
         *("rpc", "logs", "--team", "acme", "--limit", "2", "--since", "1h", "--status", "200", "--errors"),
         *("--token", "my token"),

@@ -44,7 +44,7 @@ async def people(records: Repositories) -> None:
 class LogOffice:
     """A control plane and its ledger, for tests that are transcripts."""
 
-    def __init__(self, folder: Path, loop: asyncio.Runner, **looks: int) -> None:
+    def __init__(self, folder: Path, loop: asyncio.Runner, **looks: Any) -> None:
         self._loop = loop
         self.ledger = Ledger(folder)
         url = sqlite.store_url("", folder)

@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 from sqlalchemy import create_engine
-from tests.control.services.house import ACME, House
+from tests.control.services.house import ACME, PEPPER, House
 from tests.store.account_rows import Books, calls
 
 from tollgate.control.outbound import Unreachable
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.alerts import Alerts
+from tollgate.control.services.billing import BillingService
 from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.usage import Usages
 from tollgate.core.models import Team, Token
@@ -77,6 +78,7 @@ class Till(House):
         """A plane over the same stores with other settings."""
         plane = super().another(chosen)
         plane.usage = Usages(plane.context, self.book)
+        plane.billing = BillingService(plane.context, PEPPER, self.book)
         plane.invoices = Invoices(plane.context, self.book)
         plane.alerts = Alerts(plane.context, self.book, plane.billing, self.post, self.hooks)
         return plane
@@ -85,7 +87,8 @@ class Till(House):
         """Go on with other settings."""
         self.plane = self.another(chosen)
         self._caps = Caps(self._control, self.books.ledger, chosen.billing.price())
-        self.books.terms = self._caps.terms
+        price = chosen.billing.price()
+        self.books.price = lambda _: price
 
     def charge(self, **billing: Any) -> None:
         """Go on with other prices."""
@@ -101,8 +104,10 @@ class Till(House):
 
     def call(self, count: int = 1, at: float | None = None, **more: Any) -> None:
         """Let a team call so often, and the collector take note."""
-        self._caps.renew()
-        self.books.commit(calls(count, self.clock.now if at is None else at, **more), now=self.clock.now)
+        team_id = more.get("team", ACME.id)
+        team = self.write(lambda records: records.teams.get(team_id))
+        cap = None if team is None else team.spending_cap
+        self.books.commit(calls(count, self.clock.now if at is None else at, cap=cap, **more), now=self.clock.now)
         self.reconcile()
 
     def reconcile(self) -> None:

@@ -12,7 +12,6 @@ from tollgate.core.entries import (
     LONGEST_TEXT,
     MAX_CALLS,
     CallEntry,
-    CountedCall,
     Entry,
     Subject,
     decode,
@@ -75,7 +74,7 @@ def test_counting_reads_the_beginning_alone() -> None:
     counted = read_counted(record)
     assert (counted.at, counted.duration_micros) == (1.5, 3)
     assert read_subject(counted.subject) == Subject(
-        "team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70, (CountedCall("eth_call", "ok"),)
+        "team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70, (("eth_call", "ok"),)
     )
     assert read_counted(pack((1.5, counted.subject, 3, "no details", "what follows is not looked at"))) == counted
 

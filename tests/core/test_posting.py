@@ -9,17 +9,20 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.stored_blocks import batch_of
 
+from tollgate.core.blocks import OpenBlock, read_facts
 from tollgate.core.entries import CallEntry, Entry
+from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
-from tollgate.core.posting import BILLABLE, MonthKey, Posting, Terms, post
+from tollgate.core.posting import BILLABLE, MonthKey, Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Plan, Price
+from tollgate.core.pricing import cost as cost_of
 from tollgate.processes.collector import billing_month
-from tollgate.store.ledger_tables import LOG_COLUMNS
 
 NOVEMBER = datetime.fromisoformat("2026-11-15T12:00:00Z").timestamp()
 EDGE = datetime.fromisoformat("2026-12-01T00:00:00Z").timestamp()
-PAID = Terms(Price(free_requests=0, micros_per_million=MILLION))
+PAID = Price(free_requests=0, micros_per_million=MILLION)
 """A micro-dollar for each request."""
 KNOWN = {"eth_call", "eth_chainId"}
 
@@ -33,24 +36,26 @@ def entry(*outcomes: str, at: float = NOVEMBER, team: str = "team_1", source: st
 
 def posted(
     entries: Iterable[Entry],
-    terms: Terms | dict[str, Terms] = PAID,
+    price: Price | dict[str, Price] = PAID,
     before: dict[MonthKey, int] | None = None,
     *,
     first: int = 1,
     closed: frozenset[str] = frozenset(),
 ) -> Posting:
-    return post(
-        entries,
-        first,
-        before or {},
-        terms=lambda team: terms if isinstance(terms, Terms) else terms[team],
-        month_for=lambda at: billing_month(at, closed),
-        label=lambda _, method: method if method in KNOWN else "other",
-    )
+    batch = batch_of(entries, lambda _, method: method if method in KNOWN else "other")
+    numbers = dict.fromkeys(batch.teams(), first)
+    rules = Rules(lambda team: price if isinstance(price, Price) else price[team], billing_month)
+    return post(batch, Opening(numbers, before or {}, closed), rules)
 
 
 def rows(posting: Posting) -> list[dict[str, Any]]:
-    return [dict(zip(LOG_COLUMNS, row, strict=True)) for row in posting.rows]
+    """The log rows of all blocks, newest last."""
+    found: list[dict[str, Any]] = []
+    for block in posting.blocks:
+        opened = OpenBlock(block.first_no, block.rows, block.records, read_facts(block.facts), block.data)
+        older = opened.older(LogFilter(block.team_id), block.first_no + block.rows)
+        found += [msgspec.structs.asdict(row) for row in older][::-1]
+    return found
 
 
 def column(posting: Posting, name: str) -> list[Any]:
@@ -119,7 +124,8 @@ def test_bytes_of_callers_become_text_whatever_they_are() -> None:
 
 def test_request_without_calls_leaves_nothing_but_its_use() -> None:
     posting = posted([msgspec.structs.replace(entry(), calls=())])
-    assert (posting.rows, posting.usage, posting.tokens) == ([], {}, {})
+    assert (posting.rows, posting.blocks, posting.usage, posting.tokens) == (0, [], {}, {})
+    assert posting.last_used == {"tok_1": NOVEMBER}
 
 
 # --- What is billed ----------------------------------------------------------------------------------------
@@ -165,24 +171,30 @@ def test_row_that_stands_for_many_refusals_counts_as_many() -> None:
 
 
 def test_commit_order_decides_which_requests_are_free() -> None:
-    terms = Terms(Price(free_requests=2, micros_per_million=MILLION))
+    price = Price(free_requests=2, micros_per_million=MILLION)
     late_first = [entry(at=NOVEMBER + 60, source="tok_late"), entry(at=NOVEMBER), entry(at=NOVEMBER - 60)]
-    assert column(posted(late_first, terms), "cost") == [0, 0, 1]
+    assert column(posted(late_first, price), "cost") == [0, 0, 1]
 
 
 def test_what_was_posted_earlier_counts() -> None:
     before = {("team_1", "2026-11"): 999_999, ("team_1", "2026-10"): 5_000_000, ("team_2", "2026-11"): 5_000_000}
-    assert column(posted([entry(), entry(), entry()], Terms(Price()), before), "cost") == [0, 5, 5]
-    started = Terms(Price(Plan.PER_STARTED_MILLION))
+    assert column(posted([entry(), entry(), entry()], Price(), before), "cost") == [0, 5, 5]
+    started = Price(Plan.PER_STARTED_MILLION)
     assert column(posted([entry(), entry(), entry()], started, before), "cost") == [0, 5_000_000, 0]
 
 
 def test_cap_is_kept_inside_a_batch() -> None:
-    assert column(posted([entry("ok", "ok"), entry("ok", "ok")], Terms(PAID.price, cap=3)), "cost") == [1, 1, 1, 0]
+    assert column(posted([entry("ok", "ok", cap=3), entry("ok", "ok", cap=3)]), "cost") == [1, 1, 1, 0]
 
 
-def test_teams_pay_by_their_own_terms() -> None:
-    free = Terms(Price())
+def test_each_call_is_charged_by_the_cap_that_was_in_force_when_it_was_admitted() -> None:
+    """Setting a cap frees nothing that came before, and taking it away charges nothing that came under it."""
+    caps = [None, 2, 2, 2, None, 0, 9, 5]
+    assert column(posted([entry(cap=cap) for cap in caps]), "cost") == [1, 1, 0, 0, 1, 0, 1, 0]
+
+
+def test_teams_pay_by_their_own_prices() -> None:
+    free = Price()
     posting = posted([entry(team="team_1"), entry(team="team_2")], {"team_1": PAID, "team_2": free})
     assert posting.months == {("team_1", "2026-11"): [1, 1], ("team_2", "2026-11"): [1, 0]}
 
@@ -192,7 +204,7 @@ def test_teams_pay_by_their_own_terms() -> None:
 
 def test_months_part_at_midnight_of_utc_to_the_last_moment() -> None:
     moments = [EDGE - 3_600, EDGE - 1e-6, EDGE, EDGE + 1e-6, EDGE + 3_599]
-    posting = posted([entry(at=at) for at in moments], Terms(Price(free_requests=1, micros_per_million=MILLION)))
+    posting = posted([entry(at=at) for at in moments], Price(free_requests=1, micros_per_million=MILLION))
     assert column(posting, "month") == ["2026-11", "2026-11", "2026-12", "2026-12", "2026-12"]
     assert column(posting, "cost") == [0, 1, 0, 1, 1], "each month has its own free requests"
     assert posting.months == {("team_1", "2026-11"): [2, 1], ("team_1", "2026-12"): [3, 2]}
@@ -209,7 +221,7 @@ def test_months_part_at_midnight_of_utc_to_the_last_moment() -> None:
     ],
 )
 def test_late_record_of_a_closed_month_is_billed_in_the_next_open_one(closed: set[str], month: str) -> None:
-    posting = posted([entry()], Terms(Price()), {("team_1", month): MILLION}, closed=frozenset(closed))
+    posting = posted([entry()], Price(), {("team_1", month): MILLION}, closed=frozenset(closed))
     (row,) = rows(posting)
     assert (row["month"], row["cost"], row["at"]) == (month, 5, NOVEMBER)
     assert posting.months == {("team_1", month): [1, 5]}
@@ -268,54 +280,58 @@ def test_last_use_is_the_latest_and_a_refused_token_is_not_used() -> None:
 
 many = st.lists(
     st.builds(
-        lambda at, team, token, outcomes: entry(
+        lambda at, team, token, outcomes, cap: entry(
             *outcomes, at=at, team=f"team_{team}", source=f"tok_{team}_{token}",
-            stands_for=1 if BILLABLE.intersection(outcomes) else 3,
+            stands_for=1 if BILLABLE.intersection(outcomes) else 3, cap=cap,
         ),
         st.sampled_from([NOVEMBER, EDGE - 1.0, EDGE - 1e-6, EDGE, EDGE + 4_000]),
         st.integers(1, 3),
         st.integers(1, 2),
         st.lists(st.sampled_from(["ok", "node_error", "rate_limited"]), min_size=1, max_size=4),
+        st.none() | st.integers(0, 20),
     ),
     max_size=30,
 )  # fmt: skip
-some_terms = st.builds(
-    Terms,
-    st.builds(
-        Price, st.sampled_from(Plan), st.integers(0, 9), st.sampled_from([0, 333_333, MILLION, 5 * MILLION])
-    ),
-    st.none() | st.integers(0, 20),
+prices = st.builds(
+    Price, st.sampled_from(Plan), st.integers(0, 9), st.sampled_from([0, 333_333, MILLION, 5 * MILLION])
 )
 
 
-def in_batches(entries: Sequence[Entry], cuts: Iterable[int], terms: Terms) -> list[Posting]:
+def in_batches(entries: Sequence[Entry], cuts: Iterable[int], price: Price) -> list[Posting]:
     """Post entries as several batches, each on what stands before it."""
     postings: list[Posting] = []
     before: Counter[MonthKey] = Counter()
-    seq, start = 1, 0
+    numbers: dict[str, int] = {}
+    start = 0
     for end in [*sorted(cuts), len(entries)]:
-        posting = posted(entries[start:end], terms, dict(before), first=seq, closed=frozenset({"2026-10"}))
+        batch = batch_of(entries[start:end])
+        opening = Opening(numbers, dict(before), frozenset({"2026-10"}))
+        posting = post(batch, opening, Rules(lambda _: price, billing_month))
         before.update({key: requests for key, (requests, _) in posting.months.items()})
-        seq, start = seq + len(posting.rows), end
+        numbers |= posting.next_no
+        start = end
         postings.append(posting)
     return postings
 
 
-@given(many, some_terms, st.data())
+def by_number(postings: Iterable[Posting]) -> list[dict[str, Any]]:
+    found = [row for posting in postings for row in rows(posting)]
+    return sorted(found, key=lambda row: (row["team_id"], row["seq"]))
+
+
+@given(many, prices, st.data())
 def test_any_split_into_batches_gives_the_same_rows(
-    entries: list[Entry], terms: Terms, data: st.DataObject
+    entries: list[Entry], price: Price, data: st.DataObject
 ) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(entries)), max_size=6))
-    split = in_batches(entries, cuts, terms)
-    (whole,) = in_batches(entries, [], terms)
-    assert [row for posting in split for row in posting.rows] == whole.rows
+    assert by_number(in_batches(entries, cuts, price)) == by_number(in_batches(entries, [], price))
 
 
-@given(many, some_terms)
+@given(many, prices)
 def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_says(
-    entries: list[Entry], terms: Terms
+    entries: list[Entry], price: Price
 ) -> None:
-    posting = posted(entries, terms)
+    posting = posted(entries, price)
     by_month: Counter[MonthKey] = Counter()
     cost: Counter[MonthKey] = Counter()
     by_token: Counter[MonthKey] = Counter()
@@ -338,6 +354,12 @@ def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_says(
         used[team, outcome] += requests
     assert used == by_outcome
     assert sum(line[1] for line in posting.usage.values()) == sum(cost.values())
-    for key, requests in by_month.items():
-        total = terms.price.total(requests)
-        assert cost[key] == (total if terms.cap is None else min(total, terms.cap))
+    due: Counter[MonthKey] = Counter()
+    counted: Counter[MonthKey] = Counter()
+    for each in entries:
+        for call in each.calls:
+            if call.outcome in BILLABLE:
+                key = (each.team_id, month_of(each.at))
+                due[key] += cost_of(price, counted[key], each.stands_for, each.cap)
+                counted[key] += each.stands_for
+    assert {key: cost[key] for key in counted} == {key: due[key] for key in counted}

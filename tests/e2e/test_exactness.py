@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
+from tests.store.stored_blocks import stored_rows
 
 from parts.processes import eventually
 from parts.stack import PATH, Stack, open_stack, reason
@@ -49,18 +50,19 @@ class Ledger:
             return connection.execute(query).fetchall()
 
     def rows(self, columns: str) -> list[tuple[Any, ...]]:
-        days = self.sql("SELECT day FROM days ORDER BY day")
-        return [row for (day,) in days for row in self.sql(f"SELECT {columns} FROM log_{day} ORDER BY seq")]
+        names = columns.split(", ")
+        found = sorted(stored_rows(self._path), key=lambda row: row.seq)
+        return [tuple(getattr(row, name) for name in names) for row in found]
 
     def newest(self) -> int:
         """The number of the row that will come next."""
-        return self.sql("SELECT coalesce(max(next_seq), 1) FROM batches")[0][0]  # type: ignore[no-any-return]
+        return self.sql("SELECT coalesce(max(next_no), 1) FROM teams")[0][0]  # type: ignore[no-any-return]
 
     def check_sums(self) -> None:
         """Rows and what is counted from them agree to the single request."""
         rows = self.rows("seq, stands_for, billable, cost")
         assert [row[0] for row in rows] == list(range(1, len(rows) + 1))
-        assert self.sql("SELECT sum(requests), sum(cost) FROM usage") == [
+        assert self.sql("SELECT sum(requests), sum(cost) FROM usage_all") == [
             (sum(row[1] for row in rows), sum(row[3] for row in rows))
         ]
         billable = sum(row[1] for row in rows if row[2])

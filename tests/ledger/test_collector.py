@@ -2,17 +2,17 @@
 
 import os
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
 from tests.ledger.house import FREE, NOON, House, entry, identity, segment_bytes
 
-from tollgate.core.entries import Entry, encode
-from tollgate.core.posting import Terms
-from tollgate.core.pricing import MILLION, Price
+from tollgate.core.entries import Entry, encode, pack
 from tollgate.ledger import collector as collecting
 from tollgate.ledger.collector import SETTLED_SECONDS
-from tollgate.ledger.segments import DAMAGED_SUFFIX, HEADER_BYTES, HIDDEN_SUFFIX, frame
+from tollgate.ledger.segments import DAMAGED_SUFFIX, HEADER_BYTES, HIDDEN_SUFFIX, OLD_MAGIC, frame
 from tollgate.ledger.spool import Spool
 from tollgate.store.ledger import LedgerBehind
 
@@ -97,7 +97,7 @@ def test_large_backlog_is_committed_in_several_batches(house: House) -> None:
     collector = house.collector()
     sizes = []
     while (posting := collector.step()) is not None:
-        sizes.append(len(posting.rows))
+        sizes.append(posting.rows)
     assert [each for each in sizes if each] == [2 * len(entries), len(entries)]
     assert house.files() == []
 
@@ -115,7 +115,7 @@ def test_row_that_stands_for_many_counts_as_many(house: House) -> None:
     house.segment(1, many)
     house.collect()
     house.check(many)
-    assert house.sql("SELECT sum(requests) FROM usage") == [(312,)]
+    assert house.sql("SELECT sum(requests) FROM usage_all") == [(312,)]
 
 
 def test_lag_is_what_is_not_committed(house: House) -> None:
@@ -142,17 +142,11 @@ def test_month_that_is_closed_while_a_batch_is_on_its_way_takes_nothing_of_it(ho
     assert house.sql("SELECT month, requests FROM months") == [("2026-12", 1)]
 
 
-def test_terms_are_looked_at_for_every_batch(house: House) -> None:
-    price = Price(free_requests=0, micros_per_million=MILLION)
-    agreed = [Terms(price, 1), Terms(price, 2)]
-    collector = house.collector()
-    rules = collecting.Rules(
-        lambda _: agreed[0], lambda _, method: method, lambda *_: "2026-11", lambda: agreed.append(agreed.pop(0))
-    )
-    collector._rules = rules
-    house.segment(1, A, B, C)
-    house.collect(collector)
-    assert house.rows("cost") == [(1,), (1,), (0,)], "by the second"
+def test_cap_that_is_set_while_the_collector_is_behind_frees_nothing_of_the_backlog(house: House) -> None:
+    house.segment(1, *[entry(f"free{number}") for number in range(FREE)])
+    house.segment(2, entry("before"), entry("capped", cap=0), entry("after"), entry("other", cap=10_000))
+    house.collect()
+    assert house.rows("cost") == [(0,)] * FREE + [(1,), (0,), (1,), (1,)]
 
 
 # --- Torn ends ---------------------------------------------------------------------------------------------
@@ -168,6 +162,28 @@ def test_torn_end_of_a_dead_worker_is_cut(house: House, kept: int) -> None:
     assert collector.damaged() == 0
     assert house.marks() == {1: (size(A, B), True)}
     assert house.files() == []
+
+
+def test_torn_end_is_not_counted_again_after_a_crash_between_commit_and_removal(house: House) -> None:
+    class Crash(Exception):
+        pass
+
+    def crash(point: str) -> None:
+        if point == "committed":
+            raise Crash
+
+    house.put("1.seg", segment_bytes(1, [A, B]) + frame(encode(C))[:20])
+    collector = house.collector()
+    collector.step()
+    assert collector.torn_bytes == 0, "its end is looked at when all before it is committed"
+    collector._fault = crash
+    with pytest.raises(Crash):
+        collector.step()
+    assert (collector.torn_bytes, house.files()) == (20, ["1.seg"])
+    again = house.collector()
+    house.collect(again)
+    assert (again.torn_bytes, again.damaged(), house.files()) == (0, 0, [])
+    house.check(A, B)
 
 
 def test_unfinished_record_of_a_living_worker_is_waited_for(house: House) -> None:
@@ -316,6 +332,38 @@ def test_damaged_files_of_one_name_are_all_kept(house: House) -> None:
         house.put("1.seg", b"no segment at all, whatever it is")
         house.collect()
     assert house.files() == [f"1.2{DAMAGED_SUFFIX}", f"1.3{DAMAGED_SUFFIX}", f"1{DAMAGED_SUFFIX}"]
+
+
+def test_frame_with_something_that_is_no_record_is_damage_and_frames_before_it_count(house: House) -> None:
+    data = segment_bytes(1, [A]) + frame(encode(B), encode(C)) + frame(encode(D), b"\xc1", encode(A))
+    house.put("1.seg", data)
+    house.collect()
+    house.check(A, B, C)
+    assert house.files() == [f"1{DAMAGED_SUFFIX}"]
+
+
+def test_segment_of_the_first_version_is_counted_with_the_cap_of_now(house: House) -> None:
+    old = (
+        NOON,
+        b"old",
+        "team_1",
+        "tok_1",
+        "ci",
+        "eth/mainnet",
+        200,
+        [("eth_call", "ok", None, 7), ("m", "ok")],
+        9,
+        5,
+    )
+    body = pack(old)
+    framed = struct.pack("<III", len(body), len(body) ^ 0xFFFF_FFFF, zlib.crc32(body)) + body
+    house.put("1.seg", OLD_MAGIC + identity(1) + framed)
+    assert house.collect() == 2
+    assert house.rows("request_id, method, request_bytes, duration_micros, response_bytes") == [
+        ("old", "eth_call", 4, 5, 7),
+        ("old", "m", 4, 5, 0),
+    ]
+    assert house.files() == []
 
 
 def test_record_that_is_no_entry_is_damage_and_those_before_it_count(house: House) -> None:

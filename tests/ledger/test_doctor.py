@@ -11,12 +11,14 @@ import msgspec
 import pytest
 from tests.ledger.house import FREE, House, entry, identity, segment_bytes
 
+from tollgate.core.entries import encode, pack, read_counted
 from tollgate.core.invoices import Invoice, draw
+from tollgate.core.logs import LogFilter
 from tollgate.core.months import end_of, start_of
 from tollgate.core.pricing import MILLION, Price
 from tollgate.core.usage import TeamMonth
 from tollgate.ledger.doctor import Check, check_spool, examine
-from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES
+from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, frame
 from tollgate.store import sqlite
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.ledger_facts import LedgerFacts
@@ -25,7 +27,7 @@ MONTH = "2026-11"
 DAY = 86_400.0
 PRICE = Price(free_requests=FREE, micros_per_million=MILLION)
 MISSING = "usage 1, invoices 0 requests (+1); usage 1, invoices 0 billable requests (+1)"
-ALL = ["spool", "logs", "usage", "tokens", "invoices"]
+ALL = ["spool", "logs", "blocks", "usage", "tokens", "invoices", "clock"]
 
 
 def final(used: TeamMonth) -> Invoice:
@@ -38,7 +40,7 @@ def used(house: House) -> House:
     house.segment(1, entry("a"), entry("b", "ok", "rate_limited"), entry("c", "node_error", team="team_2"))
     house.collect()
     close(house, MONTH)
-    house.now = end_of(MONTH) + 3 * DAY
+    house.wait_until(end_of(MONTH) + 3 * DAY)
     house.segment(2, entry("late"), *(entry(f"d{n}", at=house.now) for n in range(5)))
     house.collect()
     return house
@@ -56,7 +58,7 @@ def close(house: House, month: str) -> None:
 def look(house: House) -> dict[str, Check]:
     ledger = LedgerFacts(house.folder / "ledger.db")
     try:
-        return {check.name: check for check in examine(house.spool, ledger)}
+        return {check.name: check for check in examine(house.spool, ledger, house.now)}
     finally:
         ledger.close()
 
@@ -75,9 +77,11 @@ def test_a_used_one_is_well_and_says_what_was_looked_at(used: House) -> None:
     assert {name: check.looked_at for name, check in look(used).items()} == {
         "spool": "0 segments, 0 records wait for the collector",
         "logs": "against usage, 2026-11 to 2026-12",
+        "blocks": "blocks and records of logs",
         "usage": "against months of teams, 3",
         "tokens": "against months of tokens and domains, 2",
         "invoices": "2 final ones, 1 closed months",
+        "clock": "the ledger was last written at 2026-12-04T00:00:00Z",
     }
 
 
@@ -162,7 +166,7 @@ def test_a_segment_that_is_finished_while_we_look_is_not_missed(used: House) -> 
             return super().read()
 
     ledger = Meanwhile(used.folder / "ledger.db")
-    assert all(check.ok for check in examine(used.spool, ledger))
+    assert all(check.ok for check in examine(used.spool, ledger, used.now))
     ledger.close()
 
 
@@ -175,7 +179,7 @@ def test_a_segment_that_comes_and_goes_while_we_look_is_not_missed(used: House) 
             return facts
 
     ledger = Meanwhile(used.folder / "ledger.db")
-    assert all(check.ok for check in examine(used.spool, ledger))
+    assert all(check.ok for check in examine(used.spool, ledger, used.now))
     ledger.close()
 
 
@@ -197,12 +201,15 @@ def tamper(house: House, statement: str) -> None:
     ("statement", "expected"),
     [
         (
-            "DELETE FROM log_20261115 WHERE request_id = 'a'",
-            {"logs": ("team_1 2026-11: logs 2, usage 3 requests (-1); logs 1, usage 2 billable requests (-1)",)},
+            "DELETE FROM blocks_20261115 WHERE team_id = 'team_2'",
+            {"logs": ("team_2 2026-11: logs 0, usage 1 requests (-1); logs 0, usage 1 billable requests (-1)",)},
         ),
         (
-            "UPDATE log_20261204 SET cost = cost + 2 WHERE request_id = 'd4'",
-            {"logs": ("team_1 2026-12: logs 5, usage 3 µUSD (+2)",)},
+            "UPDATE usage_new SET cost = cost + 2 WHERE rowid = (SELECT max(rowid) FROM usage_new)",
+            {
+                "logs": ("team_1 2026-12: logs 3, usage 5 µUSD (-2)",),
+                "usage": ("team_1 2026-12: usage 5, months 3 µUSD (+2)",),
+            },
         ),
         (
             "UPDATE months SET requests = requests - 1, cost = cost + 7 WHERE month = '2026-12'",
@@ -255,19 +262,59 @@ def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: House) ->
     store = used.store()
     assert store.drop_days("20261201") == ["20261115"]
     assert wrong(used) == {}
-    assert look(used)["logs"].looked_at == "against usage, no month is kept whole"
-    # December is kept whole only when the first day that is kept is not after its first.
-    used.now = start_of("2027-01") + DAY
+    assert look(used)["logs"].looked_at == "against usage, 2026-12 to 2026-12"
+    # January is not kept whole when its first days are gone.
+    used.wait_until(start_of("2027-01") + 2 * DAY)
     used.segment(8, entry("jan", at=used.now))
     used.collect()
-    assert store.drop_days("20270101") == ["20261204"]
+    assert store.drop_days("20270102") == ["20261204"]
     assert look(used)["logs"].looked_at == "against usage, no month is kept whole"
-    used.now = start_of("2027-02")
+    used.wait_until(start_of("2027-02"))
     used.segment(9, entry("feb", at=used.now))
     used.collect()
     assert look(used)["logs"].looked_at == "against usage, 2027-02 to 2027-02"
-    tamper(used, "UPDATE usage SET requests = 9 WHERE month = '2027-02'")
+    tamper(used, "UPDATE usage_new SET requests = 9 WHERE month = '2027-02'")
     assert set(wrong(used)) == {"logs", "usage", "tokens"}
+
+
+def test_damaged_record_is_named_and_its_neighbours_are_counted_and_shown(house: House) -> None:
+    damaged = read_counted(encode(entry("y")))
+    broken = pack((damaged.at, damaged.subject, 3, "no details"))
+    house.put("1.seg", segment_bytes(1, [entry("x")]) + frame(broken, encode(entry("z"))))
+    house.collect()
+    assert wrong(house) == {"blocks": ("day 20261115, team_1, row 2: Expected `array`, got `str` - at `$[3]`",)}
+    assert shown(house) == [("z", "ok"), ("", "ok"), ("x", "ok")], "what was counted of it is shown"
+
+
+def test_damaged_data_is_named_and_blocks_beside_it_are_shown(house: House) -> None:
+    for number, name in enumerate("xyz", 1):
+        house.segment(number, entry(name))
+        house.collect()
+    (data,) = house.sql("SELECT data FROM data_20261115 WHERE id = 2")[0]
+    house.sql("UPDATE data_20261115 SET data = ? WHERE id = 2", data[:-6] + b"\xff\xff" + data[-4:])
+    found = wrong(house)
+    assert [words.partition(":")[0] for words in found["blocks"]] == ["day 20261115, team_1, rows 2 to 2"]
+    assert found["logs"] == (
+        "team_1 2026-11: logs 2, usage 3 requests (-1); logs 2, usage 3 billable requests (-1)",
+    )
+    assert shown(house) == [("z", "ok"), ("x", "ok")]
+
+
+def shown(house: House) -> list[tuple[str, str]]:
+    async def work() -> list[tuple[str, str]]:
+        book = sqlite.open_logbook(house.url)
+        rows = (await book.older(LogFilter("team_1"), 100, 100)).rows
+        await book.close()
+        return [(row.request_id, row.outcome) for row in rows]
+
+    return asyncio.run(work())
+
+
+def test_clock_far_beyond_the_ledger_is_told(used: House) -> None:
+    assert wrong(used) == {}
+    used.now += 40 * DAY
+    ((words,),) = wrong(used).values()
+    assert words.startswith("the clock says 2027-01-13T00:00:00Z, and jumped by more than 3 days: no month is")
 
 
 @pytest.mark.parametrize("content", [b"this is no database\n" * 100, b""])

@@ -1,5 +1,7 @@
 """The collector's process: alone on its spool, its duties beside collecting, and `tollgate collect`."""
 
+import asyncio
+import itertools
 import os
 import shutil
 import signal
@@ -17,12 +19,22 @@ from tests.ledger.house import entry, segment_bytes
 
 from tollgate.cli.main import cli
 from tollgate.core.entries import Entry
+from tollgate.core.months import month_of
 from tollgate.ledger.lock import CollectorRuns, Lock
 from tollgate.processes.bootstrap import Bootstrap, prepare
-from tollgate.processes.collector import MANY_ROWS, CollectorLoop, collect
+from tollgate.processes.collector import (
+    CHORES_SECONDS,
+    MANY_ROWS,
+    MAX_TURN_SECONDS,
+    CollectorLoop,
+    Pulse,
+    collect,
+)
 from tollgate.settings.model import PricingSettings, Settings
 from tollgate.store import sqlite
+from tollgate.store.base import ClockDoubted
 from tollgate.store.ledger import LedgerBehind
+from tollgate.store.ledger_tables import block_statements
 
 NOW = time.time()
 
@@ -150,7 +162,7 @@ def test_two_collectors_that_got_past_the_lock_still_count_nothing_twice(
     leave(bootstrap, 1, entry("a", at=NOW), entry("b", at=NOW))
     with pytest.raises(LedgerBehind):
         turn_until_idle(first)
-    assert sql(bootstrap, "ledger.db", "SELECT sum(requests) FROM usage") == [(2,)]
+    assert sql(bootstrap, "ledger.db", "SELECT sum(requests) FROM usage_all") == [(2,)]
 
 
 # --- Duties ------------------------------------------------------------------------------------------------
@@ -158,7 +170,7 @@ def test_two_collectors_that_got_past_the_lock_still_count_nothing_twice(
 
 def test_uses_are_noted_and_caps_kept(bootstrap: Bootstrap, loops: list[CollectorLoop]) -> None:
     sql(bootstrap, "control.db", "UPDATE teams SET spending_cap = 3")
-    leave(bootstrap, 1, *(entry(f"r{number}", at=NOW + number) for number in range(5)))
+    leave(bootstrap, 1, *(entry(f"r{number}", at=NOW + number, cap=3) for number in range(5)))
     loop = CollectorLoop(bootstrap)
     loops.append(loop)
     turn_until_idle(loop)
@@ -173,17 +185,19 @@ def test_uses_are_noted_and_caps_kept(bootstrap: Bootstrap, loops: list[Collecto
     ]
 
 
-def test_cap_that_was_set_a_moment_ago_holds_for_the_next_batch(
+def test_cap_that_is_set_or_toggled_while_the_collector_is_behind_frees_nothing(
     bootstrap: Bootstrap, loops: list[CollectorLoop]
 ) -> None:
     loop = CollectorLoop(bootstrap)
     loops.append(loop)
-    leave(bootstrap, 1, entry("a", at=NOW))
+    leave(bootstrap, 1, entry("a", at=NOW), entry("b", at=NOW), entry("c", at=NOW))
+    sql(bootstrap, "control.db", "UPDATE teams SET spending_cap = 0")
     turn_until_idle(loop)
-    sql(bootstrap, "control.db", "UPDATE teams SET spending_cap = 2")
-    leave(bootstrap, 2, entry("b", at=NOW), entry("c", at=NOW))
+    assert sql(bootstrap, "ledger.db", "SELECT requests, cost FROM months") == [(3, 3)]
+    sql(bootstrap, "control.db", "UPDATE teams SET spending_cap = NULL")
+    leave(bootstrap, 2, entry("d", at=NOW, cap=4), entry("e", at=NOW, cap=4))
     turn_until_idle(loop)
-    assert sql(bootstrap, "ledger.db", "SELECT requests, cost FROM months") == [(3, 2)]
+    assert sql(bootstrap, "ledger.db", "SELECT requests, cost FROM months") == [(5, 4)], "by the cap of their time"
 
 
 def test_uses_that_a_collector_committed_before_it_died_are_noted_by_the_next(
@@ -200,7 +214,8 @@ def test_uses_that_a_collector_committed_before_it_died_are_noted_by_the_next(
 
 
 def test_old_days_and_litter_are_thrown_away(bootstrap: Bootstrap, loops: list[CollectorLoop]) -> None:
-    sql(bootstrap, "ledger.db", "INSERT INTO days VALUES ('20200101', 1)")
+    for statement in (*block_statements("20200101"), "INSERT INTO days VALUES ('20200101')"):
+        sql(bootstrap, "ledger.db", statement)
     sql(bootstrap, "ledger.db", "INSERT INTO segments VALUES (?, 24, 1, 1.0)", b"\1" * 16)
     litter = bootstrap.spool_dir / "00000000000001-aa.new"
     litter.touch()
@@ -211,6 +226,83 @@ def test_old_days_and_litter_are_thrown_away(bootstrap: Bootstrap, loops: list[C
     assert sql(bootstrap, "ledger.db", "SELECT * FROM days") == []
     assert sql(bootstrap, "ledger.db", "SELECT * FROM segments") == []
     assert not litter.exists()
+
+
+def test_clock_that_jumps_far_ahead_drops_nothing_and_closes_nothing_until_it_has_run_for_a_day(
+    bootstrap: Bootstrap, loops: list[CollectorLoop]
+) -> None:
+    clock = [NOW]
+    ticks = itertools.count(step=CHORES_SECONDS)
+    loops.append(loop := CollectorLoop(bootstrap, now=lambda: clock[0], monotonic=lambda: float(next(ticks))))
+    leave(bootstrap, 1, entry("a", at=NOW))
+    turn_until_idle(loop)
+
+    def days() -> int:
+        for _ in range(3):
+            loop.turn()
+        return len(sql(bootstrap, "ledger.db", "SELECT * FROM days"))
+
+    async def closes() -> bool:
+        book = sqlite.open_accountbook(bootstrap.ledger_url)
+        try:
+            return await book.close_month(month_of(NOW), clock[0], lambda _: pytest.fail("drawn")) is not None
+        except ClockDoubted:
+            return False
+        finally:
+            await book.close()
+
+    clock[0] += 40 * 86_400
+    assert not asyncio.run(closes()), "the control plane may be first to see it"
+    assert days() == 1
+    leave(bootstrap, 2, entry("b", at=clock[0]))
+    turn_until_idle(loop)
+    clock[0] += 3_600
+    assert days() == 2, "calls that go on at the wrong time prove nothing"
+    assert not asyncio.run(closes())
+    clock[0] -= 40 * 86_400 + 3_600
+    assert days() == 2
+    with pytest.raises(pytest.fail.Exception, match="drawn"):
+        asyncio.run(closes())
+    clock[0] += 40 * 86_400
+    for _ in range(26):
+        clock[0] += 3_600
+        left = days()
+    assert left == 1, "a service that was down for long goes on after a day"
+
+
+def test_signs_of_life_come_from_a_timer_and_stop_when_a_turn_takes_too_long() -> None:
+    now, beats = [0.0], []
+    pulse = Pulse(lambda: beats.append(now[0]), lambda: now[0])
+    for seconds in (0, 30, 200, MAX_TURN_SECONDS - 1, MAX_TURN_SECONDS, MAX_TURN_SECONDS + 50):
+        now[0] = float(seconds)
+        pulse.check()
+    assert beats == [0.0, 30.0, 200.0, MAX_TURN_SECONDS - 1], "a turn may take long, and not for ever"
+    pulse.turned()
+    now[0] += 5
+    pulse.check()
+    assert len(beats) == 6
+
+
+def test_collecting_goes_before_chores_and_between_their_slices(
+    bootstrap: Bootstrap, loops: list[CollectorLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    loops.append(loop := CollectorLoop(bootstrap, monotonic=itertools.count(step=CHORES_SECONDS).__next__))
+
+    def step() -> None:
+        done.append("collect")
+
+    def sweep(_: int) -> bool:
+        done.append("sweep")
+        return len(done) < 9
+
+    monkeypatch.setattr(loop.collector, "step", step)
+    monkeypatch.setattr(loop._ledger, "sweep", sweep)
+    for _ in range(8):
+        loop.turn()
+    assert done[0] == "collect"
+    assert done.count("sweep") >= 3
+    assert "sweep sweep" not in " ".join(done)
 
 
 # --- The command -------------------------------------------------------------------------------------------
@@ -226,7 +318,7 @@ def test_command_collects_once_and_says_how_much(bootstrap: Bootstrap) -> None:
     leave(bootstrap, 1, entry("a", "ok", "ok", at=NOW), entry("b", at=NOW))
     said = CliRunner().invoke(cli, ["collect", "--once", "--config", settings_file(bootstrap)])
     assert (said.exit_code, said.stderr.splitlines()[-1]) == (0, "3 log rows were committed."), said.output
-    assert sql(bootstrap, "ledger.db", "SELECT sum(requests) FROM usage") == [(3,)]
+    assert sql(bootstrap, "ledger.db", "SELECT sum(requests) FROM usage_all") == [(3,)]
     assert [path.name for path in bootstrap.spool_dir.iterdir()] == ["collector.lock"]
     again = CliRunner().invoke(cli, ["collect", "--once", "--config", settings_file(bootstrap)])
     assert again.stderr.splitlines()[-1] == "0 log rows were committed."

@@ -3,6 +3,8 @@
 import fcntl
 import os
 import signal
+import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,10 +85,51 @@ def test_large_segment_is_read_in_pieces_and_the_largest_record_fits_into_one(pa
     assert read_all(path, 1)[0] == records
 
 
-def test_end_of_some_records_of_a_piece_is_where_the_next_begins(path: Path) -> None:
+def test_piece_tells_where_each_frame_ends(path: Path) -> None:
     segment(path)
     piece = segments.read_piece(path, HEADER_BYTES, MOST)
-    assert [piece.end_of(count, HEADER_BYTES) for count in range(5)] == starts(RECORDS)
+    assert piece.frames == list(enumerate(starts(RECORDS)))[1:]
+
+
+def test_frame_of_several_records_is_whole_or_not_there(path: Path) -> None:
+    begin = MAGIC + ID + frame(b"before")
+    framed = frame(*RECORDS)
+    for length in range(len(framed)):
+        path.write_bytes(begin + framed[:length])
+        assert read_all(path) == ([b"before"], len(begin), "torn" if length else "clean"), length
+    path.write_bytes(begin + framed + frame(b"after"))
+    piece = segments.read_piece(path, HEADER_BYTES, MOST)
+    assert piece.payloads == [b"before", *RECORDS, b"after"]
+    assert [count for count, _ in piece.frames] == [1, 1 + len(RECORDS), 2 + len(RECORDS)]
+    for position in range(len(framed)):
+        broken = bytearray(begin + framed)
+        broken[len(begin) + position] ^= 1
+        path.write_bytes(broken)
+        assert read_all(path) == ([b"before"], len(begin), "damaged"), position
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\1\0\0\0",
+        b"\0\0\0\0x",
+        b"\2\0\0\0" + b"\1\0\0\0" + b"x",
+        b"\2\0\0\0" + b"\0\0\0\0" + b"xy",
+        b"\2\0\0\0" + b"\xff\xff\xff\xff" + b"xy",
+        b"\xff\xff\xff\x3f" + b"xy",
+    ],
+)
+def test_frame_whose_records_do_not_fill_it_is_damage(path: Path, body: bytes) -> None:
+    checksum = zlib.crc32(body)
+    path.write_bytes(MAGIC + ID + struct.pack("<III", len(body), len(body) ^ 0xFFFF_FFFF, checksum) + body)
+    assert read_all(path) == ([], HEADER_BYTES, "damaged")
+
+
+def test_segment_of_the_first_version_is_read(path: Path) -> None:
+    frames = [struct.pack("<III", len(each), len(each) ^ 0xFFFF_FFFF, zlib.crc32(each)) + each for each in RECORDS]
+    path.write_bytes(segments.OLD_MAGIC + ID + b"".join(frames))
+    piece = segments.read_piece(path, HEADER_BYTES, MOST)
+    assert (segments.read_id(path), piece.payloads, piece.is_old) == (ID, RECORDS, True)
 
 
 # --- Cut ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from tollgate import log
 from tollgate.ledger import segments
-from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, SUFFIX
+from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, SUFFIX, frame
 from tollgate.ledger.spool import MAX_UNSYNCED, MAX_WRITTEN_BYTES, Spool
 
 Lines = list[MutableMapping[str, Any]]
@@ -94,7 +94,7 @@ def test_nothing_is_written_before_write_is_called_and_no_file_made_for_nothing(
     disk.spool.append(b"a")
     assert disk.paths() == []
     assert disk.spool.waiting
-    assert disk.spool.held_bytes == FRAME_BYTES + 1
+    assert disk.spool.held_bytes == 1
 
 
 def test_segment_is_alive_until_it_is_left_and_only_we_may_read_it(disk: Disk) -> None:
@@ -186,6 +186,49 @@ def test_segment_that_ends_while_it_is_synced_is_fine(disk: Disk) -> None:
     asyncio.run(test())
     disk.spool.close()
     assert sorted(disk.flat()) == [b"a", b"b"]
+
+
+def test_each_sync_forces_what_was_written_since_and_names_only_of_new_segments(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes what was not synced: a second sync of one segment counts as much as the first."""
+    forced: list[tuple[str, int]] = []
+    real = {name: getattr(os, name) for name in ("fdatasync", "fsync")}
+
+    def watched(name: str) -> Callable[[int], None]:
+        def sync(descriptor: int) -> None:
+            forced.append((name, os.fstat(descriptor).st_ino))
+            real[name](descriptor)
+
+        return sync
+
+    for name in real:
+        monkeypatch.setattr(os, name, watched(name))
+
+    def synced() -> list[tuple[str, int]]:
+        forced.clear()
+        asyncio.run(disk.spool.sync())
+        return list(forced)
+
+    disk.put(b"a")
+    file, folder = ("fdatasync", disk.paths()[0].stat().st_ino), ("fsync", disk.folder.stat().st_ino)
+    assert synced() == [file, folder]
+    assert synced() == [], "nothing was written since"
+    disk.put(b"b")
+    assert synced() == [file]
+    disk.put(b"c")
+    assert synced() == [file]
+    disk.put(b"d")
+    disk.spool.close_segment()
+    disk.now += 1
+    disk.put(b"e")
+    new = ("fdatasync", disk.paths()[1].stat().st_ino)
+    assert synced() == [file, new, folder]
+    disk.put(b"f")
+    assert synced() == [new]
+    disk.put(b"g")
+    disk.spool.close_segment()
+    assert synced() == [new], "a segment that was left with records that are not synced"
 
 
 def test_failing_sync_is_told_and_the_next_records_go_elsewhere(tmp_path: Path, lines: Lines) -> None:
@@ -332,14 +375,35 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 RECORD = FRAME_BYTES + 10
+THREE = [b"%010d" % number for number in range(3)]
+
+
+@pytest.mark.parametrize("room", range(0, HEADER_BYTES + len(frame(*THREE)) + 5, 5))
+def test_short_write_of_a_turn_loses_and_doubles_nothing(tmp_path: Path, room: int) -> None:
+    disk = Disk(tmp_path)
+    with files_of_at_most(room):
+        disk.put(*THREE)
+        early = disk.flat()
+    whole = room >= HEADER_BYTES + len(frame(*THREE))
+    assert early == (THREE if whole else []), "all of a turn or nothing: nobody was answered yet"
+    assert disk.spool.held_bytes == (0 if whole else len(frame(*THREE)))
+    disk.spool.tick()
+    disk.put(b"more")
+    assert not disk.spool.failing
+    assert sorted(disk.flat()) == [*THREE, b"more"]
 
 
 @pytest.mark.parametrize("room", range(0, HEADER_BYTES + 3 * RECORD + 1, 5))
 def test_short_write_anywhere_loses_and_doubles_nothing(tmp_path: Path, room: int) -> None:
-    disk = Disk(tmp_path)
-    records = [b"%010d" % number for number in range(3)]
+    opener = Full()
+    disk = Disk(tmp_path, opener=opener)
+    records = THREE
+    for record in records:
+        disk.put(record)
+    opener.full = False
     with files_of_at_most(room):
-        disk.put(*records)
+        # Three turns at once.
+        disk.spool.tick()
         # The collector may read at any time, also between the short write and its mending.
         early = disk.flat()
     assert early == records[: max(0, room - HEADER_BYTES) // RECORD]
@@ -353,7 +417,8 @@ def test_short_write_anywhere_loses_and_doubles_nothing(tmp_path: Path, room: in
 def test_segment_with_a_torn_record_is_never_written_to_again(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     with files_of_at_most(HEADER_BYTES + RECORD + 5):
-        disk.put(b"0123456789", b"abcdefghij")
+        disk.put(b"0123456789")
+        disk.put(b"abcdefghij")
     (torn,) = disk.paths()
     size = torn.stat().st_size
     disk.now += 1

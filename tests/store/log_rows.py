@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tollgate.core.entries import CallEntry, Entry
-from tollgate.core.logs import LogFilter
+from tests.store.stored_blocks import batch_of
+
+from tollgate.core.entries import BILLABLE, CallEntry, Entry
+from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.months import month_of
-from tollgate.core.posting import MonthKey, Posting, Terms, post
+from tollgate.core.posting import Rules, post
 from tollgate.core.pricing import Price
 from tollgate.store import sqlite, upgrade
 from tollgate.store.ledger import open_ledger
@@ -41,17 +43,17 @@ def entry(at: float, source: str = CI, **more: Any) -> Entry:
     )
 
 
-def fits(row: tuple[Any, ...], wanted: LogFilter) -> bool:
-    """Whether a row, as the ledger writes it, is wanted: written down a second time, without SQL."""
-    _, at, _, team, source, _, _, _, _, network, method, status, outcome, *_ = row
+def fits(row: LogRow, wanted: LogFilter) -> bool:
+    """Whether a row is wanted: written down a second time."""
     return (
-        team == wanted.team_id
-        and (wanted.source_id is None or source == wanted.source_id)
-        and (wanted.since is None or at >= wanted.since)
-        and (wanted.network is None or network == wanted.network)
-        and (wanted.method is None or method == wanted.method)
-        and (wanted.status is None or status == wanted.status)
-        and (not wanted.errors or outcome != "ok")
+        row.team_id == wanted.team_id
+        and wanted.source_id in (None, row.source_id)
+        and (wanted.since is None or row.at >= wanted.since)
+        and wanted.network in (None, row.network)
+        and wanted.method in (None, row.method)
+        and wanted.status in (None, row.status)
+        and wanted.request_id in (None, row.request_id)
+        and not (wanted.errors and row.outcome == "ok")
     )
 
 
@@ -63,27 +65,30 @@ class Ledger:
         upgrade.migrate(self.url, upgrade.LEDGER)
         self.store = open_ledger(self.url)
         self.now = self._latest = NOON
-        self.rows: list[tuple[Any, ...]] = []
-        """All that was ever committed, in that order."""
+        self.rows: list[LogRow] = []
+        """All that was ever committed, in that order, as plain rows."""
         self._day_of: list[str] = []
 
-    def commit(self, *entries: Entry) -> list[tuple[Any, ...]]:
+    def commit(self, *entries: Entry) -> list[LogRow]:
         """Commit a batch, now; return its rows."""
-
-        def posted(first_seq: int, before: dict[MonthKey, int]) -> Posting:
-            return post(
-                entries,
-                first_seq,
-                before,
-                terms=lambda _: Terms(Price()),
-                month_for=month_of,
-                label=lambda _, method: method,
-            )
-
-        rows = self.store.commit({}, {each.team_id for each in entries}, posted, self.now).rows
+        batch = batch_of(entries)
+        rules = Rules(lambda _: Price(), lambda at, _: month_of(at))
+        self.store.commit({}, batch.teams(), lambda opening: post(batch, opening, rules), self.now)
+        numbers = {row.team_id: row.seq for row in self.rows}
+        rows = []
+        for each in entries:
+            for call in each.calls:
+                numbers[each.team_id] = numbers.get(each.team_id, 0) + 1
+                rows.append(_row(numbers[each.team_id], each, call))
         self.rows += rows
         self._day_of += [self._today()] * len(rows)
         return rows
+
+    def tidy(self) -> None:
+        """Do the chores of the collector."""
+        for chore in (self.store.join, self.store.settle, self.store.fold, lambda: self.store.sweep(0)):
+            while chore():
+                pass
 
     def wait(self, seconds: float) -> None:
         """Let time pass; backwards only as far as a clock may be set back."""
@@ -92,7 +97,7 @@ class Ledger:
 
     def kept(self, wanted: LogFilter) -> list[int]:
         """The rows that fit and are still there, newest first."""
-        return [row[0] for row, day in zip(self.rows, self._day_of, strict=True) if day and fits(row, wanted)][
+        return [row.seq for row, day in zip(self.rows, self._day_of, strict=True) if day and fits(row, wanted)][
             ::-1
         ]
 
@@ -111,15 +116,37 @@ class Ledger:
         return max([day, *self._day_of])
 
 
+def _row(seq: int, entry: Entry, call: CallEntry) -> LogRow:
+    """A call as a plain row; of the free million."""
+    texts = (entry.agent.decode("utf-8", "replace"), entry.origin.decode("utf-8", "replace"))
+    return LogRow(
+        seq, entry.at, entry.request_id.decode("utf-8", "replace"), entry.team_id, entry.source_id,
+        entry.source_name, entry.address, *texts, entry.network, call.method, entry.status, call.outcome,
+        call.code, entry.request_bytes // len(entry.calls), call.response_bytes, entry.duration_micros,
+        entry.upstream, entry.attempts, entry.cache, call.outcome in BILLABLE, 0, month_of(entry.at),
+        entry.stands_for,
+    )  # fmt: skip
+
+
 class Reader:
-    """A log book, and the loop that it is read in."""
+    """A log book, and the loop that it is read in. `blocks` bounds how many blocks a page may open."""
 
-    def __init__(self, ledger: Ledger, loop: asyncio.Runner, **looks: int) -> None:
+    def __init__(self, ledger: Ledger, loop: asyncio.Runner, blocks: int | None = None) -> None:
         self._loop = loop
-        self.book: SqlLogBook = sqlite.open_logbook(ledger.url, **looks)
+        self._ticks = 0
+        self.book: SqlLogBook = (
+            sqlite.open_logbook(ledger.url, look_seconds=3600)
+            if blocks is None
+            else sqlite.open_logbook(ledger.url, look_seconds=blocks, clock=self._tick)
+        )
 
-    def newest(self) -> int:
-        return self._loop.run(self.book.newest())
+    def _tick(self) -> float:
+        """A clock that goes on by a second at each look; one is taken before each block."""
+        self._ticks += 1
+        return float(self._ticks)
+
+    def newest(self, team_id: str = ACME) -> int:
+        return self._loop.run(self.book.newest(team_id))
 
     def older(self, wanted: LogFilter, below: int, limit: int) -> tuple[list[int], int | None]:
         found = self._loop.run(self.book.older(wanted, below, limit))
@@ -137,7 +164,8 @@ class Reader:
         from_newest: int | None = None,
     ) -> list[int]:
         """Read to the end, with something done between pages."""
-        seen, position = [], (self.newest() if from_newest is None else from_newest) + 1
+        newest = self.newest(wanted.team_id) if from_newest is None else from_newest
+        seen, position = [], newest + 1
         while True:
             rows, following = self.older(wanted, position, limit)
             seen += rows

@@ -247,18 +247,12 @@ def test_tokens_that_replace_each_other_do_not_go_round_for_ever(town: Town) -> 
     assert (town.until(first), town.until(second)) == (DECEMBER, DECEMBER)
 
 
-# --- Terms -------------------------------------------------------------------------------------------------
+# --- Records without a cap ---------------------------------------------------------------------------------
 
 
-def test_terms_are_those_of_the_last_look_and_never_of_none(town: Town) -> None:
+def test_cap_for_old_records_is_the_one_of_the_first_look(town: Town) -> None:
     team, free = town.team("acme", cap=5), town.team("free")
-    assert town.caps.terms(team).cap == 5, "the first question looks"
-    assert (town.caps.terms(free).cap, town.caps.terms("team_gone").cap) == (None, None)
-    town.set(team, spending_cap=9)
-    assert town.caps.terms(team).cap == 5
-    town.caps.renew()
-    assert town.caps.terms(team).cap == 9
-    assert town.caps.terms(team).price == PRICE
+    assert (town.caps.cap(team), town.caps.cap(free), town.caps.cap("team_gone")) == (5, None, None)
 
 
 # --- Last uses ---------------------------------------------------------------------------------------------

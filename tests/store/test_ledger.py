@@ -3,20 +3,22 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from sqlalchemy.exc import IntegrityError
+from tests.store.stored_blocks import batch_of, stored_blocks, stored_rows
 
 from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.months import month_of
-from tollgate.core.posting import MonthKey, Posting, Terms, post
+from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
-from tollgate.store import sqlite, upgrade
+from tollgate.store import ledger_blocks, sqlite, upgrade
 from tollgate.store.base import Mark
 from tollgate.store.ledger import LedgerBehind, LedgerStore, open_ledger
+from tollgate.store.ledger_tables import FINAL
 
 NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
 DAY = 86_400.0
@@ -43,17 +45,20 @@ class Ledger:
         marks: dict[bytes, Mark] | None = None,
         known: dict[bytes, Mark] | None = None,
     ) -> Posting:
-        def posted(first_seq: int, before: dict[MonthKey, int]) -> Posting:
-            return post(
-                entries,
-                first_seq,
-                before,
-                terms=lambda _: Terms(Price(free_requests=2, micros_per_million=MILLION)),
-                month_for=month_of,
-                label=lambda _, method: method,
-            )
+        batch = batch_of(entries)
+        rules = Rules(lambda _: Price(free_requests=2, micros_per_million=MILLION), lambda at, _: month_of(at))
+        return self.store.commit(
+            marks or {}, batch.teams(), lambda opening: post(batch, opening, rules), self.now, known=known
+        )
 
-        return self.store.commit(marks or {}, {each.team_id for each in entries}, posted, self.now, known=known)
+    def rows(self, columns: str) -> list[tuple[Any, ...]]:
+        return [tuple(getattr(row, name) for name in columns.split(", ")) for row in stored_rows(self.path)]
+
+    def chores(self) -> None:
+        """Do all chores to their end."""
+        for chore in (self.store.join, self.store.settle, self.store.fold, lambda: self.store.sweep(0)):
+            while chore():
+                pass
 
     def sql(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path, timeout=0.1)) as connection, connection:
@@ -85,14 +90,16 @@ def ledger(tmp_path: Path, blank: Path) -> Iterator[Ledger]:
 def test_batch_is_written_with_its_usage_its_months_and_its_marks(ledger: Ledger) -> None:
     ledger.commit(entry("ok", "node_error", "rate_limited"), marks={ID: Mark(77)})
     ledger.commit(entry("ok"), entry("ok", source="dom_1"), marks={ID: Mark(99, done=True)})
-    assert ledger.sql("SELECT seq, outcome, cost FROM log_20261115 ORDER BY seq") == [
+    assert ledger.rows("seq, outcome, cost") == [
         (1, "ok", 0),
         (2, "node_error", 0),
         (3, "rate_limited", 0),
         (4, "ok", 1),
         (5, "ok", 1),
     ]
-    assert ledger.sql("SELECT source_id, outcome, requests, cost FROM usage ORDER BY 1, 2") == [
+    assert ledger.sql(
+        "SELECT source_id, outcome, sum(requests), sum(cost) FROM usage_all GROUP BY 1, 2 ORDER BY 1, 2"
+    ) == [
         ("dom_1", "ok", 1, 1),
         ("tok_1", "node_error", 1, 0),
         ("tok_1", "ok", 2, 1),
@@ -101,13 +108,13 @@ def test_batch_is_written_with_its_usage_its_months_and_its_marks(ledger: Ledger
     assert ledger.store.team_months("2026-11") == {"team_1": (4, 2)}
     assert ledger.store.token_months("2026-11", ["tok_1", "dom_1", "tok_2"]) == {"tok_1": 3, "dom_1": 1}
     assert ledger.store.marks() == {ID: Mark(99, done=True)}
-    assert ledger.sql("SELECT first_seq, next_seq FROM batches") == [(1, 4), (4, 6)]
+    assert ledger.sql("SELECT id, next_no FROM teams") == [("team_1", 6)]
 
 
 def test_batch_that_cannot_be_posted_leaves_nothing(ledger: Ledger) -> None:
     before = ledger.everything()
 
-    def fail(first_seq: int, before: dict[MonthKey, int]) -> Posting:
+    def fail(_: Opening) -> Posting:
         raise RuntimeError("in the middle")
 
     with pytest.raises(RuntimeError):
@@ -124,15 +131,17 @@ def test_failure_after_the_rows_takes_them_back(ledger: Ledger) -> None:
 
 
 def test_nobody_else_writes_from_the_first_look_on(ledger: Ledger) -> None:
-    def look(first_seq: int, before: dict[MonthKey, int]) -> Posting:
+    def look(opening: Opening) -> Posting:
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             ledger.sql("INSERT INTO closed_months VALUES ('2026-11', 1)")
-        assert ledger.store.closed_months() == frozenset()
+        seen.append(opening.closed)
         return Posting()
 
+    seen: list[frozenset[str]] = []
     ledger.store.commit({ID: Mark(5)}, ["team_1"], look, NOON)
-    ledger.sql("INSERT INTO closed_months VALUES ('2026-11', 1)")
-    assert ledger.store.closed_months() == {"2026-11"}
+    ledger.sql("INSERT INTO closed_months VALUES ('2026-10', 1)")
+    ledger.store.commit({ID: Mark(5)}, ["team_1"], look, NOON)
+    assert seen == [frozenset(), frozenset({"2026-10"})]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +176,7 @@ def test_commit_outlives_a_power_cut(ledger: Ledger) -> None:
 def test_batches_of_very_many_teams_and_segments_are_fine(ledger: Ledger) -> None:
     marks = {number.to_bytes(16, "big"): Mark(number) for number in range(33_000)}
     posting = ledger.commit(*(entry(team=f"team_{number}") for number in range(33_000)), marks=marks, known={})
-    assert len(posting.rows) == 33_000
+    assert posting.rows == 33_000
     ledger.commit(*(entry(team=f"team_{number}") for number in range(33_000)), marks=marks, known=marks)
     assert ledger.sql("SELECT DISTINCT requests FROM months") == [(2,)]
     assert len(ledger.store.token_months("2026-11", [f"tok_{number}" for number in range(33_000)])) == 1
@@ -180,9 +189,10 @@ def test_rows_stand_in_the_day_of_their_commit_not_of_their_time(ledger: Ledger)
     ledger.commit(entry(at=NOON - 3 * DAY))
     ledger.now += DAY
     ledger.commit(entry(), entry())
-    assert ledger.sql("SELECT day, first_seq FROM days ORDER BY day") == [("20261115", 1), ("20261116", 2)]
-    assert ledger.sql("SELECT seq FROM log_20261115") == [(1,)]
-    assert ledger.sql("SELECT seq FROM log_20261116") == [(2,), (3,)]
+    assert [block[:4] for block in stored_blocks(ledger.path)] == [
+        ("20261115", "team_1", 1, 1),
+        ("20261116", "team_1", 2, 2),
+    ]
 
 
 def test_clock_that_is_set_back_does_not_reopen_a_day(ledger: Ledger) -> None:
@@ -191,7 +201,7 @@ def test_clock_that_is_set_back_does_not_reopen_a_day(ledger: Ledger) -> None:
     ledger.now -= DAY
     ledger.commit(entry())
     assert ledger.sql("SELECT day FROM days") == [("20261116",)]
-    assert ledger.sql("SELECT seq FROM log_20261116") == [(1,), (2,)]
+    assert ledger.rows("seq") == [(1,), (2,)]
 
 
 def test_old_days_are_dropped_and_numbers_go_on(ledger: Ledger) -> None:
@@ -199,11 +209,27 @@ def test_old_days_are_dropped_and_numbers_go_on(ledger: Ledger) -> None:
         ledger.commit(entry())
         ledger.now += DAY
     assert ledger.store.drop_days("20261117") == ["20261115", "20261116"]
-    assert ledger.sql("SELECT name FROM sqlite_master WHERE name LIKE 'log!_%' ESCAPE '!'") == [("log_20261117",)]
-    assert ledger.sql("SELECT first_seq FROM batches") == [(3,)]
+    assert ledger.rows("seq") == [(3,)], "gone for readers at once"
+    ledger.chores()
+    tables = [
+        name for (name,) in ledger.sql("SELECT name FROM sqlite_master WHERE name GLOB '*_2026*' ORDER BY 1")
+    ]
+    assert tables == ["blocks_20261117", "data_20261117", "ix_blocks_20261117_open"]
     ledger.commit(entry())
-    assert ledger.sql("SELECT max(next_seq) FROM batches") == [(5,)]
-    assert ledger.sql("SELECT sum(requests) FROM usage") == [(4,)], "usage is kept for ever"
+    assert ledger.rows("seq") == [(3,), (4,)]
+    assert ledger.sql("SELECT sum(requests) FROM usage_all") == [(4,)], "usage is kept for ever"
+
+
+def test_dropped_day_is_deleted_in_slices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_blocks, "SLICE_DATA", 2)
+    for _ in range(5):
+        ledger.commit(entry())
+    ledger.store.drop_days("20270101")
+    left = []
+    while ledger.store.sweep(0):
+        with suppress(sqlite3.OperationalError):
+            left.append(ledger.sql("SELECT count(*) FROM data_20261115")[0][0])
+    assert left == [3, 1]
 
 
 def test_numbers_go_on_also_after_the_last_day_was_dropped(ledger: Ledger) -> None:
@@ -211,7 +237,71 @@ def test_numbers_go_on_also_after_the_last_day_was_dropped(ledger: Ledger) -> No
     assert ledger.store.drop_days("20270101") == ["20261115"]
     assert ledger.store.drop_days("20270101") == []
     ledger.now += 60 * DAY
-    assert ledger.commit(entry()).rows[0][0] == 3
+    assert ledger.commit(entry()).blocks[0].first_no == 3
+
+
+# --- Blocks ------------------------------------------------------------------------------------------------
+
+
+def test_small_blocks_of_teams_are_joined_level_by_level_and_nothing_else_changes(ledger: Ledger) -> None:
+    teams = [f"team_{number}" for number in range(6)]
+    for number in range(ledger_blocks.FAN * 3):
+        ledger.commit(*(entry("ok", "node_error", team=team, request_id=b"%d" % number) for team in teams))
+    before = sorted(stored_rows(ledger.path), key=lambda row: (row.team_id, row.seq))
+    count = len(stored_blocks(ledger.path))
+    while ledger.store.join():
+        pass
+    blocks = stored_blocks(ledger.path)
+    assert len(blocks) <= count // ledger_blocks.FAN + len(teams)
+    assert sorted(stored_rows(ledger.path), key=lambda row: (row.team_id, row.seq)) == before
+    ledger.now += DAY
+    ledger.commit(entry(team="team_9"))
+    ledger.chores()
+    settled = [block for block in stored_blocks(ledger.path) if block[0] == "20261115"]
+    assert [block[1:4] for block in settled] == [(team, 1, 2 * 3 * ledger_blocks.FAN) for team in teams]
+    assert {block[4] for block in settled} == {FINAL}
+    rows = [row for row in stored_rows(ledger.path) if row.team_id != "team_9"]
+    assert sorted(rows, key=lambda row: (row.team_id, row.seq)) == before
+    assert ledger.sql("SELECT sum(blocks) FROM data_20261115") == [(len(teams),)], "no data without a block"
+
+
+def test_joining_is_done_in_slices_beside_which_commits_go_on(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_blocks, "SLICE_ROWS", 3)
+    teams = [f"team_{number}" for number in range(4)]
+    for _ in range(ledger_blocks.FAN):
+        ledger.commit(*(entry(team=team) for team in teams))
+    slices = 0
+    while ledger.store.join():
+        slices += 1
+        if slices <= len(teams):
+            ledger.commit(*(entry(team=team) for team in teams))
+    assert slices > len(teams)
+    numbers: dict[str, list[int]] = {}
+    for team, seq in sorted(ledger.rows("team_id, seq")):
+        numbers.setdefault(team, []).append(seq)
+    assert all(each == list(range(1, ledger_blocks.FAN + len(teams) + 1)) for each in numbers.values())
+
+
+def test_large_block_is_final_at_once_and_a_larger_batch_is_several_of_one_size(ledger: Ledger) -> None:
+    ledger.commit(*(entry() for _ in range(2_500)))
+    assert [(rows, level) for *_, rows, level in stored_blocks(ledger.path)] == [(834, 9), (834, 9), (832, 9)]
+
+
+def test_usage_is_folded_and_the_view_shows_the_same_before_and_after(ledger: Ledger) -> None:
+    view = "SELECT team_id, hour, method, outcome, sum(requests), sum(cost) FROM usage_all GROUP BY 1, 2, 3, 4"
+    for _ in range(3):
+        ledger.commit(entry("ok", "node_error"), entry("rate_limited", team="team_2"))
+    before = ledger.sql(view)
+    while ledger.store.fold():
+        pass
+    assert ledger.sql(view) == before
+    assert ledger.sql("SELECT count(*) FROM usage_new UNION ALL SELECT count(*) FROM latencies_new") == [
+        (0,),
+        (0,),
+    ]
+    assert ledger.sql("SELECT count(*) FROM usage") == [(3,)]
 
 
 # --- Segments ----------------------------------------------------------------------------------------------

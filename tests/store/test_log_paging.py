@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from tests.store.log_rows import ACME, CI, DAY, THEIRS, WEB, Ledger, Reader, entry
 
 from tollgate.core.logs import LogFilter
-from tollgate.store.logbook import FIRST_LOOK, MAX_LOOKED_AT
 
 AGES = st.sampled_from([0.0, 0.5, 3.0, 3_600.0, 3 * DAY])
 SOURCES = st.sampled_from([CI, CI, WEB, THEIRS])
@@ -25,7 +24,7 @@ OUTCOMES = st.sampled_from(["ok", "ok", "node_error"])
 ENTRIES = st.lists(st.tuples(AGES, SOURCES, METHODS, STATUSES, OUTCOMES), min_size=2, max_size=12)
 COMMIT = st.tuples(st.just("commit"), ENTRIES)
 WAIT = st.tuples(st.just("wait"), st.sampled_from([0.0, 1.0, 30.0, DAY / 2, DAY, -5.0]))
-DROP = st.just(("drop", None))
+DROP, TIDY = st.just(("drop", None)), st.just(("tidy", None))
 FILTERS = st.builds(
     LogFilter,
     st.just(ACME),
@@ -35,16 +34,17 @@ FILTERS = st.builds(
     status=st.sampled_from([None, None, 429]),
     errors=st.booleans(),
 )
-LOOKS = st.tuples(st.integers(1, 3), st.integers(3, 8)) | st.just((FIRST_LOOK, MAX_LOOKED_AT))
+LOOKS = st.none() | st.integers(1, 3)
+"""Blocks that a page may open."""
 
 
 @contextmanager
-def fresh(template: Path, looks: tuple[int, int]) -> Iterator[tuple[Ledger, Reader]]:
+def fresh(template: Path, looks: int | None) -> Iterator[tuple[Ledger, Reader]]:
     """A ledger of its own for one example."""
     with tempfile.TemporaryDirectory() as name, asyncio.Runner() as loop:
         shutil.copy(template, Path(name) / "ledger.db")
         ledger = Ledger(Path(name))
-        reader = Reader(ledger, loop, first_look=looks[0], max_looked_at=looks[1])
+        reader = Reader(ledger, loop, looks)
         try:
             yield ledger, reader
         finally:
@@ -58,6 +58,8 @@ def act(ledger: Ledger, step: tuple[str, Any]) -> None:
         ledger.wait(what)
     elif kind == "drop":
         ledger.drop_oldest_day()
+    elif kind == "tidy":
+        ledger.tidy()
     else:
         ledger.commit(
             *(
@@ -76,8 +78,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=60)
 @given(
-    before=st.lists(COMMIT | COMMIT | WAIT | DROP, min_size=3, max_size=12),
-    meanwhile=st.lists(st.lists(COMMIT | WAIT | DROP, max_size=3), max_size=20),
+    before=st.lists(COMMIT | COMMIT | WAIT | DROP | TIDY, min_size=3, max_size=12),
+    meanwhile=st.lists(st.lists(COMMIT | WAIT | DROP | TIDY, max_size=3), max_size=20),
     asked=FILTERS,
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     looks=LOOKS,
@@ -88,7 +90,7 @@ def test_every_row_of_before_the_first_page_appears_once(
     meanwhile: list[list[tuple[str, Any]]],
     asked: LogFilter,
     sizes: list[int],
-    looks: tuple[int, int],
+    looks: int | None,
 ) -> None:
     with fresh(template, looks) as (ledger, reader):
         for step in before:
@@ -115,7 +117,7 @@ def test_every_row_of_before_the_first_page_appears_once(
 
 @settings(max_examples=40)
 @given(
-    steps=st.lists(COMMIT | COMMIT | WAIT, min_size=3, max_size=12),
+    steps=st.lists(COMMIT | COMMIT | WAIT | TIDY, min_size=3, max_size=12),
     asked=FILTERS,
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     looks=LOOKS,
@@ -125,7 +127,7 @@ def test_whoever_follows_sees_every_new_row_once_in_order(
     steps: list[tuple[str, Any]],
     asked: LogFilter,
     sizes: list[int],
-    looks: tuple[int, int],
+    looks: int | None,
 ) -> None:
     with fresh(template, looks) as (ledger, reader):
         ledger.commit(entry(ledger.now), entry(ledger.now, THEIRS))

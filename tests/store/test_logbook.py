@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
 
 from tollgate.core.entries import CallEntry
 from tollgate.core.logs import LogFilter, LogRow
-from tollgate.store import ledger_tables, sqlite
+from tollgate.store import sqlite
 from tollgate.store.base import StoreUnavailable
+from tollgate.store.logbook import _Search
 
 ALL = LogFilter(ACME)
 
@@ -38,8 +38,8 @@ def reader(ledger: Ledger, loop: asyncio.Runner) -> Iterator[Reader]:
 
 @pytest.fixture
 def short_sighted(ledger: Ledger, loop: asyncio.Runner) -> Iterator[Reader]:
-    """Looks at ten rows at most for a page, two of them at first."""
-    opened = Reader(ledger, loop, first_look=2, max_looked_at=10)
+    """Opens two blocks at most for a page."""
+    opened = Reader(ledger, loop, blocks=2)
     yield opened
     opened.close()
 
@@ -82,18 +82,12 @@ def test_a_row_comes_back_with_all_its_fields(ledger: Ledger, loop: asyncio.Runn
         )
     )  # fmt: skip
     row = loop.run(reader.book.older(ALL, 2, 10)).rows[0]
-    assert row == LogRow(*written)
+    assert row == written
     assert row == LogRow(
         1, NOON - 1.25, "req-\ufffd", ACME, WEB, "web", "2001:db8::1", "Mozilla/5.0 (ü)",
         "https://app.example.com", "eth/mainnet", "eth_getLogs", 200, "node_error", -32000, 120, 0, 4_500,
         "node-1", 2, "bypass", True, 0, "2026-11", 1,
     )  # fmt: skip
-
-
-def test_columns_and_fields_are_the_same_in_the_same_order() -> None:
-    """Rows are taken by their place."""
-    assert LogRow.__struct_fields__ == ledger_tables.LOG_COLUMNS
-    assert tuple(ledger_tables.log_table("20261115").columns.keys()) == ledger_tables.LOG_COLUMNS
 
 
 def test_an_empty_ledger_has_empty_pages(reader: Reader) -> None:
@@ -119,9 +113,9 @@ def test_a_page_goes_on_over_days(ledger: Ledger, reader: Reader) -> None:
     for _ in range(4):
         ledger.commit(entry(ledger.now), entry(ledger.now, THEIRS), entry(ledger.now))
         ledger.now += DAY
-    assert reader.all_older(ALL, 3) == [12, 10, 9, 7, 6, 4, 3, 1]
-    assert reader.newer(ALL, 4, 3) == ([6, 7, 9], 9)
-    assert reader.newer(ALL, 9, 3) == ([10, 12], 12)
+    assert reader.all_older(ALL, 3) == [8, 7, 6, 5, 4, 3, 2, 1], "numbers of the team alone"
+    assert reader.newer(ALL, 3, 3) == ([4, 5, 6], 6)
+    assert reader.newer(ALL, 6, 3) == ([7, 8], 8)
 
 
 def test_a_day_thrown_away_between_pages_is_no_longer_shown(ledger: Ledger, reader: Reader) -> None:
@@ -151,9 +145,10 @@ def test_a_day_thrown_away_in_the_middle_of_a_page_is_still_read(ledger: Ledger,
 
 def test_rows_of_others_are_never_shown(ledger: Ledger, reader: Reader) -> None:
     ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON, WEB))
-    assert reader.all_older(ALL, 10) == [3, 1]
-    assert reader.all_older(LogFilter(RIVAL), 10) == [2]
+    assert reader.all_older(ALL, 10) == [2, 1]
+    assert reader.all_older(LogFilter(RIVAL), 10) == [1]
     assert reader.all_older(LogFilter(ACME, CI), 10) == [1]
+    assert reader.newest(RIVAL) == 1
 
 
 def test_the_token_of_another_team_shows_nothing_and_costs_nothing(ledger: Ledger, short_sighted: Reader) -> None:
@@ -161,7 +156,7 @@ def test_the_token_of_another_team_shows_nothing_and_costs_nothing(ledger: Ledge
     ledger.commit(*(entry(NOON, THEIRS) for _ in range(50)))
     for wanted in (LogFilter(ACME, THEIRS), LogFilter(ACME, THEIRS, errors=True)):
         assert short_sighted.older(wanted, 51, 10) == ([], None)
-        assert short_sighted.newer(wanted, 0, 10) == ([], 50)
+        assert short_sighted.newer(wanted, 0, 10) == ([], 0)
 
 
 # --- Since --------------------------------------------------------------------------------------------------
@@ -181,7 +176,8 @@ def test_since_is_about_the_time_of_the_row_itself(ledger: Ledger, reader: Reade
 def test_since_begins_at_its_first_batch_and_looks_at_nothing_before(
     ledger: Ledger, short_sighted: Reader
 ) -> None:
-    ledger.commit(*(entry(NOON) for _ in range(30)))
+    for _ in range(30):
+        ledger.commit(entry(NOON))
     ledger.now += 3600
     ledger.commit(entry(ledger.now), entry(ledger.now))
     assert short_sighted.older(LogFilter(ACME, since=ledger.now), 33, 10) == ([32, 31], None)
@@ -220,34 +216,54 @@ def test_a_clock_that_was_set_back_by_an_hour_hides_nothing(ledger: Ledger, read
     assert reader.all_older(LogFilter(ACME, since=NOON + 300), 10) == [3, 2]
 
 
-# --- Filters without an index -------------------------------------------------------------------------------
+# --- Filters ------------------------------------------------------------------------------------------------
 
 
-def test_filter_without_an_index_looks_at_a_bounded_number_of_rows(ledger: Ledger, short_sighted: Reader) -> None:
-    ledger.commit(entry(NOON, outcome="node_error"), *(entry(NOON) for _ in range(24)))
-    wanted = LogFilter(ACME, errors=True)
-    assert short_sighted.older(wanted, 26, 5) == ([], 16)
-    assert short_sighted.older(wanted, 16, 5) == ([], 6)
-    assert short_sighted.older(wanted, 6, 5) == ([1], None)
-    assert short_sighted.newer(wanted, 0, 5) == ([1], 10)
-    assert short_sighted.newer(wanted, 10, 5) == ([], 20)
-    assert short_sighted.newer(wanted, 20, 5) == ([], 25)
+def test_blocks_whose_facts_say_that_nothing_fits_are_not_opened(ledger: Ledger, short_sighted: Reader) -> None:
+    ledger.commit(entry(NOON, WEB, method="eth_chainId"))
+    for _ in range(9):
+        ledger.commit(entry(NOON, CI))
+    for wanted in (LogFilter(ACME, WEB), LogFilter(ACME, method="eth_chainId")):
+        assert short_sighted.older(wanted, 11, 5) == ([1], None)
+    for more in ({"method": "eth_getCode"}, {"status": 404}, {"network": "eth/sepolia"}, {"errors": True}):
+        assert short_sighted.older(LogFilter(ACME, **more), 11, 5) == ([], None)
 
 
-def test_the_bound_holds_over_days_and_counts_the_teams_own_rows_alone(
-    ledger: Ledger, short_sighted: Reader
-) -> None:
-    for _ in range(4):
-        ledger.commit(*(entry(ledger.now, source) for source in (CI, THEIRS) for _ in range(4)))
-        ledger.now += DAY
-    assert short_sighted.older(LogFilter(ACME, method="none"), 33, 5) == ([], 11)
+def test_page_stops_by_time_and_tells_how_far_it_has_looked(ledger: Ledger, short_sighted: Reader) -> None:
+    for number in range(6):
+        ledger.commit(entry(NOON, CI, outcome="node_error"), entry(NOON, WEB, request_id=b"r%d" % number))
+    wanted = LogFilter(ACME, WEB, errors=True)
+    seen: list[int | None] = []
+    position: int | None = 13
+    while position is not None:
+        rows, following = short_sighted.older(wanted, position, 5)
+        assert rows == []
+        assert following is None or following < position
+        seen.append(following)
+        position = following
+    assert seen == [9, 5, None]
+    assert short_sighted.newer(wanted, 0, 5) == ([], 4)
+    assert short_sighted.newer(wanted, 4, 5) == ([], 8)
+    assert short_sighted.newer(wanted, 8, 5) == ([], 12)
 
 
-def test_fifty_thousand_rows_are_looked_at_and_then_the_page_ends(ledger: Ledger, reader: Reader) -> None:
-    ledger.commit(entry(NOON, status=429), *(entry(NOON) for _ in range(50_000)))
-    wanted = LogFilter(ACME, status=429)
-    assert reader.older(wanted, 50_002, 100) == ([], 2)
-    assert reader.older(wanted, 2, 100) == ([1], None)
+def test_request_id_is_found_in_any_block(ledger: Ledger, reader: Reader) -> None:
+    for number in range(5):
+        ledger.commit(*(entry(NOON, request_id=b"req-%d-%d" % (number, each)) for each in range(300)))
+    assert reader.all_older(LogFilter(ACME, request_id="req-1-7"), 10) == [308]
+    assert reader.all_older(LogFilter(ACME, request_id="req-1-"), 10) == [], "the whole of it"
+
+
+def test_methods_that_are_too_many_for_the_facts_are_found_all_the_same(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(*(entry(NOON, method=f"made_up_{number}") for number in range(300)))
+    assert reader.all_older(LogFilter(ACME, method="made_up_77"), 10) == [78]
+    assert reader.all_older(LogFilter(ACME, CI, method="made_up_999"), 10) == []
+
+
+def test_method_that_was_cut_is_found_by_what_is_shown_of_it(ledger: Ledger, reader: Reader) -> None:
+    ledger.commit(entry(NOON, method="é" * 64), entry(NOON, method="x" * 200), entry(NOON, method="é" * 20))
+    for method, row in (("é" * 32, 1), ("x" * 64, 2), ("é" * 20, 3)):
+        assert reader.all_older(LogFilter(ACME, method=method), 10) == [row]
 
 
 @pytest.mark.parametrize(
@@ -286,49 +302,28 @@ def listening(name: str, hear: Callable[..., None]) -> Iterator[None]:
         event.remove(Engine, name, hear)
 
 
-def plans(ledger: Ledger, work: Callable[[], object]) -> list[str]:
-    """How the database goes about what is asked of it, one line for each step."""
+@pytest.mark.parametrize("more", [{}, {"since": NOON - 60}, {"errors": True, "method": "x"}, {"source_id": CI}])
+def test_pages_are_read_through_the_key_of_blocks_in_its_order(ledger: Ledger, more: dict[str, Any]) -> None:
+    ledger.commit(*(entry(NOON, each) for each in (CI, WEB, THEIRS) for _ in range(20)))
     asked: list[tuple[str, Any]] = []
 
-    def hear(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        if statement.startswith("SELECT"):
-            asked.append((statement, parameters))
+    class Watched(_Search):
+        def _rows(self, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+            asked.append((query, values))
+            return super()._rows(query, values)
 
-    with listening("before_cursor_execute", hear):
-        work()
-    with closing(sqlite3.connect(str(ledger.url.database))) as connection:
-        return [
+    with sqlite.open_logbook(ledger.url)._engine.connect() as connection:
+        search = Watched(connection, LogFilter(ACME, **more), lambda: False)
+        search.older(40, 5)
+        search.newer(2, 5)
+        steps = [
             step[3]
-            for statement, parameters in asked
-            for step in connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            for query, values in asked
+            for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", values)
         ]
-
-
-@pytest.mark.parametrize("more", [{}, {"since": NOON - 60}, {"errors": True, "method": "x"}])
-@pytest.mark.parametrize(("source", "index"), [(None, "team (team_id=?"), (CI, "source (source_id=?")])
-def test_pages_are_read_through_an_index_in_its_order(
-    ledger: Ledger, reader: Reader, source: str | None, index: str, more: dict[str, Any]
-) -> None:
-    ledger.commit(*(entry(NOON, each) for each in (CI, WEB, THEIRS) for _ in range(20)))
-    wanted = LogFilter(ACME, source, **more)
-    steps = plans(ledger, lambda: (reader.older(wanted, 40, 5), reader.newer(wanted, 2, 5)))
-    rows = [step for step in steps if "log_2026" in step]
-    assert len(rows) >= 2
-    for step in rows:
-        assert step.startswith("SEARCH log_20261115 USING"), step
-        assert f"INDEX ix_log_20261115_{index}" in step, step
-    # Within the order of the index, from the very row on; one look tells whose token it is.
-    assert sum("AND seq>? AND seq<?)" in step for step in rows) == len(rows) - (2 if source else 0)
-    assert not [step for step in steps if "TEMP B-TREE" in step]
-
-
-def test_newest_and_start_are_found_through_an_index(ledger: Ledger, reader: Reader) -> None:
-    ledger.commit(entry(NOON))
-    steps = plans(ledger, lambda: (reader.newest(), reader.older(LogFilter(ACME, since=NOON), 2, 5)))
-    batches = [step for step in steps if "batches" in step]
-    assert batches
-    assert not [step for step in batches if "INDEX" not in step]
-    assert not [step for step in steps if "TEMP B-TREE" in step]
+    assert len(steps) == 2
+    for step in steps:
+        assert step.startswith("SEARCH blocks_20261115 USING PRIMARY KEY (team_id=? AND first_no"), step
 
 
 # --- Outages ------------------------------------------------------------------------------------------------
@@ -342,7 +337,7 @@ def test_a_ledger_that_cannot_be_read_is_an_outage(tmp_path: Path, loop: asyncio
     if broken == "garbage":
         (folder / "ledger.db").write_bytes(b"this is no database\n" * 1_000)
     book = sqlite.open_logbook(sqlite.ledger_url(folder))
-    for work in (book.newest(), book.older(ALL, 10, 5), book.newer(ALL, 1, 5)):
+    for work in (book.newest(ACME), book.older(ALL, 10, 5), book.newer(ALL, 1, 5)):
         with pytest.raises(StoreUnavailable, match="the ledger cannot be read"):
             loop.run(work)
     loop.run(book.close())

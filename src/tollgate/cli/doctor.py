@@ -6,6 +6,7 @@ Owns words and exit codes; the checks are in `ledger/doctor.py`.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import click
@@ -55,7 +56,7 @@ def _examine(data_dir: Path) -> list[Check]:
         )
     ledger = LedgerFacts(file)
     try:
-        return examine(data_dir / "spool", ledger)
+        return examine(data_dir / "spool", ledger, time.time())
     finally:
         ledger.close()
 

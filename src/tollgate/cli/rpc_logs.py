@@ -32,6 +32,8 @@ POLL_SECONDS = 1.0
 MAX_AT_ONCE = 1_000
 # A server that is away for longer is not being restarted.
 PATIENCE_SECONDS = 300.0
+# How long a page is looked for.
+SEARCH_SECONDS = 30.0
 _LONGEST_PAUSE = 10.0
 AWAY = "Tollgate does not answer now. What comes meanwhile is shown as soon as it does."
 BACK = "Tollgate answers again."
@@ -64,22 +66,68 @@ def _network(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.option("--errors", is_flag=True, help="Only refusals and errors of nodes.")
 @click.option("--token", metavar="TOKEN", help="Only calls with this token: id or name.")
 @click.option("--domain", metavar="DOMAIN", help="Only calls of this domain: id or name.")
+@click.option("--request-id", metavar="ID", help="Only the calls of this request.")
+@click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
 @for_team
-def logs(session: Session, limit: int, after: str | None, follow: bool, **given: Any) -> None:
+def logs(session: Session, limit: int, after: str | None, follow: bool, whole: bool, **given: Any) -> None:
     """Show the calls of a team, newest first."""
     if given["token"] is not None and given["domain"] is not None:
         raise click.UsageError("A call has a token or a domain: give one of --token and --domain.")
     filters = {name: _text(value) for name, value in given.items() if value is not None and value is not False}
     if follow:
+        if whole:
+            raise click.UsageError("--all goes back and --follow goes on: give one of them.")
         if after is not None:
             raise click.UsageError("--after goes back and --follow goes on: give one of them.")
         _follow(session, filters, limit)
         return
-    answer = session.client.logs(session.team, filters, limit, after)
+    if whole:
+        _print_all(session, filters, after)
+        return
+    answer = _page(session, filters, limit, after)
     rows = [_cells(log) for log in answer.value.items]
     page = cast("ApiAnswer[Page[ApiLog]]", answer)
     session.page(page, TITLES, rows, empty=_nothing(session, answer, filters))
+
+
+def _page(
+    session: Session,
+    filters: Mapping[str, str],
+    limit: int,
+    after: str | None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> ApiAnswer[ApiLogPage]:
+    """One page. Where little fits, the server ends a page early: go on, for a while."""
+    end = clock() + SEARCH_SECONDS
+    answer = session.client.logs(session.team, filters, limit, after)
+    while answer.value.next is not None and len(answer.value.items) < limit and clock() < end:
+        left = limit - len(answer.value.items)
+        more = session.client.logs(session.team, filters, left, answer.value.next)
+        if more.value.next == answer.value.next:
+            break
+        answer = _joined(answer, more)
+    return answer
+
+
+def _joined(one: ApiAnswer[ApiLogPage], two: ApiAnswer[ApiLogPage]) -> ApiAnswer[ApiLogPage]:
+    from msgspec.structs import replace  # noqa: PLC0415 - not for help
+
+    value = replace(one.value, items=[*one.value.items, *two.value.items], next=two.value.next)
+    return replace(one, value=value, raw={**one.raw, "items": [*one.raw["items"], *two.raw["items"]]})
+
+
+def _print_all(session: Session, filters: Mapping[str, str], after: str | None) -> None:
+    """Print everything that fits, page after page, newest first."""
+    if not session.as_json:
+        click.echo(_line(TITLES))
+    while True:
+        answer = session.client.logs(session.team, filters, MAX_AT_ONCE, after)
+        _print(session, answer)
+        if answer.value.next is None or answer.value.next == after:
+            return
+        after = answer.value.next
 
 
 def _text(value: object) -> str:
@@ -88,7 +136,7 @@ def _text(value: object) -> str:
 
 def _nothing(session: Session, answer: ApiAnswer[ApiLogPage], filters: Mapping[str, str]) -> str:
     if answer.value.next is not None:
-        return "Nothing that fits is among the newest calls."
+        return "Nothing that fits is among the newest calls. Go on with --after."
     if filters:
         return "No calls fit."
     return f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."

@@ -67,7 +67,7 @@ class ControlPlane:
         self.logs = LogService(self.context, logbook, pepper)
         self._accountbook = accountbook
         self.usage = Usages(self.context, accountbook)
-        self.billing = BillingService(self.context, pepper)
+        self.billing = BillingService(self.context, pepper, accountbook)
         self.invoices = Invoices(self.context, accountbook)
         self.alerts = Alerts(self.context, accountbook, self.billing, self.mailer, _caller(settings))
         self._payments = StripeClient(settings.stripe) if settings.stripe.api_key else None

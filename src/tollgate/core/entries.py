@@ -75,11 +75,8 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     origin: bytes = b""
 
 
-class CountedCall(Struct, frozen=True, array_like=True, gc=False):
-    """What is counted of a call."""
-
-    method: str
-    outcome: str
+CountedCall = tuple[str, str]
+"""What is counted of a call: method and outcome."""
 
 
 class Subject(Struct, frozen=True, array_like=True, gc=False):
@@ -158,7 +155,15 @@ def decode(payload: bytes) -> Entry:
     if len(calls) != len(details):
         raise ValueError("a record does not have the details of each of its calls")
     whole = tuple(
-        CallEntry(call.method, call.outcome, *msgspec.structs.astuple(detail))
-        for call, detail in zip(calls, details, strict=True)
+        CallEntry(*call, *msgspec.structs.astuple(detail)) for call, detail in zip(calls, details, strict=True)
     )
     return Entry(**dict(zip(Entry.__struct_fields__, (at, *caller, whole, duration, *rest), strict=True)))
+
+
+def decode_counted(payload: bytes) -> Entry:
+    """Decode what was counted of a record, whatever the rest of it is."""
+    record = read_counted(payload)
+    *caller, calls = msgspec.structs.astuple(read_subject(record.subject))
+    whole = tuple(CallEntry(*call) for call in calls)
+    values = (record.at, *caller, whole, record.duration_micros)
+    return Entry(**dict(zip(Entry.__struct_fields__, values, strict=False)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
+import msgspec
 from msgspec import Struct
 
 
@@ -9,6 +12,7 @@ class LogRow(Struct, frozen=True):
     """One call of a team, as the ledger keeps it."""
 
     seq: int
+    """Its number among the rows of its team, in the order of commit."""
     at: float
     request_id: str
     team_id: str
@@ -34,7 +38,7 @@ class LogRow(Struct, frozen=True):
     stands_for: int
 
 
-class LogFilter(Struct, frozen=True):
+class LogFilter(Struct, frozen=True, dict=True):
     """Which rows are wanted."""
 
     team_id: str
@@ -45,10 +49,29 @@ class LogFilter(Struct, frozen=True):
     method: str | None = None
     status: int | None = None
     errors: bool = False
+    request_id: str | None = None
+
+    def fits(self, row: LogRow) -> bool:
+        """Whether a row of the team is wanted."""
+        return (
+            (self.source_id is None or row.source_id == self.source_id)
+            and (self.since is None or row.at >= self.since)
+            and (self.network is None or row.network == self.network)
+            and (self.method is None or row.method == self.method)
+            and (self.status is None or row.status == self.status)
+            and (not self.errors or row.outcome != "ok")
+            and (self.request_id is None or row.request_id == self.request_id)
+        )
+
+    @cached_property
+    def words(self) -> tuple[bytes, ...]:
+        """What the facts of a block have in them, encoded, where a row of it fits."""
+        named = (self.source_id, self.network, self.method, self.status)
+        return tuple(msgspec.msgpack.encode(each) for each in named if each is not None)
 
 
 class LogSlice(Struct, frozen=True):
-    """Some rows, and the row after which to go on; None at the end, where there is one."""
+    """Some rows, and the row below which to go on; None at the end, where there is one."""
 
     rows: list[LogRow]
     position: int | None

@@ -1,222 +1,448 @@
-"""What a batch of records becomes: log rows, usage, costs. Pure: counts before come in, increments go out.
+"""What a batch of records becomes: blocks of log rows, usage, costs.
 
-Each call gets its billing month (its own, or the open one if that is closed) and its cost in the order of commit;
-so usage, invoices and logs agree by billing month to the single request.
+Pure: what stood before comes in, increments go out. Each call gets its billing month (its own, or the open one if
+that is closed) and its cost in the order of commit; so usage, invoices and logs agree by billing month to the
+single request. A cost follows from the price, from what the team had used before, and from the spending cap that
+was in force when the call was admitted.
 
-Written for speed where it reads worse: what entries have in common is worked out once for each batch.
+Written for speed where it reads worse: of each record only the beginning is decoded, of equal subjects one, and
+calls that cost the same are counted together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeVar
 
 from msgspec import Struct, field
 
-from tollgate.core.entries import BILLABLE, LONGEST_METHOD, LONGEST_TEXT, Entry
-from tollgate.core.pricing import Price, cost
+from tollgate.core import entries
+from tollgate.core.blocks import FULL_ROWS, Block, Facts, Run, cut, words, written
+from tollgate.core.entries import BILLABLE, CountedCall, CountedRecord, Subject
+from tollgate.core.latencies import bucket_of
+from tollgate.core.pricing import MILLION, Plan, Price, cost
 
-__all__ = ["BILLABLE", "MonthKey", "Posting", "Terms", "UsageKey", "post"]
+__all__ = [
+    "BILLABLE",
+    "Batch",
+    "LatencyKey",
+    "MonthKey",
+    "Opening",
+    "Posting",
+    "Rules",
+    "Subjects",
+    "UsageKey",
+    "post",
+]
 
 UsageKey = tuple[str, str, int, str, str, str, str]
 """team, month, hour, source, network, method, outcome"""
+LatencyKey = tuple[str, int, str, str]
+"""team, hour, network, outcome"""
 MonthKey = tuple[str, str]
 """team or token, month"""
 
+# Subjects that are remembered, and how long one may be: a batch of many calls hardly comes twice.
+MAX_SUBJECTS, LONGEST_SUBJECT = 50_000, 2_048
 _SECONDS_OF_HOUR = 3_600
-_UNAUTHORIZED = 401
+_FEW = 16
+UNAUTHORIZED = 401
 
 
-class Terms(Struct, frozen=True):
-    """What a team pays, and at most."""
+class Rules(Struct, frozen=True):
+    """What a batch is posted by."""
 
-    price: Price
-    cap: int | None = None
+    price: Callable[[str], Price]
+    """Of a team."""
+    month_for: Callable[[float, frozenset[str]], str]
+    """Time and closed months -> billing month. One month for all moments of an hour."""
+
+
+class Opening(Struct, frozen=True):
+    """What stands in the ledger before a batch."""
+
+    next_no: Mapping[str, int]
+    """The number of each team's next row; 1 where it has none."""
+    requests: Mapping[MonthKey, int]
+    """Billable requests of teams."""
+    closed: frozenset[str] = frozenset()
+    """Months that take nothing more."""
 
 
 class Posting(Struct):
     """What is to be written."""
 
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    """Log rows, in the order of `LOG_COLUMNS`."""
+    blocks: list[Block] = field(default_factory=list)
+    """In the order of their teams' rows."""
     usage: dict[UsageKey, list[int]] = field(default_factory=dict)
     """Requests and cost to add."""
+    latencies: dict[LatencyKey, dict[int, int]] = field(default_factory=dict)
+    """Calls to add, by bucket."""
     months: dict[MonthKey, list[int]] = field(default_factory=dict)
     """Billable requests and cost to add, by team."""
     tokens: dict[MonthKey, int] = field(default_factory=dict)
     """Billable requests to add, by token or domain."""
     last_used: dict[str, float] = field(default_factory=dict)
+    rows: int = 0
+    next_no: dict[str, int] = field(default_factory=dict)
+    """The number of the next row of each team that has new ones."""
 
 
-def post(
-    entries: Iterable[Entry],
-    first_seq: int,
-    before: Mapping[MonthKey, int],
-    *,
-    terms: Callable[[str], Terms],
-    month_for: Callable[[float], str],
-    label: Callable[[str, str], str],
-) -> Posting:
-    """Post entries. `before` holds the billable requests of each team and month that were posted earlier.
+class LatencyKind:
+    """A network, and how many calls of a record had each outcome: what a duration counts for."""
 
-    `month_for` must give one month for all moments of an hour.
-    """
-    posting = Posting()
-    lines = _Lines(posting, before, terms, month_for, label)
-    add_row = posting.rows.append
-    last_used = posting.last_used
-    seq = first_seq
-    for entry in entries:
-        at, team_id, source_id, network = entry.at, entry.team_id, entry.source_id, entry.network
-        hour = int(at // _SECONDS_OF_HOUR)
-        # A token that is refused itself, because it has expired, is not used.
-        if at > last_used.get(source_id, 0.0) and entry.status != _UNAUTHORIZED:
-            last_used[source_id] = at
-        calls, count = entry.calls, entry.stands_for
-        head = (
-            at,
-            _text(entry.request_id),
-            team_id,
-            source_id,
-            entry.source_name,
-            entry.address,
-            _text(entry.agent),
-            _text(entry.origin),
-            network,
-        )
-        usual = (entry.duration_micros, entry.upstream, entry.attempts, entry.cache)
-        request_bytes = entry.request_bytes // (len(calls) or 1)
-        for call in calls:
-            key = (team_id, hour, source_id, network, call.method, call.outcome)
-            line = lines.get(key) or lines.opened(key)
-            price = line.add(count)
-            middle = (
-                usual
-                if call.upstream is None
-                else (entry.duration_micros, call.upstream, call.attempts, call.cache)
-            )
-            add_row(
-                (
-                    seq,
-                    *head,
-                    line.method,
-                    entry.status,
-                    call.outcome,
-                    call.code,
-                    request_bytes,
-                    call.response_bytes,
-                    *middle,
-                    line.billable,
-                    price,
-                    line.month,
-                    count,
-                )
-            )
-            seq += 1
-    lines.sum_up()
-    return posting
+    __slots__ = ("network", "outcomes")
+
+    def __init__(self, network: str, outcomes: Iterable[tuple[str, int]]) -> None:
+        self.network = network
+        self.outcomes = tuple(outcomes)
 
 
-class _Account:
-    """What a team has used and owes in a month, as the batch goes on."""
+class CountedSubject:
+    """A subject, worked out once: what one record of it adds."""
 
-    __slots__ = ("_free", "_requests", "_terms", "total")
-
-    def __init__(self, terms: Terms, posted: int, total: list[int]) -> None:
-        self._terms = terms
-        self._free = terms.price.free_requests
-        self._requests = posted
-        self.total = total
-
-    def charge(self, count: int) -> int:
-        """Count so many billable requests; what they cost."""
-        before = self._requests
-        self._requests = after = before + count
-        self.total[0] += count
-        if after <= self._free:
-            return 0
-        charged = cost(self._terms.price, before, count, self._terms.cap)
-        self.total[1] += charged
-        return charged
-
-
-class _Line:
-    """A line of usage, for one method as it was called."""
-
-    __slots__ = ("_account", "_counted", "billable", "method", "month")
-
-    def __init__(self, method: str, month: str, counted: list[int], account: _Account | None) -> None:
-        self.method = method
-        """As a log shows it."""
-        self.month = month
-        self.billable = account is not None
-        self._counted = counted
-        self._account = account
-
-    def add(self, count: int) -> int:
-        """Count requests; what they cost."""
-        counted = self._counted
-        counted[0] += count
-        if self._account is None:
-            return 0
-        charged = self._account.charge(count)
-        counted[1] += charged
-        return charged
-
-
-_LineKey = tuple[str, int, str, str, str, str]
-"""team, hour, source, network, method as it was called, outcome"""
-
-
-class _Lines(dict[_LineKey, _Line]):
-    """The lines of a batch, opened as they come."""
+    __slots__ = (
+        "billable", "calls", "cap", "errors", "facts", "is_used", "latency", "lines", "methods", "network",
+        "outcomes", "rows", "source_id", "stands_for", "status", "team_id",
+    )  # fmt: skip
 
     def __init__(
         self,
-        posting: Posting,
-        before: Mapping[MonthKey, int],
-        terms: Callable[[str], Terms],
-        month_for: Callable[[float], str],
+        subject: Subject,
+        lines: Mapping[CountedCall, int],
+        latency: LatencyKind,
         label: Callable[[str, str], str],
     ) -> None:
-        super().__init__()
+        """`lines` are its calls, equal ones counted together."""
+        self.team_id = subject.team_id
+        self.source_id = subject.source_id
+        self.network = subject.network
+        self.status = subject.status
+        self.cap = subject.cap
+        self.stands_for = subject.stands_for
+        # A token that is refused itself, because it has expired, is not used.
+        self.is_used = subject.status != UNAUTHORIZED
+        self.calls = subject.calls
+        self.rows = len(subject.calls)
+        self.latency = latency
+        self.outcomes = [outcome for outcome, _ in latency.outcomes]
+        self.errors = sum(count for outcome, count in latency.outcomes if outcome != "ok")
+        billable = sum(count for outcome, count in latency.outcomes if outcome in BILLABLE)
+        self.billable = billable * self.stands_for
+        """Requests that one record of it bills."""
+        # Under the name that usage has for their method.
+        self.lines = [(label(self.network, method), outcome, count) for (method, outcome), count in lines.items()]
+        self.methods = {cut(method) for method, _ in lines}
+        self.facts: bytes | None = None
+        """What the facts of a block say that has no other subject; made when it is needed."""
+
+
+class Subjects:
+    """Subjects that were met, by their bytes. `label` gives the method as usage counts it."""
+
+    def __init__(self, label: Callable[[str, str], str]) -> None:
+        self.label = lru_cache(MAX_SUBJECTS)(label)
+        self._known: dict[bytes, CountedSubject] = {}
+        self._latencies: dict[tuple[str, tuple[tuple[str, int], ...]], LatencyKind] = {}
+
+    def read(self, records: Sequence[CountedRecord]) -> list[CountedSubject]:
+        """The subject of each record; a `ValueError` where one is none."""
+        known = self._known
+        try:
+            return [known[record.subject] for record in records]
+        except KeyError:
+            return [known.get(record.subject) or self._meet(record.subject) for record in records]
+
+    def _meet(self, content: bytes) -> CountedSubject:
+        subject = entries.read_subject(content)
+        lines = _counted(subject.calls)
+        found = CountedSubject(subject, lines, self._latency(subject.network, lines), self.label)
+        if len(content) <= LONGEST_SUBJECT:
+            if len(self._known) >= MAX_SUBJECTS:
+                self._known.clear()
+            self._known[content] = found
+        return found
+
+    def _latency(self, network: str, lines: Mapping[CountedCall, int]) -> LatencyKind:
+        outcomes: dict[str, int] = {}
+        for (_, outcome), count in lines.items():
+            outcomes[outcome] = outcomes.get(outcome, 0) + count
+        key = (network, tuple(outcomes.items()))
+        kind = self._latencies.get(key)
+        if kind is None:
+            if len(self._latencies) >= MAX_SUBJECTS:
+                self._latencies.clear()
+            kind = self._latencies[key] = LatencyKind(network, outcomes.items())
+        return kind
+
+
+class Batch:
+    """Records that are to be posted together, in their order."""
+
+    def __init__(self, subjects: Subjects) -> None:
+        self._subjects = subjects
+        self.payloads: list[bytes] = []
+        self.times: list[float] = []
+        self.durations: list[int] = []
+        self.subjects: list[CountedSubject] = []
+        self.last_used: dict[str, float] = {}
+        """When tokens and domains were last used."""
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def add(self, payloads: Sequence[bytes]) -> None:
+        """Add records: all of them, or none and a `ValueError`."""
+        records = list(map(entries.read_counted, payloads))
+        subjects = self._subjects.read(records)
+        times = [record.at for record in records]
+        self._note_uses(subjects, times)
+        self.subjects += subjects
+        self.times += times
+        self.durations += [record.duration_micros for record in records]
+        self.payloads += payloads
+
+    def teams(self) -> set[str]:
+        """Whose records these are."""
+        return {subject.team_id for subject in set(self.subjects)}
+
+    def label(self, network: str, method: str) -> str:
+        """A method as usage counts it."""
+        return self._subjects.label(network, method)
+
+    def _note_uses(self, subjects: list[CountedSubject], times: list[float]) -> None:
+        # As a worker writes them they are in the order of time, unless its clock was set back.
+        ordered = sorted(times)
+        pairs = zip(subjects, times, strict=True)
+        latest = dict(pairs if ordered == times else sorted(pairs, key=itemgetter(1)))
+        last_used = self.last_used
+        for subject, at in latest.items():
+            if subject.is_used and at > last_used.get(subject.source_id, 0.0):
+                last_used[subject.source_id] = at
+
+
+def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
+    """Post a batch."""
+    posting = Posting(last_used=batch.last_used)
+    for hour, start, end in _hours(batch.times):
+        month = rules.month_for(float(hour * _SECONDS_OF_HOUR), opening.closed)
+        for team_id, places in _by_team(batch.subjects, start, end).items():
+            _Account(posting, opening, rules, team_id, hour, month).add(batch, places)
+    _sum_up(posting)
+    return posting
+
+
+Thing = TypeVar("Thing")
+
+
+def _counted(things: Sequence[Thing]) -> dict[Thing, int]:
+    """How many there are of each. A `Counter` is faster for many, and slower to make than to count a few."""
+    if len(things) > _FEW:
+        return Counter(things)
+    counts: dict[Thing, int] = {}
+    for thing in things:
+        counts[thing] = counts.get(thing, 0) + 1
+    return counts
+
+
+def _hours(times: Sequence[float]) -> Iterator[tuple[int, int, int]]:
+    """The hours of a batch: which, and where its records begin and end. One may come again."""
+    if not times:
+        return
+    first = int(min(times)) // _SECONDS_OF_HOUR
+    if first == int(max(times)) // _SECONDS_OF_HOUR:
+        yield first, 0, len(times)
+        return
+    start = 0
+    for hour, run in groupby(int(at) // _SECONDS_OF_HOUR for at in times):
+        end = start + sum(1 for _ in run)
+        yield hour, start, end
+        start = end
+
+
+def _by_team(subjects: Sequence[CountedSubject], start: int, end: int) -> dict[str, list[int]]:
+    """The places of each team's records in a batch."""
+    found: dict[str, list[int]] = {}
+    for place in range(start, end):
+        subject = subjects[place]
+        if not subject.rows:
+            continue
+        try:
+            found[subject.team_id].append(place)
+        except KeyError:
+            found[subject.team_id] = [place]
+    return found
+
+
+def _sum_up(posting: Posting) -> None:
+    """What follows from the usage of the batch: the requests of each token and domain."""
+    tokens = posting.tokens
+    for (_, month, _, source_id, _, _, outcome), (requests, _) in posting.usage.items():
+        if outcome in BILLABLE:
+            tokens[source_id, month] = tokens.get((source_id, month), 0) + requests
+
+
+class _Account:
+    """A team's calls of one hour, which have one billing month."""
+
+    def __init__(
+        self, posting: Posting, opening: Opening, rules: Rules, team_id: str, hour: int, month: str
+    ) -> None:
         self._posting = posting
-        self._before = before
-        self._terms = terms
-        self._month_for = month_for
-        self._label = label
-        self._accounts: dict[MonthKey, _Account] = {}
+        self._key = (team_id, month)
+        self._hour = hour
+        self._price = rules.price(team_id)
+        self._total = posting.months.setdefault(self._key, [0, 0])
+        self._before = opening.requests.get(self._key, 0) + self._total[0]
+        self._next_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
 
-    def opened(self, key: _LineKey) -> _Line:
-        team_id, hour, source_id, network, method, outcome = key
-        month = self._month_for(float(hour * _SECONDS_OF_HOUR))
-        usage_key = (team_id, month, hour, source_id, network, self._label(network, method), outcome)
-        counted = self._posting.usage.setdefault(usage_key, [0, 0])
-        account = self._account((team_id, month)) if outcome in BILLABLE else None
-        line = self[key] = _Line(_cut(method), month, counted, account)
-        return line
+    def add(self, batch: Batch, places: list[int]) -> None:
+        """Count records and make blocks of them."""
+        subjects = [batch.subjects[place] for place in places]
+        counts = _counted(subjects)
+        billed = sum(subject.billable * count for subject, count in counts.items())
+        unit = self._unit(billed, {subject.cap for subject in counts})
+        costs: int | list[int]
+        if unit is None:
+            costs = self._costs(subjects, batch.label)
+            self._total[1] += sum(costs)
+        else:
+            costs = unit
+            self._add_usage(counts, unit)
+            self._total[1] += unit * billed
+        self._total[0] += billed
+        durations = batch.durations
+        self._add_latencies(subjects, [durations[place] for place in places])
+        self._add_blocks(batch, places, subjects, costs)
 
-    def sum_up(self) -> None:
-        """What follows from the usage of the batch: the requests of each token and domain."""
-        tokens = self._posting.tokens
-        for (_, month, _, source_id, _, _, outcome), (requests, _) in self._posting.usage.items():
-            if outcome in BILLABLE:
-                tokens[source_id, month] = tokens.get((source_id, month), 0) + requests
+    def _unit(self, billed: int, caps: set[int | None]) -> int | None:
+        """What each of these requests costs; None where they do not all cost the same."""
+        price, before = self._price, self._before
+        after = price.total(before + billed)
+        if not after or not billed:
+            return 0
+        lowest = min((cap for cap in caps if cap is not None), default=after)
+        if (
+            price.plan is Plan.PER_REQUEST
+            and price.micros_per_million % MILLION == 0
+            and before >= price.free_requests
+            and after <= lowest
+        ):
+            return price.micros_per_million // MILLION
+        return None
 
-    def _account(self, key: MonthKey) -> _Account:
-        account = self._accounts.get(key)
-        if account is None:
-            total = self._posting.months.setdefault(key, [0, 0])
-            account = _Account(self._terms(key[0]), self._before.get(key, 0), total)
-            self._accounts[key] = account
-        return account
+    def _costs(self, subjects: Iterable[CountedSubject], label: Callable[[str, str], str]) -> list[int]:
+        """What each row costs, one after the other; counted as usage on the way."""
+        usage, price, requests, costs = self._posting.usage, self._price, self._before, []
+        for subject in subjects:
+            count = subject.stands_for
+            for method, outcome in subject.calls:
+                charged = 0
+                if outcome in BILLABLE:
+                    charged = cost(price, requests, count, subject.cap)
+                    requests += count
+                key = self._usage_key(subject, label(subject.network, method), outcome)
+                line = usage.setdefault(key, [0, 0])
+                line[0] += count
+                line[1] += charged
+                costs.append(charged)
+        return costs
+
+    def _usage_key(self, subject: CountedSubject, method: str, outcome: str) -> UsageKey:
+        team_id, month = self._key
+        return (team_id, month, self._hour, subject.source_id, subject.network, method, outcome)
+
+    def _add_usage(self, counts: Mapping[CountedSubject, int], unit: int) -> None:
+        usage, hour, (team_id, month) = self._posting.usage, self._hour, self._key
+        for subject, records in counts.items():
+            for method, outcome, calls in subject.lines:
+                requests = records * calls * subject.stands_for
+                key = (team_id, month, hour, subject.source_id, subject.network, method, outcome)
+                line = usage.get(key)
+                if line is None:
+                    line = usage[key] = [0, 0]
+                line[0] += requests
+                if unit and outcome in BILLABLE:
+                    line[1] += requests * unit
+
+    def _add_latencies(self, subjects: Sequence[CountedSubject], durations: Sequence[int]) -> None:
+        found, (team_id, _), hour = self._posting.latencies, self._key, self._hour
+        kinds = [subject.latency for subject in subjects]
+        for (kind, bucket), records in _counted(list(zip(kinds, map(bucket_of, durations), strict=True))).items():
+            for outcome, calls in kind.outcomes:
+                key = (team_id, hour, kind.network, outcome)
+                buckets = found.get(key)
+                if buckets is None:
+                    buckets = found[key] = {}
+                buckets[bucket] = buckets.get(bucket, 0) + records * calls
+
+    def _add_blocks(
+        self, batch: Batch, places: list[int], subjects: list[CountedSubject], costs: int | list[int]
+    ) -> None:
+        team_id, month = self._key
+        payloads, times = batch.payloads, batch.times
+        row = 0
+        for start, end in _pieces(subjects):
+            some, of = places[start:end], subjects[start:end]
+            kinds = set(of)
+            counts = [subject.rows for subject in of]
+            rows = sum(counts)
+            at = [times[place] for place in some]
+            run = Run(rows, month, costs if isinstance(costs, int) else costs[row : row + rows])
+            self._posting.blocks.append(
+                Block(
+                    team_id,
+                    self._next_no + row,
+                    rows,
+                    len(some),
+                    sum([subject.errors for subject in of]),
+                    min(at),
+                    max(at),
+                    _facts(run, kinds),
+                    written([payloads[place] for place in some], None if rows == len(some) else counts),
+                )
+            )
+            row += rows
+        self._posting.rows += row
+        self._posting.next_no[team_id] = self._next_no + row
 
 
-def _cut(method: str) -> str:
-    if method.isascii():
-        return method[:LONGEST_METHOD]
-    return method.encode()[:LONGEST_METHOD].decode("utf-8", "ignore")
+def _facts(run: Run, kinds: Collection[CountedSubject]) -> bytes:
+    """The facts of a block, encoded."""
+    if len(kinds) > 1:
+        return entries.pack(Facts([run], *_words(kinds)))
+    (only,) = kinds
+    if only.facts is None:
+        only.facts = b"".join(map(entries.pack, _words(kinds)))
+    return b"\x96\x91" + entries.pack(run) + only.facts
 
 
-def _text(sent: bytes) -> str:
-    return sent.decode("utf-8", "replace")[:LONGEST_TEXT] if sent else ""
+def _words(
+    kinds: Iterable[CountedSubject],
+) -> tuple[list[str] | None, list[str] | None, list[str] | None, list[int] | None, list[str] | None]:
+    return (
+        words([kind.source_id for kind in kinds]),
+        words([kind.network for kind in kinds]),
+        words([method for kind in kinds for method in kind.methods]),
+        words([kind.status for kind in kinds]),
+        words([outcome for kind in kinds for outcome in kind.outcomes]),
+    )
+
+
+def _pieces(subjects: Sequence[CountedSubject]) -> list[tuple[int, int]]:
+    """Where blocks begin and end, all of about the same size."""
+    rows = sum([subject.rows for subject in subjects])
+    if rows <= FULL_ROWS:
+        return [(0, len(subjects))]
+    most = -(-rows // -(-rows // FULL_ROWS))
+    pieces, start, size = [], 0, 0
+    for place, subject in enumerate(subjects):
+        if size and size + subject.rows > most:
+            pieces.append((start, place))
+            start, size = place, 0
+        size += subject.rows
+    return [*pieces, (start, len(subjects))]

@@ -18,10 +18,10 @@ import msgspec
 from msgspec import Struct
 
 from tollgate import log
-from tollgate.core import entries
-from tollgate.core.entries import Entry
-from tollgate.core.posting import MonthKey, Posting, Terms, post
-from tollgate.ledger import segments
+from tollgate.core import posting
+from tollgate.core.posting import Batch, Posting, Subjects, post
+from tollgate.core.pricing import Price
+from tollgate.ledger import old_entries, segments
 from tollgate.store.base import LedgerBook, Mark
 
 # Read at once: enough that a commit is worth its sync, little enough that readers are not kept waiting.
@@ -38,13 +38,14 @@ _log = log.get("collector")
 class Rules(Struct, frozen=True):
     """What a batch is posted by."""
 
-    terms: Callable[[str], Terms]
+    price: Callable[[str], Price]
+    """Of a team."""
     label: Callable[[str, str], str]
     """Network and method -> the method as usage counts it."""
     month_for: Callable[[float, frozenset[str]], str]
     """Time and closed months -> billing month."""
-    renew: Callable[[], None] = lambda: None
-    """Called before a batch is posted: brings the terms up to date."""
+    cap: Callable[[str], int | None] = lambda _: None
+    """The spending cap of a team now: for records of the first version, which do not carry it."""
 
 
 class Segment(Struct, frozen=True):
@@ -68,7 +69,9 @@ class Collector:
     ) -> None:
         self._folder = folder
         self._book = book
-        self._rules = rules
+        self._rules = posting.Rules(rules.price, rules.month_for)
+        self._cap = rules.cap
+        self._subjects = Subjects(rules.label)
         self._now = now
         self._fault = fault
         self._marks: dict[bytes, Mark] = {}
@@ -85,7 +88,7 @@ class Collector:
     def step(self) -> Posting | None:
         """Commit what is there, up to a bound; None where there was nothing new."""
         marks: dict[bytes, Mark] = {}
-        batch: list[Entry] = []
+        batch = Batch(self._subjects)
         finished: list[Path] = []
         self._spoilt.clear()
         for segment in self._segments():
@@ -102,7 +105,7 @@ class Collector:
             if len(batch) >= MAX_ENTRIES:
                 break
         self._fault("read")
-        posting = self._commit(marks, batch) if marks else None
+        posted = self._commit(marks, batch) if marks else None
         self._fault("committed")
         for path in finished:
             self._remove(path)
@@ -110,7 +113,7 @@ class Collector:
         for path, why in self._spoilt:
             self._put_aside(path, why)
             self._fault("aside")
-        return posting
+        return posted
 
     def damaged(self) -> int:
         """Files that wait for a person to look at them."""
@@ -168,7 +171,7 @@ class Collector:
                 self._put_aside(path, "it has no header")
         return None
 
-    def _read(self, segment: Segment, known: Mark, batch: list[Entry]) -> Mark:
+    def _read(self, segment: Segment, known: Mark, batch: Batch) -> Mark:
         """Read on in a segment, in the first of its files that has more."""
         # Asked before reading: what a writer adds in between is then still read next time.
         alive = set(filter(segments.is_alive, segment.paths))
@@ -179,7 +182,7 @@ class Collector:
             try:
                 piece = segments.read_piece(path, known.offset, PIECE_BYTES)
                 if piece.payloads:
-                    return Mark(_decode(piece, known.offset, batch))
+                    return Mark(self._add(piece, batch))
             except (segments.Damaged, *_NO_ENTRY) as error:
                 damaged.append((path, str(error)))
             else:
@@ -204,24 +207,36 @@ class Collector:
             self.torn_bytes += size
             _log.warning("a torn end was cut", segment=path.name, bytes=size)
 
-    def _commit(self, marks: dict[bytes, Mark], batch: list[Entry]) -> Posting:
-        def posted(first_seq: int, before: dict[MonthKey, int]) -> Posting:
-            # Here the store is ours alone: no month is closed before this is committed.
-            closed = self._book.closed_months()
-            return post(
-                batch,
-                first_seq,
-                before,
-                terms=self._rules.terms,
-                month_for=lambda at: self._rules.month_for(at, closed),
-                label=self._rules.label,
-            )
+    def _add(self, piece: segments.Piece, batch: Batch) -> int:
+        """Add the frames of a piece to a batch, up to one that has something that is no record; where to go on."""
+        try:
+            batch.add(self._records(piece.payloads, piece))
+        except _NO_ENTRY:
+            return self._add_sound(piece, batch)
+        return piece.offset
 
-        self._rules.renew()
+    def _add_sound(self, piece: segments.Piece, batch: Batch) -> int:
+        """Add frame by frame; at least one, or what is wrong with it is raised."""
+        start, offset = 0, 0
+        try:
+            for end, place in piece.frames:
+                batch.add(self._records(piece.payloads[start:end], piece))
+                start, offset = end, place
+        except _NO_ENTRY:
+            if not start:
+                raise
+        return offset
+
+    def _records(self, payloads: list[bytes], piece: segments.Piece) -> list[bytes]:
+        return [old_entries.converted(each, self._cap) for each in payloads] if piece.is_old else payloads
+
+    def _commit(self, marks: dict[bytes, Mark], batch: Batch) -> Posting:
         known = {identity: self._marks[identity] for identity in marks if identity in self._marks}
-        posting = self._book.commit(marks, {entry.team_id for entry in batch}, posted, self._now(), known=known)
+        posted = self._book.commit(
+            marks, batch.teams(), lambda opening: post(batch, opening, self._rules), self._now(), known=known
+        )
         self._marks.update(marks)
-        return posting
+        return posted
 
     def _is_settled(self, path: Path) -> bool:
         return self._now() - path.stat().st_mtime >= SETTLED_SECONDS
@@ -254,18 +269,3 @@ class Collector:
 
 
 _BEGINNING = Mark(segments.HEADER_BYTES)
-
-
-def _decode(piece: segments.Piece, offset: int, batch: list[Entry]) -> int:
-    """Add the records of a piece to a batch, up to one that is none; where to go on."""
-    try:
-        batch += list(map(entries.decode, piece.payloads))
-    except _NO_ENTRY:
-        count = len(batch)
-        with suppress(*_NO_ENTRY):
-            for payload in piece.payloads:
-                batch.append(entries.decode(payload))
-        if len(batch) == count:
-            raise
-        return piece.end_of(len(batch) - count, offset)
-    return piece.offset

@@ -8,10 +8,12 @@ which is finished in between is not taken for a lost one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import Struct
 
+from tollgate.core.clock import MAX_GAP_SECONDS
 from tollgate.core.posting import MonthKey
 from tollgate.ledger import segments
 from tollgate.store.base import Mark
@@ -48,7 +50,7 @@ class SegmentFile(Struct, frozen=True):
     fault: str = ""
 
 
-def examine(spool: Path, ledger: LedgerFacts) -> list[Check]:
+def examine(spool: Path, ledger: LedgerFacts, now: float) -> list[Check]:
     """Do all checks."""
     before = _identities(spool)
     facts = ledger.read()
@@ -56,15 +58,17 @@ def examine(spool: Path, ledger: LedgerFacts) -> list[Check]:
     present = {*before, *_identities(spool)}
     gone = {identity for identity, mark in facts.marks.items() if not mark.done and identity not in present}
     if gone:
-        now = ledger.marks()
-        gone = {identity for identity in gone if identity in now and not now[identity].done}
+        marks = ledger.marks()
+        gone = {identity for identity in gone if identity in marks and not marks[identity].done}
     aside = sorted(path.name for path in spool.glob(f"*{segments.DAMAGED_SUFFIX}"))
     return [
         check_spool(files, gone, aside),
         check_logs(facts),
+        check_blocks(facts),
         check_months(facts),
         check_sources(facts),
         check_invoices(facts),
+        check_clock(facts, now),
     ]
 
 
@@ -90,6 +94,28 @@ def check_logs(facts: Facts) -> Check:
     kept = sorted({month for _, month in usage.keys() | logs.keys()})
     span = f"{kept[0]} to {kept[-1]}" if kept else "no month is kept whole"
     return Check("logs", f"against usage, {span}", tuple(_unequal(("logs", logs), ("usage", usage), _ALL)))
+
+
+def check_blocks(facts: Facts) -> Check:
+    """Whether every block and every record of the logs can be read."""
+    return Check("blocks", "blocks and records of logs", tuple(facts.damaged))
+
+
+def check_clock(facts: Facts, now: float) -> Check:
+    """Whether the clock is near what the ledger has seen."""
+    seen = facts.clock.seen_at
+    looked_at = "the ledger was never written" if seen is None else f"the ledger was last written at {_time(seen)}"
+    wrong: tuple[str, ...] = ()
+    if facts.clock.is_doubtful(now):
+        jump = f"the clock says {_time(now)}, and jumped by more than {MAX_GAP_SECONDS / 86_400:.0f} days"
+        wrong = (
+            f"{jump}: no month is closed and no logs are dropped until it is set right, or has run for a day",
+        )
+    return Check("clock", looked_at, wrong)
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def check_months(facts: Facts) -> Check:
@@ -126,9 +152,7 @@ def check_invoices(facts: Facts) -> Check:
 
 def _is_kept(month: str, facts: Facts) -> bool:
     """Whether no log row of a month was thrown away. None was committed before its month began."""
-    if facts.whole:
-        return True
-    return facts.first_day is not None and f"{month.replace('-', '')}01" >= facts.first_day
+    return facts.dropped_before is None or f"{month.replace('-', '')}01" >= facts.dropped_before
 
 
 def _all_of(sums: Sums) -> tuple[int, ...]:
@@ -182,10 +206,11 @@ def _walk(path: Path, identity: bytes, mark: Mark) -> SegmentFile:
     place, waiting, met = segments.HEADER_BYTES, 0, mark.offset == segments.HEADER_BYTES
     try:
         while (piece := segments.read_piece(path, place, PIECE_BYTES)).payloads:
-            for payload in piece.payloads:
-                place += segments.FRAME_BYTES + len(payload)
-                waiting += place > mark.offset
+            before = 0
+            for count, place in piece.frames:
+                waiting += count - before if place > mark.offset else 0
                 met = met or place == mark.offset
+                before = count
     except segments.Damaged as error:
         return SegmentFile(path.name, identity, waiting, f"{error}; {waiting} records before that wait")
     if met:

@@ -1,10 +1,12 @@
 """Segment files: their format, and reading them. Knows nothing of what a record means.
 
-A segment is a header and records. The header has an id, so that a copy is recognised whatever its name. A record
-is its length, the length again with all bits turned, the CRC-32 of its bytes, and its bytes. Its writer holds a
-lock on the file while it lives.
+A segment is a header and frames. The header has an id, so that a copy is recognised whatever its name. A frame has
+the records of one turn of a worker's loop: the length of its body, the length again with all bits turned, the
+CRC-32 of the body, and the body: how many records there are, the lengths of all but the last, and the records. Its
+writer holds a lock on the file while it lives. Segments of the first version have one record in each frame, and
+nothing before it.
 
-Two things can be wrong with a file, and they are not the same. A torn end is the beginning of a record that was
+Two things can be wrong with a file, and they are not the same. A torn end is the beginning of a frame that was
 never written whole, so nobody was answered: whoever finds it in a file that nobody has locked may cut it. Anything
 else that no writer wrote is damage, and may hide records that were answered: a person has to look.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,20 +27,34 @@ SUFFIX = ".seg"
 HIDDEN_SUFFIX = ".new"
 """Of a file that is about to become a segment."""
 DAMAGED_SUFFIX = ".damaged"
-MAGIC = b"TGSPOOL1"
+MAGIC, OLD_MAGIC = b"TGSPOOL2", b"TGSPOOL1"
 ID_BYTES = 16
 HEADER_BYTES = len(MAGIC) + ID_BYTES
 _FRAME = struct.Struct("<III")
-FRAME_BYTES = _FRAME.size
+_FRAME_OF_ONE = struct.Struct("<IIII")
+_COUNT_BYTES = 4
+_CRC_OF_ONE = zlib.crc32((1).to_bytes(_COUNT_BYTES, "little"))
+FRAME_BYTES = _FRAME_OF_ONE.size
+"""What a frame of one record has beside it."""
 _TURNED = 0xFFFF_FFFF
-# Larger than any record can be: a length beyond it is damage.
+# Larger than any record can be: a length beyond it is damage. A frame of several records is not larger either.
 MAX_RECORD_BYTES = 1 << 20
+_MAX_BODY_BYTES = MAX_RECORD_BYTES + _COUNT_BYTES
 
 
-def frame(payload: bytes) -> bytes:
-    """A record as it stands in a file."""
-    length = len(payload)
-    return _FRAME.pack(length, length ^ _TURNED, zlib.crc32(payload)) + payload
+def frame(*records: bytes) -> bytes:
+    """Records as they stand in a file."""
+    if len(records) == 1:
+        length, checksum = _COUNT_BYTES + len(records[0]), zlib.crc32(records[0], _CRC_OF_ONE)
+        return _FRAME_OF_ONE.pack(length, length ^ _TURNED, checksum, 1) + records[0]
+    count = len(records)
+    body = b"".join((struct.pack(f"<{count}I", count, *map(len, records[:-1])), *records))
+    return _FRAME.pack(len(body), len(body) ^ _TURNED, zlib.crc32(body)) + body
+
+
+def records_in(framed: bytes) -> int:
+    """How many records a frame has."""
+    return int.from_bytes(framed[_FRAME.size : FRAME_BYTES], "little")
 
 
 class Damaged(Exception):
@@ -45,23 +62,24 @@ class Damaged(Exception):
 
 
 class Piece(Struct, frozen=True):
-    """Some records of a segment, and where the next begins. No records: there is none to be read now."""
+    """Records of whole frames, and where the next frame begins. No records: there is none to be read now."""
 
     payloads: list[bytes]
     offset: int
     torn_bytes: int = 0
-    """Where there are no records: what stands behind the last one, the beginning of one more."""
-
-    def end_of(self, count: int, offset: int) -> int:
-        """Where the record after the first `count` begins, if the piece was read from `offset`."""
-        return offset + sum(FRAME_BYTES + len(payload) for payload in self.payloads[:count])
+    """Where there are no records: what stands behind the last frame, the beginning of one more."""
+    frames: list[tuple[int, int]] = []
+    """Of each frame: how many records there are up to its end, and where it ends."""
+    is_old: bool = False
+    """Whether its records are those of the first version."""
 
 
 def read_id(path: Path) -> bytes | None:
     """The id of a segment; None where its header is not whole."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
-    return header[len(MAGIC) :] if len(header) == HEADER_BYTES and header.startswith(MAGIC) else None
+    known = header.startswith((MAGIC, OLD_MAGIC))
+    return header[len(MAGIC) :] if len(header) == HEADER_BYTES and known else None
 
 
 def is_alive(path: Path) -> bool:
@@ -74,7 +92,7 @@ def is_alive(path: Path) -> bool:
 
 
 def read_piece(path: Path, offset: int, max_bytes: int) -> Piece:
-    """Read whole records from an offset on, about so many bytes and at least one record, if there is one.
+    """Read whole frames from an offset on, about so many bytes and at least one frame, if there is one.
 
     A torn end is left unread. Damage right at the offset is `Damaged`; behind it, what stands before is returned.
     """
@@ -83,43 +101,69 @@ def read_piece(path: Path, offset: int, max_bytes: int) -> Piece:
         if offset > size:
             # A copy that is shorter than what was read elsewhere.
             return Piece([], offset)
+        is_old = file.read(len(MAGIC)) == OLD_MAGIC
         file.seek(offset)
         # A writer may have added to it since: what is beyond `size` waits.
-        data = file.read(min(max(max_bytes, FRAME_BYTES + MAX_RECORD_BYTES), size - offset))
-    payloads, position = _records(data)
-    if payloads:
-        return Piece(payloads, offset + position)
+        data = file.read(min(max(max_bytes, _FRAME.size + _MAX_BODY_BYTES), size - offset))
+    payloads, frames = _records(data, is_old=is_old)
+    if frames:
+        ends = [(count, offset + end) for count, end in frames]
+        return Piece(payloads, ends[-1][1], frames=ends, is_old=is_old)
     rest = len(data)
-    if rest >= FRAME_BYTES:
+    if rest >= _FRAME.size:
         _check(data, offset)
     return Piece([], offset, rest)
 
 
-def _records(data: bytes) -> tuple[list[bytes], int]:
-    """The whole and sound records at the beginning of some bytes, and where they end."""
+def _records(data: bytes, *, is_old: bool) -> tuple[list[bytes], list[tuple[int, int]]]:
+    """The records of the whole and sound frames at the beginning of some bytes, and where those end."""
     payloads: list[bytes] = []
-    position, last = 0, len(data) - FRAME_BYTES
+    frames: list[tuple[int, int]] = []
+    position, last, begin = 0, len(data) - _FRAME.size, _FRAME.size
     unpack, crc32 = _FRAME.unpack_from, zlib.crc32
     while position <= last:
         length, turned, checksum = unpack(data, position)
-        end = position + FRAME_BYTES + length
-        payload = data[position + FRAME_BYTES : end]
+        end = position + begin + length
+        body = data[position + begin : end]
         if (
             length ^ turned != _TURNED
-            or len(payload) != length
-            or not 0 < length <= MAX_RECORD_BYTES
-            or crc32(payload) != checksum
+            or len(body) != length
+            or not 0 < length <= _MAX_BODY_BYTES
+            or crc32(body) != checksum
         ):
             break
-        payloads.append(payload)
+        if is_old:
+            payloads.append(body)
+        elif not _add(payloads, body):
+            break
         position = end
-    return payloads, position
+        frames.append((len(payloads), position))
+    return payloads, frames
+
+
+def _add(payloads: list[bytes], body: bytes) -> bool:
+    """Add the records of a frame; whether it has what it says."""
+    if len(body) <= _COUNT_BYTES:
+        return False
+    count = int.from_bytes(body[:_COUNT_BYTES], "little")
+    if count == 1:
+        payloads.append(body[_COUNT_BYTES:])
+        return True
+    start = _COUNT_BYTES * count
+    if not 0 < start < len(body):
+        return False
+    lengths = struct.unpack_from(f"<{count - 1}I", body, _COUNT_BYTES)
+    ends = list(accumulate(lengths, initial=start))
+    if ends[-1] >= len(body) or 0 in lengths:
+        return False
+    payloads += [body[begin:end] for begin, end in pairwise((*ends, len(body)))]
+    return True
 
 
 def _check(data: bytes, offset: int) -> None:
-    """Tell the beginning of a record, which is fine, from damage."""
+    """Tell the beginning of a frame, which is fine, from damage."""
     length, turned, _ = _FRAME.unpack_from(data)
-    if length ^ turned != _TURNED or not 0 < length <= MAX_RECORD_BYTES:
+    if length ^ turned != _TURNED or not 0 < length <= _MAX_BODY_BYTES:
         raise Damaged(f"no record begins at byte {offset}")
-    if FRAME_BYTES + length <= len(data):
+    if _FRAME.size + length <= len(data):
         raise Damaged(f"the checksum of the record at byte {offset} is wrong")

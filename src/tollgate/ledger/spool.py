@@ -1,11 +1,12 @@
 """The writing end: one worker's segment files. Nothing that was answered is lost when the process dies.
 
-Records gather in memory and are written by one call for each turn of the loop, before the answers of that turn
-leave. The kernel has them then, so SIGKILL loses none; `sync`, on a timer, bounds what a power cut can take.
+Records gather in memory and are written as one frame, by one call, for each turn of the loop, before the answers
+of that turn leave. The kernel has them then, so SIGKILL loses none; `sync`, on a timer, bounds what a power cut
+can take.
 
 A disk that takes nothing: records are held in bounded memory, an alarm is raised, and when that is full `is_full`
 says so, and the service refuses calls. The disk is asked again once a second (`tick`). What it took of a write
-stays where it is, for the collector may have read it already: only records that are not there whole are written
+stays where it is, for the collector may have read it already: only frames that are not there whole are written
 again, to a new segment.
 """
 
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from tollgate import log
 from tollgate.file_lock import try_lock
-from tollgate.ledger.segments import HEADER_BYTES, HIDDEN_SUFFIX, ID_BYTES, MAGIC, SUFFIX, frame
+from tollgate.ledger.segments import HEADER_BYTES, HIDDEN_SUFFIX, ID_BYTES, MAGIC, SUFFIX, frame, records_in
 
 # Written at once: what was held for long must not stop the loop for long, nor make one huge segment.
 MAX_WRITTEN_BYTES = 1 << 20
@@ -48,7 +49,10 @@ class Spool:
         self._max_held = max_held_bytes
         self._now = now
         self._open = opener or _open
+        self._records: list[bytes] = []
+        """Of this turn."""
         self._frames: list[bytes] = []
+        """Of this turn and, where the disk refused them, of earlier ones."""
         self._held = 0
         self._descriptor = -1
         self._size = 0
@@ -72,16 +76,17 @@ class Spool:
     @property
     def waiting(self) -> bool:
         """Whether something is to be written."""
-        return bool(self._frames)
+        return bool(self._records or self._frames)
 
     def append(self, payload: bytes) -> None:
         """Take a record; `write` puts it on the disk."""
-        framed = frame(payload)
-        self._frames.append(framed)
-        self._held += len(framed)
+        self._records.append(payload)
+        self._held += len(payload)
 
     def write(self) -> None:
         """Write what has gathered. Never raises: what the disk refuses is held, and `tick` tries it again."""
+        if self._records:
+            self._frame()
         if self.failing:
             self._weigh()
         elif self._frames:
@@ -89,6 +94,8 @@ class Spool:
 
     def tick(self) -> None:
         """Once a second: try again what was refused, and leave an old segment to the collector."""
+        if self._records:
+            self._frame()
         if self._frames:
             self._write_all()
         if self._descriptor < 0:
@@ -116,10 +123,13 @@ class Spool:
 
     def close(self) -> None:
         """Write the last records and let go."""
+        if self._records:
+            self._frame()
         if self._frames:
             self._write_all()
         if self._frames:
-            _say(_log.error, "records are lost: the disk takes none", records=len(self._frames), bytes=self._held)
+            lost = sum(map(records_in, self._frames))
+            _say(_log.error, "records are lost: the disk takes none", records=lost, bytes=self._held)
         self.close_segment()
         descriptors, self._unsynced = self._unsynced, []
         with suppress(OSError):
@@ -138,6 +148,16 @@ class Spool:
 
     def _is_old(self) -> bool:
         return self._now() - self._opened_at >= self._segment_seconds
+
+    def _frame(self) -> None:
+        """Make frames of the records of this turn: one, unless they are more than may be written at once."""
+        records, self._records = self._records, []
+        while records:
+            some = records if self._held <= MAX_WRITTEN_BYTES else _beginning(records)
+            framed = frame(*some)
+            self._frames.append(framed)
+            self._held += len(framed) - sum(map(len, some))
+            records = records[len(some) :]
 
     def _write_all(self) -> None:
         while self._frames:
@@ -186,7 +206,7 @@ class Spool:
         return min(max(0, os.fstat(self._descriptor).st_size - self._size), most)
 
     def _take_off(self, taken: int) -> None:
-        """Forget the records that are written whole."""
+        """Forget the frames that are written whole."""
         count = 0
         for each in self._frames:
             if len(each) > taken:
@@ -234,11 +254,11 @@ def _say(level: Callable[..., object], words: str, **facts: object) -> None:
         level(words, **facts)
 
 
-def _beginning(frames: Sequence[bytes]) -> list[bytes]:
-    """As many frames as are written at once, at least one."""
+def _beginning(pieces: Sequence[bytes]) -> list[bytes]:
+    """As many records or frames as are written at once, at least one."""
     found: list[bytes] = []
     size = 0
-    for each in frames:
+    for each in pieces:
         size += len(each)
         if found and size > MAX_WRITTEN_BYTES:
             break

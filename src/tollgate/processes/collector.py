@@ -6,11 +6,14 @@ Under `serve` it is a child that is replaced when it dies (`run`); `tollgate col
 from __future__ import annotations
 
 import functools
+import gc
 import select
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
@@ -18,6 +21,7 @@ from sqlalchemy.exc import OperationalError
 from tollgate import log
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.months import month_of
+from tollgate.core.posting import Posting
 from tollgate.errors import StartError
 from tollgate.ledger.collector import Collector, Rules
 from tollgate.ledger.lock import CollectorRuns, Lock
@@ -29,69 +33,84 @@ from tollgate.store import sqlite
 from tollgate.store.caps import Caps
 from tollgate.store.ledger import BUSY_MILLISECONDS, open_ledger
 
-# Nothing to read, or little: look again after this. A commit costs as much as reading hundreds of records, so they
-# had better gather.
+# Nothing to read, or little: look again after this.
 IDLE_SECONDS = 0.2
-MANY_ROWS = 10_000
+# Under load: a commit costs as much as reading hundreds of records, so they had better gather.
+COMMIT_SECONDS = 0.5
+SOME_ROWS, MANY_ROWS = 100, 10_000
 # At the end, while workers finish: look again after this.
 LAST_SECONDS = 0.02
 CAPS_SECONDS = 1.0
 CHORES_SECONDS = 60.0
+# Chores between two looks at the spool, unless one slice of them alone takes longer.
+SLICE_SECONDS = 0.1
+# How long one turn may take before the supervisor takes the process for hung. The slowest is a disk that hangs.
+MAX_TURN_SECONDS = 300.0
+PULSE_SECONDS = 1.0
 # A copy of a segment is recognised for so long.
 REMEMBERED_SECONDS = 90 * 86_400.0
 # Uses that a collector may have committed and not noted before it died.
 UNNOTED_SECONDS = 10.0
+_HOUR = 3_600
 _log = log.get("collector")
 
 
 class CollectorLoop:
     """Collects until it is stopped. Holds the lock of the spool: `CollectorRuns` where another process has it."""
 
-    def __init__(self, bootstrap: Bootstrap, writer: metrics.Writer | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: Bootstrap,
+        writer: metrics.Writer | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         settings = bootstrap.settings
         self._lock = Lock(bootstrap.spool_dir)
         self._ledger = open_ledger(bootstrap.ledger_url)
         control = create_engine(bootstrap.store_url, hide_parameters=True)
         sqlite.set_pragmas(control, BUSY_MILLISECONDS)
-        self._caps = Caps(control, self._ledger, settings.billing.price())
+        price = settings.billing.price()
+        self._caps = Caps(control, self._ledger, price)
         self._writer = writer
         self._log_days = settings.ledger.log_days
+        self._now = now
+        self._monotonic = monotonic
         # By family: a network may be new, or gone by now.
         catalogue = functools.cache(Catalogue)
         rules = Rules(
-            self._caps.terms,
+            lambda _: price,
             lambda network, method: catalogue(network.partition("/")[0]).label(method),
             billing_month,
-            self._caps.renew,
+            self._caps.cap,
         )
-        self.collector = Collector(bootstrap.spool_dir, self._ledger, rules, time.time)
+        self.collector = Collector(bootstrap.spool_dir, self._ledger, rules, now)
         self.rows = 0
         """Log rows that were committed."""
+        self.pause = IDLE_SECONDS
+        """How long to wait before the next turn."""
         self.is_behind = False
         """Whether so much was there the last time that there is likely more."""
         self._uses: dict[str, float] | None = None
         """Last uses that are not noted yet; None before the first look, at those of a collector that died."""
-        self._due: dict[Callable[[], None], float] = {self._chores: 0.0, self._reconcile: 0.0}
+        self._reconcile_at = self._chores_at = 0.0
+        self._round: Iterator[None] = iter(())
+        """What is left of this minute's chores."""
 
     def turn(self) -> bool:
-        """Collect once, and do the chores that are due; return whether there was something to collect."""
-        now = time.monotonic()
-        self.is_behind = False
-        for job, at in list(self._due.items()):
-            if now >= at:
-                self._due[job] = now + (CAPS_SECONDS if job == self._reconcile else CHORES_SECONDS)
-                job()
+        """Collect, then do what else is to be done; whether there was something to collect."""
+        began = self._monotonic()
+        self.is_behind, self.pause = False, IDLE_SECONDS
         posting = self.collector.step()
-        if posting is None:
-            return False
-        self.is_behind = len(posting.rows) >= MANY_ROWS
-        self.rows += len(posting.rows)
-        if self._uses is not None:
-            for key, at in posting.last_used.items():
-                self._uses[key] = max(at, self._uses.get(key, 0.0))
-        if self._writer is not None and posting.rows:
-            self._writer.add(self._writer.cell(metrics.LEDGER_ROWS), len(posting.rows))
-        return True
+        if posting is not None:
+            self._note(posting)
+        if began >= self._reconcile_at:
+            self._reconcile_at = began + CAPS_SECONDS
+            self._reconcile()
+        self._do_chores()
+        self.pause = max(0.0, self.pause - (self._monotonic() - began))
+        return posting is not None
 
     def finish(self) -> bool:
         """Apply caps and last uses of the last rows, before the end."""
@@ -104,27 +123,71 @@ class CollectorLoop:
         self._caps.close()
         self._lock.close()
 
+    def _note(self, posting: Posting) -> None:
+        self.is_behind = posting.rows >= MANY_ROWS
+        if posting.rows >= SOME_ROWS:
+            self.pause = 0.0 if self.is_behind else COMMIT_SECONDS
+        self.rows += posting.rows
+        if self._uses is not None:
+            for key, at in posting.last_used.items():
+                self._uses[key] = max(at, self._uses.get(key, 0.0))
+        if self._writer is not None and posting.rows:
+            self._writer.add(self._writer.cell(metrics.LEDGER_ROWS), posting.rows)
+
     def _reconcile(self) -> None:
-        self._caps.reconcile(time.time())
+        self._caps.reconcile(self._now())
         if self._uses is None:
             self._uses = self._ledger.last_uses(UNNOTED_SECONDS)
         self._caps.note_uses(self._uses)
         self._uses.clear()
-        if self._writer is not None:
-            for spec, value in (
-                (metrics.LEDGER_LAG, self.collector.lag()),
-                (metrics.LEDGER_DAMAGED, self.collector.damaged()),
-                (metrics.LEDGER_TORN, self.collector.torn_bytes),
-            ):
-                self._writer.set(self._writer.cell(spec), value)
+        self._gauge(metrics.LEDGER_LAG, self.collector.lag())
+        self._gauge(metrics.LEDGER_DAMAGED, self.collector.damaged())
+        self._gauge(metrics.LEDGER_TORN, self.collector.torn_bytes)
 
-    def _chores(self) -> None:
-        now = time.time()
+    def _gauge(self, spec: metrics.Spec, value: int) -> None:
+        if self._writer is not None:
+            self._writer.set(self._writer.cell(spec), value)
+
+    # --- Chores --------------------------------------------------------------------------------------------
+
+    def _do_chores(self) -> None:
+        """Do some chores, slice by slice, for a short time: collecting comes first."""
+        end = self._monotonic() + SLICE_SECONDS
+        while self._ledger.join():
+            if self._monotonic() >= end:
+                return
+        if self._monotonic() >= self._chores_at:
+            self._chores_at = self._monotonic() + CHORES_SECONDS
+            self._round = chain(self._round, self._chores())
+        for _ in self._round:
+            if self._monotonic() >= end:
+                return
+
+    def _chores(self) -> Iterator[None]:
+        """One round of them, slice by slice."""
+        now = self._now()
+        is_doubtful = self._ledger.clock().is_doubtful(now)
+        self._ledger.tick(now)
+        self._gauge(metrics.LEDGER_CLOCK, int(is_doubtful))
         oldest = datetime.fromtimestamp(now, UTC) - timedelta(days=self._log_days)
-        for day in self._ledger.drop_days(oldest.strftime("%Y%m%d")):
-            _log.info("logs of a day were thrown away", day=day)
-        self._ledger.forget_segments(now - REMEMBERED_SECONDS)
+        if is_doubtful:
+            _log.error("the clock is far beyond what the ledger has seen: no logs are dropped, no month is closed")
+        else:
+            for day in self._ledger.drop_days(oldest.strftime("%Y%m%d")):
+                _log.info("logs of a day were dropped", day=day)
+            self._ledger.forget_segments(now - REMEMBERED_SECONDS)
         self.collector.tidy()
+        gc.collect()
+        yield
+        oldest_hour = 0 if is_doubtful else int(oldest.timestamp()) // _HOUR
+        for chore in (
+            self._ledger.fold,
+            self._ledger.settle,
+            lambda: self._ledger.sweep(oldest_hour),
+            self._ledger.convert,
+        ):
+            while chore():
+                yield
 
 
 def billing_month(at: float, closed: frozenset[str]) -> str:
@@ -140,9 +203,14 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
     """Collect, in the child, until SIGTERM or until the parent is gone; then what workers write last."""
     stop = _Stop(signal.SIGTERM)
     follower = SettingsFollower(shared, "collector")
+    # What a batch makes is in no circle, and looking for circles costs a tenth of the work: a chore does it.
+    gc.freeze()
+    gc.disable()
+    pulse = Pulse(lifeline.beat)
+    pulse.start()
 
     def rest(seconds: float) -> None:
-        lifeline.beat()
+        pulse.turned()
         follower.turn()
         if stop.asked:
             time.sleep(seconds)
@@ -197,10 +265,36 @@ class _Stop:
         self.asked = True
 
 
+class Pulse(threading.Thread):
+    """Signs of life from a timer: a turn may take longer than the supervisor waits, but not for ever."""
+
+    def __init__(self, beat: Callable[[], None], monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self._beat = beat
+        self._monotonic = monotonic
+        self._turned_at = monotonic()
+
+    def turned(self) -> None:
+        """Note that a turn is over."""
+        self._turned_at = self._monotonic()
+        self._beat()
+
+    def run(self) -> None:
+        """Beat, for as long as the process lives."""
+        while True:
+            time.sleep(PULSE_SECONDS)
+            self.check()
+
+    def check(self) -> None:
+        """Beat, unless a turn takes too long."""
+        if self._monotonic() - self._turned_at < MAX_TURN_SECONDS:
+            self._beat()
+
+
 def _until_stopped(loop: CollectorLoop, rest: Callable[[float], None], stop: _Stop) -> None:
     while not stop.asked:
         _careful(loop.turn)
-        rest(0 if loop.is_behind else IDLE_SECONDS)
+        rest(loop.pause)
 
 
 def _patiently(

@@ -200,6 +200,11 @@ LEDGER_TORN = Spec(
     MetricKind.GAUGE,
     "Bytes that were cut from the ends of dead workers' spool files.",
 )
+LEDGER_CLOCK = Spec(
+    "tollgate_ledger_clock_doubted",
+    MetricKind.GAUGE,
+    "1 while the clock is far beyond what the ledger has seen: no month is closed and no logs are dropped.",
+)
 DROPPED_LABELS = Spec(
     "tollgate_metrics_dropped", MetricKind.COUNTER, "Samples that found no free cell: a sign of a defect."
 )
@@ -236,6 +241,7 @@ ALL: tuple[Spec, ...] = (
     LEDGER_LAG,
     LEDGER_DAMAGED,
     LEDGER_TORN,
+    LEDGER_CLOCK,
     DROPPED_LABELS,
 )
 _BY_NAME = {spec.name: spec for spec in ALL}

@@ -18,19 +18,21 @@ from sqlalchemy import ColumnElement, case, exists, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from tollgate.core.clock import Clock
 from tollgate.core.invoices import Invoice
 from tollgate.core.months import month_of, start_of
 from tollgate.core.posting import BILLABLE
 from tollgate.core.usage import By, Period, TeamMonth, UsageItem
 from tollgate.store import ledger_tables as tables
-from tollgate.store.base import Bill, StoreUnavailable
+from tollgate.store.base import Bill, ClockDoubted, StoreUnavailable
+from tollgate.store.ledger_usage import FOLD_MONTH
 
 DEADLINE_SECONDS = 10.0
 # All of a month's usage is added up, once a month.
 CLOSING_SECONDS = 120.0
 HOUR = 3_600
 
-_usage = tables.usage.c
+_usage = tables.usage_all.c
 _SUMS: tuple[ColumnElement[int], ...] = (
     func.sum(_usage.requests).label("requests"),
     func.coalesce(func.sum(case((_usage.outcome.in_(sorted(BILLABLE)), _usage.requests))), 0).label("billable"),
@@ -123,11 +125,34 @@ class SqlAccountBook:
         async with self._connection(CLOSING_SECONDS, immediate=True) as connection:
             if await _is_closed(connection, month):
                 return None
+            if await _is_doubtful(connection, now):
+                raise ClockDoubted(
+                    f"The clock is far beyond what the ledger has seen, so {month} is not closed. "
+                    "See `tollgate doctor`."
+                )
+            for statement in FOLD_MONTH:
+                await connection.exec_driver_sql(statement, (month,))
             drawn = [draw(await _used(connection, team, month)) for team in await _teams(connection, month)]
             await connection.execute(insert(tables.closed_months).values(month=month, closed_at=now))
             if drawn:
                 await connection.execute(insert(tables.invoices), [_row(invoice, now) for invoice in drawn])
         return drawn
+
+    async def latencies(
+        self, team_id: str, first_hour: int, last_hour: int
+    ) -> dict[tuple[str, str], dict[int, int]]:
+        """How many calls of some hours took how long, by network and outcome, then by bucket."""
+        found: dict[tuple[str, str], dict[int, int]] = {}
+        async with self._connection() as connection:
+            for table in (tables.latencies.c, tables.latencies_new.c):
+                query = select(table.network, table.outcome, table.buckets).where(
+                    table.team_id == team_id, table.hour.between(first_hour, last_hour)
+                )
+                for row in await connection.execute(query):
+                    total = found.setdefault((row.network, row.outcome), {})
+                    for bucket, count in msgspec.msgpack.decode(row.buckets, type=dict[int, int]).items():
+                        total[bucket] = total.get(bucket, 0) + count
+        return found
 
     @asynccontextmanager
     async def _connection(
@@ -146,6 +171,12 @@ class SqlAccountBook:
 async def _is_closed(connection: AsyncConnection, month: str) -> bool:
     table = tables.closed_months
     return bool((await connection.execute(select(exists().where(table.c.month == month)))).scalar())
+
+
+async def _is_doubtful(connection: AsyncConnection, now: float) -> bool:
+    table = tables.state.c
+    row = (await connection.execute(select(table.seen_at, table.doubted_at))).first()
+    return row is not None and Clock(row.seen_at, row.doubted_at).is_doubtful(now)
 
 
 async def _used(connection: AsyncConnection, team_id: str, month: str) -> TeamMonth:

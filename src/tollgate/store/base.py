@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from tollgate.core.alerts import Alert, BillingSettings
+from tollgate.core.clock import Clock
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, Report
 from tollgate.core.limits import Limit, Taken
@@ -29,7 +30,7 @@ from tollgate.core.people import (
     Replay,
     ResetLink,
 )
-from tollgate.core.posting import MonthKey, Posting
+from tollgate.core.posting import Opening, Posting
 from tollgate.core.usage import By, TeamMonth, UsageItem
 from tollgate.errors import TollgateError
 
@@ -40,6 +41,10 @@ class StoreUnavailable(TollgateError):
 
 class Conflict(TollgateError):
     """A name, address or domain is taken."""
+
+
+class ClockDoubted(TollgateError):
+    """The clock is far beyond what the ledger has seen: nothing is done that cannot be undone."""
 
 
 class Changes(Struct, frozen=True):
@@ -162,32 +167,60 @@ class LedgerBook(Protocol):
         """How far segments were read: these, as far as they are known, or all."""
         ...
 
-    def closed_months(self) -> frozenset[str]:
-        """Billing months that take nothing more."""
-        ...
-
     def commit(
         self,
         marks: Mapping[bytes, Mark],
         teams: Iterable[str],
-        post: Callable[[int, dict[MonthKey, int]], Posting],
+        post: Callable[[Opening], Posting],
         now: float,
         *,
         known: Mapping[bytes, Mark] | None = None,
     ) -> Posting:
-        """Post a batch and note how far its segments were read from `known` on: both, or neither."""
+        """Post a batch and note how far its segments were read from `known` on: both, or neither.
+
+        `post` gets what stands in the ledger of some teams, and gives blocks and sums: a backend stores them as
+        they are.
+        """
+        ...
+
+    def join(self) -> bool:
+        """Do a slice of joining small blocks of today; whether there is more to do. So with the other chores."""
+        ...
+
+    def settle(self) -> bool:
+        """Do a slice of joining what days that are over have left."""
+        ...
+
+    def fold(self) -> bool:
+        """Do a slice of adding up the usage that commits appended."""
+        ...
+
+    def convert(self) -> bool:
+        """Do a slice of bringing logs of an older version to this one."""
+        ...
+
+    def drop_days(self, before: str) -> list[str]:
+        """Take logs that were committed before a day away from all readers, at once; return the days."""
+        ...
+
+    def sweep(self, oldest_hour: int) -> bool:
+        """Delete a slice of what was dropped, and of histograms before an hour."""
+        ...
+
+    def tick(self, now: float) -> Clock:
+        """Note that time passes; whether the clock can be believed."""
         ...
 
 
 class LogBook(Protocol):
-    """What the control plane reads of the ledger. Rows are numbered in the order of their commit."""
+    """What the control plane reads of the ledger. Rows of a team are numbered in the order of their commit."""
 
-    async def newest(self) -> int:
-        """The newest row that is committed; 0 before the first."""
+    async def newest(self, team_id: str) -> int:
+        """The newest row of a team that is committed; 0 before the first."""
         ...
 
     async def older(self, wanted: LogFilter, below: int, limit: int) -> LogSlice:
-        """Rows that fit, newest first, from below a row on; fewer than wanted where many had to be looked at."""
+        """Rows that fit, newest first, from below a row on; fewer than wanted where that would take too long."""
         ...
 
     async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
@@ -242,8 +275,14 @@ class AccountBook(Protocol):
     ) -> list[Invoice] | None:
         """Close a month and write the invoice of every team that used something: all of it, or nothing.
 
-        None where it is closed already.
+        None where it is closed already. `ClockDoubted` where the clock is far beyond what the ledger has seen.
         """
+        ...
+
+    async def latencies(
+        self, team_id: str, first_hour: int, last_hour: int
+    ) -> dict[tuple[str, str], dict[int, int]]:
+        """How many calls of some hours took how long, by network and outcome, then by bucket."""
         ...
 
     async def close(self) -> None:

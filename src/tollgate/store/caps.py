@@ -7,12 +7,12 @@ makes up for it when it is back. Synchronous, as the collector is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, bindparam, func, or_, select, update
 
 from tollgate.core.months import month_of, next_month
-from tollgate.core.posting import Terms
 from tollgate.core.pricing import Price, cap_reached
 from tollgate.store import tables
 from tollgate.store.ledger import LedgerStore, among
@@ -34,25 +34,21 @@ class Caps:
         self._control = control
         self._ledger = ledger
         self._price = price
-        self._caps: dict[str, int] | None = None
-        """Spending caps of the teams that have one; None before the first look."""
 
     def close(self) -> None:
         """Give everything back."""
         self._control.dispose()
 
-    def renew(self) -> None:
-        """Look at the caps: nothing is charged by one that has been changed."""
+    def cap(self, team_id: str) -> int | None:
+        """The spending cap of a team, as of the first look: for records that do not carry it."""
+        return self._caps.get(team_id)
+
+    @cached_property
+    def _caps(self) -> dict[str, int]:
         table = tables.teams
         query = select(table.c.id, table.c.spending_cap).where(table.c.spending_cap.is_not(None))
         with self._control.connect() as connection:
-            self._caps = {row.id: row.spending_cap for row in connection.execute(query)}
-
-    def terms(self, team_id: str) -> Terms:
-        """What a team pays; its cap as of the last look."""
-        if self._caps is None:
-            self.renew()
-        return Terms(self._price, (self._caps or {}).get(team_id))
+            return {row.id: row.spending_cap for row in connection.execute(query)}
 
     def note_uses(self, last_used: Mapping[str, float]) -> None:
         """Note when tokens were last used. That column alone: no worker must take it for a change."""

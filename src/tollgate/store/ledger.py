@@ -1,8 +1,9 @@
-"""The ledger's store, as the collector writes it: one transaction takes rows, usage, costs and the read offsets.
+"""The ledger's store, as the collector writes it: one transaction takes blocks, usage, costs and the read offsets.
 
 Whoever writes here holds the database from its first look on (`BEGIN IMMEDIATE`), so nothing that a batch is
 posted by can change before it is committed. A segment that was read from elsewhere than where the ledger stands is
-refused (`OutOfStep`): two collectors cannot count a record twice, whatever brought them together.
+refused (`LedgerBehind`): two collectors cannot count a record twice, whatever brought them together. Chores are
+done in slices, each in a transaction of its own, so that collecting never waits for long.
 
 Synchronous: the collector is a process of its own that does nothing else. Reading is in `store/logbook.py`.
 """
@@ -15,15 +16,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Table, create_engine, delete, func, select
-from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.schema import CreateIndex, CreateTable, DropTable
+import msgspec
+from sqlalchemy import URL, ColumnElement, Connection, Engine, create_engine, delete, func, select
 
-from tollgate.core.posting import MonthKey, Posting
+from tollgate.core.blocks import OpenBlock
+from tollgate.core.clock import Clock
+from tollgate.core.entries import read_counted, read_subject
+from tollgate.core.posting import UNAUTHORIZED, Opening, Posting
 from tollgate.errors import TollgateError
 from tollgate.store import ledger_tables as tables
-from tollgate.store import sqlite
+from tollgate.store import ledger_usage, sqlite
 from tollgate.store.base import Mark
+from tollgate.store.ledger_blocks import FAN, FIRST, DayBlocks, Days, Joining
+from tollgate.store.ledger_rows import OldRows
 
 BUSY_MILLISECONDS = 10_000
 # Values that one statement may name; SQLite takes 32,766.
@@ -56,6 +61,10 @@ class LedgerStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._generations: dict[int, int] | None = None
+        """Of open blocks of the newest day, by level; None where they are to be counted."""
+        self._joining: Joining | None = None
+        self._settling: tuple[str, tuple[str, int]] | None = None
 
     def close(self) -> None:
         """Give everything back."""
@@ -66,39 +75,43 @@ class LedgerStore:
         with self._engine.connect() as connection:
             return _marks(connection, ids)
 
-    def closed_months(self) -> frozenset[str]:
-        """Billing months that take nothing more."""
+    def clock(self) -> Clock:
+        """What the ledger knows of time."""
         with self._engine.connect() as connection:
-            return frozenset(connection.execute(select(tables.closed_months.c.month)).scalars())
+            return _clock(connection)
 
     def commit(
         self,
         marks: Mapping[bytes, Mark],
         teams: Iterable[str],
-        post: Callable[[int, dict[MonthKey, int]], Posting],
+        post: Callable[[Opening], Posting],
         now: float,
         *,
         known: Mapping[bytes, Mark] | None = None,
     ) -> Posting:
         """Post a batch and note how far its segments were read: both, or neither.
 
-        `known` is where its segments were read from; `OutOfStep` where the ledger stands elsewhere.
+        `known` is where its segments were read from; `LedgerBehind` where the ledger stands elsewhere.
         """
+        generations, self._generations = self._generations, None
         with self._writing() as connection:
             if known is not None and _marks(connection, marks) != known:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")
-            posting = post(_next_seq(connection), _requests(connection, set(teams)))
-            if posting.rows:
-                _write_rows(connection, posting, now)
-                _add(connection, posting)
-            rows = [
-                {"id": key, "offset": mark.offset, "done": mark.done, "updated_at": now}
-                for key, mark in marks.items()
-            ]
-            if rows:
-                statement = insert(tables.segments)
-                changed = {name: statement.excluded[name] for name in ("offset", "done", "updated_at")}
-                connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed), rows)
+            posting = post(_opening(connection, teams))
+            if posting.blocks:
+                days = Days(connection)
+                before = days.newest()
+                day = days.at(_day(now))
+                DayBlocks(connection, day).add(posting.blocks, _note_commit(connection, now))
+                ledger_usage.add(connection, posting)
+                connection.exec_driver_sql(_NUMBER, list(posting.next_no.items()))
+            if marks:
+                rows = [(key, mark.offset, mark.done, now) for key, mark in marks.items()]
+                connection.exec_driver_sql(_MARK, rows)
+        if not posting.blocks:
+            self._generations = generations
+        elif generations is not None and before == day:
+            self._generations = {**generations, 0: generations.get(0, 0) + 1}
         return posting
 
     def team_months(self, month: str) -> dict[str, tuple[int, int]]:
@@ -121,39 +134,93 @@ class LedgerStore:
 
     def last_uses(self, seconds: float) -> dict[str, float]:
         """When tokens and domains were last used, by the rows of the seconds up to the last commit."""
-        batches = tables.batches
         found: dict[str, float] = {}
         with self._engine.connect() as connection:
-            newest = connection.execute(select(func.max(batches.c.committed_at))).scalar()
+            newest = connection.execute(select(tables.state.c.committed_at)).scalar()
             if newest is None:
                 return {}
-            query = select(func.min(batches.c.first_seq)).where(batches.c.committed_at >= newest - seconds)
-            first = connection.execute(query).scalar_one()
-            for day in connection.execute(select(tables.days.c.day).order_by(tables.days.c.day.desc())).scalars():
-                table = tables.log_table(day)
-                uses = select(table.c.source_id, func.max(table.c.at).label("at")).where(table.c.seq >= first)
-                rows = connection.execute(uses.group_by(table.c.source_id)).all()
-                if not rows:
+            for day in reversed(Days(connection).listed()):
+                recent = DayBlocks(connection, day).recent(newest - seconds)
+                if not recent:
                     break
-                found.update({row.source_id: max(row.at, found.get(row.source_id, 0.0)) for row in rows})
+                for block in recent:
+                    _note_uses(block, found)
         return found
 
-    def drop_days(self, before: str) -> list[str]:
-        """Throw away the log rows that were committed before a day; return the days."""
+    # --- Chores --------------------------------------------------------------------------------------------
+
+    def join(self) -> bool:
+        """Join a slice of the small blocks of the newest day, when there are many; whether there is more to do."""
+        if self._generations is not None and not self._joining and self._crowded_level() is None:
+            return False
         with self._writing() as connection:
-            gone = list(
-                connection.execute(
-                    select(tables.days.c.day).where(tables.days.c.day < before).order_by(tables.days.c.day)
-                ).scalars()
-            )
-            for day in gone:
-                connection.execute(DropTable(tables.log_table(day), if_exists=True))
-                connection.execute(delete(tables.days).where(tables.days.c.day == day))
+            day = Days(connection).newest()
+            if day is None:
+                return False
+            blocks = DayBlocks(connection, day)
+            if self._generations is None:
+                self._generations, self._joining = blocks.generations(), None
+            joining, self._joining = self._joining, None
+            if joining is None:
+                level = self._crowded_level()
+                if level is None:
+                    return False
+                joining = Joining(level, blocks.newest_generation())
+            following = blocks.join(joining)
+        self._joining = following
+        if following is None:
+            self._generations = None
+        return True
+
+    def _crowded_level(self) -> int | None:
+        """The lowest level whose blocks are to be joined."""
+        return min((level for level, count in (self._generations or {}).items() if count >= FAN), default=None)
+
+    def settle(self) -> bool:
+        """Make a slice of the open blocks of days that are over final; whether there is more to do."""
+        with self._writing() as connection:
+            for day in Days(connection).listed()[:-1]:
+                blocks = DayBlocks(connection, day)
+                if blocks.has_open():
+                    after = self._settling[1] if self._settling and self._settling[0] == day else FIRST
+                    self._settling = None
+                    following = blocks.settle(after)
+                    break
+            else:
+                return False
+        self._settling = None if following is None else (day, following)
+        return True
+
+    def fold(self) -> bool:
+        """Fold a slice of the usage that was appended; whether there is more to do."""
+        with self._writing() as connection:
+            return ledger_usage.fold(connection)
+
+    def convert(self) -> bool:
+        """Convert a slice of the rows of the first version to blocks; whether there is more to do."""
+        with self._writing() as connection:
+            return OldRows(connection).convert()
+
+    def drop_days(self, before: str) -> list[str]:
+        """Take logs that were committed before a day away from all readers; return the days. `sweep` deletes."""
+        with self._writing() as connection:
+            gone = sorted({*Days(connection).drop(before), *OldRows(connection).drop(before)})
             if gone:
-                first = connection.execute(select(func.min(tables.days.c.first_seq))).scalar()
-                if first is not None:
-                    connection.execute(delete(tables.batches).where(tables.batches.c.next_seq <= first))
+                connection.exec_driver_sql("UPDATE state SET dropped_before = ?", (before,))
         return gone
+
+    def sweep(self, oldest_hour: int) -> bool:
+        """Delete a slice of what was dropped, and of histograms before an hour; whether there is more to do."""
+        with self._writing() as connection:
+            more = Days(connection).sweep() or OldRows(connection).sweep()
+            return ledger_usage.forget_latencies(connection, oldest_hour) or more
+
+    def tick(self, now: float) -> Clock:
+        """Note that time passes, also while nothing is committed; what the ledger knows of it."""
+        with self._writing() as connection:
+            clock = _clock(connection).seen(now)
+            _write_clock(connection, clock)
+        return clock
 
     def forget_segments(self, before: float) -> None:
         """Forget segments that have been gone for long."""
@@ -170,16 +237,22 @@ class LedgerStore:
 
 
 def _marks(connection: Connection, ids: Iterable[bytes] | None) -> dict[bytes, Mark]:
-    table = tables.segments
-    query = select(table.c.id, table.c.offset, table.c.done)
-    queries = [query] if ids is None else [query.where(table.c.id.in_(some)) for some in _in_parts(ids)]
-    return {row.id: Mark(row.offset, row.done) for each in queries for row in connection.execute(each)}
+    query = 'SELECT id, "offset", done FROM segments'
+    if ids is None:
+        rows = connection.exec_driver_sql(query).all()
+    else:
+        rows = [
+            row
+            for some in _in_parts(ids)
+            for row in connection.exec_driver_sql(f"{query} WHERE id IN ({', '.join('?' * len(some))})", some)
+        ]
+    return {row[0]: Mark(row[1], bool(row[2])) for row in rows}
 
 
-def _in_parts(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _in_parts(ids: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
     """As many ids at once as one statement may name."""
     rest = iter(ids)
-    while part := list(islice(rest, _MAX_NAMED)):
+    while part := tuple(islice(rest, _MAX_NAMED)):
         yield part
 
 
@@ -189,72 +262,51 @@ def among(column: ColumnElement[str], names: Iterable[str]) -> ColumnElement[boo
     return column.in_(select(each.c.value))
 
 
-def _next_seq(connection: Connection) -> int:
-    newest = _newest_batch(connection)
-    return newest[0] if newest else 1
+def _opening(connection: Connection, teams: Iterable[str]) -> Opening:
+    named = json.dumps(list(teams))
+    query = "SELECT id, next_no FROM teams WHERE id IN (SELECT value FROM json_each(?))"
+    numbers = {row[0]: row[1] for row in connection.exec_driver_sql(query, (named,))}
+    closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
+    return Opening(numbers, ledger_usage.requests_of(connection, named), closed)
 
 
-def _newest_batch(connection: Connection) -> tuple[int, float] | None:
-    """Where the last batch ends, and when it was committed."""
-    table = tables.batches
-    query = select(table.c.next_seq, table.c.committed_at).order_by(table.c.first_seq.desc()).limit(1)
-    row = connection.execute(query).first()
-    return (row.next_seq, row.committed_at) if row else None
+_MARK = (
+    'INSERT INTO segments (id, "offset", done, updated_at) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE '
+    'SET "offset" = excluded."offset", done = excluded.done, updated_at = excluded.updated_at'
+)
+_NUMBER = "INSERT INTO teams VALUES (?, ?, 1) ON CONFLICT (id) DO UPDATE SET next_no = excluded.next_no"
 
 
-def _requests(connection: Connection, teams: set[str]) -> dict[MonthKey, int]:
-    table = tables.months
-    query = select(table.c.team_id, table.c.month, table.c.requests).where(among(table.c.team_id, teams))
-    return {(row.team_id, row.month): row.requests for row in connection.execute(query)}
+def _day(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y%m%d")
 
 
-def _write_rows(connection: Connection, posting: Posting, now: float) -> None:
-    day = datetime.fromtimestamp(now, UTC).strftime("%Y%m%d")
-    first, last = posting.rows[0][0], posting.rows[-1][0]
-    newest = connection.execute(select(func.max(tables.days.c.day))).scalar()
-    # A clock that was set back must not put rows into an older day: pages read days in order.
-    day = max(day, newest or day)
-    if day != newest:
-        table = tables.log_table(day)
-        connection.execute(CreateTable(table, if_not_exists=True))
-        for index in table.indexes:
-            connection.execute(CreateIndex(index, if_not_exists=True))
-        connection.execute(tables.days.insert().values(day=day, first_seq=first))
-    columns = ", ".join(tables.LOG_COLUMNS)
-    slots = ", ".join("?" * len(tables.LOG_COLUMNS))
+def _note_commit(connection: Connection, now: float) -> float:
+    """Note when a batch is committed. These times never go back, whatever the clock does: `since` needs that."""
+    state = connection.exec_driver_sql("SELECT committed_at FROM state").first()
+    before = None if state is None else state[0]
+    committed_at = now if before is None else max(now, before)
+    _write_clock(connection, _clock(connection).seen(now))
+    connection.exec_driver_sql("UPDATE state SET committed_at = ?", (committed_at,))
+    return committed_at
+
+
+def _clock(connection: Connection) -> Clock:
+    row = connection.exec_driver_sql("SELECT seen_at, doubted_at FROM state").first()
+    return Clock() if row is None else Clock(*row)
+
+
+def _write_clock(connection: Connection, clock: Clock) -> None:
     connection.exec_driver_sql(
-        f"INSERT INTO log_{day} ({columns}) VALUES ({slots})",  # noqa: S608 - a day and columns of our own
-        posting.rows,
-    )
-    # Times of commits never go back, whatever the clock does: `--since` looks for its first row by them.
-    before = _newest_batch(connection)
-    committed_at = max(now, before[1]) if before else now
-    connection.execute(
-        tables.batches.insert().values(first_seq=first, committed_at=committed_at, next_seq=last + 1)
+        "INSERT INTO state (id, seen_at, doubted_at) VALUES (1, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, doubted_at = excluded.doubted_at",
+        msgspec.structs.astuple(clock),
     )
 
 
-def _adding(table: Table) -> str:
-    """The statement that adds to the sums of a table, or begins them."""
-    names = [column.name for column in table.columns]
-    keys = [column.name for column in table.primary_key]
-    sums = ", ".join(f"{name} = {name} + excluded.{name}" for name in names if name not in keys)
-    slots = ", ".join("?" * len(names))
-    return (
-        f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({slots}) "  # noqa: S608 - names of our own
-        f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {sums}"
-    )
-
-
-_ADD_USAGE, _ADD_MONTHS, _ADD_TOKENS = map(_adding, (tables.usage, tables.months, tables.token_months))
-
-
-def _add(connection: Connection, posting: Posting) -> None:
-    # Past the expression language, as rows are: there may be a line for every record.
-    for statement, values in (
-        (_ADD_USAGE, [(*key, *sums) for key, sums in posting.usage.items()]),
-        (_ADD_MONTHS, [(*key, *sums) for key, sums in posting.months.items() if sums[0]]),
-        (_ADD_TOKENS, [(*key, requests) for key, requests in posting.tokens.items()]),
-    ):
-        if values:
-            connection.exec_driver_sql(statement, values)
+def _note_uses(block: OpenBlock, found: dict[str, float]) -> None:
+    for _, payload in block.records():
+        record = read_counted(payload)
+        subject = read_subject(record.subject)
+        if subject.status != UNAUTHORIZED and record.at > found.get(subject.source_id, 0.0):
+            found[subject.source_id] = record.at

@@ -6,7 +6,7 @@ Synchronous, and as slow as reading everything is: an operator's tool. All sums 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,13 @@ from sqlalchemy import Connection, Engine, case, create_engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
+from tollgate.core import entries
+from tollgate.core.blocks import OpenBlock, read_facts
+from tollgate.core.clock import Clock
+from tollgate.core.entries import BILLABLE
 from tollgate.core.invoices import Invoice
-from tollgate.core.posting import BILLABLE, MonthKey
+from tollgate.core.posting import MonthKey
+from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Mark, StoreUnavailable
 
@@ -33,9 +38,6 @@ class Sums(Struct, frozen=True):
     billable: int
     cost: int
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(self.requests + other.requests, self.billable + other.billable, self.cost + other.cost)
-
 
 class Facts(Struct, frozen=True):
     """What stands in the ledger."""
@@ -43,10 +45,11 @@ class Facts(Struct, frozen=True):
     marks: dict[bytes, Mark]
     usage: dict[MonthKey, Sums]
     logs: dict[MonthKey, Sums]
-    first_day: str | None
-    """The first day whose log rows are kept, `20261115`; None where there are none."""
-    whole: bool
-    """Whether no log row was ever thrown away."""
+    dropped_before: str | None
+    """The day before which logs were dropped, `20261115`; None where none were."""
+    damaged: list[str]
+    """Blocks and records that cannot be read, each with its place and what is wrong."""
+    clock: Clock
     months: dict[MonthKey, tuple[int, int]]
     used_by_source: dict[MonthKey, int]
     source_months: dict[MonthKey, int]
@@ -67,18 +70,18 @@ class LedgerFacts:
     def read(self) -> Facts:
         """Add everything up."""
         with self._reading() as connection:
-            days = connection.execute(
-                select(tables.days.c.day, tables.days.c.first_seq).order_by(tables.days.c.day)
-            ).all()
-            usage = tables.usage.c
+            usage = tables.usage_all.c
+            state = connection.execute(select(tables.state)).first()
+            damaged: list[str] = []
             table = tables.months.c
             sources = tables.token_months.c
             return Facts(
                 marks=_marks(connection),
                 usage=_sums(connection, select(usage.team_id, usage.month, *_USED), "team_id"),
-                logs=_logs(connection, [row.day for row in days]),
-                first_day=days[0].day if days else None,
-                whole=not days or days[0].first_seq == 1,
+                logs=_logs(connection, damaged),
+                dropped_before=None if state is None else state.dropped_before,
+                damaged=damaged,
+                clock=Clock() if state is None else Clock(state.seen_at, state.doubted_at),
                 months={
                     (row.team_id, row.month): (row.requests, row.cost)
                     for row in connection.execute(select(table.team_id, table.month, table.requests, table.cost))
@@ -129,7 +132,7 @@ def _read_only(file: Path) -> Engine:
     return create_engine("sqlite://", creator=connect, poolclass=StaticPool)
 
 
-_usage = tables.usage.c
+_usage = tables.usage_all.c
 _USED = (
     func.sum(_usage.requests).label("requests"),
     func.coalesce(func.sum(case((_usage.outcome.in_(sorted(BILLABLE)), _usage.requests))), 0).label("billable"),
@@ -145,22 +148,60 @@ def _sums(connection: Connection, query: Any, name: str) -> dict[MonthKey, Sums]
     }
 
 
-def _logs(connection: Connection, days: Sequence[str]) -> dict[MonthKey, Sums]:
-    found: dict[MonthKey, Sums] = {}
-    for day in days:
-        log = tables.log_table(day).c
-        query = select(
-            log.team_id,
-            log.month,
-            func.sum(log.stands_for).label("requests"),
-            func.coalesce(func.sum(case((log.billable, log.stands_for))), 0).label("billable"),
-            func.sum(log.cost).label("cost"),
-        ).group_by(log.team_id, log.month)
-        for row in connection.execute(query):
-            sums = Sums(row.requests, row.billable, row.cost)
-            before = found.get((row.team_id, row.month))
-            found[row.team_id, row.month] = sums if before is None else before + sums
-    return found
+def _logs(connection: Connection, damaged: list[str]) -> dict[MonthKey, Sums]:
+    found: dict[MonthKey, list[int]] = {}
+    for day in connection.execute(select(tables.days.c.day).order_by(tables.days.c.day)).scalars().all():
+        query = (
+            "SELECT team_id, first_no, rows, records, facts, start, size, data_id, data "  # noqa: S608 - our day
+            f"FROM blocks_{day} JOIN data_{day} ON id = data_id ORDER BY data_id"
+        )
+        held: tuple[int, bytes] = (0, b"")
+        for row in connection.execution_options(stream_results=True).exec_driver_sql(query):
+            team_id, first_no, rows, records, facts, start, size, data_id, content = row
+            try:
+                if held[0] != data_id:
+                    held = (data_id, decompress(content))
+                data = held[1][start : start + size]
+                block = OpenBlock(first_no, rows, records, read_facts(facts), data)
+            except (ZstdError, ValueError) as error:
+                damaged.append(f"day {day}, {team_id}, rows {first_no} to {first_no + rows - 1}: {error}")
+                continue
+            _add_block(f"day {day}, {team_id}", block, found, damaged)
+    _add_old_rows(connection, found)
+    return {key: Sums(*sums) for key, sums in found.items()}
+
+
+def _add_block(place: str, block: OpenBlock, found: dict[MonthKey, list[int]], damaged: list[str]) -> None:
+    for first_no, payload in block.records():
+        try:
+            entries.decode(payload)
+        except ValueError as error:
+            damaged.append(f"{place}, row {first_no}: {str(error).splitlines()[0]}")
+        try:
+            subject = entries.read_subject(entries.read_counted(payload).subject)
+        except ValueError:
+            continue
+        for no, (_, outcome) in enumerate(subject.calls, first_no):
+            billable = outcome in BILLABLE
+            cost, month = block.price(no, subject.stands_for, is_billable=billable)
+            sums = found.setdefault((subject.team_id, month), [0, 0, 0])
+            sums[0] += subject.stands_for
+            sums[1] += subject.stands_for if billable else 0
+            sums[2] += cost
+
+
+def _add_old_rows(connection: Connection, found: dict[MonthKey, list[int]]) -> None:
+    """Rows of the first version that are not converted yet."""
+    for day, below in connection.execute(select(tables.row_days.c.day, tables.row_days.c.below_seq)).all():
+        query = (
+            "SELECT team_id, month, sum(stands_for), "  # noqa: S608 - a day of our own
+            "coalesce(sum(CASE WHEN billable THEN stands_for END), 0), "
+            f"sum(cost) FROM log_{day} WHERE seq < ? GROUP BY team_id, month"
+        )
+        for team_id, month, *numbers in connection.exec_driver_sql(query, (below,)):
+            sums = found.setdefault((team_id, month), [0, 0, 0])
+            for place, number in enumerate(numbers):
+                sums[place] += number
 
 
 def _marks(connection: Connection) -> dict[bytes, Mark]:

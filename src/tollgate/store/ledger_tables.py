@@ -1,11 +1,13 @@
 """The schema of `ledger.db`: what was answered, counted and charged.
 
-A file of its own, so that its constant writing neither holds up a change of tokens nor looks like one. Log rows
-stand in one table for each day of commit, made when the day begins (`log_table`); so a day is thrown away by
-dropping its table. `seq` is the order of commit and never repeats.
+A file of its own, so that its constant writing neither holds up a change of tokens nor looks like one. Log records
+stand in blocks, in two tables for each day of commit that are made when the day begins: small headers, and the
+compressed data that they point to. Blocks with few rows share their data (`store/ledger_blocks.py`).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -22,6 +24,9 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+# The level of blocks that are not joined any more.
+FINAL = 9
+
 # Where the collector stands in each segment; kept for a while after the file is gone, to know a copy of it.
 segments = Table(
     "segments",
@@ -32,37 +37,77 @@ segments = Table(
     Column("updated_at", Float, nullable=False),
 )
 
-# The days that have a table of log rows, with the first row of each.
-days = Table(
-    "days",
+# The days that have tables of blocks.
+days = Table("days", metadata, Column("day", String(8), primary_key=True))
+
+# How the rows of each team are numbered: the next, and the oldest while rows of the first version are converted.
+teams = Table(
+    "teams",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("next_no", BigInteger, nullable=False),
+    Column("oldest_no", BigInteger, nullable=False),
+)
+
+# One row: when the last batch was committed, what the ledger knows of time (`core/clock.py`), and the day before
+# which logs were dropped.
+state = Table(
+    "state",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("committed_at", Float),
+    Column("seen_at", Float),
+    Column("doubted_at", Float),
+    Column("dropped_before", String(8)),
+)
+
+# Days whose rows, of the first version, are not all converted to blocks: those below a row are left.
+row_days = Table(
+    "row_days",
     metadata,
     Column("day", String(8), primary_key=True),
-    Column("first_seq", BigInteger, nullable=False),
+    Column("below_seq", BigInteger, nullable=False),
 )
 
-# When rows were committed: `--since` begins at the first batch after its time.
-batches = Table(
-    "batches",
-    metadata,
-    Column("first_seq", BigInteger, primary_key=True),
-    Column("committed_at", Float, nullable=False, index=True),
-    Column("next_seq", BigInteger, nullable=False),
-)
 
-usage = Table(
-    "usage",
+def _usage_columns(*, keys: bool) -> list[Column[Any]]:
+    names = {"team_id": 32, "month": 7, "source_id": 32, "network": 65, "method": 64, "outcome": 40}
+    columns: list[Column[Any]] = [
+        Column(name, String(size), primary_key=keys, nullable=False) for name, size in names.items()
+    ]
+    columns.insert(2, Column("hour", Integer, primary_key=keys, nullable=False))
+    return [
+        *columns,
+        Column("requests", BigInteger, nullable=False),
+        Column("cost", BigInteger, nullable=False),
+    ]
+
+
+# What was used. Each commit appends to `usage_new`; a chore adds that up into `usage`; `usage_all` shows both.
+usage = Table("usage", metadata, *_usage_columns(keys=True), sqlite_with_rowid=False)
+usage_new = Table("usage_new", metadata, *_usage_columns(keys=False))
+usage_all = Table("usage_all", MetaData(), *_usage_columns(keys=False))
+
+
+def _latency_columns(*, keys: bool) -> list[Column[Any]]:
+    return [
+        Column("team_id", String(32), primary_key=keys, nullable=False),
+        Column("hour", Integer, primary_key=keys, nullable=False),
+        Column("network", String(65), primary_key=keys, nullable=False),
+        Column("outcome", String(40), primary_key=keys, nullable=False),
+        Column("buckets", LargeBinary, nullable=False),
+    ]
+
+
+# How long calls took (`core/latencies.py`), appended and added up like usage; kept as long as logs.
+latencies = Table(
+    "latencies",
     metadata,
-    Column("team_id", String(32), primary_key=True),
-    Column("month", String(7), primary_key=True),
-    Column("hour", Integer, primary_key=True),
-    Column("source_id", String(32), primary_key=True),
-    Column("network", String(65), primary_key=True),
-    Column("method", String(64), primary_key=True),
-    Column("outcome", String(40), primary_key=True),
-    Column("requests", BigInteger, nullable=False),
-    Column("cost", BigInteger, nullable=False),
+    *_latency_columns(keys=True),
+    Index("ix_latencies_hour", "hour"),
     sqlite_with_rowid=False,
 )
+latencies_new = Table("latencies_new", metadata, *_latency_columns(keys=False))
 
 # What each team used and owes, by billing month. `requests` are the billable ones.
 months = Table(
@@ -91,47 +136,24 @@ token_months = Table(
     Column("requests", BigInteger, nullable=False),
 )
 
-LOG_COLUMNS = (
-    "seq", "at", "request_id", "team_id", "source_id", "source_name", "address", "agent", "origin", "network",
-    "method", "status", "outcome", "code", "request_bytes", "response_bytes", "duration_micros", "upstream",
-    "attempts", "cache", "billable", "cost", "month", "stands_for",
+BLOCK_COLUMNS = (
+    "team_id", "first_no", "rows", "records", "errors", "level", "generation", "least_at", "greatest_at",
+    "committed_at", "facts", "data_id", "start", "size",
 )  # fmt: skip
 
 
-def log_table(day: str) -> Table:
-    """The log rows that were committed on a day, `20261115`."""
-    name = f"log_{day}"
-    if name in metadata.tables:
-        return metadata.tables[name]
-    return Table(
-        name,
-        MetaData(),
-        Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
-        Column("at", Float, nullable=False),
-        Column("request_id", String(128), nullable=False),
-        Column("team_id", String(32), nullable=False),
-        Column("source_id", String(32), nullable=False),
-        Column("source_name", String(253), nullable=False),
-        Column("address", String(45), nullable=False),
-        Column("agent", String(256), nullable=False),
-        Column("origin", String(256), nullable=False),
-        Column("network", String(65), nullable=False),
-        Column("method", String(64), nullable=False),
-        Column("status", Integer, nullable=False),
-        Column("outcome", String(40), nullable=False),
-        Column("code", BigInteger),
-        Column("request_bytes", BigInteger, nullable=False),
-        Column("response_bytes", BigInteger, nullable=False),
-        Column("duration_micros", BigInteger, nullable=False),
-        Column("upstream", String(64), nullable=False),
-        Column("attempts", Integer, nullable=False),
-        Column("cache", String(9), nullable=False),
-        Column("billable", Boolean, nullable=False),
-        Column("cost", BigInteger, nullable=False),
-        Column("month", String(7), nullable=False),
-        Column("stands_for", Integer, nullable=False),
-        Index(f"ix_{name}_team", "team_id", "seq"),
-        Index(f"ix_{name}_source", "source_id", "seq"),
+def block_statements(day: str) -> tuple[str, ...]:
+    """The statements that make the tables of a day, `20261115`."""
+    headers = (
+        "team_id VARCHAR(32) NOT NULL, first_no BIGINT NOT NULL, rows INTEGER NOT NULL, records INTEGER NOT NULL, "
+        "errors INTEGER NOT NULL, level INTEGER NOT NULL, generation BIGINT NOT NULL, least_at FLOAT NOT NULL, "
+        "greatest_at FLOAT NOT NULL, committed_at FLOAT NOT NULL, facts BLOB NOT NULL, data_id BIGINT NOT NULL, "
+        "start BIGINT NOT NULL, size BIGINT NOT NULL, PRIMARY KEY (team_id, first_no)"
+    )
+    return (
+        f"CREATE TABLE blocks_{day} ({headers}) WITHOUT ROWID",
+        f"CREATE INDEX ix_blocks_{day}_open ON blocks_{day} (level, team_id, first_no) WHERE level < {FINAL}",
+        f"CREATE TABLE data_{day} (id INTEGER PRIMARY KEY, blocks INTEGER NOT NULL, data BLOB NOT NULL)",
     )
 
 

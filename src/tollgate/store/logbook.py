@@ -1,46 +1,54 @@
 """Reading the ledger: pages of logs. For the control plane; never writes.
 
-Rows are read in the order of their commit, through the index of a team or of a token or domain, day by day; so a
-page costs the same at any depth. Other filters look at the rows that this gives, at most `MAX_LOOKED_AT` of them
-for one page. A page is read in one transaction, so that no day is thrown away under it, and in one go by a thread:
-a token that is seldom used asks every day, and each hop to a thread and back would cost more than the answer.
+A page goes through the headers of a team's blocks in the order of their commit, passes over those whose facts say
+that nothing fits, and searches the others. So a page costs the same at any depth; a filter that seldom fits looks
+for a bounded time, and the page says how far it has looked. A page is read in one transaction, so that no block is
+joined or dropped under it, and in one go by a thread: each hop to a thread and back would cost more than the
+answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, bindparam, func, select
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from tollgate import log
+from tollgate.core.blocks import OpenBlock, may_hold, read_facts
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
-from tollgate.store import ledger_tables as tables
+from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store.base import StoreUnavailable
 
 DEADLINE_SECONDS = 10.0
 THREADS = 4
-MAX_LOOKED_AT = 50_000
-# Most pages are full after this many.
-FIRST_LOOK = 1_000
+# How long a page looks for rows that seldom fit.
+LOOK_SECONDS = 0.06
+# Between two looks at the clock.
+_HEADERS_AT_ONCE = 64
 # A row is committed after its own time, so `since` need not look at what was committed before. The clock may have
 # been set back in between, by this much at most.
 CLOCK_SLACK_SECONDS = 10.0
+_COLUMNS = "first_no, rows, records, errors, greatest_at, committed_at, facts, data_id, start, size"
+_log = log.get("logbook")
 
 Found = TypeVar("Found")
 
 
 class SqlLogBook:
-    """What the ledger says."""
+    """What the ledger has of logs."""
 
     def __init__(
-        self, engine: Engine, *, first_look: int = FIRST_LOOK, max_looked_at: int = MAX_LOOKED_AT
+        self, engine: Engine, *, look_seconds: float = LOOK_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._engine = engine
-        self._looks = (first_look, max_looked_at)
+        self._look_seconds = look_seconds
+        self._clock = clock
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="logbook")
 
     async def close(self) -> None:
@@ -49,17 +57,21 @@ class SqlLogBook:
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         self._engine.dispose()
 
-    async def newest(self) -> int:
-        """The newest row that is committed; 0 before the first."""
-        return await self._read(_newest)
+    async def newest(self, team_id: str) -> int:
+        """The newest row of a team that is committed; 0 before the first."""
+        return await self._read(partial(_newest, team_id=team_id))
 
     async def older(self, wanted: LogFilter, below: int, limit: int) -> LogSlice:
         """Rows that fit, newest first, from below a row on."""
-        return await self._read(partial(_older, wanted=wanted, below=below, limit=limit, looks=self._looks))
+        return await self._read(lambda connection: self._search(connection, wanted).older(below, limit))
 
     async def newer(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
         """Rows that fit, oldest first, from above a row on, and the row above which to go on."""
-        return await self._read(partial(_newer, wanted=wanted, above=above, limit=limit, looks=self._looks))
+        return await self._read(lambda connection: self._search(connection, wanted).newer(above, limit))
+
+    def _search(self, connection: Connection, wanted: LogFilter) -> _Search:
+        end = self._clock() + self._look_seconds
+        return _Search(connection, wanted, lambda: self._clock() >= end)
 
     async def _read(self, work: Callable[[Connection], Found]) -> Found:
         """Read in a thread, as everything stood at one moment. The one border of the database's exceptions."""
@@ -75,163 +87,128 @@ class SqlLogBook:
             raise StoreUnavailable(f"{type(error).__name__}: the ledger cannot be read") from error
 
 
-def _older(
-    connection: Connection, *, wanted: LogFilter, below: int, limit: int, looks: tuple[int, int]
-) -> LogSlice:
-    least = 0 if wanted.since is None else _first_since(connection, wanted.since)
-    # One more than is wanted tells whether there is more.
-    search = _Search(connection, wanted, limit + 1, looks, upwards=False)
-    for day, first in _days(connection, below):
-        search.day(day, max(least, first), below)
-        if search.is_over or first <= least:
-            break
-    rows = search.rows[:limit]
-    if len(search.rows) > limit:
-        return LogSlice(rows, rows[-1].seq)
-    return LogSlice(rows, search.last if search.is_over else None)
-
-
-def _newer(
-    connection: Connection, *, wanted: LogFilter, above: int, limit: int, looks: tuple[int, int]
-) -> tuple[list[LogRow], int]:
-    newest = _newest(connection)
-    search = _Search(connection, wanted, limit, looks, upwards=True)
-    for day in _days_above(connection, above, newest):
-        search.day(day, above + 1, newest + 1)
-        if search.is_over:
-            break
-    if len(search.rows) >= limit:
-        return search.rows, search.rows[-1].seq
-    return search.rows, search.last if search.is_over else max(newest, above)
-
-
-class _Queries:
-    """What is asked of one day for one kind of filter. Made once: making a query costs more than its answer."""
-
-    def __init__(self, day: str, column: str, kinds: tuple[str, ...], *, upwards: bool) -> None:
-        table = tables.log_table(day)
-        seq = table.c.seq
-        order = seq if upwards else seq.desc()
-        indexed = table.c[column] == bindparam(column)
-        span = (indexed, seq >= bindparam("least"), seq < bindparam("below"))
-        self.owner = select(table.c.team_id).where(indexed).limit(1)
-        looked = select(seq).where(*span).order_by(order).limit(bindparam("window")).subquery()
-        far = func.max(looked.c.seq) if upwards else func.min(looked.c.seq)
-        self.looked = select(func.count(), far).select_from(looked)
-        others = (_OTHERS[kind](table) for kind in kinds)
-        self.rows = select(table).where(*span, *others).order_by(order).limit(bindparam("limit"))
-
-
-# Conditions that no index answers.
-_OTHERS: dict[str, Callable[[Table], ColumnElement[bool]]] = {
-    "since": lambda table: table.c.at >= bindparam("since"),
-    "network": lambda table: table.c.network == bindparam("network"),
-    "method": lambda table: table.c.method == bindparam("method"),
-    "status": lambda table: table.c.status == bindparam("status"),
-    "errors": lambda table: table.c.outcome != "ok",
-}
-
-_queries = lru_cache(maxsize=500)(_Queries)
-
-
 class _Search:
-    """Goes through days in one direction until it has enough rows, or has looked at enough."""
+    """Goes through the blocks of a team until it has enough rows, or has looked for long enough."""
 
-    def __init__(
-        self, connection: Connection, wanted: LogFilter, limit: int, looks: tuple[int, int], *, upwards: bool
-    ) -> None:
+    def __init__(self, connection: Connection, wanted: LogFilter, is_late: Callable[[], bool]) -> None:
         self._connection = connection
         self._wanted = wanted
-        self._limit = limit
-        self._first_look, self._left = looks
-        self._upwards = upwards
-        self._column = "team_id" if wanted.source_id is None else "source_id"
-        self._kinds = tuple(kind for kind in _OTHERS if getattr(wanted, kind) not in (None, False))
-        names = (self._column, *(kind for kind in self._kinds if kind != "errors"))
-        self._values = {name: getattr(wanted, name) for name in names}
-        self._owner = wanted.team_id if wanted.source_id is None else ""
-        """Whose rows these are, once that is known."""
-        self.rows: list[LogRow] = []
-        self.last = 0
-        """The last row that was looked at."""
+        self._is_late = is_late
+        self._held: tuple[tuple[str, int] | None, bytes] = (None, b"")
+        """The data that was read last: small blocks share theirs."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more is to be looked at."""
-        return len(self.rows) >= self._limit or self._left <= 0
+    def older(self, below: int, limit: int) -> LogSlice:
+        """Rows that fit, newest first, from below a row on."""
+        rows: list[LogRow] = []
+        wanted, since = self._wanted, self._wanted.since
+        for count, (day, header) in enumerate(self._headers_down(below)):
+            first_no, greatest_at, committed_at = header[0], header[4], header[5]
+            if since is not None and committed_at < since - CLOCK_SLACK_SECONDS:
+                return LogSlice(rows, None)
+            holds = self._may_hold(header) and (since is None or greatest_at >= since)
+            if count and self._stops(count, opens=holds):
+                return LogSlice(rows, first_no + header[1])
+            if not holds:
+                continue
+            for row in self._open(day, header, lambda block: block.older(wanted, below)):
+                # One more than is wanted tells whether there is more.
+                if len(rows) == limit:
+                    return LogSlice(rows, rows[-1].seq)
+                rows.append(row)
+        return LogSlice(rows, self._end(below if not rows else rows[-1].seq))
 
-    def day(self, day: str, least: int, below: int) -> None:
-        """Look through a day, at the rows of this span."""
-        queries = _queries(day, self._column, self._kinds, upwards=self._upwards)
-        if not self._is_ours(queries):
-            return
-        if self._kinds:
-            self._look(queries, least, below)
-        else:
-            self.rows += self._fitting(queries, least, below)
+    def newer(self, above: int, limit: int) -> tuple[list[LogRow], int]:
+        """Rows that fit, oldest first, from above a row on."""
+        rows: list[LogRow] = []
+        newest = _newest(self._connection, self._wanted.team_id)
+        for count, (day, header) in enumerate(self._headers_up(above)):
+            first_no = header[0]
+            holds = self._may_hold(header)
+            if count and self._stops(count, opens=holds):
+                return rows, first_no - 1
+            if not holds:
+                continue
+            rows += self._open(day, header, lambda block: block.newer(self._wanted, above))
+            if len(rows) >= limit:
+                return rows[:limit], rows[limit - 1].seq
+        return rows, max(newest, above)
 
-    def _is_ours(self, queries: _Queries) -> bool:
-        """Whether a token or domain is the team's, told by any of its rows: it never belongs to two.
+    def _may_hold(self, header: Any) -> bool:
+        return may_hold(self._wanted, header[6], header[3])
 
-        As a condition of each row the team would lead through all rows of a stranger, or away from the index.
-        """
-        if not self._owner:
-            self._owner = self._connection.scalar(queries.owner, self._values) or ""
-        return self._owner == self._wanted.team_id
+    def _stops(self, count: int, *, opens: bool) -> bool:
+        """Whether enough time has passed. The clock is looked at before a block is opened, and now and then."""
+        return (opens or count % _HEADERS_AT_ONCE == 0) and self._is_late()
 
-    def _look(self, queries: _Queries, least: int, below: int) -> None:
-        """Look at a first few rows of a day, and at as many as we may only where those were not enough."""
-        window = min(self._first_look, self._left)
-        while True:
-            values = {**self._values, "least": least, "below": below, "window": window}
-            count, last = self._connection.execute(queries.looked, values).one()
-            if not count:
-                return
-            span = (least, last + 1) if self._upwards else (last, below)
-            rows = self._fitting(queries, *span)
-            if len(self.rows) + len(rows) >= self._limit or count < window or window == self._left:
+    def _end(self, position: int) -> int | None:
+        """Where to go on at the end: nowhere, unless older rows are still being converted."""
+        row = self._connection.exec_driver_sql(
+            "SELECT oldest_no FROM teams WHERE id = ? AND EXISTS (SELECT 1 FROM row_days)", (self._wanted.team_id,)
+        ).first()
+        return position if row is not None and row[0] > 1 else None
+
+    def _headers_down(self, below: int) -> Iterator[tuple[str, Any]]:
+        for day in _days(self._connection):
+            query = (
+                f"SELECT {_COLUMNS} FROM blocks_{day} "  # noqa: S608 - names of our own
+                "WHERE team_id = ? AND first_no < ? ORDER BY first_no DESC"
+            )
+            for header in self._rows(query, (self._wanted.team_id, below)):
+                yield day, header
+
+    def _headers_up(self, above: int) -> Iterator[tuple[str, Any]]:
+        """Headers of blocks that have a row above a number."""
+        team_id = self._wanted.team_id
+        days: list[tuple[str, int]] = []
+        for day in _days(self._connection):
+            query = f"SELECT max(first_no) FROM blocks_{day} WHERE team_id = ? AND first_no <= ?"  # noqa: S608
+            first = self._connection.exec_driver_sql(query, (team_id, above + 1)).scalar()
+            days.append((day, above + 1 if first is None else first))
+            if first is not None:
                 break
-            window = self._left
-        self.rows += rows
-        self.last = int(last)
-        self._left -= int(count)
+        for day, first in reversed(days):
+            query = (
+                f"SELECT {_COLUMNS} FROM blocks_{day} "  # noqa: S608 - names of our own
+                "WHERE team_id = ? AND first_no >= ? ORDER BY first_no"
+            )
+            for header in self._rows(query, (team_id, first)):
+                if header[0] + header[1] > above + 1:
+                    yield day, header
 
-    def _fitting(self, queries: _Queries, least: int, below: int) -> list[LogRow]:
-        values = {**self._values, "least": least, "below": below, "limit": self._limit - len(self.rows)}
-        return [LogRow(*row) for row in self._connection.execute(queries.rows, values)]
+    def _rows(self, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        """Rows as they are needed, past the library's own way, which would read all of them first."""
+        cursor = self._connection.connection.cursor()
+        try:
+            cursor.execute(query, values)
+            while some := cursor.fetchmany(_HEADERS_AT_ONCE):
+                yield from some
+        finally:
+            cursor.close()
+
+    def _open(
+        self, day: str, header: Any, rows: Callable[[OpenBlock], Iterator[LogRow] | list[LogRow]]
+    ) -> Iterator[LogRow]:
+        """Rows of a block; none of one that is damaged, which `doctor` names."""
+        first_no, count, records, _, _, _, facts, data_id, start, size = header
+        try:
+            data = self._data(day, data_id)[start : start + size]
+            yield from rows(OpenBlock(first_no, count, records, read_facts(facts), data))
+        except (ZstdError, ValueError) as error:
+            _log.error("a block cannot be read", day=day, data=data_id, first=first_no, why=str(error))
+
+    def _data(self, day: str, data_id: int) -> bytes:
+        if self._held[0] != (day, data_id):
+            query = f"SELECT data FROM data_{day} WHERE id = ?"  # noqa: S608 - a day of our own
+            content = self._connection.exec_driver_sql(query, (data_id,)).scalar_one()
+            self._held = ((day, data_id), decompress(content))
+        return self._held[1]
 
 
-def _newest(connection: Connection) -> int:
-    table = tables.batches
-    # The last batch by its key: the largest `next_seq` would be looked for in all of them.
-    following = connection.scalar(select(table.c.next_seq).order_by(table.c.first_seq.desc()).limit(1))
+def _newest(connection: Connection, team_id: str) -> int:
+    following = connection.exec_driver_sql("SELECT next_no FROM teams WHERE id = ?", (team_id,)).scalar()
     return int(following or 1) - 1
 
 
-def _first_since(connection: Connection, at: float) -> int:
-    """A row before which none has this time or a later one."""
-    table = tables.batches
-    committed_at = table.c.committed_at
-    earliest = connection.scalar(select(func.min(committed_at)).where(committed_at >= at - CLOCK_SLACK_SECONDS))
-    if earliest is None:
-        return _newest(connection) + 1
-    # The first by its place need not be the first by its time, but it is near.
-    near = committed_at.between(earliest, earliest + CLOCK_SLACK_SECONDS)
-    return int(connection.scalar(select(func.min(table.c.first_seq)).where(near)) or 0)
-
-
-def _days(connection: Connection, below: int) -> Sequence[tuple[str, int]]:
-    """Days with rows below a row, newest first, each with its first row."""
-    table = tables.days
-    query = select(table.c.day, table.c.first_seq).where(table.c.first_seq < below).order_by(table.c.day.desc())
-    return [(row.day, row.first_seq) for row in connection.execute(query)]
-
-
-def _days_above(connection: Connection, above: int, newest: int) -> Sequence[str]:
-    """Days with rows above a row, oldest first."""
-    found = []
-    for day, first in _days(connection, newest + 1):
-        found.append(day)
-        if first <= above + 1:
-            break
-    return found[::-1]
+def _days(connection: Connection) -> Sequence[str]:
+    """Days, newest first."""
+    return [row[0] for row in connection.exec_driver_sql("SELECT day FROM days ORDER BY day DESC")]

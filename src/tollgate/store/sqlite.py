@@ -6,6 +6,8 @@ here is a caller. Everything else is `sql.py`.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tollgate.errors import StartError
 from tollgate.store import tables
 from tollgate.store.accountbook import SqlAccountBook
-from tollgate.store.logbook import FIRST_LOOK, MAX_LOOKED_AT, THREADS, SqlLogBook
+from tollgate.store.logbook import LOOK_SECONDS, THREADS, SqlLogBook
 from tollgate.store.sql import DEADLINE_SECONDS, SqlStore
 
 BUSY_MILLISECONDS = 2_000
@@ -41,13 +43,15 @@ def ledger_url(data_dir: Path) -> URL:
     return URL.create("sqlite", database=str(data_dir / "ledger.db"))
 
 
-def open_logbook(url: URL, *, first_look: int = FIRST_LOOK, max_looked_at: int = MAX_LOOKED_AT) -> SqlLogBook:
+def open_logbook(
+    url: URL, *, look_seconds: float = LOOK_SECONDS, clock: Callable[[], float] = time.monotonic
+) -> SqlLogBook:
     """Open the ledger for reading its logs. Call it in the process that uses it, never before a fork."""
     engine = create_engine(url, pool_size=THREADS, max_overflow=0, hide_parameters=True)
     set_pragmas(engine)
     run_on_connect(engine, "query_only=ON")
     _begin_as_told(engine)
-    return SqlLogBook(engine, first_look=first_look, max_looked_at=max_looked_at)
+    return SqlLogBook(engine, look_seconds=look_seconds, clock=clock)
 
 
 def open_accountbook(url: URL, *, busy_milliseconds: int = BUSY_MILLISECONDS) -> SqlAccountBook:

@@ -219,6 +219,7 @@ WRONG = [
     ("errors=1", "errors", "true or false"),
     ("errors=", "errors", "true or false"),
     ("method=", "method", "1 to 64 characters"),
+    ("request_id=", "request_id", "1 to 256 characters"),
     (f"method={'m' * 65}", "method", "1 to 64 characters"),
     ("token=", "token", "1 to 300 characters"),
     ("domain=", "domain", "1 to 300 characters"),

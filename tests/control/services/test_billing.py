@@ -72,6 +72,21 @@ def test_a_cap_stops_the_team_until_it_is_raised_or_the_month_ends(till: Till) -
     assert till.team().capped_until is None
 
 
+def test_a_cap_that_is_reached_already_stops_the_team_as_it_is_set(till: Till) -> None:
+    """Otherwise calls would be let in under it for a moment, and cost nothing."""
+    till.call(MILLION + 9)
+    assert till.team().capped_until is None
+    for _ in range(3):
+        change(till, spending_cap=0)
+        stopped = till.team()
+        assert (stopped.spending_cap, stopped.capped_until) == (0, start_of("2026-12")), "without the collector"
+        change(till, spending_cap=None)
+        free = till.team()
+        assert (free.spending_cap, free.capped_until) == (None, None)
+    change(till, spending_cap=25 * DOLLAR)
+    assert till.team().capped_until is None
+
+
 def test_a_team_is_never_charged_above_its_cap(till: Till) -> None:
     change(till, spending_cap=12)
     till.call(MILLION + 50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, entry
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
+from tollgate.control.services import logs
 from tollgate.control.services.logs import Cursors, LogAsk, LogPosition
 from tollgate.core.logs import LogRow
 from tollgate.core.roles import Role
@@ -28,9 +30,11 @@ def store(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogOffice]:
 
 
 @pytest.fixture
-def short_sighted(tmp_path: Path, loop: asyncio.Runner) -> Iterator[LogOffice]:
-    """Looks at ten rows at most for a page."""
-    opened = LogOffice(tmp_path, loop, first_look=2, max_looked_at=10)
+def short_sighted(tmp_path: Path, loop: asyncio.Runner, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogOffice]:
+    """Opens one block for a look, and looks twice for a page."""
+    ticks = itertools.count()
+    opened = LogOffice(tmp_path, loop, look_seconds=1, clock=lambda: float(next(ticks)))
+    monkeypatch.setattr(logs, "MAX_LOOKS", 2)
     yield opened
     opened.close()
 
@@ -56,7 +60,7 @@ def test_every_row_of_before_the_first_page_appears_once_for_any_page_size(store
     for _ in range(10):
         store.ledger.commit(entry(NOON), entry(NOON, THEIRS), entry(NOON, WEB), entry(NOON - 60))
         store.ledger.now += DAY / 4
-    there = [row[0] for row in store.ledger.rows[::-1] if row[3] == ACME]
+    there = [row.seq for row in store.ledger.rows[::-1] if row.team_id == ACME]
     found = pages(store, limit=limit)
     assert [seq for page in found for seq in page] == there
     assert [len(page) for page in found[:-1]] == [limit] * (len(found) - 1)
@@ -86,8 +90,17 @@ def test_since_may_be_added_to_a_list_or_changed_on_the_way(store: LogOffice) ->
 
 
 def test_filter_that_finds_little_ends_its_page_early_and_goes_on(short_sighted: LogOffice) -> None:
-    short_sighted.ledger.commit(entry(NOON, status=429), *(entry(NOON) for _ in range(25)))
-    assert pages(short_sighted, status=429) == [[], [], [1]]
+    for number in range(5):
+        short_sighted.ledger.commit(entry(NOON, request_id=b"r%d" % number), entry(NOON, request_id=b"other"))
+    assert pages(short_sighted, request_id="r0") == [[], [], [1]]
+
+
+def test_request_id_is_a_filter_like_the_others(store: LogOffice) -> None:
+    store.ledger.commit(*(entry(NOON, request_id=b"r%d" % (number % 3)) for number in range(9)))
+    page = store.page(limit=2, request_id="r1")
+    assert seqs(page) == [8, 5]
+    assert seqs(store.page(limit=2, request_id="r1", after=page.next)) == [2]
+    store.refused(InvalidInput, limit=2, request_id="r2", after=page.next)
 
 
 def test_empty_logs(store: LogOffice) -> None:
@@ -108,12 +121,12 @@ def test_whoever_follows_begins_at_the_newest_of_the_first_page(store: LogOffice
     second = store.page(limit=1, after=first.next)
     for page in (first, second):
         fresh = store.page(newer=page.newer)
-        assert (seqs(fresh), fresh.next) == ([3, 5], None)
+        assert (seqs(fresh), fresh.next) == ([3, 4], None)
     assert seqs(store.page(newer=fresh.newer)) == []
     store.ledger.commit(entry(NOON), entry(NOON))
     one = store.page(newer=fresh.newer, limit=1)
     two = store.page(newer=one.newer, limit=1)
-    assert (seqs(one), seqs(two), seqs(store.page(newer=two.newer))) == ([6], [7], [])
+    assert (seqs(one), seqs(two), seqs(store.page(newer=two.newer))) == ([5], [6], [])
 
 
 def test_newer_keeps_filters_and_start(store: LogOffice) -> None:

@@ -12,7 +12,7 @@ from tollgate.control.api.render import Answer, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded
 from tollgate.control.services.logs import LogAsk, LogResults, LogService
 from tollgate.core import durations
-from tollgate.core.entries import LONGEST_METHOD
+from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT
 from tollgate.core.logs import LogRow
 
 LONGEST_NAME = 300
@@ -36,6 +36,7 @@ _QUERY = (
     Query("status", "Only this HTTP status.", {"type": "integer", "minimum": 100, "maximum": 599}),
     Query("errors", "Only what did not succeed: refusals and the node's own errors.", {"type": "boolean"}),
     Query("token", "Only calls with this API token: its id, deleted or not, or its name.", {"type": "string"}),
+    Query("request_id", "Only the calls of this request.", {"type": "string", "minLength": 1, "maxLength": 256}),
     Query("domain", "Only calls of this whitelisted domain: the entry's id, or the domain.", {"type": "string"}),
 )
 
@@ -50,9 +51,9 @@ _QUERY = (
         description=(
             "In the order in which they were committed, within 2 seconds of the call. The first part fixes the "
             "newest entry and the start of `since`; so every entry that was there appears once, whatever comes "
-            "meanwhile. A part may be short, even empty, while there is more: a filter other than `token` and "
-            "`domain` looks at 50,000 entries at most. Go on until `next` is null. To follow what comes, give "
-            "the `newer` of any part again and again."
+            "meanwhile. A part may be short, even empty, while there is more: a filter that seldom fits looks for "
+            "about a second, and `next` goes on from there. Go on until `next` is null. To follow what comes, "
+            "give the `newer` of any part again and again."
         ),
         lists=True,
         query=_QUERY,
@@ -82,6 +83,7 @@ def _ask(request: Asked) -> LogAsk:
         errors=_truth(request, "errors"),
         token=_short(request, "token", LONGEST_NAME),
         domain=_short(request, "domain", LONGEST_NAME),
+        request_id=_short(request, "request_id", LONGEST_TEXT),
     )
 
 

@@ -1,4 +1,7 @@
-"""A team's spending cap, and whom to alert when it is nearly reached. The collector enforces it within a second.
+"""A team's spending cap, and whom to tell when it is nearly reached.
+
+A cap that is reached already stops the team in the same change as it is set: calls that were let in under it would
+cost nothing. Later the collector sets and clears the flag (`store/caps.py`).
 
 A webhook gets a new secret whenever it is set. It is shown then and never again; `core/alerts.py` says why nobody
 keeps it.
@@ -19,8 +22,10 @@ from tollgate.control.versions import check_version
 from tollgate.control.webhooks import target_of
 from tollgate.core.alerts import BillingSettings, webhook_secret
 from tollgate.core.models import Team
+from tollgate.core.months import month_of, next_month
+from tollgate.core.pricing import cap_reached
 from tollgate.core.roles import Action
-from tollgate.store.base import Repositories
+from tollgate.store.base import AccountBook, Repositories, StoreUnavailable
 
 MAX_CAP = 1_000_000_000_000_000
 """A thousand million dollars, in micro-dollars."""
@@ -48,9 +53,10 @@ class BillingUpdate(Struct, frozen=True):
 class BillingService:
     """Caps and alerts."""
 
-    def __init__(self, context: ServiceContext, pepper: bytes) -> None:
+    def __init__(self, context: ServiceContext, pepper: bytes, book: AccountBook | None = None) -> None:
         self._context = context
         self._pepper = pepper
+        self._book = book
 
     async def show(self, actor: Actor, team: str) -> BillingTerms:
         """What a team has chosen. Not for everybody: the address of a webhook often is a secret itself."""
@@ -63,6 +69,7 @@ class BillingService:
     ) -> tuple[BillingTerms, str | None]:
         """Choose; return what stands now and, where a webhook was set, its secret."""
         _check(change)
+        spent = await self._spent(actor, team, change)
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
             before = await self.settings_of(records, membership.team)
@@ -71,12 +78,32 @@ class BillingService:
             changed, after = _changed(membership.team, before, change)
             new = _terms(changed, after)
             is_new_webhook = after.salt != before.salt and bool(after.webhook)
+            if spent is not None:
+                changed = self._stopped(changed, spent)
             if new != old or is_new_webhook:
                 await records.teams.replace(changed)
                 if not await records.billing.replace(after):
                     await records.billing.add(after)
                 await self._note(records, actor, changed, old, new)
         return new, self.secret_of(after) if is_new_webhook else None
+
+    async def _spent(self, actor: Actor, team: str, change: BillingUpdate) -> int | None:
+        """Billable requests of this month, where a cap is set or taken away and the ledger can be read."""
+        if change.spending_cap is UNSET or self._book is None:
+            return None
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
+        try:
+            spent = await self._book.spent(month_of(self._context.now()), [membership.team.id])
+        except StoreUnavailable:
+            return None
+        return spent.get(membership.team.id, (0, 0))[0]
+
+    def _stopped(self, team: Team, requests: int) -> Team:
+        """The team, stopped if it has reached its cap, and let go if it has not."""
+        now, price = self._context.now(), self._context.settings.billing.price()
+        reached = cap_reached(price, requests, team.spending_cap)
+        return replace(team, capped_until=next_month(now) if reached else None)
 
     async def settings_of(self, records: Repositories, team: Team) -> BillingSettings:
         """A team's settings, the usual ones where it never chose."""

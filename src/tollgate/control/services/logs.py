@@ -1,8 +1,7 @@
 """Reading a team's request logs: newest first, page by page, or on from the newest as they come.
 
 The first page fixes the newest entry and the absolute start of `since`; the cursor carries both, sealed for its
-team, together with the filters that it is good for. Ids and cursors are sealed because the ledger numbers the
-entries of all teams in one row: the bare number would tell how busy the others are.
+team, together with the filters that it is good for. Ids and cursors are sealed, so that nobody makes one up.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from msgspec import Struct
 from tollgate.control.problems import InvalidInput, NotFound
 from tollgate.control.service_context import USUAL_ROWS, Actor, Membership, ServiceContext
 from tollgate.core import origins
-from tollgate.core.logs import LogFilter, LogRow
+from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Team
 from tollgate.core.roles import Action
 from tollgate.core.sealed import BrokenSeal, Seal
@@ -26,6 +25,8 @@ from tollgate.store.base import LogBook, Repositories, StoreUnavailable
 
 _TOKEN_ID, _DOMAIN_ID = (re.compile(rf"{kind}_[0-9A-Za-z]{{16}}") for kind in ("tok", "dom"))
 _NEVER = float("-inf")
+# Looks of one request for rows that seldom fit. Each is bounded in time by the store: together about a second.
+MAX_LOOKS = 16
 
 
 class LogAsk(Struct, frozen=True):
@@ -44,6 +45,7 @@ class LogAsk(Struct, frozen=True):
     """Its id or its name."""
     domain: str | None = None
     """The entry's id or the domain."""
+    request_id: str | None = None
 
 
 class LogResults(Struct, frozen=True):
@@ -140,6 +142,7 @@ class LogService:
             method=ask.method,
             status=ask.status,
             errors=ask.errors,
+            request_id=ask.request_id,
         )
         if ask.newer is not None:
             return await self._newer(self._book, membership.team, ask, ask.newer, wanted)
@@ -148,11 +151,11 @@ class LogService:
     async def _older(self, book: LogBook, team: Team, ask: LogAsk, wanted: LogFilter) -> LogResults:
         identity = filters_of(wanted)
         if ask.after is None:
-            newest = await book.newest()
+            newest = await book.newest(team.id)
             place = self._since(LogPosition(newest + 1, newest, _NEVER, 0, identity), ask)
         else:
             place = self._since(self.cursors.read("after", team.id, ask.after, identity), ask)
-        found = await book.older(_from(wanted, place), place.position, ask.limit)
+        found = await _looked(book, _from(wanted, place), place.position, ask.limit)
         following = None
         if found.position is not None:
             following = self.cursors.write("after", team.id, _at(place, found.position))
@@ -171,6 +174,19 @@ class LogService:
         if ask.since is None or (place.start != _NEVER and place.since == ask.since):
             return place
         return msgspec.structs.replace(place, start=self._context.now() - ask.since, since=ask.since)
+
+
+async def _looked(book: LogBook, wanted: LogFilter, below: int, limit: int) -> LogSlice:
+    """Look on where little was found, as often as one request may."""
+    rows: list[LogRow] = []
+    for _ in range(MAX_LOOKS):
+        found = await book.older(wanted, below, limit - len(rows))
+        rows += found.rows
+        # While old rows are converted, the end may be where we stand.
+        if found.position in (None, below) or len(rows) == limit:
+            return LogSlice(rows, found.position)
+        below = found.position
+    return LogSlice(rows, below)
 
 
 def _from(wanted: LogFilter, place: LogPosition) -> LogFilter:

@@ -1,0 +1,339 @@
+"""Blocks: the records of one team, side by side, as every backend of the ledger stores them. Pure.
+
+A block has a header of small facts, by which a search passes over it, and data: the lengths of its records, the
+number of rows of each where some have more than one, and the records as they came from the spool. Rows are
+numbered for each team, without gaps, in the order of their commit; a row's number is the block's first plus its
+place, so it stays the same when blocks are joined. Months and costs are decided when a record is committed; they
+stand in the facts, by runs of rows that have them in common.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tollgate.core import entries
+from tollgate.core.entries import BILLABLE, LONGEST_METHOD, LONGEST_TEXT, Entry
+from tollgate.core.logs import LogFilter, LogRow
+
+# Rows of a block: enough to compress well, few enough that a page which needs one reads little.
+FULL_ROWS = 1_024
+# Of one kind of fact in one block. Beyond it a search cannot pass over the block by this kind.
+MAX_WORDS = 64
+_LENGTHS, _COUNTS = "I", "H"
+_NIL = entries.pack(None)
+_WIDE, _SHORT = array(_LENGTHS).itemsize, array(_COUNTS).itemsize
+
+
+class Run(Struct, array_like=True, gc=False):
+    """Rows that follow each other and have the same month."""
+
+    rows: int
+    month: str
+    costs: int | list[int]
+    """What each billable request of theirs costs, or what each row costs."""
+
+
+class Facts(Struct, array_like=True, gc=False):
+    """What stands in a block. None for a kind of which there is too much."""
+
+    runs: list[Run]
+    sources: list[str] | None
+    networks: list[str] | None
+    methods: list[str] | None
+    statuses: list[int] | None
+    outcomes: list[str] | None
+
+
+class Block(Struct, frozen=True):
+    """Some rows of a team, ready to be stored."""
+
+    team_id: str
+    first_no: int
+    rows: int
+    records: int
+    errors: int
+    """Rows with another outcome than `ok`."""
+    least_at: float
+    greatest_at: float
+    facts: bytes
+    """`Facts`, encoded."""
+    data: bytes
+    """Not compressed."""
+
+
+read_facts = msgspec.msgpack.Decoder(Facts).decode
+
+
+Word = TypeVar("Word", str, int)
+
+
+def words(found: Iterable[Word]) -> list[Word] | None:
+    """One kind of facts, in an order that is always the same."""
+    kept = sorted(set(found))
+    return kept if len(kept) <= MAX_WORDS else None
+
+
+def cut(method: str) -> str:
+    """A method as a log shows it."""
+    if method.isascii():
+        return method[:LONGEST_METHOD]
+    return method.encode()[:LONGEST_METHOD].decode("utf-8", "ignore")
+
+
+def written(records: Sequence[bytes], counts: Sequence[int] | None) -> bytes:
+    """The data of a block. `counts` are the rows of each record, None where all have one."""
+    head = _little(array(_LENGTHS, map(len, records)))
+    if counts is not None:
+        head += _little(array(_COUNTS, counts))
+    return head + b"".join(records)
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """One block of several whose rows follow each other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    parts = [_split(block.data, block.records, block.rows) for block in blocks]
+    rows, records = (sum(getattr(block, name) for block in blocks) for name in ("rows", "records"))
+    counts = b""
+    if rows != records:
+        counts = b"".join(_little(each or array(_COUNTS, [1] * len(lengths))) for lengths, each, _ in parts)
+    lengths = b"".join(_little(each) for each, _, _ in parts)
+    facts = [read_facts(block.facts) for block in blocks]
+    return Block(
+        team_id=blocks[0].team_id,
+        first_no=blocks[0].first_no,
+        rows=rows,
+        records=records,
+        errors=sum(block.errors for block in blocks),
+        least_at=min(block.least_at for block in blocks),
+        greatest_at=max(block.greatest_at for block in blocks),
+        facts=entries.pack(_joined_facts(facts)),
+        data=b"".join((lengths, counts, *(content for _, _, content in parts))),
+    )
+
+
+def groups(blocks: Sequence[Block], enough: int) -> Iterator[list[Block]]:
+    """Parts of a team, in their order, as they are to be joined: side by side, until there are enough rows."""
+    group: list[Block] = []
+    rows = 0
+    for block in blocks:
+        apart = group and group[-1].first_no + group[-1].rows != block.first_no
+        if group and (apart or rows >= enough):
+            yield group
+            group, rows = [], 0
+        group.append(block)
+        rows += block.rows
+    if group:
+        yield group
+
+
+def _joined_facts(facts: Sequence[Facts]) -> Facts:
+    runs: list[Run] = []
+    for run in (run for each in facts for run in each.runs):
+        last = runs[-1] if runs else None
+        if last is not None and last.month == run.month and isinstance(run.costs, int) and last.costs == run.costs:
+            runs[-1] = Run(last.rows + run.rows, last.month, last.costs)
+        elif (
+            last is not None
+            and last.month == run.month
+            and isinstance(last.costs, list)
+            and isinstance(run.costs, list)
+        ):
+            runs[-1] = Run(last.rows + run.rows, last.month, last.costs + run.costs)
+        else:
+            runs.append(run)
+    kinds = []
+    for name in ("sources", "networks", "methods", "statuses", "outcomes"):
+        each = [getattr(fact, name) for fact in facts]
+        kinds.append(None if None in each else words(word for some in each for word in some))
+    return Facts(runs, *kinds)
+
+
+def _little(numbers: array[int]) -> bytes:
+    """As bytes, the least significant first on any machine."""
+    if sys.byteorder == "big":
+        numbers = array(numbers.typecode, numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _numbers(kind: str, data: bytes) -> array[int]:
+    numbers = array(kind, data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+class Broken(ValueError):
+    """Data that no writer wrote."""
+
+
+def _split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] | None, bytes]:
+    """Lengths, rows of each record, and the records."""
+    start = _WIDE * records
+    lengths, counts = _numbers(_LENGTHS, data[:start]), None
+    if rows != records:
+        counts = _numbers(_COUNTS, data[start : start + _SHORT * records])
+        start += _SHORT * records
+    content = data[start:]
+    if len(lengths) != records or sum(lengths) != len(content) or (counts is not None and sum(counts) != rows):
+        raise Broken("its records do not fill it")
+    return lengths, counts, content
+
+
+# --- Reading -----------------------------------------------------------------------------------------------
+
+
+class OpenBlock:
+    """The rows of a block, as a page reads them."""
+
+    def __init__(self, first_no: int, rows: int, records: int, facts: Facts, data: bytes) -> None:
+        lengths, counts, self._content = _split(data, records, rows)
+        self._facts = facts
+        self._starts = list(accumulate(lengths, initial=0))
+        self._firsts: Sequence[int] = (
+            range(first_no, first_no + records + 1)
+            if counts is None
+            else list(accumulate(counts, initial=first_no))
+        )
+        self._run_ends = list(accumulate((run.rows for run in facts.runs), initial=first_no))
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """All records, each with the number of its first row."""
+        for place, first in enumerate(self._firsts[:-1]):
+            yield first, self._content[self._starts[place] : self._starts[place + 1]]
+
+    def older(self, wanted: LogFilter, below: int) -> Iterator[LogRow]:
+        """Rows that fit, from below a number down."""
+        for place in self._places(wanted, bisect_left(self._firsts, below) - 1):
+            for row in reversed(self._rows(place)):
+                if row.seq < below and wanted.fits(row):
+                    yield row
+
+    def newer(self, wanted: LogFilter, above: int) -> list[LogRow]:
+        """Rows that fit, from above a number up."""
+        first = max(0, bisect_right(self._firsts, above + 1) - 1)
+        found = []
+        for place in sorted(place for place in self._places(wanted, len(self._firsts) - 2) if place >= first):
+            found += [row for row in self._rows(place) if row.seq > above and wanted.fits(row)]
+        return found
+
+    def price(self, no: int, count: int, *, is_billable: bool) -> tuple[int, str]:
+        """What a row costs that stands for so many requests, and its month."""
+        place = bisect_right(self._run_ends, no) - 1
+        run = self._facts.runs[place]
+        if isinstance(run.costs, list):
+            return run.costs[no - self._run_ends[place]], run.month
+        return run.costs * count if is_billable else 0, run.month
+
+    def _places(self, wanted: LogFilter, last: int) -> Iterator[int]:
+        """Records that may fit, the last first. Their bytes are searched before one is decoded."""
+        needles = _needles(wanted, self._facts)
+        if needles is None:
+            yield from range(min(last, len(self._firsts) - 2), -1, -1)
+            return
+        end = self._starts[min(last, len(self._firsts) - 2) + 1]
+        hits = heapq.merge(*(self._hits(needle, end) for needle in needles), reverse=True)
+        seen = -1
+        for place in hits:
+            if place != seen:
+                seen = place
+                yield place
+
+    def _hits(self, needle: bytes, end: int) -> Iterator[int]:
+        """Records that have these bytes, the last first."""
+        find, starts = self._content.rfind, self._starts
+        while (found := find(needle, 0, end)) >= 0:
+            place = bisect_right(starts, found) - 1
+            yield place
+            end = starts[place]
+
+    def _rows(self, place: int) -> list[LogRow]:
+        payload = self._content[self._starts[place] : self._starts[place + 1]]
+        first = self._firsts[place]
+        try:
+            entry = entries.decode(payload)
+        except ValueError:
+            return self._rows_of_damaged(payload, first)
+        return self._shown(entry, first)
+
+    def _rows_of_damaged(self, payload: bytes, first: int) -> list[LogRow]:
+        """What was counted of a record that cannot be read whole; `doctor` names it."""
+        try:
+            entry = entries.decode_counted(payload)
+        except ValueError:
+            return []
+        return self._shown(entry, first)
+
+    def _shown(self, entry: Entry, first: int) -> list[LogRow]:
+        shared = (entry.at, _text(entry.request_id), entry.team_id, entry.source_id, entry.source_name,
+                  entry.address, _text(entry.agent), _text(entry.origin), entry.network)  # fmt: skip
+        usual = (entry.duration_micros, entry.upstream, entry.attempts, entry.cache)
+        request_bytes = entry.request_bytes // (len(entry.calls) or 1)
+        rows = []
+        for no, call in enumerate(entry.calls, first):
+            billable = call.outcome in BILLABLE
+            cost, month = self.price(no, entry.stands_for, is_billable=billable)
+            way = usual if call.upstream is None else (usual[0], call.upstream, call.attempts, call.cache)
+            rows.append(
+                LogRow(
+                    no, *shared, cut(call.method), entry.status, call.outcome, call.code, request_bytes,
+                    call.response_bytes, *way, billable, cost, month, entry.stands_for,
+                )
+            )  # fmt: skip
+        return rows
+
+
+def may_hold(wanted: LogFilter, facts: bytes, errors: int) -> bool:
+    """Whether a block may have a row that fits, told by the bytes of its facts."""
+    if wanted.errors and not errors:
+        return False
+    if not wanted.words:
+        return True
+    if all(word in facts for word in wanted.words):
+        return True
+    if _NIL not in facts:
+        return False
+    # A kind of which there is too much is not listed.
+    read = read_facts(facts)
+    return all(
+        value is None or listed is None or value in listed
+        for value, listed in (
+            (wanted.source_id, read.sources),
+            (wanted.network, read.networks),
+            (wanted.method, read.methods),
+            (wanted.status, read.statuses),
+        )
+    )
+
+
+def _needles(wanted: LogFilter, facts: Facts) -> list[bytes] | None:
+    """Bytes of which one is in every record that fits; None where none are known. The rarest first."""
+    if wanted.request_id is not None and "\ufffd" not in wanted.request_id:
+        return [wanted.request_id.encode()]
+    if wanted.source_id is not None:
+        return [entries.pack(wanted.source_id)]
+    if wanted.method is not None:
+        # One that was cut may go on in the record.
+        sent = wanted.method.encode()
+        return [sent if len(sent) > LONGEST_METHOD - 4 else entries.pack(wanted.method)]
+    if wanted.status is not None:
+        return [entries.pack(wanted.status)]
+    if wanted.errors and facts.outcomes is not None:
+        return [entries.pack(outcome) for outcome in facts.outcomes if outcome != "ok"]
+    if wanted.network is not None:
+        return [entries.pack(wanted.network)]
+    return None
+
+
+def _text(sent: bytes) -> str:
+    return sent.decode("utf-8", "replace")[:LONGEST_TEXT] if sent else ""

@@ -1,0 +1,275 @@
+"""Blocks in the ledger's database: written by each commit, joined later, dropped by the day.
+
+A block with many rows has compressed data of its own. Small ones of a commit share theirs: so a thousand teams
+with two calls each cost a few pages of data, not a thousand. They are open, at level 0. When a level has open
+blocks of `FAN` generations, they are joined team by team into blocks of the next level, until they are large
+enough to be final; when a day is over, whatever is open becomes final. Joining is done in slices, each a
+transaction of its own, between which collecting goes on. Nothing of it changes a row or its number.
+
+Works within the transaction of whoever calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Connection
+
+from tollgate.core.blocks import Block, OpenBlock, groups, joined, read_facts
+from tollgate.core.zstandard import compress, decompress
+from tollgate.store.ledger_tables import BLOCK_COLUMNS, FINAL, block_statements
+
+# Rows of a block that is not joined any more, and of data that small blocks share.
+ENOUGH_ROWS = 256
+SHARED_ROWS = 512
+FAN = 8
+# One slice of work.
+SLICE_BLOCKS, SLICE_ROWS = 4_000, 20_000
+SLICE_DATA = 100
+FIRST = ("", 0)
+
+
+class Joining(Struct, frozen=True):
+    """Where the joining of a level stands."""
+
+    level: int
+    generation: int
+    """The newest that is part of it."""
+    after: tuple[str, int] = FIRST
+    """The team and number of the last block that was looked at."""
+
+
+class Days:
+    """The days that have blocks."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def listed(self) -> list[str]:
+        """Days, oldest first."""
+        return [row[0] for row in self._connection.exec_driver_sql("SELECT day FROM days ORDER BY day")]
+
+    def newest(self) -> str | None:
+        """The newest day."""
+        return self._connection.exec_driver_sql("SELECT max(day) FROM days").scalar()
+
+    def at(self, day: str) -> str:
+        """The day that rows are written to; made where it is new.
+
+        A clock that was set back must not put rows into an older day: pages read days in order.
+        """
+        newest = self.newest()
+        if newest is not None and day <= newest:
+            return newest
+        self.make(day)
+        return day
+
+    def make(self, day: str) -> None:
+        """Make the tables of a day, where it has none."""
+        known = self._connection.exec_driver_sql("SELECT 1 FROM days WHERE day = ?", (day,)).first()
+        if known is None:
+            for statement in block_statements(day):
+                self._connection.exec_driver_sql(statement)
+            self._connection.exec_driver_sql("INSERT INTO days VALUES (?)", (day,))
+
+    def drop(self, before: str) -> list[str]:
+        """Take the days before one away from all readers, at once; `sweep` gives their room back."""
+        gone = [day for day in self.listed() if day < before]
+        self._connection.exec_driver_sql("DELETE FROM days WHERE day < ?", (before,))
+        return gone
+
+    def sweep(self) -> bool:
+        """Delete a slice of what belongs to no day; whether there may be more.
+
+        A table of any size would be dropped by one statement, but that reads all of it, and nothing is collected
+        meanwhile.
+        """
+        query = (
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'data_[0-9]*' "
+            "AND substr(name, 6) NOT IN (SELECT day FROM days) LIMIT 1"
+        )
+        name = self._connection.exec_driver_sql(query).scalar()
+        if name is None:
+            return False
+        day = _checked(name.removeprefix("data_"))
+        removed = self._connection.exec_driver_sql(
+            f"DELETE FROM data_{day} WHERE id IN (SELECT id FROM data_{day} LIMIT {SLICE_DATA})"  # noqa: S608
+        )
+        if removed.rowcount < SLICE_DATA:
+            self._connection.exec_driver_sql(f"DROP TABLE blocks_{day}")
+            self._connection.exec_driver_sql(f"DROP TABLE data_{day}")
+        return True
+
+
+class DayBlocks:
+    """The blocks of one day."""
+
+    def __init__(self, connection: Connection, day: str) -> None:
+        self._connection = connection
+        self._day = _checked(day)
+        columns, slots = ", ".join(BLOCK_COLUMNS), ", ".join("?" * len(BLOCK_COLUMNS))
+        self._columns = columns
+        self._insert = f"INSERT INTO blocks_{day} ({columns}) VALUES ({slots})"  # noqa: S608 - names of our own
+
+    def add(self, blocks: Sequence[Block], committed_at: float, *, level: int = 0) -> None:
+        """Write new blocks; the small ones are of this level."""
+        self._write([(block, committed_at) for block in blocks], level)
+
+    def generations(self) -> dict[int, int]:
+        """How many generations of open blocks each level has."""
+        query = (
+            f"SELECT level, count(DISTINCT generation) FROM blocks_{self._day} "  # noqa: S608 - a day of our own
+            f"WHERE level < {FINAL} GROUP BY level"
+        )
+        return {row[0]: row[1] for row in self._connection.exec_driver_sql(query)}
+
+    def newest_generation(self) -> int:
+        """The newest generation that there is."""
+        return int(self._connection.exec_driver_sql(f"SELECT max(id) FROM data_{self._day}").scalar() or 0)  # noqa: S608
+
+    def join(self, joining: Joining) -> Joining | None:
+        """Join a slice of the open blocks of a level; where to go on, None at the end."""
+        level = joining.level
+        query = (
+            f"SELECT {self._columns} FROM blocks_{self._day} "  # noqa: S608 - names of our own
+            f"WHERE level = ? AND level < {FINAL} AND (team_id, first_no) > (?, ?) "
+            f"ORDER BY team_id, first_no LIMIT {SLICE_BLOCKS}"
+        )
+        rows, last = self._slice(query, (level, *joining.after))
+        self._rewrite([row for row in rows if row[6] <= joining.generation], min(level + 1, FINAL))
+        return None if last is None else Joining(level, joining.generation, last)
+
+    def settle(self, after: tuple[str, int] = FIRST) -> tuple[str, int] | None:
+        """Make a slice of what is open final, when the day is over; where to go on, None at the end."""
+        query = (
+            f"SELECT {self._columns} FROM blocks_{self._day} "  # noqa: S608 - names of our own
+            f"WHERE (team_id, first_no) > (?, ?) AND level < {FINAL} "
+            f"ORDER BY team_id, first_no LIMIT {SLICE_BLOCKS}"
+        )
+        rows, last = self._slice(query, after)
+        self._rewrite(rows, FINAL)
+        return last
+
+    def recent(self, since: float) -> list[OpenBlock]:
+        """Blocks that were committed since a time."""
+        query = f"SELECT {self._columns} FROM blocks_{self._day} WHERE committed_at >= ?"  # noqa: S608 - names of our own
+        rows = self._connection.exec_driver_sql(query, (since,)).all()
+        data = self._data({row[11] for row in rows})
+        blocks = [_block(row, data[row[11]]) for row in rows]
+        return [
+            OpenBlock(each.first_no, each.rows, each.records, read_facts(each.facts), each.data) for each in blocks
+        ]
+
+    def has_open(self) -> bool:
+        """Whether some block is not final."""
+        query = f"SELECT 1 FROM blocks_{self._day} WHERE level < {FINAL} LIMIT 1"  # noqa: S608 - a day of our own
+        return self._connection.exec_driver_sql(query).first() is not None
+
+    def _slice(self, query: str, values: tuple[Any, ...]) -> tuple[list[Any], tuple[str, int] | None]:
+        """Headers for one slice of work, and the last of them where there may be more."""
+        rows, size = [], 0
+        found = self._connection.exec_driver_sql(query, values).all()
+        for row in found:
+            rows.append(row)
+            size += row[2]
+            if size >= SLICE_ROWS:
+                break
+        is_all = len(rows) == len(found) < SLICE_BLOCKS
+        return rows, None if is_all else (rows[-1][0], rows[-1][1])
+
+    def _rewrite(self, headers: Sequence[Any], level: int) -> None:
+        """Put joined blocks in the place of these, which are in the order of teams and numbers."""
+        if not headers:
+            return
+        data = self._data({row[11] for row in headers})
+        made: list[tuple[Block, float]] = []
+        by_team: dict[str, list[Any]] = {}
+        for row in headers:
+            by_team.setdefault(row[0], []).append(row)
+        for rows in by_team.values():
+            committed = {row[1]: row[9] for row in rows}
+            parts = [_block(row, data[row[11]]) for row in rows]
+            made += [
+                (joined(group), max(committed[part.first_no] for part in group))
+                for group in groups(parts, ENOUGH_ROWS)
+            ]
+        self._remove(headers)
+        self._write(made, level)
+
+    def _data(self, ids: Iterable[int]) -> dict[int, bytes]:
+        query = f"SELECT data FROM data_{self._day} WHERE id = ?"  # noqa: S608 - a day of our own
+        return {
+            each: decompress(self._connection.exec_driver_sql(query, (each,)).scalar_one()) for each in sorted(ids)
+        }
+
+    def _remove(self, headers: Sequence[Any]) -> None:
+        day, execute = self._day, self._connection.exec_driver_sql
+        execute(
+            f"DELETE FROM blocks_{day} WHERE team_id = ? AND first_no = ?",  # noqa: S608 - a day of our own
+            [(row[0], row[1]) for row in headers],
+        )
+        pointed = Counter(row[11] for row in headers)
+        execute(
+            f"UPDATE data_{day} SET blocks = blocks - ? WHERE id = ?",  # noqa: S608 - a day of our own
+            [(count, each) for each, count in pointed.items()],
+        )
+        execute(
+            f"DELETE FROM data_{day} WHERE id = ? AND blocks <= 0",  # noqa: S608 - a day of our own
+            [(each,) for each in pointed],
+        )
+
+    def _write(self, blocks: Sequence[tuple[Block, float]], level: int) -> None:
+        """Write blocks: large ones with data of their own, small ones together."""
+        if not blocks:
+            return
+        first_id = self.newest_generation() + 1
+        headers: list[tuple[Any, ...]] = []
+        stored: list[tuple[int, int, bytes]] = []
+        for data_id, (group, is_final) in enumerate(_shelves(blocks), first_id):
+            start = 0
+            for block, committed_at in group:
+                headers.append(
+                    (
+                        block.team_id, block.first_no, block.rows, block.records, block.errors,
+                        FINAL if is_final else level, first_id, block.least_at, block.greatest_at, committed_at,
+                        block.facts, data_id, start, len(block.data),
+                    )
+                )  # fmt: skip
+                start += len(block.data)
+            stored.append((data_id, len(group), compress(b"".join([block.data for block, _ in group]))))
+        self._connection.exec_driver_sql(f"INSERT INTO data_{self._day} VALUES (?, ?, ?)", stored)  # noqa: S608
+        self._connection.exec_driver_sql(self._insert, headers)
+
+
+def _shelves(blocks: Sequence[tuple[Block, float]]) -> Iterator[tuple[list[tuple[Block, float]], bool]]:
+    """Blocks as they are stored together, and whether they are large enough to stay as they are."""
+    shelf: list[tuple[Block, float]] = []
+    rows = 0
+    for block, committed_at in blocks:
+        if block.rows >= ENOUGH_ROWS:
+            yield [(block, committed_at)], True
+            continue
+        shelf.append((block, committed_at))
+        rows += block.rows
+        if rows >= SHARED_ROWS:
+            yield shelf, False
+            shelf, rows = [], 0
+    if shelf:
+        yield shelf, False
+
+
+def _block(row: Any, data: bytes) -> Block:
+    team_id, first_no, rows, records, errors, _, _, least_at, greatest_at, _, facts, _, start, size = row
+    return Block(
+        team_id, first_no, rows, records, errors, least_at, greatest_at, facts, data[start : start + size]
+    )
+
+
+def _checked(day: str) -> str:
+    """A day that may stand in a statement."""
+    if len(day) != len("20261115") or not day.isdigit():
+        raise ValueError(f"{day!r} is no day")
+    return day
