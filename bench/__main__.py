@@ -32,7 +32,7 @@ def main() -> int:
             # Imported here: it needs the collector, which the other parts need not carry.
             from bench import ledger  # noqa: PLC0415
 
-            return ledger.run(_plan(options), options.output, _tell)
+            return ledger.run(_plan(options), options.rows or ledger.DEFAULT_ROWS, options.output, _tell)
         report = _run(_plan(options), options.tollgate)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -55,6 +55,7 @@ def _options() -> argparse.Namespace:
         "--logs", type=_positive, metavar="ROWS", help="instead: pages of a ledger with this many log rows"
     )
     parser.add_argument("--ledger", action="store_true", help="instead: what recording costs, and the collector")
+    parser.add_argument("--rows", type=_positive, metavar="N", help="with --ledger: collect so many (1,000,000)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the JSON (bench/results/)")
     parser.add_argument("--tollgate", type=Path, metavar="PROGRAM", help="the program to run (beside python)")
     return parser.parse_args()

@@ -58,6 +58,8 @@ class Node:
         """Each call that it was asked, those of batches one by one."""
         self.requests: list[Any] = []
         """Each body that it was sent."""
+        self.wire: Callable[[bytes], bytes] = lambda data: data
+        """What becomes of an answer on its way."""
         self.holds = False
         self.held: list[tuple[FakeTransport, Any]] = []
 
@@ -90,10 +92,10 @@ class Node:
                 asyncio.get_running_loop().call_soon(transport.drop)
                 return None
             if isinstance(told, Http):
-                return http(b"", status=b"%d Status" % told.status)
+                return self.wire(http(b"", status=b"%d Status" % told.status))
             words = {"error": {"code": told.code, "message": told.message}} if isinstance(told, Error) else None
             replies.append({"jsonrpc": "2.0", "id": each["id"], **(words or {"result": told})})
-        return http(json.dumps(replies if many else replies[0]).encode())
+        return self.wire(http(json.dumps(replies if many else replies[0]).encode()))
 
     def plays(self, part: Callable[..., Any], *first: Any) -> None:
         """Say what a function says, given these arguments before the method and its params."""

@@ -14,6 +14,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import TypeVar
 
@@ -21,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from tollgate.core import entries
-from tollgate.core.entries import BILLABLE, LONGEST_METHOD, LONGEST_TEXT, Entry
+from tollgate.core.entries import BILLABLE, LONGEST_METHOD, LONGEST_TEXT, Detail, Record, Subject
 from tollgate.core.logs import LogFilter, LogRow
 
 # Rows of a block: enough to compress well, few enough that a page which needs one reads little.
@@ -173,6 +174,9 @@ def _numbers(kind: str, data: bytes) -> array[int]:
     return numbers
 
 
+_subject = lru_cache(4_096)(entries.read_subject)
+
+
 class Broken(ValueError):
     """Data that no writer wrote."""
 
@@ -261,33 +265,40 @@ class OpenBlock:
         payload = self._content[self._starts[place] : self._starts[place + 1]]
         first = self._firsts[place]
         try:
-            entry = entries.decode(payload)
+            record = entries.read_record(payload)
+            subject = _subject(record.subject)
+            if len(subject.calls) == len(record.details):
+                return self._shown(record, subject, first)
         except ValueError:
-            return self._rows_of_damaged(payload, first)
-        return self._shown(entry, first)
+            pass
+        return self._rows_of_damaged(payload, first)
 
     def _rows_of_damaged(self, payload: bytes, first: int) -> list[LogRow]:
         """What was counted of a record that cannot be read whole; `doctor` names it."""
         try:
-            entry = entries.decode_counted(payload)
+            counted = entries.read_counted(payload)
+            subject = _subject(counted.subject)
         except ValueError:
             return []
-        return self._shown(entry, first)
+        details = (Detail(),) * len(subject.calls)
+        return self._shown(Record(counted.at, counted.subject, counted.duration_micros, details), subject, first)
 
-    def _shown(self, entry: Entry, first: int) -> list[LogRow]:
-        shared = (entry.at, _text(entry.request_id), entry.team_id, entry.source_id, entry.source_name,
-                  entry.address, _text(entry.agent), _text(entry.origin), entry.network)  # fmt: skip
-        usual = (entry.duration_micros, entry.upstream, entry.attempts, entry.cache)
-        request_bytes = entry.request_bytes // (len(entry.calls) or 1)
+    def _shown(self, record: Record, subject: Subject, first: int) -> list[LogRow]:
+        stands_for, count = subject.stands_for, len(subject.calls)
+        shared = (
+            record.at, _text(record.request_id), subject.team_id, subject.source_id, subject.source_name,
+            record.address, _text(record.agent), _text(record.origin), subject.network,
+        )  # fmt: skip
         rows = []
-        for no, call in enumerate(entry.calls, first):
-            billable = call.outcome in BILLABLE
-            cost, month = self.price(no, entry.stands_for, is_billable=billable)
-            way = usual if call.upstream is None else (usual[0], call.upstream, call.attempts, call.cache)
+        for no, ((method, outcome), detail) in enumerate(zip(subject.calls, record.details, strict=True), first):
+            billable = outcome in BILLABLE
+            cost, month = self.price(no, stands_for, is_billable=billable)
+            way = record if detail.upstream is None else detail
             rows.append(
                 LogRow(
-                    no, *shared, cut(call.method), entry.status, call.outcome, call.code, request_bytes,
-                    call.response_bytes, *way, billable, cost, month, entry.stands_for,
+                    no, *shared, cut(method), subject.status, outcome, detail.code, record.request_bytes // count,
+                    detail.response_bytes, record.duration_micros, way.upstream or "", way.attempts, way.cache,
+                    billable, cost, month, stands_for,
                 )
             )  # fmt: skip
         return rows

@@ -100,7 +100,9 @@ class CountedRecord(Struct, frozen=True, array_like=True, gc=False):
     duration_micros: Count
 
 
-class _Detail(Struct, frozen=True, array_like=True, gc=False):
+class Detail(Struct, frozen=True, array_like=True, gc=False):
+    """What is not counted of a call."""
+
     code: Code | None = None
     response_bytes: Count = 0
     upstream: str | None = None
@@ -108,11 +110,13 @@ class _Detail(Struct, frozen=True, array_like=True, gc=False):
     cache: str = ""
 
 
-class _Record(Struct, frozen=True, array_like=True, gc=False):
+class Record(Struct, frozen=True, array_like=True, gc=False):
+    """All of a record; its subject is still encoded."""
+
     at: Moment
     subject: bytes
     duration_micros: Count
-    details: tuple[_Detail, ...]
+    details: tuple[Detail, ...]
     request_bytes: Count = 0
     request_id: bytes = b""
     upstream: str = ""
@@ -126,7 +130,7 @@ class _Record(Struct, frozen=True, array_like=True, gc=False):
 pack = msgspec.msgpack.Encoder().encode
 read_subject = msgspec.msgpack.Decoder(Subject).decode
 read_counted = msgspec.msgpack.Decoder(CountedRecord).decode
-_read_record = msgspec.msgpack.Decoder(_Record).decode
+read_record = msgspec.msgpack.Decoder(Record).decode
 
 
 _CALLS, _DURATION = Entry.__struct_fields__.index("calls"), Entry.__struct_fields__.index("duration_micros")
@@ -150,7 +154,7 @@ def encode(entry: Entry | Sequence[Any]) -> bytes:
 
 def decode(payload: bytes) -> Entry:
     """Decode a record; a `ValueError` where it is none."""
-    at, content, duration, details, *rest = msgspec.structs.astuple(_read_record(payload))
+    at, content, duration, details, *rest = msgspec.structs.astuple(read_record(payload))
     *caller, calls = msgspec.structs.astuple(read_subject(content))
     if len(calls) != len(details):
         raise ValueError("a record does not have the details of each of its calls")
@@ -158,12 +162,3 @@ def decode(payload: bytes) -> Entry:
         CallEntry(*call, *msgspec.structs.astuple(detail)) for call, detail in zip(calls, details, strict=True)
     )
     return Entry(**dict(zip(Entry.__struct_fields__, (at, *caller, whole, duration, *rest), strict=True)))
-
-
-def decode_counted(payload: bytes) -> Entry:
-    """Decode what was counted of a record, whatever the rest of it is."""
-    record = read_counted(payload)
-    *caller, calls = msgspec.structs.astuple(read_subject(record.subject))
-    whole = tuple(CallEntry(*call) for call in calls)
-    values = (record.at, *caller, whole, record.duration_micros)
-    return Entry(**dict(zip(Entry.__struct_fields__, values, strict=False)))

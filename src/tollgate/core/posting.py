@@ -372,13 +372,18 @@ class _Account:
     def _add_latencies(self, subjects: Sequence[CountedSubject], durations: Sequence[int]) -> None:
         found, (team_id, _), hour = self._posting.latencies, self._key, self._hour
         kinds = [subject.latency for subject in subjects]
-        for (kind, bucket), records in _counted(list(zip(kinds, map(bucket_of, durations), strict=True))).items():
+        for kind in set(kinds):
+            of_kind = durations
+            if kinds.count(kind) != len(kinds):
+                of_kind = [each for each, other in zip(durations, kinds, strict=True) if other is kind]
+            counts = _counted(list(map(bucket_of, of_kind)))
             for outcome, calls in kind.outcomes:
                 key = (team_id, hour, kind.network, outcome)
                 buckets = found.get(key)
                 if buckets is None:
                     buckets = found[key] = {}
-                buckets[bucket] = buckets.get(bucket, 0) + records * calls
+                for bucket, records in counts.items():
+                    buckets[bucket] = buckets.get(bucket, 0) + records * calls
 
     def _add_blocks(
         self, batch: Batch, places: list[int], subjects: list[CountedSubject], costs: int | list[int]

@@ -99,9 +99,7 @@ class LedgerStore:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")
             posting = post(_opening(connection, teams))
             if posting.blocks:
-                days = Days(connection)
-                before = days.newest()
-                day = days.at(_day(now))
+                before, day = Days(connection).at(_day(now))
                 DayBlocks(connection, day).add(posting.blocks, _note_commit(connection, now))
                 ledger_usage.add(connection, posting)
                 connection.exec_driver_sql(_NUMBER, list(posting.next_no.items()))
@@ -283,11 +281,15 @@ def _day(now: float) -> str:
 
 def _note_commit(connection: Connection, now: float) -> float:
     """Note when a batch is committed. These times never go back, whatever the clock does: `since` needs that."""
-    state = connection.exec_driver_sql("SELECT committed_at FROM state").first()
-    before = None if state is None else state[0]
+    row = connection.exec_driver_sql("SELECT committed_at, seen_at, doubted_at FROM state").first()
+    before, clock = (None, Clock()) if row is None else (row[0], Clock(row[1], row[2]))
     committed_at = now if before is None else max(now, before)
-    _write_clock(connection, _clock(connection).seen(now))
-    connection.exec_driver_sql("UPDATE state SET committed_at = ?", (committed_at,))
+    clock = clock.seen(now)
+    connection.exec_driver_sql(
+        "INSERT OR REPLACE INTO state (id, committed_at, seen_at, doubted_at, dropped_before) "
+        "VALUES (1, ?, ?, ?, (SELECT dropped_before FROM state))",
+        (committed_at, clock.seen_at, clock.doubted_at),
+    )
     return committed_at
 
 

@@ -56,16 +56,16 @@ class Days:
         """The newest day."""
         return self._connection.exec_driver_sql("SELECT max(day) FROM days").scalar()
 
-    def at(self, day: str) -> str:
-        """The day that rows are written to; made where it is new.
+    def at(self, day: str) -> tuple[str | None, str]:
+        """The newest day before, and the day that rows are written to; made where it is new.
 
         A clock that was set back must not put rows into an older day: pages read days in order.
         """
         newest = self.newest()
         if newest is not None and day <= newest:
-            return newest
+            return newest, newest
         self.make(day)
-        return day
+        return newest, day
 
     def make(self, day: str) -> None:
         """Make the tables of a day, where it has none."""

@@ -28,7 +28,7 @@ from tollgate.store.base import StoreUnavailable
 DEADLINE_SECONDS = 10.0
 THREADS = 4
 # How long a page looks for rows that seldom fit.
-LOOK_SECONDS = 0.06
+LOOK_SECONDS = 0.015
 # Between two looks at the clock.
 _HEADERS_AT_ONCE = 64
 # A row is committed after its own time, so `since` need not look at what was committed before. The clock may have

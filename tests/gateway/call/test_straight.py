@@ -102,11 +102,13 @@ def at(*heads: int) -> Callable[[list[Node]], None]:
 
     def script(nodes: list[Node]) -> None:
         for node, head in zip(nodes, heads, strict=True):
-            node.says = lambda method, params, head=head: (
-                hex(head) if method == "eth_blockNumber" else {"number": hex(head)}
-            )
+            node.plays(_is_at, head)
 
     return script
+
+
+def _is_at(head: int, method: str, _params: Any) -> Any:
+    return hex(head) if method == "eth_blockNumber" else {"number": hex(head)}
 
 
 def gzipped(data: bytes) -> bytes:
@@ -134,8 +136,10 @@ def cut(data: bytes) -> bytes:
 
 
 CACHED: dict[str, Any] = {"cache_bytes": 1_000_000}
-TWO, THREE = [{}, {}], [{}, {}, {}]
-EQUAL = [{"priority": 0}, {"priority": 0}, {"priority": 0}]
+Upstreams = list[dict[str, Any]]
+TWO: Upstreams = [{}, {}]
+THREE: Upstreams = [{}, {}, {}]
+EQUAL: Upstreams = [{"priority": 0}, {"priority": 0}, {"priority": 0}]
 
 SITUATIONS: dict[str, Situation] = {
     "call": Situation(one(LATEST)),
@@ -315,10 +319,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
         await warm_up(scene, transports)
     situation.nodes(scene.nodes)
     for node in scene.nodes:
-        told = node._answer
-        node._answer = lambda transport, said, told=told: (  # type: ignore[method-assign,assignment]
-            None if (data := told(transport, said)) is None else situation.wire(data)
-        )
+        node.wire = situation.wire
         node.requests.clear()
     start = worker.context.start
 
