@@ -1,7 +1,7 @@
-"""A worker's parts in one process, on transports that only keep what is written: what a call costs, without sockets.
+"""A worker's parts in one process, on transports that only keep what is written: what a call costs by itself.
 
-`python -m bench.drive CASE ROUNDS` drives ROUNDS rounds of eight calls; `bench.instructions` counts what they take.
-Everything but the loop and the transports is real: connections, limits, cache, pools, journal, spool.
+`python -m bench.drive CASE ROUNDS` drives ROUNDS rounds of eight calls; `bench.instructions` counts what they
+take. Everything but the loop and the transports is real: connections, limits, cache, pools, journal, spool.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DrivenLoop:
     def __init__(self) -> None:
         self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> None:
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> None:  # noqa: ARG002
         self._ready.append((callback, args))
 
     def call_later(self, _delay: float, _callback: Callable[..., object], *_args: Any) -> None:

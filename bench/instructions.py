@@ -26,6 +26,7 @@ ROUNDS = 60
 # To reach; batches and the rest are held against the file alone.
 GOALS = {"call": 80_000, "miss": 95_000, "hit": 58_000, "batch": 200_000}
 FRAME_GOALS = {"frames": 40, "files": 12}
+_CACHEGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 _SOURCE = f"{os.sep}tollgate{os.sep}"
 
 
@@ -39,8 +40,7 @@ def instructions(case: str, rounds: int = ROUNDS) -> int:
 
 def _count(case: str, rounds: int, build: int) -> int:
     ran = subprocess.run(
-        ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-        + [sys.executable, "-m", "bench.drive", case, str(rounds), str(build)],
+        [*_CACHEGRIND, sys.executable, "-m", "bench.drive", case, str(rounds), str(build)],
         env={**os.environ, "PYTHONHASHSEED": "0"},
         capture_output=True,
         text=True,

@@ -115,7 +115,7 @@ class Worker:
         context.begin = straight.begin
         directory.changed = context.renew
         context.tick()
-        feeds = Feeds(lambda path: self._feed(path, networks, loop))
+        feeds = Feeds(lambda path: self._feed(path, networks))
         endpoint = Endpoint(
             context,
             socket_pipeline,
@@ -202,7 +202,7 @@ class Worker:
             time=time.time,
         )
 
-    def _feed(self, path: str, networks: Networks, loop: asyncio.AbstractEventLoop) -> Feed:
+    def _feed(self, path: str, networks: Networks) -> Feed:
         """The feed of one network's subscribers."""
         row = self._shared_status.network(self._shared.current.slots.networks[path], self._slot)
         fetch = BlockFetcher(lambda: networks.all.get(path), time.monotonic)

@@ -83,7 +83,7 @@ class SharedMeters:
         return any(self._marks[row] != mark for row, mark, _, _ in rows)
 
     def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[float, ...] | None:
-        """Take `cost` requests out of all limits, or nothing out of any: None where one refuses or has another row.
+        """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row.
 
         What each has left, and for windows of more than a second when it is whole again: seconds, plus one.
         """

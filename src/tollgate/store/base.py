@@ -306,7 +306,7 @@ class Meters(Protocol):
         ...
 
     def take_all(self, rows: Sequence[Any], now: float, cost: int = 1) -> tuple[float, ...] | None:
-        """Take `cost` requests out of all limits, or nothing out of any: None where one refuses or has another row.
+        """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row.
 
         What each has left, and for windows of more than a second when it is whole again: seconds, plus one.
         """

@@ -1,7 +1,7 @@
-"""The straight way and the general way give the same answers, records, metrics and upstream calls, in every situation.
+"""The straight way and the general way are equal in answers, records, metrics and upstream calls, whatever happens.
 
-Each situation is played twice, by a worker that sends calls straight and by one that does not, on the same clock and
-with the same nodes; where a situation says so, it is asserted that the straight way was really taken.
+Each situation is played twice, by a worker that sends calls straight and by one that does not, on the same clock
+and with the same nodes; where a situation says so, it is asserted that the straight way was really taken.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ class Quota(Struct, frozen=True):
     policy: bytes
     """Its part of the `RateLimit-Policy` header."""
     state: bytes
-    """Its part of the `RateLimit` header, to be filled with what remains and, for windows of more than a second, when it
-    is whole again."""
+    """Its part of the `RateLimit` header, to be filled with what remains; for windows of more than a second, also
+    with when it is whole again."""
 
 
 def quota(name: str, key: str, limit: Limit) -> Quota:

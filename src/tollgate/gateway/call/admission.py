@@ -1,7 +1,7 @@
 """What a connection has shown once: who calls, which limits count, what its answers and records begin with.
 
-Kept with the connection under the worker's epoch, which every change of grants, settings, store or spool raises: one
-comparison replaces all those checks. Holds values; `straight.py` uses them.
+Kept with the connection under the worker's epoch, which every change of grants, settings, store or spool raises:
+one comparison replaces all those checks. Holds values; `straight.py` uses them.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Cache:
         return len(self._entries)
 
     def get(self, key: bytes, status: Snapshot | None = None) -> Reply | None:
-        """The answer to a call, where one is kept that still holds; `status`: the network's, where it is at hand."""
+        """The answer to a call, where one is kept that still holds; `status`: the network's, if it is at hand."""
         entry = self._entries.get(key)
         if entry is None:
             return None

@@ -1,8 +1,8 @@
 """One request, top to bottom: credentials, caps and limits, parse, policy, upstream, answer.
 
 The general way of a request: whatever `straight.py` leaves. `Pipeline.answer` reads like the order of checks in
-docs/request-path.md: the first that applies answers. Whatever needs no upstream and no store is answered at once, without
-a task; the rest is a coroutine for the connection to run.
+docs/request-path.md: the first that applies answers. Whatever needs no upstream and no store is answered at
+once, without a task; the rest is a coroutine for the connection to run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answers the calls of one network: from the cache, from an equal call that is under way, from an upstream.
 
-`recall` never waits; `resolve` gets the answer to one call. `batch.py` builds on both for the calls of a batch, and
-`straight.py` takes the same steps by plain calls where nothing stands in the way.
+`recall` never waits; `resolve` gets the answer to one call. `batch.py` builds on both for the calls of a batch,
+and `straight.py` takes the same steps by plain calls where nothing stands in the way.
 """
 
 from __future__ import annotations

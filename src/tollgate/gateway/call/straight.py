@@ -1,9 +1,9 @@
 """The straight call: from a caller's bytes to an upstream's connection and back, by plain calls on one object.
 
 `start` decides everything before it acts: a read by a caller that was let in before, an upstream in rotation, a
-connection that is free, limits that hold. Whatever is unusual returns False with nothing done, and the general way
-(`pipeline.py`) starts from scratch. After the call is sent, `take_over` is the one door to the general way: a failed
-connection, another status, a node's error, a tip out of step, a late answer.
+connection that is free, limits that hold. Whatever is unusual returns False with nothing done, and the general
+way (`pipeline.py`) starts from scratch. After the call is sent, `take_over` is the one door to the general way:
+a failed connection, another status, a node's error, a tip out of step, a late answer.
 
 One object for each caller's connection, used for one call after the other. A batch is `straight_batch.py`'s.
 """

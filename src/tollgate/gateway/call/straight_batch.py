@@ -1,7 +1,8 @@
 """A straight batch: what the cache does not know goes to one upstream whole, and its answers come back in order.
 
-As `straight.py`: decide everything, then act; whatever is unusual is left to `batch.py`. Answers are split without
-being decoded. Ids that are distinct and exact in every language (below 2^53) travel unchanged; others are numbered.
+As `straight.py`: decide everything, then act; whatever is unusual is left to `batch.py`. Answers are split
+without being decoded. Ids that are distinct and exact in every language (below 2^53) travel unchanged; others
+are numbered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A caller's connection: a uvicorn protocol that answers `/x/` itself and leaves every other path to the ASGI app.
 
-Owns framing, order of answers, deadlines, graceful stop. Knows no JSON. A healthy call goes from `data_received` by
-plain calls to its upstream (`call/straight.py`); what needs more becomes a task (`WorkerContext.start`). It leans on
-uvicorn's internals, so the version is pinned and tests/gateway/http/test_uvicorn.py states what it relies on.
+Owns framing, order of answers, deadlines, graceful stop. Knows no JSON. A healthy call goes from `data_received`
+by plain calls to its upstream (`call/straight.py`); what needs more becomes a task (`WorkerContext.start`). It
+leans on uvicorn's internals, so the version is pinned and tests/gateway/http/test_uvicorn.py states what it
+relies on.
 
 Requests of one connection are answered in their order, whoever answers them: `_line` holds what waits.
 """
@@ -28,8 +29,8 @@ from tollgate.gateway.messages import Answer, Request
 
 # Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
 MAX_HEAD_BYTES = 65_536
-# Bytes of framing in a chunked body (chunk heads, extensions, trailers) for each byte of it, beyond a head's size. A
-# body in chunks of one byte has five.
+# Bytes of framing in a chunked body (chunk heads, extensions, trailers) for each byte of it, beyond a head's size.
+# A body in chunks of one byte has five.
 _MAX_FRAMING = 8
 # What is read past of a body that is refused, so that a browser sees the reason and not a reset.
 MAX_DRAINED_BYTES = 16 * 1_048_576

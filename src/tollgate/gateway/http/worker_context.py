@@ -1,4 +1,4 @@
-"""What all connections of a worker share: who answers, the bounds, the outbox, the clock of idle connections, the end.
+"""What all connections of a worker share: who answers, bounds, the outbox, the clock of idle connections, the end.
 
 The outbox is flushed once a loop turn: first the records of all answers, by one write, then the answers.
 """
@@ -108,7 +108,7 @@ class WorkerContext:
         self._write = write
         """Puts what the journal took on the disk."""
         self.epoch = 0
-        """Another one whenever grants, settings, the store or the spool change: what connections keep is void then."""
+        """Raised by every change of grants, settings or the store: what connections keep of callers is void then."""
         self.calls: set[CallUnderWay] = set()
         """Straight calls under way."""
         self.tasks: set[asyncio.Task[Answer]] = set()

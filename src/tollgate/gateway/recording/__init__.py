@@ -1,1 +1,5 @@
-"""TODO."""
+"""What is kept of each answered request.
+
+journal   one record for the ledger of each request of a known team
+counters  metrics of requests and calls
+"""

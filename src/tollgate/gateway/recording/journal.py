@@ -1,12 +1,12 @@
 """What is written down of each request of a known team: one record for the ledger, before its answer leaves.
 
-`write` makes the records of all requests that were answered in one loop turn. Nothing is decoded, looked up or awaited
-here. A straight call makes its record itself, from parts that are encoded already.
+`write` makes the records of all requests that were answered in one loop turn. Nothing is decoded, looked up or
+awaited here. A straight call makes its record itself, from parts that are encoded already.
 
-A request none of whose calls a node has answered is a refusal. It costs nothing, so a team's are written singly up
-to a number a second; beyond that one record a second stands for the rest, with their number. So a caller who is
-refused cannot fill the disk, and while the sink is full only that number grows. What is counted so in a second
-dies with the process; all that is billed is written first.
+A request none of whose calls a node has answered is a refusal. It costs nothing, so a team's are written singly
+up to a number a second; beyond that one record a second stands for the rest, with their number. So a caller who
+is refused cannot fill the disk, and while the sink is full only that number grows. What is counted so in a
+second dies with the process; all that is billed is written first.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Exchange:
         need: Need,
         first: FirstAttempt | None = None,
     ) -> AttemptOutcome[Replies]:
-        """Get the answers to a batch of calls under these ids, from one upstream. Errors in it are for the caller."""
+        """Get the answers to a batch of calls under these ids from one upstream; errors in it are left alone."""
         return await self.ask(
             body, lambda data: jsonrpc.decode_batch(data, ids), None, deadline, trace, need, first=first
         )
@@ -278,7 +278,7 @@ class Exchange:
         hedge_at: float | None,
         seconds: float | None,
     ) -> AttemptOutcome[T] | None:
-        """The outcome of whichever attempt ends first, hedged where that takes too long; None: `seconds` are over."""
+        """The outcome of whichever attempt ends first, hedged where that takes long; None: `seconds` are over."""
         while True:
             if hedge_at is not None:
                 seconds = max(0.0, hedge_at - self._now())
@@ -326,7 +326,7 @@ class Exchange:
         need: Need,
         first: FirstAttempt | None = None,
     ) -> Coroutine[Any, Any, AttemptOutcome[T]]:
-        """Ask one upstream once, and count how it fared. Counted as begun at once: the next choice depends on it."""
+        """Ask one upstream once, and count how it fared. Counted as begun at once: choices depend on it."""
         began = self._now()
         if first is None:
             trace.attempts += 1

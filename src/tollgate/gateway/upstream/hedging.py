@@ -1,7 +1,7 @@
 """When a second attempt may run beside a slow one: a budget for the whole network, so that hedges stay few.
 
-Twenty calls pay for one hedge. Where calls are few, one is free every two seconds: a single call must not wait for a
-silent upstream because nobody else calls.
+Twenty calls pay for one hedge. Where calls are few, one is free every two seconds: a single call must not wait
+for a silent upstream because nobody else calls.
 """
 
 from __future__ import annotations
