@@ -1,7 +1,7 @@
 """The data plane: one request under `/x/`, from a caller's connection to an upstream's and back.
 
-A healthy call takes one straight way: `http/connection` -> `call/straight` -> `upstream/connection` and back, by plain
-calls on one object. Everything else is the general way: ordinary tasks, beginning in `call/pipeline`.
+A healthy call takes one straight way: `http/connection` -> `call/straight` -> `upstream/connection` and back, by
+plain calls on one object. Everything else is the general way: ordinary tasks, beginning in `call/pipeline`.
 
 http/        a caller's connection, request, response, CORS; what all connections of a worker share
 access/      credentials, the directory of grants, limits

@@ -1,4 +1,4 @@
-"""The straight way and the general way are equal in answers, records, metrics and upstream calls, whatever happens.
+"""The straight way and the general way are equal: in answers, records, metrics and upstream calls.
 
 Each situation is played twice, by a worker that sends calls straight and by one that does not, on the same clock
 and with the same nodes; where a situation says so, it is asserted that the straight way was really taken.

@@ -108,7 +108,7 @@ class WorkerContext:
         self._write = write
         """Puts what the journal took on the disk."""
         self.epoch = 0
-        """Raised by every change of grants, settings or the store: what connections keep of callers is void then."""
+        """Raised by every change of grants, settings or the store: what connections keep is void then."""
         self.calls: set[CallUnderWay] = set()
         """Straight calls under way."""
         self.tasks: set[asyncio.Task[Answer]] = set()
