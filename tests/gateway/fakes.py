@@ -77,6 +77,9 @@ class FakeTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closed
 
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
     def pause_reading(self) -> None:
         self.paused = True
 

@@ -20,7 +20,7 @@ def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
     """Return the address of whoever called, given the peer of the connection."""
-    if not trusted or not _is_trusted(peer, trusted):
+    if not trusted or not is_within(peer, trusted):
         return peer
     address = peer
     for entry in reversed(forwarded_for.split(",")):
@@ -31,7 +31,7 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
         if parsed is None:
             return address
         address = str(parsed)
-        if not _is_trusted(address, trusted):
+        if not is_within(address, trusted):
             return address
     return address
 
@@ -58,7 +58,8 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return (parsed.ipv4_mapped or parsed) if isinstance(parsed, ipaddress.IPv6Address) else parsed
 
 
-def _is_trusted(address: str, trusted: Sequence[Network]) -> bool:
+def is_within(address: str, trusted: Sequence[Network]) -> bool:
+    """Whether an address is of one of these networks."""
     parsed = _parse(address)
     return parsed is not None and any(
         parsed.version == network.version and parsed in network for network in trusted

@@ -7,17 +7,59 @@ its successor. Elsewhere the workers share one socket.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import resource
 import socket
 import sys
 import tempfile
 from pathlib import Path
 
+from tollgate import log
 from tollgate.errors import StartError
+from tollgate.settings.model import Settings
+
+_log = log.get("server")
 
 BACKLOG = 2048
+# For the spool, the store, logs, listeners and what libraries open.
+RESERVED_DESCRIPTORS = 96
 _REUSE_PORT = sys.platform == "linux"
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process and its children open as many files as the system allows: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            # Unlimited is not always taken (macOS).
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def fitting_connections(settings: Settings) -> int:
+    """Callers that a worker takes in: fewer than set where it may not open so many files.
+
+    Some are kept for upstreams, the spool and the store, so that whoever was taken in can be served.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return settings.server.connections
+    networks = [network for names in settings.families.values() for network in names.values()]
+    upstreams = sum(upstream.connections for network in networks for upstream in network.upstreams)
+    kept = RESERVED_DESCRIPTORS + min(upstreams, soft // 2)
+    return max(1, min(settings.server.connections, soft - kept))
+
+
+def warn_of_few_descriptors(settings: Settings) -> None:
+    """Say where fewer callers are taken in than the settings allow."""
+    fitting = fitting_connections(settings)
+    if fitting < settings.server.connections:
+        _log.warning(
+            "the limit on open files allows fewer connections than server.connections: raise it (ulimit -n)",
+            connections=fitting,
+            wanted=settings.server.connections,
+        )
 
 
 def bind(host: str, port: int, count: int, setting: str) -> list[socket.socket]:

@@ -44,6 +44,8 @@ def run(
     """Serve until SIGTERM or SIGINT."""
     settings = bootstrap.settings
     workers = settings.server.workers or os.cpu_count() or 1
+    listeners.raise_descriptor_limit()
+    listeners.warn_of_few_descriptors(settings)
     tls = _tls(settings)
     lock = ServiceLock(bootstrap.data_dir)
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")

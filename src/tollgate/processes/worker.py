@@ -23,7 +23,7 @@ from tollgate.gateway.feeds.pending import PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, StarknetSource
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.request import RequestReader
-from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.http.worker_context import Addresses, WorkerContext
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
@@ -31,7 +31,7 @@ from tollgate.gateway.websocket.connection import Socket
 from tollgate.gateway.websocket.endpoint import CHECK_SECONDS, Endpoint
 from tollgate.gateway.websocket.subscriptions import SocketPipeline
 from tollgate.ledger.spool import Spool
-from tollgate.processes import status
+from tollgate.processes import listeners, status
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.control import ControlAddress
 from tollgate.processes.reload import HEAD_START_SECONDS, POLL_SECONDS, SettingsFollower, SharedSettings
@@ -194,12 +194,15 @@ class Worker:
             journal,
             write,
             max_bytes=settings.limits.body_bytes,
-            max_connections=settings.server.connections,
+            max_connections=listeners.fitting_connections(settings),
             max_in_flight=settings.limits.in_flight,
             keep_alive_seconds=settings.server.keep_alive_seconds,
             read_seconds=settings.server.read_seconds,
             now=time.monotonic,
             time=time.time,
+            by_address=Addresses(
+                addresses.parse_networks(settings.server.trusted_proxies), settings.server.connections_per_address
+            ),
         )
 
     def _feed(self, path: str, networks: Networks) -> Feed:

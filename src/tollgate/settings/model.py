@@ -97,7 +97,17 @@ class ServerSettings(Section, frozen=True):
     ] = 30.0
     keep_alive_seconds: Annotated[Seconds, Help("How long an idle connection of a caller is kept.")] = 75.0
     read_seconds: Annotated[Seconds, Help("How long a caller may take to send one whole request.")] = 30.0
-    connections: Annotated[Positive, Help("Open connections of callers, for each worker.")] = 20_000
+    connections: Annotated[
+        Positive,
+        Help("Open connections of callers, for each worker. Fewer where the system allows fewer open files."),
+    ] = 20_000
+    connections_per_address: Annotated[
+        Positive,
+        Help(
+            "Open connections of one client address (IPv6: /64), for each worker (503 `overloaded`). Addresses of "
+            "`trusted_proxies` have no such bound."
+        ),
+    ] = 2_000
 
 
 class LimitSettings(Section, frozen=True):

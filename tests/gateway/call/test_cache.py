@@ -360,9 +360,9 @@ class Bounded(RuleBasedStateMachine):
     @invariant()
     def bytes_are_bounded_and_counted(self) -> None:
         cache = self.shelf.cache
-        assert cache.used == sum(entry.size for entry in cache._entries.values())
+        assert cache.used == sum(entry.size for entry in cache.entries.values())
         assert cache.used <= self.most
-        held = sum(len(key) + len(memoryview(entry.result)) for key, entry in cache._entries.items())
+        held = sum(len(key) + len(memoryview(entry.result)) for key, entry in cache.entries.items())
         assert held <= cache.used
 
 

@@ -59,15 +59,15 @@ class Cache:
         self.used = 0
         """Bytes."""
         # Not a dict: finding its first key takes longer the more were dropped before.
-        self._entries: OrderedDict[bytes, _Kept] = OrderedDict()
+        self.entries: OrderedDict[bytes, _Kept] = OrderedDict()
         self.methods = catalogue.cached
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def get(self, key: bytes, status: Snapshot | None = None) -> Reply | None:
         """The answer to a call, where one is kept that still holds; `status`: the network's, if it is at hand."""
-        entry = self._entries.get(key)
+        entry = self.entries.get(key)
         if entry is None:
             return None
         if entry.scope is not None and not _find_out(entry, entry.scope):
@@ -83,28 +83,28 @@ class Cache:
             return None
         elif entry.reorgs == status.reorgs or self._stands(entry):
             # Used last: it moves to the end of the line.
-            self._entries.move_to_end(key)
+            self.entries.move_to_end(key)
             return entry
         self._end(key)
         return None
 
     def holds_any(self, keys: Sequence[bytes]) -> bool:
         """Whether there may be an answer to one of these calls."""
-        return not self._entries.keys().isdisjoint(keys)
+        return not self.entries.keys().isdisjoint(keys)
 
     def put(self, key: bytes, scope: Scope, reply: Reply, stamp: Stamp) -> None:
         """Keep an answer that may hold for a while."""
         # Where nobody has seen the head, nobody has seen whose chain it is.
         if scope.holds is _NEVER or stamp[2] == NOTHING:
             return
-        if self.used > self._brim and key not in self._entries and not self._was_asked(key):
+        if self.used > self._brim and key not in self.entries and not self._was_asked(key):
             return
         # A copy: what msgspec gives is a view of all that the upstream sent.
         result = bytes(reply.result)
         size = len(key) + len(result) + _OVERHEAD
         if size > self._max_entry:
             return
-        entries = self._entries
+        entries = self.entries
         if key in entries:
             self._drop(key)
         self.used += size
@@ -147,12 +147,12 @@ class Cache:
         return True
 
     def _make_room(self) -> None:
-        entries = self._entries
+        entries = self.entries
         while entries and self.used > self._max_bytes:
             self.used -= entries.popitem(last=False)[1].size
 
     def _drop(self, key: bytes) -> None:
-        self.used -= self._entries.pop(key).size
+        self.used -= self.entries.pop(key).size
 
 
 def _find_out(entry: _Kept, scope: Scope) -> bool:

@@ -207,7 +207,9 @@ class StraightCall(Straight):
             resolver = admission.resolver
             # As `key_of` makes it, only quicker: most have their parameters in a list.
             key = plan.key_prefix + b"\0".join(params) if params and type(params) is list else key_of(call)
-            reply = resolver.cache.get(key, view.snapshot)  # type: ignore[union-attr]
+            cache = resolver.cache
+            if cache is not None and key in cache.entries:
+                reply = cache.get(key, view.snapshot)
             if reply is None:
                 flight = resolver.flights.get(key)
                 if flight is not None and flight.stamp != view.snapshot.stamp:

@@ -47,6 +47,7 @@ class CallerConnection(HttpToolsProtocol):
 
     # Slots, because a dictionary of all that a connection has is too large for Python's quick way to its values.
     __slots__ = (
+        "_address",
         "_asgi",
         "_begun",
         "_between",
@@ -68,6 +69,7 @@ class CallerConnection(HttpToolsProtocol):
         "_request",
         "_since",
         "_size",
+        "_unsent",
         "admission",
         "answering",
         "call",
@@ -97,6 +99,9 @@ class CallerConnection(HttpToolsProtocol):
         self._chunks: list[bytes] = []
         self._size = 0
         self._held = 0
+        self._unsent = 0
+        """Bytes of answers that the caller has not taken, as the budget counts them."""
+        self._address = ""
         self._begun = 0
         """Requests whose head was begun."""
         self._between = True
@@ -134,18 +139,23 @@ class CallerConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a caller in, unless there are too many already."""
         super().connection_made(transport)
-        self._since = self.context.clock
-        self.context.connections.add(self)
-        if len(self.context.connections) > self.context.max_connections:
+        context = self.context
+        self._since = context.clock
+        context.connections.add(self)
+        self._address = context.addresses.enter(self.client[0] if self.client is not None else "")
+        if len(context.connections) > context.max_connections:
             self._hang_up(Overloaded("Too many connections: try again."))
+        elif context.addresses.is_crowded(self._address):
+            self._hang_up(Overloaded("Too many connections from this address: close some, or try again later."))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a caller. What it asked for goes on, nobody reads it."""
         self.context.connections.discard(self)
+        self.context.addresses.leave(self._address)
         self._finished = True
         self._forget_line()
-        self.context.budget.free(self._held)
-        self._held = 0
+        self.context.budget.free(self._held + self._unsent)
+        self._held = self._unsent = 0
         if self._asgi is not None:
             # uvicorn tells only the newest request, which may be one that waits behind this.
             self._asgi.disconnected = True
@@ -266,6 +276,8 @@ class CallerConnection(HttpToolsProtocol):
         if kept is None:
             return False
         self.context.connections.discard(self)
+        self.context.addresses.leave(self._address)
+        self._address = ""
         self._finished = True
         self.scope = {"method": "GET", "headers": kept}  # type: ignore[typeddict-item]
         self.handle_websocket_upgrade()
@@ -292,15 +304,22 @@ class CallerConnection(HttpToolsProtocol):
         self._parse(head + rest)
 
     def pause_writing(self) -> None:
-        """Stop answering while the caller does not read."""
+        """Stop answering while the caller does not read. What waits for it counts as held."""
         super().pause_writing()
         self._blocked = True
         self._since = self.context.clock
+        unsent = self.transport.get_write_buffer_size()
+        if self.context.budget.hold(unsent):
+            self._unsent += unsent
+        else:
+            self.transport.abort()
 
     def resume_writing(self) -> None:
         """Go on with what waits."""
         super().resume_writing()
         self._blocked = False
+        self.context.budget.free(self._unsent)
+        self._unsent = 0
         self._since = self.context.clock
         self.advance()
 
@@ -359,7 +378,8 @@ class CallerConnection(HttpToolsProtocol):
             # Behind the last request that is answered: read past it.
             return
         headers = dict(self.headers)
-        if b"upgrade" in headers and self.parser.should_upgrade():
+        if self.parser.should_upgrade() and (b"upgrade" in headers or self.parser.get_method() == b"CONNECT"):
+            # The parser stops here: `_parse` goes on.
             return
         if not self.url.startswith(PREFIX) and not self._is_absolute():
             self._leave_to_asgi()

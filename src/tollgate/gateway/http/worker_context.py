@@ -11,6 +11,7 @@ from email.utils import formatdate
 from typing import Any, Protocol
 
 from tollgate import log
+from tollgate.core import addresses
 from tollgate.gateway.http.request import RequestReader
 from tollgate.gateway.memory_budget import SMALL, Budget
 from tollgate.gateway.messages import Answer, Network, Request
@@ -22,6 +23,35 @@ from tollgate.shm import metrics
 _log = log.get("gateway")
 # How often calls under way are compared with what their upstreams usually take.
 HEDGE_SWEEP_SECONDS = 0.005
+
+
+class Addresses:
+    """How many connections each client address has open."""
+
+    def __init__(self, trusted: tuple[addresses.Network, ...] = (), max_connections: int = 0) -> None:
+        self._trusted = trusted
+        self._max = max_connections
+        """0: any number."""
+        self._open: dict[str, int] = {}
+
+    def enter(self, peer: str) -> str:
+        """Count a connection; what `leave` takes back: empty where it is not counted."""
+        if not self._max or not peer or addresses.is_within(peer, self._trusted):
+            return ""
+        key = addresses.limit_key(peer)
+        self._open[key] = self._open.get(key, 0) + 1
+        return key
+
+    def is_crowded(self, key: str) -> bool:
+        """Whether an address has too many."""
+        return self._open.get(key, 0) > self._max
+
+    def leave(self, key: str) -> None:
+        """Count a connection no more."""
+        if key in self._open:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
 
 
 class Idle(Protocol):
@@ -96,7 +126,9 @@ class WorkerContext:
         read_seconds: float,
         now: Callable[[], float],
         time: Callable[[], float],
+        by_address: Addresses | None = None,
     ) -> None:
+        self.addresses = by_address or Addresses()
         self.pipeline = pipeline
         self.begin: Callable[[Any, Request], bool] = _nothing_straight
         """Sends a request that was read whole on the straight way; False: nothing was done."""

@@ -52,7 +52,11 @@ class View:
             if upstream.in_doubt and not upstream.is_willing(now):
                 fit = self._filtered(method, scope, now)
                 break
-        return fit[0] if len(fit) == 1 else _cheaper(fit, now, random)
+        count = len(fit)
+        if count == 2:
+            one, other = fit
+            return one if one.cost(now) <= other.cost(now) else other
+        return fit[0] if count == 1 else _cheaper(fit, now, random)
 
     def _is_special(self, scope: Scope) -> bool:
         number = scope.number

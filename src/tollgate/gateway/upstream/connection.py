@@ -245,7 +245,15 @@ class Connection(asyncio.Protocol):
                 length = heads.lengths.get(data[:end])
             if length == len(data) - end:
                 heads.misses = 0
-                self._deliver(receiver, 200, data[end:])
+                body = data[end:]
+                if self.usable and not body.startswith(_GZIP):
+                    # As `_deliver`, without its call: most responses come this way.
+                    self.receiver = None
+                    self._used = True
+                    self._owner.freed(self)
+                    receiver.received(200, body)
+                else:
+                    self._deliver(receiver, 200, body)
                 return
         self._partial = self._heard = True
         try:

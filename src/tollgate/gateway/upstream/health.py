@@ -184,7 +184,8 @@ class Upstream:
         self._ewma_at = now
         p95 = self._p95
         self._p95 = (p95 * _P95_UP or seconds) if seconds > p95 else p95 * _P95_DOWN
-        self._in_a_row = 0
+        if self._in_a_row:
+            self._in_a_row = 0
         micros = int(seconds * 1_000_000)
         cells, histogram = self.cells, self.histogram
         cells[self.ok_cell] += 1
