@@ -399,8 +399,10 @@ class _Account:
         for start, end in _pieces(subjects):
             some, of = places[start:end], subjects[start:end]
             kinds = set(of)
-            counts = [subject.rows for subject in of]
-            rows = sum(counts)
+            rows, counts = len(some), None
+            if any(kind.rows != 1 for kind in kinds):
+                counts = [subject.rows for subject in of]
+                rows = sum(counts)
             at = [times[place] for place in some]
             run = Run(rows, month, costs if isinstance(costs, int) else costs[row : row + rows])
             self._posting.blocks.append(
@@ -409,11 +411,11 @@ class _Account:
                     self._next_no + row,
                     rows,
                     len(some),
-                    sum([subject.errors for subject in of]),
+                    sum([subject.errors for subject in of if subject.errors]),
                     min(at),
                     max(at),
                     _facts(run, kinds),
-                    written([payloads[place] for place in some], None if rows == len(some) else counts),
+                    written([payloads[place] for place in some], counts if rows != len(some) else None),
                 )
             )
             row += rows
