@@ -91,7 +91,7 @@ def collect(load: Load, records: int) -> Collected:
         bootstrap = prepare(Settings(data_dir=folder))
         # The same records come again: making millions of them would take longer than all else.
         chance = random.Random(load.name)
-        prepared = [[_record(chance, load, number) for number in range(load.commit)] for _ in range(4)]
+        prepared = [[_record(chance, load, number) for number in range(load.commit)] for _ in range(2)]
         spools = [
             Spool(
                 bootstrap.spool_dir,

@@ -205,7 +205,7 @@ def tamper(house: House, statement: str) -> None:
             {"logs": ("team_2 2026-11: logs 0, usage 1 requests (-1); logs 0, usage 1 billable requests (-1)",)},
         ),
         (
-            "UPDATE usage_new SET cost = cost + 2 WHERE rowid = (SELECT max(rowid) FROM usage_new)",
+            "UPDATE usage_new SET lines = json_set(lines, '$[0][5]', 5) WHERE month = '2026-12' AND hour = 498984",
             {
                 "logs": ("team_1 2026-12: logs 3, usage 5 µUSD (-2)",),
                 "usage": ("team_1 2026-12: usage 5, months 3 µUSD (+2)",),
@@ -273,7 +273,7 @@ def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: House) ->
     used.segment(9, entry("feb", at=used.now))
     used.collect()
     assert look(used)["logs"].looked_at == "against usage, 2027-02 to 2027-02"
-    tamper(used, "UPDATE usage_new SET requests = 9 WHERE month = '2027-02'")
+    tamper(used, "UPDATE usage_new SET lines = json_set(lines, '$[0][4]', 9) WHERE month = '2027-02'")
     assert set(wrong(used)) == {"logs", "usage", "tokens"}
 
 

@@ -79,8 +79,10 @@ Word = TypeVar("Word", str, int)
 
 def words(found: Iterable[Word]) -> list[Word] | None:
     """One kind of facts, in an order that is always the same."""
-    kept = sorted(set(found))
-    return kept if len(kept) <= MAX_WORDS else None
+    kept = set(found)
+    if len(kept) == 1:
+        return list(kept)
+    return sorted(kept) if len(kept) <= MAX_WORDS else None
 
 
 def cut(method: str) -> str:

@@ -41,6 +41,8 @@ __all__ = [
 
 UsageKey = tuple[str, str, int, str, str, str, str]
 """team, month, hour, source, network, method, outcome"""
+LineKey = tuple[str, str, str, str]
+"""source, network, method, outcome"""
 LatencyKey = tuple[str, int, str, str]
 """team, hour, network, outcome"""
 MonthKey = tuple[str, str]
@@ -78,8 +80,8 @@ class Posting(Struct):
 
     blocks: list[Block] = field(default_factory=list)
     """In the order of their teams' rows."""
-    usage: dict[UsageKey, list[int]] = field(default_factory=dict)
-    """Requests and cost to add."""
+    lines: dict[tuple[str, str, int], dict[LineKey, list[int]]] = field(default_factory=dict)
+    """Usage: requests and cost to add, by team, month and hour, then by line."""
     latencies: dict[LatencyKey, dict[int, int]] = field(default_factory=dict)
     """Calls to add, by bucket."""
     months: dict[MonthKey, list[int]] = field(default_factory=dict)
@@ -90,6 +92,11 @@ class Posting(Struct):
     rows: int = 0
     next_no: dict[str, int] = field(default_factory=dict)
     """The number of the next row of each team that has new ones."""
+
+    @property
+    def usage(self) -> dict[UsageKey, list[int]]:
+        """Usage, line by line."""
+        return {(*key, *line): sums for key, lines in self.lines.items() for line, sums in lines.items()}
 
 
 class LatencyKind:
@@ -281,9 +288,10 @@ def _by_team(subjects: Sequence[CountedSubject], start: int, end: int) -> dict[s
 def _sum_up(posting: Posting) -> None:
     """What follows from the usage of the batch: the requests of each token and domain."""
     tokens = posting.tokens
-    for (_, month, _, source_id, _, _, outcome), (requests, _) in posting.usage.items():
-        if outcome in BILLABLE:
-            tokens[source_id, month] = tokens.get((source_id, month), 0) + requests
+    for (_, month, _), lines in posting.lines.items():
+        for (source_id, _, _, outcome), (requests, _) in lines.items():
+            if outcome in BILLABLE:
+                tokens[source_id, month] = tokens.get((source_id, month), 0) + requests
 
 
 class _Account:
@@ -297,6 +305,7 @@ class _Account:
         self._hour = hour
         self._price = rules.price(team_id)
         self._total = posting.months.setdefault(self._key, [0, 0])
+        self._lines = posting.lines.setdefault((team_id, month, hour), {})
         self._before = opening.requests.get(self._key, 0) + self._total[0]
         self._next_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
 
@@ -337,7 +346,7 @@ class _Account:
 
     def _costs(self, subjects: Iterable[CountedSubject], label: Callable[[str, str], str]) -> list[int]:
         """What each row costs, one after the other; counted as usage on the way."""
-        usage, price, requests, costs = self._posting.usage, self._price, self._before, []
+        usage, price, requests, costs = self._lines, self._price, self._before, []
         for subject in subjects:
             count = subject.stands_for
             for method, outcome in subject.calls:
@@ -345,23 +354,19 @@ class _Account:
                 if outcome in BILLABLE:
                     charged = cost(price, requests, count, subject.cap)
                     requests += count
-                key = self._usage_key(subject, label(subject.network, method), outcome)
+                key = (subject.source_id, subject.network, label(subject.network, method), outcome)
                 line = usage.setdefault(key, [0, 0])
                 line[0] += count
                 line[1] += charged
                 costs.append(charged)
         return costs
 
-    def _usage_key(self, subject: CountedSubject, method: str, outcome: str) -> UsageKey:
-        team_id, month = self._key
-        return (team_id, month, self._hour, subject.source_id, subject.network, method, outcome)
-
     def _add_usage(self, counts: Mapping[CountedSubject, int], unit: int) -> None:
-        usage, hour, (team_id, month) = self._posting.usage, self._hour, self._key
+        usage = self._lines
         for subject, records in counts.items():
             for method, outcome, calls in subject.lines:
                 requests = records * calls * subject.stands_for
-                key = (team_id, month, hour, subject.source_id, subject.network, method, outcome)
+                key = (subject.source_id, subject.network, method, outcome)
                 line = usage.get(key)
                 if line is None:
                     line = usage[key] = [0, 0]
@@ -394,8 +399,10 @@ class _Account:
         for start, end in _pieces(subjects):
             some, of = places[start:end], subjects[start:end]
             kinds = set(of)
-            counts = [subject.rows for subject in of]
-            rows = sum(counts)
+            rows, counts = len(some), None
+            if any(kind.rows != 1 for kind in kinds):
+                counts = [subject.rows for subject in of]
+                rows = sum(counts)
             at = [times[place] for place in some]
             run = Run(rows, month, costs if isinstance(costs, int) else costs[row : row + rows])
             self._posting.blocks.append(
@@ -404,11 +411,11 @@ class _Account:
                     self._next_no + row,
                     rows,
                     len(some),
-                    sum([subject.errors for subject in of]),
+                    sum([subject.errors for subject in of if subject.errors]),
                     min(at),
                     max(at),
                     _facts(run, kinds),
-                    written([payloads[place] for place in some], None if rows == len(some) else counts),
+                    written([payloads[place] for place in some], counts if rows != len(some) else None),
                 )
             )
             row += rows

@@ -2,9 +2,11 @@
 
 segments   the format of segment files, and reading them
 spool      the writing end: one worker's segment files
-collector  spool -> store, exactly once: rows, usage and the read offsets in one transaction
+collector  spool -> store, exactly once: blocks, usage and the read offsets in one transaction
+old_entries  records of the first version
 lock       one collector for one spool
 doctor     whether spool, logs, usage and invoices agree
 
-What an entry is and what it costs are pure and stand in `core/entries.py`, `posting.py` and `pricing.py`.
+What a record is, what it costs and how it is stored are pure and stand in `core/entries.py`, `posting.py`, `pricing.py`
+and `blocks.py`.
 """

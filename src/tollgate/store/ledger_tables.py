@@ -83,9 +83,18 @@ def _usage_columns(*, keys: bool) -> list[Column[Any]]:
     ]
 
 
-# What was used. Each commit appends to `usage_new`; a chore adds that up into `usage`; `usage_all` shows both.
+# What was used. Each commit appends a row for each team and hour to `usage_new`, whose `lines` are a JSON array of
+# (source, network, method, outcome, requests, cost): a row for each line would cost three times as much. A chore
+# adds that up into `usage`; the view `usage_all` shows both.
 usage = Table("usage", metadata, *_usage_columns(keys=True), sqlite_with_rowid=False)
-usage_new = Table("usage_new", metadata, *_usage_columns(keys=False))
+usage_new = Table(
+    "usage_new",
+    metadata,
+    Column("team_id", String(32), nullable=False),
+    Column("month", String(7), nullable=False),
+    Column("hour", Integer, nullable=False),
+    Column("lines", String, nullable=False),
+)
 usage_all = Table("usage_all", MetaData(), *_usage_columns(keys=False))
 
 

@@ -11,12 +11,17 @@ import msgspec
 from sqlalchemy import Connection, Table
 
 from tollgate.core.entries import pack
-from tollgate.core.posting import LatencyKey, Posting
+from tollgate.core.posting import LatencyKey, LineKey, Posting, UsageKey
 from tollgate.store import ledger_tables as tables
 
-# Lines that are folded at once, and old lines that are deleted at once.
-SLICE_LINES = 20_000
+# Rows of usage and of latencies that are folded at once, and old ones that are deleted at once.
+SLICE_ROWS, SLICE_LINES = 2_000, 20_000
 
+Lines = list[tuple[str, str, str, str, int, int]]
+"""source, network, method, outcome, requests, cost"""
+
+_write_lines = msgspec.json.Encoder().encode
+_read_lines = msgspec.json.Decoder(Lines).decode
 _read_buckets = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
@@ -39,18 +44,16 @@ _ADD_MONTHS, _ADD_TOKENS = (
     f"{_appending(table)} {_sums(table)}" for table in (tables.months, tables.token_months)
 )
 _KEYS = "team_id, month, hour, source_id, network, method, outcome"
-_FOLD = (
-    f"INSERT INTO usage SELECT {_KEYS}, sum(requests), sum(cost) FROM usage_new WHERE {{which}} "  # noqa: S608
-    f"GROUP BY {_KEYS} {_sums(tables.usage)}"
-)
-FOLD_MONTH = (_FOLD.format(which="month = ?"), "DELETE FROM usage_new WHERE month = ?")
+_ADD_UP = f"{_appending(tables.usage)} {_sums(tables.usage)}"
+_FOLD = f"INSERT INTO usage SELECT {_KEYS}, sum(requests), sum(cost) FROM usage_lines WHERE month = ?"  # noqa: S608
+FOLD_MONTH = (f"{_FOLD} GROUP BY {_KEYS} {_sums(tables.usage)}", "DELETE FROM usage_new WHERE month = ?")
 """The statements that fold all of a month, before it is closed."""
 
 
 def add(connection: Connection, posting: Posting) -> None:
     """Add what a batch counts. Past the expression language: there may be a line for every record."""
     for statement, values in (
-        (_ADD_USAGE, [(*key, *sums) for key, sums in posting.usage.items()]),
+        (_ADD_USAGE, [(*key, _written(lines)) for key, lines in posting.lines.items()]),
         (_ADD_LATENCIES, [(*key, pack(buckets)) for key, buckets in posting.latencies.items()]),
         (_ADD_MONTHS, [(*key, *sums) for key, sums in posting.months.items() if sums[0]]),
         (_ADD_TOKENS, [(*key, requests) for key, requests in posting.tokens.items()]),
@@ -59,16 +62,28 @@ def add(connection: Connection, posting: Posting) -> None:
             connection.exec_driver_sql(statement, values)
 
 
+def _written(lines: Mapping[LineKey, list[int]]) -> str:
+    return _write_lines([(*key, *sums) for key, sums in lines.items()]).decode()
+
+
 def fold(connection: Connection) -> bool:
     """Fold a slice of what was appended; whether there may be more."""
     execute = connection.exec_driver_sql
     first = execute("SELECT min(rowid) FROM usage_new").scalar()
-    if first is not None:
-        below = first + SLICE_LINES
-        execute(_FOLD.format(which="rowid < ?"), (below,))
-        execute("DELETE FROM usage_new WHERE rowid < ?", (below,))
-        return True
-    return _fold_latencies(connection)
+    if first is None:
+        return _fold_latencies(connection)
+    below = first + SLICE_ROWS
+    sums: dict[UsageKey, list[int]] = {}
+    for team_id, month, hour, lines in execute(
+        "SELECT team_id, month, hour, lines FROM usage_new WHERE rowid < ?", (below,)
+    ):
+        for source_id, network, method, outcome, requests, cost in _read_lines(lines):
+            total = sums.setdefault((team_id, month, hour, source_id, network, method, outcome), [0, 0])
+            total[0] += requests
+            total[1] += cost
+    execute(_ADD_UP, [(*key, *total) for key, total in sums.items()])
+    execute("DELETE FROM usage_new WHERE rowid < ?", (below,))
+    return True
 
 
 def _fold_latencies(connection: Connection) -> bool:

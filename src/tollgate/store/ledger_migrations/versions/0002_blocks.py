@@ -13,8 +13,6 @@ from alembic import op
 revision = "0002"
 down_revision = "0001"
 
-_KEYS = ("team_id", "month", "hour", "source_id", "network", "method", "outcome")
-
 
 def upgrade() -> None:
     _create_state()
@@ -57,20 +55,20 @@ def _create_state() -> None:
 
 
 def _create_appended() -> None:
-    columns: list[sa.schema.SchemaItem] = [
+    op.create_table(
+        "usage_new",
         sa.Column("team_id", sa.String(32), nullable=False),
         sa.Column("month", sa.String(7), nullable=False),
         sa.Column("hour", sa.Integer, nullable=False),
-        sa.Column("source_id", sa.String(32), nullable=False),
-        sa.Column("network", sa.String(65), nullable=False),
-        sa.Column("method", sa.String(64), nullable=False),
-        sa.Column("outcome", sa.String(40), nullable=False),
-        sa.Column("requests", sa.BigInteger, nullable=False),
-        sa.Column("cost", sa.BigInteger, nullable=False),
-    ]
-    op.create_table("usage_new", *columns)
-    names = ", ".join((*_KEYS, "requests", "cost"))
-    op.execute(f"CREATE VIEW usage_all AS SELECT {names} FROM usage UNION ALL SELECT {names} FROM usage_new")
+        sa.Column("lines", sa.String, nullable=False),
+    )
+    names = ("source_id", "network", "method", "outcome", "requests", "cost")
+    values = ", ".join(f"json_extract(value, '$[{place}]') AS {name}" for place, name in enumerate(names))
+    op.execute(
+        f"CREATE VIEW usage_lines AS SELECT team_id, month, hour, {values} FROM usage_new, json_each(lines)"
+    )
+    listed = ", ".join(("team_id", "month", "hour", *names))
+    op.execute(f"CREATE VIEW usage_all AS SELECT {listed} FROM usage UNION ALL SELECT {listed} FROM usage_lines")
     keys = ("team_id", "hour", "network", "outcome")
     for name, rest in (("latencies", keys), ("latencies_new", None)):
         parts: list[sa.schema.SchemaItem] = [
