@@ -162,7 +162,7 @@ class MethodNotAllowed(Refusal):
     """The method is refused by the service, the network or the token."""
 
     reason, status, code = "method_not_allowed", 403, -32601
-    when = "The method is never forwarded, or not allowed on this network or for this token."
+    when = "The method is not allowed on this network, for this token, or without one."
     hint = "This method may not be called here."
 
 

@@ -15,7 +15,7 @@ from tollgate.errors import ALL_REFUSALS
 from tollgate.settings.reference import settings_page
 from tollgate.shm import metrics
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 _MADE = "<!-- Written by `make reference` from {source}. Change it there. -->\n"
 
 

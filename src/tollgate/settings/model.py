@@ -384,6 +384,20 @@ class NetworkSettings(Section, frozen=True):
         tuple[str, ...], Help("Methods that may be called, `*` as a wildcard. Empty: all but the denied.")
     ] = ()
     deny_methods: Annotated[tuple[str, ...], Help("Methods that are refused, `*` as a wildcard.")] = ()
+    open_methods: Annotated[
+        tuple[str, ...],
+        Help(
+            "Methods that steer a node, write its files or use its keys, and may be called here all the same, "
+            "`*` as a wildcard: `anvil_*`. Empty: none of them."
+        ),
+    ] = ()
+    domain_methods: Annotated[
+        tuple[str, ...],
+        Help(
+            "Expensive methods (`debug_trace*`, `trace_*`) that callers from whitelisted domains may call too, "
+            "`*` as a wildcard. Empty: they need a token."
+        ),
+    ] = ()
     strict: Annotated[bool, Help("Refuse methods that the family's catalogue does not know.")] = False
     chain_id: Annotated[
         str,

@@ -20,7 +20,7 @@ from tollgate.control.service_context import (
 )
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
-from tollgate.core.methods import NEVER_FORWARDED, is_pattern
+from tollgate.core.methods import is_pattern, may_be_called
 from tollgate.core.models import Token
 from tollgate.core.roles import Action
 from tollgate.store.base import Conflict, Repositories
@@ -185,7 +185,7 @@ class Tokens:
         for name, check in (
             ("name", name_of),
             ("networks", self._check_networks),
-            ("methods", _check_methods),
+            ("methods", self._check_methods),
             ("expires_at", self._check_expiry),
         ):
             if given.get(name) is not None:
@@ -208,26 +208,31 @@ class Tokens:
                 raise InvalidRequest(f"{network[:60]!r} is not served here. Served: {served}.", field="networks")
         return tuple(dict.fromkeys(networks))
 
+    def _check_methods(self, methods: Sequence[str]) -> tuple[str, ...]:
+        if len(methods) > MAX_METHODS:
+            raise InvalidRequest(f"At most {MAX_METHODS} patterns.", field="methods")
+        networks = [each for names in self._context.settings.families.values() for each in names.values()]
+        opened = tuple(pattern for network in networks for pattern in network.open_methods)
+        for pattern in methods:
+            if not is_pattern(pattern):
+                raise InvalidRequest(
+                    f"{pattern[:60]!r} is no method: write one such as eth_call, or a pattern such as eth_get*.",
+                    field="methods",
+                )
+            if not may_be_called(pattern, opened):
+                raise InvalidRequest(
+                    f"Methods such as {pattern[:60]} are refused on every network here; "
+                    "the operator can open them (`open_methods`).",
+                    field="methods",
+                )
+        return tuple(dict.fromkeys(methods))
+
     def _check_expiry(self, at: float) -> float:
         if not self._context.now() < at <= LATEST:
             raise InvalidRequest(
                 "`expires_at` must lie in the future, but not beyond the year 9998.", field="expires_at"
             )
         return at
-
-
-def _check_methods(methods: Sequence[str]) -> tuple[str, ...]:
-    if len(methods) > MAX_METHODS:
-        raise InvalidRequest(f"At most {MAX_METHODS} patterns.", field="methods")
-    for pattern in methods:
-        if not is_pattern(pattern):
-            raise InvalidRequest(
-                f"{pattern[:60]!r} is no method: write one such as eth_call, or a pattern such as eth_get*.",
-                field="methods",
-            )
-        if pattern.casefold().startswith(NEVER_FORWARDED):
-            raise InvalidRequest(f"Methods such as {pattern[:60]} are never forwarded.", field="methods")
-    return tuple(dict.fromkeys(methods))
 
 
 def _old_name(token: Token, ends: float) -> str:

@@ -15,7 +15,7 @@ from tollgate import log
 from tollgate.chains.catalogue import Kind
 from tollgate.core import jsonrpc
 from tollgate.core.entries import LONGEST_METHOD
-from tollgate.core.methods import refusal_of
+from tollgate.core.methods import domain_refusal_of, refusal_of
 from tollgate.core.shapes import ABSENT, Call, Reply, WrittenCall
 from tollgate.errors import (
     InternalError,
@@ -232,23 +232,27 @@ class Pipeline:
             return NetworkNotAllowed(
                 f"This token may not call {network.path}, only: {', '.join(sorted(caller.networks))}."
             )
-        why = self._network_policy(network, call.method)
+        why = self._network_policy(network, call.method, from_domain=caller.grant.domain is not None)
         if why is None and not caller.allows(call.method):
             why = "It is not on the list of this token."
         if why is None:
             return None
         return MethodNotAllowed(f"{call.method[:64]} may not be called on {network.path}. {why}")
 
-    def _network_policy(self, network: Network, method: str) -> str | None:
+    def _network_policy(self, network: Network, method: str, *, from_domain: bool) -> str | None:
         allowed = self._allowed.setdefault(network.path, set())
         if method in allowed:
             return None
         why = refusal_of(method, network.policy)
+        # What domains may not call is never remembered as allowed, so it is looked at each time.
+        for_tokens = domain_refusal_of(method, network.policy)
+        if why is None and from_domain:
+            why = for_tokens
         if why is None and network.strict and network.catalogue.kind(method) is Kind.UNKNOWN:
             why = "It is not in the catalogue of this family, and the network is strict."
         if why is None and not self.subscribes and network.catalogue.kind(method) is Kind.SUBSCRIBE:
             why = "Subscriptions need a WebSocket: connect to the same address by wss:// or ws://."
-        if why is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
+        if why is None and for_tokens is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
             if len(allowed) >= _MAX_METHODS:
                 allowed.clear()
             allowed.add(method)

@@ -1,0 +1,80 @@
+"""Attacks by method name: what steers a node, writes its files, uses its keys, or costs it seconds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.road import Road, open_road, reason
+from parts.wire import call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+FORGED = {"Origin": "https://app.example.com"}
+DEV = {"cache": False, "open_methods": ["anvil_*", "testing_*"], "domain_methods": ["trace_block"]}
+STEERING = [
+    "debug_setHead", "debug_writeBlockProfile", "debug_startCPUProfile", "debug_standardTraceBlockToFile",
+    "eth_sendTransaction", "eth_sign", "eth_signTypedData_v4", "anvil_setBalance", "hardhat_reset", "evm_mine",
+    "testing_buildBlockV1", "admin_addPeer", "Eth_SendTransaction", "DEBUG_SETHEAD",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole_road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    networks = ("eth/mainnet", "eth/dev")
+    with open_road(tmp_path_factory.mktemp("attacks"), {"families.eth.dev": DEV}, networks=networks) as it:
+        it.gateway.books.domain(it.team, "example.com")
+        yield it
+
+
+@pytest.fixture
+def road(whole_road: Road) -> Road:
+    whole_road.node.clear()
+    return whole_road
+
+
+@pytest.mark.parametrize("method", STEERING)
+def test_method_that_steers_a_node_reaches_none(road: Road, method: str) -> None:
+    alone = [road.ask(call(method)), road.gateway.ask(call(method), headers=FORGED)]
+    assert [(answer.status, reason(answer)) for answer in alone] == [(403, "method_not_allowed")] * 2
+    escaped = method.replace("_", "\\u005f").encode()
+    assert road.ask(b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % escaped).status == 403
+    batch = road.ask(b"[%b,%b]" % (call("eth_call"), call(method))).json()
+    assert batch[1]["error"]["data"]["reason"] == "method_not_allowed"
+    assert [each.methods() for each in road.node.received] == [["eth_call"]]
+
+
+@pytest.mark.parametrize("method", ["debug_traceTransaction", "debug_traceCall", "trace_block", "trace_filter"])
+def test_expensive_method_needs_a_token(road: Road, method: str) -> None:
+    for _ in range(2):
+        # The token's call must not teach the worker that everybody may.
+        assert road.ask(call(method)).status == 200
+        answer = road.gateway.ask(call(method), headers=FORGED)
+        assert (answer.status, reason(answer)) == (403, "method_not_allowed")
+        assert "token" in answer.json()["error"]["message"]
+        batch = road.gateway.ask(b"[%b,%b]" % (call("eth_call"), call(method)), headers=FORGED).json()
+        assert ["error" in each for each in batch] == [False, True]
+    assert len(road.node.bodies(method)) == 2
+
+
+def test_operator_opens_them_for_a_network(road: Road) -> None:
+    for method in ("anvil_setBalance", "testing_buildBlockV1"):
+        assert road.ask(call(method), path="/x/eth/dev").status == 200
+        assert road.ask(call(method)).status == 403, "the other network stays closed"
+    assert road.ask(call("hardhat_reset"), path="/x/eth/dev").status == 403
+    assert road.gateway.ask(call("trace_block"), headers=FORGED, path="/x/eth/dev").status == 200
+    assert road.gateway.ask(call("trace_filter"), headers=FORGED, path="/x/eth/dev").status == 403
+
+
+@pytest.mark.parametrize("written", ["1.5", "1e5", "1.0", "-0.0", "1E400"])
+def test_fractional_id_is_an_invalid_request(road: Road, written: str) -> None:
+    body = b'{"jsonrpc":"2.0","method":"eth_chainId","id":%b}' % written.encode()
+    answer = road.ask(body)
+    assert (answer.status, reason(answer), answer.json()["id"]) == (400, "invalid_request", None)
+    batch = json.loads(road.ask(b"[%b]" % body).body)
+    assert [(each["id"], each["error"]["data"]["reason"]) for each in batch] == [(None, "invalid_request")]
