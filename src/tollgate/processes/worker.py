@@ -26,6 +26,7 @@ from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
+from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.gateway.websocket.connection import Socket
 from tollgate.gateway.websocket.endpoint import CHECK_SECONDS, Endpoint
 from tollgate.gateway.websocket.subscriptions import SocketPipeline
@@ -251,6 +252,7 @@ class Worker:
             request_seconds=settings.limits.request_seconds,
             now=time.monotonic,
             sink=spool,
+            seal=TeamSeal(self._bootstrap.pepper),
         )
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from tests.gateway.fakes import turns
-from tests.gateway.worker import TOKEN, Worker, with_worker
+from tests.gateway.worker import PEPPER, TOKEN, Worker, with_worker
 
 from tollgate.chains.subscriptions import Wrong
 from tollgate.gateway.feeds.feed import Feeds
 from tollgate.gateway.feeds.subscribers import Subscriber
+from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.gateway.websocket.endpoint import Endpoint
 from tollgate.gateway.websocket.subscriptions import SocketPipeline
 from tollgate.settings import model
@@ -61,6 +62,7 @@ class Place:
             request_seconds=30.0,
             now=worker.clock,
             sink=worker.sink,
+            seal=TeamSeal(PEPPER),
         )
         self.endpoint = Endpoint(
             worker.context,

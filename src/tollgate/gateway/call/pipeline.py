@@ -35,6 +35,7 @@ from tollgate.gateway.http import cors, response
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
+from tollgate.gateway.upstream import sticky
 
 # Decisions about methods that are remembered; callers can invent names.
 _MAX_METHODS = 4_096
@@ -60,12 +61,14 @@ class Pipeline:
         request_seconds: float,
         now: Callable[[], float],
         sink: RecordSink,
+        seal: sticky.TeamSeal,
     ) -> None:
         self._credentials = credentials
         self._limiter = limiter
         self._networks = networks
         self._counters = counters
         self._now = now
+        self._seal = seal
         self._sink = sink
         """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {}
@@ -125,6 +128,9 @@ class Pipeline:
     def _answer_call(
         self, request: Request, network: Network, resolver: Resolver, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
+        if call.method in sticky.METHODS:
+            assert request.caller is not None  # noqa: S101 - asked on behalf of one
+            call = self._seal.opened(call, request.caller.team_id)
         key = resolver.key(call)
         reply = resolver.recall(key)
         if reply is None:
@@ -149,6 +155,8 @@ class Pipeline:
     def _tell(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
         assert request.caller is not None  # noqa: S101 - asked on behalf of one
         answer = _NO_CONTENT
+        if call.method in sticky.METHODS:
+            reply = self._seal.closed(call.method, reply, request.caller.team_id)
         if call.id is not None:
             headers = response.shown(request.upstream, request.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
@@ -175,6 +183,7 @@ class Pipeline:
             [call.method for call in calls]
         ):
             refusals = [self._refusal(network, caller, call) for call in calls]
+        calls = self._opened(calls, caller)
         if not any(refusals):
             questions = await ask_many(resolver, calls, deadline)
         else:
@@ -187,6 +196,13 @@ class Pipeline:
             ]
         return self._tell_batch(request, network, caller, questions)
 
+    def _opened(self, calls: Sequence[Call], caller: Caller) -> Sequence[Call]:
+        """The calls of a batch, with what is sealed for the caller's team opened."""
+        if sticky.METHODS.isdisjoint([call.method for call in calls]):
+            return calls
+        seal, team_id = self._seal, caller.team_id
+        return [seal.opened(call, team_id) if call.method in sticky.METHODS else call for call in calls]
+
     def _tell_batch(
         self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
     ) -> Answer:
@@ -197,6 +213,8 @@ class Pipeline:
             call, told, trace = question.call, question.told, question.trace
             assert told is not None  # noqa: S101 - each is told something
             method, call_id, way = call.method, call.id, trace.cache
+            if method in sticky.METHODS and isinstance(told, Reply):
+                told = self._seal.closed(method, told, caller.team_id)
             outcome, code = (OK, None) if isinstance(told, Reply) and told.error is ABSENT else _result(told)
             body = b"" if call_id is None else _body(request, call_id, told)
             bodies.append(body)

@@ -173,6 +173,7 @@ class SocketPipeline(Pipeline):
         if all(_subscriptions(request, call) is None for call in calls):
             return await super()._answer_batch(request, network, resolver, caller, calls)
         deadline = self._now() + self.request_seconds
+        calls = self._opened(calls, caller)
         questions = [Question(call, None, Trace(), self._refusal(network, caller, call)) for call in calls]
         open_ones = [each for each in questions if each.told is None]
         others = [each for each in open_ones if _subscriptions(request, each.call) is None]
