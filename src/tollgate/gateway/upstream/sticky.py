@@ -23,7 +23,7 @@ _FILTER_ID = re.compile(rb'"0x([0-9a-fA-F]+)"')
 _OUR_FILTER_ID = re.compile(rb'"0x([0-9a-fA-F]+)([0-9a-fA-F]{2})"')
 _OUR_TOKEN = re.compile(r"tg(\d{1,3})\.(.*)", re.DOTALL)
 _PLAIN_ID = re.compile(rb'"0x([0-9a-f]{1,64})"')
-_SEALED_ID = re.compile(rb'"0[xX]1((?:[0-9a-fA-F]{2}){12,120})"')
+_SEALED_ID = re.compile(rb'"0[xX]1((?:[0-9a-fA-F]{2}){12,1024})"')
 # What is looked at of a text that we have not made.
 _MAX_UNKNOWN = 256
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
