@@ -15,6 +15,7 @@ from litestar.types import Message, Scope
 
 from tollgate.control.api import access, docs, openapi, routes
 from tollgate.control.api.errors import HANDLERS
+from tollgate.control.api.rates import Rates
 from tollgate.control.console import pages
 from tollgate.control.plane import ControlPlane
 
@@ -28,8 +29,14 @@ def control_app(plane: ControlPlane) -> Litestar:
 
 def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -> Litestar:
     """Make an application of these parts."""
+    rates = Rates()
+
+    def check_rate(request: access.Asked) -> None:
+        rates.check(request, plane)
+
     app = Litestar(
         route_handlers=parts,
+        before_request=check_rate,
         dependencies={"plane": Provide(lambda: plane, sync_to_thread=False)},
         exception_handlers=HANDLERS,
         before_send=[_name_request],

@@ -127,6 +127,13 @@ class LimitSettings(Section, frozen=True):
     misses_per_second: Annotated[
         Positive, Help("Look-ups a second of unknown tokens and domains, for the whole machine.")
     ] = 500
+    api_per_minute: Annotated[
+        Positive, Help("Requests a minute to the management API with one credential; searches count for several.")
+    ] = 1_200
+    api_address_per_minute: Annotated[
+        Positive,
+        Help("Requests a minute to the management API and the console for one client address (IPv6: one /64)."),
+    ] = 6_000
     limit_rows: Annotated[
         Annotated[int, Meta(ge=1_024, le=16_777_216)],
         Help("Callers whose rate is remembered at once; a longer unused one makes room."),

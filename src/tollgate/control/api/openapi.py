@@ -30,6 +30,7 @@ from tollgate.control.problems import (
     NotFound,
     NotLoggedIn,
     Problem,
+    RateLimited,
     RequestRunning,
     StoreAway,
 )
@@ -51,7 +52,8 @@ Everything that can be managed: nothing is possible in the console or the comman
 may also answer 408, 413, 502, 503 and 504 in this form. **Lists** come in parts: give `next` as `after` for the
 next one. **Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the repeated answer has
 the header `Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which takes the `ETag` of
-what was read. Every answer has an `X-Request-Id`.
+what was read. Every answer has an `X-Request-Id`. **Rates** are limited by credential and client address (429
+`rate_limited`, with `Retry-After`); proofs of domains and searches in logs count for several requests.
 """
 
 _PATH_PARAMETERS = {
@@ -204,7 +206,7 @@ def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Pr
         found += [InvalidRequest, RequestRunning, KeyReused]
     if operation.conditional:
         found.append(ChangedMeanwhile)
-    return list(dict.fromkeys([*found, *operation.raises, InternalError]))
+    return list(dict.fromkeys([*found, *operation.raises, RateLimited, InternalError]))
 
 
 def _refusals(problems: Iterable[type[Problem]]) -> dict[str, Json]:
