@@ -106,7 +106,8 @@ class _Ready(Lifeline):
     """In the place of a parent's watch: the first beat says that the node is ready."""
 
     def __init__(self, parent_pipe: int, tell: Callable[[], None]) -> None:
-        super().__init__(parent_pipe, memoryview(bytearray(8)).cast("d"), 0)
+        beats = memoryview(bytearray(8)).cast("d")
+        super().__init__(parent_pipe, beats, beats, 0)
         self._tell: Callable[[], None] | None = tell
 
     def beat(self) -> None:

@@ -80,9 +80,8 @@ class Worker:
     def run(self, lifeline: Lifeline) -> None:
         """Serve, in the child."""
         mine = self._public[self._slot]
-        for each in (*self._public, *self._private, self._control.listener):
-            if each is not mine:
-                each.close()
+        for each in (*self._private, self._control.listener):
+            each.close()
         self._meters.attach(self._slot)
         serve(
             self._make,
@@ -90,6 +89,7 @@ class Worker:
             lifeline,
             grace_seconds=self._bootstrap.settings.server.grace_seconds,
             tls=self._tls,
+            siblings={slot - self._slot: each for slot, each in enumerate(self._public) if each is not mine},
         )
 
     async def _make(self) -> ServerProcess:
