@@ -127,7 +127,11 @@ class Worker:
             directory.change(settings.limits)
             credentials.change(*_misses(settings.limits))
             for each in (pipeline, socket_pipeline):
-                each.change(settings.limits.batch_calls, settings.limits.request_seconds)
+                each.change(
+                    settings.limits.batch_calls,
+                    settings.limits.request_seconds,
+                    bills_upstream_calls=settings.billing.upstream_calls,
+                )
             context.change(networks.served, settings.limits)
             endpoint.change(settings.websocket)
 
@@ -201,13 +205,14 @@ class Worker:
         """What tells subscribers of one network."""
         row = self._shared_status.network(self._shared.current.slots.networks[path], self._slot)
         fetch = BlockFetcher(lambda: networks.all.get(path), time.monotonic, loop)
-        source = StarknetSource(fetch) if path.startswith("starknet/") else EthSource(fetch)
+        make = StarknetSource if path.startswith("starknet/") else EthSource
+        source, past = make(fetch), make(fetch.from_cache)
 
         def upstreams() -> list[UpstreamSettings]:
             known = networks.all.get(path)
             return [upstream.settings for upstream in known.exchange.upstreams] if known is not None else []
 
-        return Feed(path, row, source, PendingTransactions(path, upstreams), time.monotonic)
+        return Feed(path, row, source, PendingTransactions(path, upstreams), time.monotonic, past=past)
 
     def _spool(self) -> Spool:
         ledger = self._bootstrap.settings.ledger
@@ -253,6 +258,7 @@ class Worker:
             now=time.monotonic,
             sink=spool,
             seal=TeamSeal(self._bootstrap.pepper),
+            bills_upstream_calls=settings.billing.upstream_calls,
         )
 
 

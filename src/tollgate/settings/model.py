@@ -238,9 +238,22 @@ class WebSocketSettings(Section, frozen=True):
 
     connections: Annotated[Positive, Help("Open WebSockets, for each worker.")] = 5_000
     connections_per_caller: Annotated[
-        Positive, Help("Open WebSockets of one token or domain, for each worker.")
+        Positive,
+        Help(
+            "Open WebSockets of one token, or of one client address (IPv6: one /64) on a domain, for each worker."
+        ),
     ] = 500
+    connections_per_domain: Annotated[
+        Positive, Help("Open WebSockets of one domain, all addresses together, for each worker.")
+    ] = 2_500
     subscriptions: Annotated[Positive, Help("Subscriptions of one connection.")] = 100
+    subscriptions_per_caller: Annotated[
+        Positive, Help("Subscriptions of one caller, as `connections_per_caller` counts them, for each worker.")
+    ] = 2_000
+    filter_terms_per_caller: Annotated[
+        Positive,
+        Help("Addresses, topics and keys in the filters of one caller's subscriptions, for each worker."),
+    ] = 20_000
     queue_bytes: Annotated[
         Positive, Help("Bytes that wait for one slow client; beyond that its connection is closed.")
     ] = 4_194_304
@@ -281,6 +294,13 @@ class PricingSettings(Section, frozen=True):
         Annotated[int, Meta(ge=0, le=1_000_000_000_000)],
         Help("Price of a further million requests, in millionths of a dollar."),
     ] = 5_000_000
+    upstream_calls: Annotated[
+        bool,
+        Help(
+            "Bill each upstream call that one request needs: parts of a wide `eth_getLogs`, blocks of a "
+            "subscription that begins in the past, polls of a transaction's status. Limits count them anyway."
+        ),
+    ] = False
     grace_hours: Annotated[
         Annotated[int, Meta(ge=0, le=744)],
         Help("After the end of a month: how long late records still count before its invoices are final."),

@@ -11,7 +11,7 @@ from tests.gateway.feeds.forks import Ear, Pace
 
 from tollgate.chains.subscriptions import Call, Subscription, Topic
 from tollgate.core.shapes import Reply
-from tollgate.errors import UpstreamUnavailable
+from tollgate.errors import RateLimited, UpstreamUnavailable
 from tollgate.gateway.feeds.source import StarknetSource
 from tollgate.gateway.feeds.statuses import ASK_SECONDS, SETTLED_SECONDS, Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber
@@ -24,6 +24,8 @@ class Office:
         self.known: dict[str, str] = {}
         self.down = False
         self.asked: list[str] = []
+        self.blocks: dict[int, list[str]] = {}
+        self.blocks_asked: list[int] = []
         self.clock = Clock()
         self.pace = Pace(self.clock)
         self.head = 10
@@ -32,6 +34,10 @@ class Office:
 
     async def fetch(self, call: Call) -> Reply:
         assert isinstance(call.params, dict)
+        if "block_id" in call.params:
+            number = call.params["block_id"]["block_number"]  # type: ignore[index]
+            self.blocks_asked.append(number)
+            return Reply(Raw(json.dumps({"transactions": self.blocks.get(number, [])}).encode()))
         name = str(call.params["transaction_hash"])
         self.asked.append(name)
         if self.down:
@@ -77,8 +83,10 @@ def test_status_is_told_at_first_and_when_it_changes() -> None:
         assert told(ear) == ["RECEIVED"]
         office.known["0x1"] = "ACCEPTED_ON_L2"
         office.head += 1
+        office.blocks[office.head] = ["0x7", "0x0001"]
         await office.turn()
         assert told(ear) == ["RECEIVED", "ACCEPTED_ON_L2"]
+        assert office.blocks_asked == [office.head]
 
     run(test)
 
@@ -90,8 +98,49 @@ def test_transaction_that_nobody_knows_yet_is_waited_for() -> None:
         await office.turn(ASK_SECONDS)
         office.down = False
         office.known["0x1"] = "RECEIVED"
-        await office.turn(ASK_SECONDS)
+        await office.turn(4 * ASK_SECONDS)
         assert told(ear) == ["RECEIVED"]
+
+    run(test)
+
+
+def test_many_transactions_that_do_not_move_are_asked_for_seldom() -> None:
+    """100 subscriptions were 60 upstream calls a second, for ever."""
+
+    async def test(office: Office) -> None:
+        for number in range(100):
+            await office.join(hex(number))
+        for _ in range(120):
+            await office.turn(1.0)
+        office.asked.clear()
+        office.blocks_asked.clear()
+        for _ in range(60):
+            office.head += 1
+            await office.turn(1.0)
+        assert len(office.asked) <= 60 * 10
+        assert len(office.asked) <= 100 * (60 / SETTLED_SECONDS + 1)
+        assert set(office.asked) == {hex(number) for number in range(100)}, "everybody has a turn"
+        assert len(office.blocks_asked) == 60, "one question for a block, whoever waits"
+
+    run(test)
+
+
+def test_questions_count_against_the_limits_of_somebody_who_waits() -> None:
+    async def test(office: Office) -> None:
+        charged: list[int] = []
+
+        def refuse(_: int) -> None:
+            raise RateLimited
+
+        poor, rich = (Subscriber(Subscription(Topic.STATUS, hash="0x1"), n, "starknet", Ear()) for n in "12")
+        poor.charge, rich.charge = refuse, charged.append
+        office.statuses.join(poor)
+        await turns()
+        await office.turn(100.0)
+        assert office.asked == []
+        office.statuses.join(rich)
+        await office.turn(100.0)
+        assert (office.asked, charged) == (["0x1"], [1])
 
     run(test)
 

@@ -236,3 +236,47 @@ def test_stop_waits_for_calls_under_way_and_refuses_them_at_the_end_of_the_grace
         assert code_of(client) == 1001
 
     with_place(test, node=lambda _: None)
+
+
+# --- A forged Origin, many addresses ---------------------------------------------------------------------
+
+
+def test_one_address_cannot_take_all_connections_of_a_domain() -> None:
+    async def test(place: Place) -> None:
+        place.worker.store.grants["example.com"] = domain_grant()
+        page = {"origin": "https://example.com"}
+        mine = [await place.open(token=None, address="198.51.100.1", **page) for _ in range(3)]
+        assert [client.closed is None for client in mine] == [True, True, False]
+        assert mine[2].closed == (4429, "rate_limited")
+        others = [await place.open(token=None, address=f"203.0.113.{n}", **page) for n in range(3)]
+        # All addresses together have a bound as well.
+        assert [client.closed is None for client in others] == [True, True, False]
+        await mine[0].leave()
+        assert (await place.open(token=None, address="203.0.113.9", **page)).closed is None
+
+    with_place(test, {"connections_per_caller": 2, "connections_per_domain": 4})
+
+
+def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_connections() -> None:
+    def subscribe(*addresses: str) -> object:
+        params = ["logs", {"address": [f"0x{each:0>40}" for each in addresses]}]
+        return {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": params}
+
+    async def test(place: Place) -> None:
+        place.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+        one, two = await place.open(), await place.open()
+
+        async def made(client: Client, body: object) -> str:
+            client.post(body)
+            await turns(40)
+            (told,) = client.heard()
+            return "result" if "result" in told else str(told["error"]["message"])
+
+        assert [await made(one, subscribe("1")) for _ in range(2)] == ["result"] * 2
+        assert await made(two, subscribe("1")) == "result"
+        assert "3 subscriptions" in await made(two, subscribe("1"))
+        await one.leave()
+        assert "10 addresses and topics" in await made(two, subscribe(*"12345678"))
+        assert await made(two, subscribe(*"1234567")) == "result"
+
+    with_place(test, {"subscriptions_per_caller": 3, "filter_terms_per_caller": 10})

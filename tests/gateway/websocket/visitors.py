@@ -74,9 +74,11 @@ class Place:
             grace_seconds=10.0,
         )
 
-    async def open(self, path: str = PATH, *, token: str | None = TOKEN, **headers: str) -> Client:
+    async def open(
+        self, path: str = PATH, *, token: str | None = TOKEN, address: str = "192.0.2.1", **headers: str
+    ) -> Client:
         """A client connects; `_` in a header's name stands for `-`."""
-        client = Client(self, path, token, headers)
+        client = Client(self, path, token, headers, address)
         await turns()
         return client
 
@@ -92,7 +94,7 @@ class _Feeds:
 class Client:
     """One client: what it was sent, and how it was closed."""
 
-    def __init__(self, place: Place, path: str, token: str | None, headers: dict[str, str]) -> None:
+    def __init__(self, place: Place, path: str, token: str | None, headers: dict[str, str], address: str) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             named["authorization"] = f"Bearer {token}"
@@ -104,7 +106,7 @@ class Client:
             "query_string": b"",
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],
             "subprotocols": offered,
-            "client": ("192.0.2.1", 50_000),
+            "client": (address, 50_000),
         }
         self.place = place
         self.sent: list[dict[str, Any]] = []

@@ -36,6 +36,7 @@ from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.gateway.upstream import sticky
+from tollgate.gateway.upstream.get_logs import GET_LOGS
 
 # Decisions about methods that are remembered; callers can invent names.
 _MAX_METHODS = 4_096
@@ -62,6 +63,7 @@ class Pipeline:
         now: Callable[[], float],
         sink: RecordSink,
         seal: sticky.TeamSeal,
+        bills_upstream_calls: bool = False,
     ) -> None:
         self._credentials = credentials
         self._limiter = limiter
@@ -73,12 +75,14 @@ class Pipeline:
         """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {}
         """Methods that a network lets through, as far as they have been asked for."""
-        self.change(max_calls, request_seconds)
+        self.change(max_calls, request_seconds, bills_upstream_calls=bills_upstream_calls)
 
-    def change(self, max_calls: int, request_seconds: float) -> None:
+    def change(self, max_calls: int, request_seconds: float, *, bills_upstream_calls: bool = False) -> None:
         """Take over limits, and the rules of networks as they are now."""
         self._max_calls = max_calls
         self.request_seconds = request_seconds
+        self.bills_upstream_calls = bills_upstream_calls
+        """Whether each upstream call that one call needs is written down as a call."""
         self._allowed = {path: set() for path in self._networks}
 
     def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
@@ -134,6 +138,8 @@ class Pipeline:
         key = resolver.key(call)
         reply = resolver.recall(key)
         if reply is None:
+            if call.method == GET_LOGS:
+                request.charge = self._charge(request)
             return self._ask(request, network, resolver, call, key)
         request.cache = "hit"
         return self._tell(request, network, call, reply)
@@ -162,8 +168,15 @@ class Pipeline:
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = _result(reply)
         self._counters.told(network, call.method, outcome, request.cache)
-        request.calls = ((call.method[:LONGEST_METHOD], outcome, code, len(answer.body)),)
+        note = (call.method[:LONGEST_METHOD], outcome, code, len(answer.body))
+        request.calls = (note, *[(*note[:3], 0)] * request.extra) if self.bills_upstream_calls else (note,)
         return answer
+
+    def _charge(self, request: Request) -> Callable[[int], None]:
+        """What counts calls to upstreams beyond the first against the caller's limits."""
+        limiter, caller = self._limiter, request.caller
+        assert isinstance(caller, Caller)  # noqa: S101 - asked on behalf of one
+        return lambda calls: limiter.admit_more(caller, request, calls)
 
     def _resolver(self, network: Network) -> Resolver:
         resolver = self._networks.get(network.path)
@@ -184,11 +197,12 @@ class Pipeline:
         ):
             refusals = [self._refusal(network, caller, call) for call in calls]
         calls = self._opened(calls, caller)
+        charge = self._charge(request)
         if not any(refusals):
-            questions = await ask_many(resolver, calls, deadline)
+            questions = await ask_many(resolver, calls, deadline, charge)
         else:
             allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-            asked = await ask_many(resolver, allowed, deadline)
+            asked = await ask_many(resolver, allowed, deadline, charge)
             answered = iter(asked)
             questions = [
                 next(answered) if refusal is None else Question(call, None, Trace(), refusal)
@@ -219,6 +233,8 @@ class Pipeline:
             body = b"" if call_id is None else _body(request, call_id, told)
             bodies.append(body)
             notes.append((method[:LONGEST_METHOD], outcome, code, len(body), trace.upstream, trace.attempts, way))
+            if trace.extra and self.bills_upstream_calls:
+                notes += [(method[:LONGEST_METHOD], outcome, code, 0, trace.upstream, 0, way)] * trace.extra
             counted = (method, outcome, way)
             counts[counted] = counts.get(counted, 0) + 1
         for (method, outcome, way), count in counts.items():

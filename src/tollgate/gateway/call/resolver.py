@@ -15,7 +15,7 @@ from tollgate.chains.catalogue import Holds, Kind, Look, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
-from tollgate.errors import Overloaded, Refusal
+from tollgate.errors import Overloaded, RateLimited, Refusal
 from tollgate.gateway.call.cache import Cache, key_of
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream import sticky
@@ -99,7 +99,11 @@ class Resolver:
         if key in asking:
             waiting = self.waiting(key, stamp)
             if waiting is not None:
-                return await self._join(waiting, trace)
+                try:
+                    return await self._join(waiting, trace)
+                except RateLimited:
+                    # By the limits of whoever asked, which are not ours.
+                    stamp = self._row.stamp
         if call.method in self._kept:
             trace.cache = "miss"
         mine: UnderWay = (stamp, [])
@@ -194,7 +198,12 @@ class Resolver:
         def ask(params: Params) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
             return self._one(_with(call, params), scope, None, deadline, trace)
 
-        return await Logs(ask, self.loop).get(call.params, self.exchange.row.floor, self._logs_blocks)
+        def charge(calls: int) -> None:
+            if trace.charge is not None:
+                trace.charge(calls)
+            trace.extra += calls
+
+        return await Logs(ask, self.loop, charge).get(call.params, self.exchange.row.floor, self._logs_blocks)
 
     async def _one(
         self,

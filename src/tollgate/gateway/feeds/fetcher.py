@@ -42,6 +42,15 @@ class BlockFetcher:
         self._now = now
         self._loop = loop
 
+    async def from_cache(self, call: Call) -> Reply:
+        """Get the answer to a call about the past, from memory if it is there, or raise a refusal."""
+        resolver = self._network()
+        if resolver is not None:
+            kept = resolver.recall(resolver.key(WrittenCall(call.method, _params(call), _ID)))
+            if kept is not None:
+                return kept
+        return await self(call)
+
     async def __call__(self, call: Call) -> Reply:
         """Get the answer to a call, or raise a refusal."""
         flown: asyncio.Future[Reply] = self._loop.create_future()
@@ -73,7 +82,7 @@ class BlockFetcher:
                 if tried:
                     reply = await resolver.inquire(written, scope, deadline, trace, tried)
                 else:
-                    # Never from memory, but together with whoever asks for the same just now.
+                    # Not from memory, but together with whoever asks for the same just now.
                     reply = await resolver.ask(written, resolver.key(written), deadline, trace)
             except Refusal:
                 if found is None:
