@@ -36,6 +36,11 @@ def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) ->
     return address
 
 
+def is_in(address: str, networks: Sequence[Network]) -> bool:
+    """Whether an address is in one of these networks."""
+    return _is_trusted(address, networks)
+
+
 @functools.lru_cache(maxsize=4096)
 def limit_key(address: str) -> str:
     """The unit in which addresses are limited: an IPv6 customer has a whole /64 to pick from."""

@@ -64,6 +64,8 @@ tokens = Table(
     Column("allow_in_url", Boolean, nullable=False, default=False),
     Column("show_upstream", Boolean, nullable=False, default=False, server_default=false()),
     Column("replaces", String(32), nullable=False, default="", server_default=""),
+    Column("addresses", String, nullable=False, default="[]", server_default="[]"),
+    Column("contracts", String, nullable=False, default="[]", server_default="[]"),
     UniqueConstraint("team_id", "name"),
     Index("ix_tokens_team_id", "team_id", "created_at"),
 )

@@ -60,6 +60,8 @@ def test_token_is_made_with_all_its_settings(house: House) -> None:
         "monthly_requests": 1_000,
         "allow_in_url": True,
         "show_upstream": True,
+        "addresses": ("192.0.2.0/24",),
+        "contracts": ("0xab",),
         "active": False,
     }
     token, _ = make(house, **wishes)
@@ -118,6 +120,14 @@ BAD: list[tuple[str, Any, str]] = [
     ("methods", ["Personal_sign"], "the operator can open them"),
     ("methods", ["eth_call", "miner_start"], "`open_methods`"),
     ("methods", [f"eth_{n}" for n in range(101)], "At most 100 patterns."),
+    ("addresses", ["192.0.2.300"], "`addresses` holds IP addresses or networks"),
+    ("addresses", ["example.com"], "such as 192.0.2.7 or 2001:db8::/32"),
+    ("addresses", [""], "`addresses` holds"),
+    ("addresses", [f"10.0.0.{n}" for n in range(101)], "At most 100 networks."),
+    ("contracts", ["ab"], "'ab' is no address of a contract"),
+    ("contracts", ["0x"], "is no address of a contract"),
+    ("contracts", ["0x" + "a" * 65], "is no address of a contract"),
+    ("contracts", [hex(n) for n in range(101)], "At most 100 contracts."),
     ("expires_at", 0.0, "`expires_at` must lie in the future"),
     ("expires_at", -1e12, "`expires_at` must lie in the future"),
     ("expires_at", float("inf"), "`expires_at` must lie in the future"),

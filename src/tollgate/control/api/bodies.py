@@ -171,6 +171,25 @@ ShowUpstream = Annotated[
 ]
 
 
+Addresses = Annotated[
+    list[str] | UnsetType,
+    Meta(
+        description="Networks of client addresses that may use it; empty: all.",
+        examples=[["192.0.2.0/24"]],
+        extra_json_schema={"maxItems": tokens.MAX_ADDRESSES},
+    ),
+]
+Contracts = Annotated[
+    list[str] | UnsetType,
+    Meta(
+        description="Contracts that it may read, by `eth_call`, `eth_getLogs`, `starknet_call` and the like; "
+        "empty: all.",
+        examples=[["0xdac17f958d2ee523a2206206994597c13d831ec7"]],
+        extra_json_schema={"maxItems": tokens.MAX_ADDRESSES},
+    ),
+]
+
+
 class NewToken(_Body, frozen=True):
     """An API token to be made."""
 
@@ -182,6 +201,8 @@ class NewToken(_Body, frozen=True):
     monthly_requests: PerMonth = UNSET
     allow_in_url: InUrl = UNSET
     show_upstream: ShowUpstream = UNSET
+    addresses: Addresses = UNSET
+    contracts: Contracts = UNSET
 
 
 class TokenChange(_Body, frozen=True):
@@ -196,6 +217,8 @@ class TokenChange(_Body, frozen=True):
     monthly_requests: PerMonth = UNSET
     allow_in_url: InUrl = UNSET
     show_upstream: ShowUpstream = UNSET
+    addresses: Addresses = UNSET
+    contracts: Contracts = UNSET
 
 
 class Rotation(_Body, frozen=True):

@@ -273,6 +273,8 @@ class Token(Struct, frozen=True):
     capped_until: Annotated[datetime | None, Meta(description="Until when its monthly cap stops it.")]
     allow_in_url: bool
     show_upstream: bool
+    addresses: list[str]
+    contracts: list[str]
     replaces: Annotated[str | None, Meta(description="The token whose successor it is.")]
 
 

@@ -20,12 +20,14 @@ from tollgate.control.service_context import (
 )
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
+from tollgate.core.addresses import parse_networks
+from tollgate.core.contracts import is_address
 from tollgate.core.methods import is_pattern, may_be_called
 from tollgate.core.models import Token
 from tollgate.core.roles import Action
 from tollgate.store.base import Conflict, Repositories
 
-MAX_METHODS = 100
+MAX_METHODS = MAX_ADDRESSES = 100
 MAX_PER_SECOND = 1_000_000
 MAX_PER_MONTH = 1_000_000_000_000
 LONGEST_OVERLAP = 30 * 86_400
@@ -46,6 +48,8 @@ class Wish(Struct, frozen=True):
     monthly_requests: int | UnsetType | None = UNSET
     allow_in_url: bool | UnsetType = UNSET
     show_upstream: bool | UnsetType = UNSET
+    addresses: Sequence[str] | UnsetType = UNSET
+    contracts: Sequence[str] | UnsetType = UNSET
 
 
 class Tokens:
@@ -187,6 +191,8 @@ class Tokens:
             ("networks", self._check_networks),
             ("methods", self._check_methods),
             ("expires_at", self._check_expiry),
+            ("addresses", _check_addresses),
+            ("contracts", _check_contracts),
         ):
             if given.get(name) is not None:
                 given[name] = check(given[name])
@@ -233,6 +239,28 @@ class Tokens:
                 "`expires_at` must lie in the future, but not beyond the year 9998.", field="expires_at"
             )
         return at
+
+
+def _check_addresses(given: Sequence[str]) -> tuple[str, ...]:
+    if len(given) > MAX_ADDRESSES:
+        raise InvalidRequest(f"At most {MAX_ADDRESSES} networks.", field="addresses")
+    try:
+        return tuple(dict.fromkeys(map(str, parse_networks(given))))
+    except ValueError:
+        raise InvalidRequest(
+            "`addresses` holds IP addresses or networks, such as 192.0.2.7 or 2001:db8::/32.", field="addresses"
+        ) from None
+
+
+def _check_contracts(given: Sequence[str]) -> tuple[str, ...]:
+    if len(given) > MAX_ADDRESSES:
+        raise InvalidRequest(f"At most {MAX_ADDRESSES} contracts.", field="contracts")
+    for address in given:
+        if not is_address(address):
+            raise InvalidRequest(
+                f"{address[:80]!r} is no address of a contract: write it in hex, 0x….", field="contracts"
+            )
+    return tuple(dict.fromkeys(address.lower() for address in given))
 
 
 def _old_name(token: Token, ends: float) -> str:

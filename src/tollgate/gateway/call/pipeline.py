@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from tollgate import log
 from tollgate.chains.catalogue import Kind
-from tollgate.core import jsonrpc
+from tollgate.core import contracts, jsonrpc
 from tollgate.core.entries import LONGEST_METHOD
 from tollgate.core.methods import domain_refusal_of, refusal_of
 from tollgate.core.shapes import ABSENT, Call, Reply, WrittenCall
@@ -269,6 +269,8 @@ class Pipeline:
         why = self._network_policy(network, call.method, from_domain=caller.grant.domain is not None)
         if why is None and not caller.allows(call.method):
             why = "It is not on the list of this token."
+        if why is None and caller.contracts:
+            why = contracts.refusal_of(call.method, call.params, caller.contracts)
         if why is None:
             return None
         return MethodNotAllowed(f"{call.method[:64]} may not be called on {network.path}. {why}")
