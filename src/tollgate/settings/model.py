@@ -294,6 +294,9 @@ class PricingSettings(Section, frozen=True):
         Annotated[int, Meta(ge=0, le=1_000_000_000_000)],
         Help("Price of a further million requests, in millionths of a dollar."),
     ] = 5_000_000
+    allow_private_webhooks: Annotated[
+        bool, Help("Let webhooks of alerts be sent to private, loopback and link-local addresses.")
+    ] = False
     upstream_calls: Annotated[
         bool,
         Help(
