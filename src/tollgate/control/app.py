@@ -39,7 +39,7 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
         before_request=check_rate,
         dependencies={"plane": Provide(lambda: plane, sync_to_thread=False)},
         exception_handlers=HANDLERS,
-        before_send=[_name_request],
+        before_send=[_name_request, *([_bind_to_https] if plane.settings.server.tls_certificate else [])],
         # Ours is in `api/openapi.py`; Litestar's pages would load scripts from elsewhere.
         openapi_config=None,
         request_max_body_size=MAX_BODY_BYTES,
@@ -50,6 +50,12 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
     app.state.openapi_json = msgspec.json.encode(document)
     app.state.docs_html = docs.page(document)
     return app
+
+
+async def _bind_to_https(message: Message, _scope: Scope) -> None:
+    """Let browsers come by HTTPS alone from now on (RFC 6797): the certificate is ours."""
+    if message["type"] == "http.response.start":
+        message["headers"] = [*message["headers"], (b"strict-transport-security", b"max-age=31536000")]
 
 
 async def _name_request(message: Message, scope: Scope) -> None:
