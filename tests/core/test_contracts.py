@@ -24,6 +24,27 @@ def judged(method: str, params: Any) -> bool:
     return refusal_of(method, raw, ALLOWED) is None
 
 
+PLACES: list[tuple[str, Any, Any]] = [
+    ("eth_getCode", [MINE, "latest"], [OTHER, "latest"]),
+    ("eth_getStorageAt", [MINE, "0x0"], [OTHER, "0x0"]),
+    ("eth_getProof", [MINE, []], [OTHER, []]),
+    ("eth_createAccessList", [{"to": MINE}], [{"to": OTHER}]),
+    ("eth_newFilter", [{"address": MINE}], [{"address": OTHER}]),
+    ("starknet_getStorageAt", [MINE, "0x0", "latest"], [OTHER, "0x0", "latest"]),
+    ("starknet_getStorageAt", {"contract_address": MINE}, {"contract_address": OTHER}),
+    ("starknet_getClassAt", ["latest", MINE], ["latest", OTHER]),
+    ("starknet_getClassHashAt", ["latest", MINE], [MINE, OTHER]),
+    ("starknet_subscribeEvents", [MINE], [OTHER]),
+    ("starknet_getEvents", [{"address": MINE}], [{"address": OTHER}]),
+]
+
+
+@pytest.mark.parametrize(("method", "mine", "others"), PLACES)
+def test_contract_is_found_where_each_method_names_it(method: str, mine: Any, others: Any) -> None:
+    assert judged(method, mine)
+    assert not judged(method, others)
+
+
 @pytest.mark.parametrize(
     ("method", "params"),
     [
