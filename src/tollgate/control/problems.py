@@ -114,7 +114,7 @@ class PersonalTokenRefused(Problem):
     """What only a person may do, not a program with a personal token."""
 
     status, reason = 403, "personal_token_refused"
-    when = "A personal access token may not do this: log in."
+    when = "A personal access token may not do this, or this one is for reading or for one team: log in."
 
     def __init__(self, what: str) -> None:
         super().__init__(

@@ -126,6 +126,8 @@ logins = Table(
     Column("old_refresh_digest", LargeBinary(32)),
     Column("refreshed_at", Float),
     Column("refresh_until", Float),
+    Column("team_id", String(32)),
+    Column("read_only", Boolean, nullable=False, default=False, server_default=false()),
     Index("ix_logins_account_id", "account_id", "created_at"),
     Index("ix_logins_old_refresh_digest", "old_refresh_digest"),
 )

@@ -85,7 +85,15 @@ class NewPersonalToken(_Body, frozen=True):
 
     name: Annotated[str, text("What it is for.", "ci")]
     expires_in_days: Annotated[
-        int | UnsetType | None, count("Left out or null: it never expires.", 90, 1, logins.LONGEST_DAYS)
+        int | UnsetType | None,
+        count(f"Left out: {logins.USUAL_DAYS}; null: it never expires.", 30, 1, logins.LONGEST_DAYS),
+    ] = UNSET
+    team: Annotated[
+        str | UnsetType | None,
+        Meta(description="The one team that it is for, by name or id; null: all of yours.", examples=["acme"]),
+    ] = UNSET
+    read_only: Annotated[
+        bool | UnsetType, Meta(description="Whether it may change nothing.", examples=[False])
     ] = UNSET
 
 

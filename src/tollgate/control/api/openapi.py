@@ -29,6 +29,7 @@ from tollgate.control.problems import (
     NoSuchTeam,
     NotFound,
     NotLoggedIn,
+    PersonalTokenRefused,
     Problem,
     RateLimited,
     RequestRunning,
@@ -191,7 +192,7 @@ def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Pr
     """All that may go wrong: what every endpoint of its kind has, and what is declared."""
     found: list[type[Problem]] = []
     if secured:
-        found += [NotLoggedIn, LoginExpired, StoreAway]
+        found += [NotLoggedIn, LoginExpired, PersonalTokenRefused, StoreAway]
     if "{team}" in path:
         found.append(NoSuchTeam)
     if "{" in path:

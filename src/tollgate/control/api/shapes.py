@@ -140,6 +140,8 @@ class Login(Struct, frozen=True):
     expires_at: Annotated[datetime | None, Meta(description="When it ends, unless it is renewed; null: never.")]
     address: Annotated[str, Meta(description="From where it was made.")]
     current: Annotated[bool, Meta(description="Whether it is the one that asks.")]
+    team_id: Annotated[str | None, Meta(description="The one team that it is for.")]
+    read_only: Annotated[bool, Meta(description="Whether it may change nothing.")]
 
 
 class PersonalToken(Login, frozen=True):

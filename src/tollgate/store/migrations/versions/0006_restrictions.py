@@ -1,4 +1,4 @@
-"""Tokens for some client addresses, and for some contracts."""
+"""Tokens for some client addresses and contracts; personal tokens for one team, and for reading."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ def upgrade() -> None:
     for name in NEW:
         op.add_column("tokens", sa.Column(name, sa.String, server_default="[]", nullable=False))
     _tell_changes_of(f"{OLD_COLUMNS}, {', '.join(NEW)}")
+    op.add_column("logins", sa.Column("team_id", sa.String(32)))
+    op.add_column("logins", sa.Column("read_only", sa.Boolean, server_default=sa.false(), nullable=False))
 
 
 def downgrade() -> None:
+    for name in ("read_only", "team_id"):
+        op.drop_column("logins", name)
     # First: SQLite keeps a column that a trigger names.
     _tell_changes_of(OLD_COLUMNS)
     for name in reversed(NEW):
