@@ -28,11 +28,11 @@ GO_BUILD = cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDI
 absent = $(if $(realpath $(1)),,FORCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-deps system-parts check bench reliability reference lock clean FORCE
+.PHONY: help setup demo test test-fast test-deps system-parts check bench reliability fuzz mutants soak reference lock clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
-	@echo 'ARGS="..." passes arguments on to demo, test, test-fast, bench and lock.'
+	@echo 'ARGS="..." passes arguments on to demo, test, test-fast, bench, fuzz, mutants, soak and lock.'
 
 setup: .venv/.setup ## Make .venv with the locked dependencies and .venv/bin/tollgate
 
@@ -60,6 +60,15 @@ bench: .venv/.dev system-parts ## Measure against a direct call and nginx
 
 reliability: .venv/.dev ## Measure what callers notice while upstreams fail; write it into docs/reliability.md
 	@WRITE_RELIABILITY=1 $(BIN)/pytest tests/e2e/test_reliability.py $(ARGS)
+
+fuzz: .venv/.dev ## Fuzz ten minutes a target (ARGS="--seconds 60 request"); atheris is used where it is installed
+	@PYTHONPATH=.:tests/e2e $(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: .venv/.dev ## Change the code in a sample of places and count the changes that tests catch
+	@$(BIN)/python scripts/mutants.py $(ARGS)
+
+soak: .venv/.dev ## Run the service under mixed load for ten minutes; memory and descriptors must stay flat
+	@$(BIN)/python -m bench.soak $(ARGS)
 
 reference: setup ## Write docs/reference again from the code
 	@$(BIN)/python -m tollgate.cli.reference_pages

@@ -37,6 +37,7 @@ from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.upstream.connection import Connection
+from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.ledger.spool import Spool
 from tollgate.settings import model
 from tollgate.shm import metrics
@@ -157,6 +158,7 @@ class Drive:
             request_seconds=settings.limits.request_seconds,
             now=time.monotonic,
             sink=self.spool,
+            seal=TeamSeal(PEPPER),
         )
         self.context = WorkerContext(
             pipeline,

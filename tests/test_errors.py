@@ -20,6 +20,7 @@ TABLE = {
     "token_invalid": (401, -32016),
     "token_expired": (401, -32016),
     "origin_not_allowed": (403, -32016),
+    "address_not_allowed": (403, -32016),
     "network_not_allowed": (403, -32601),
     "method_not_allowed": (403, -32601),
     "rate_limited": (429, -32005),

@@ -150,6 +150,14 @@ class OriginNotAllowed(Refusal):
     hint = "This origin is not whitelisted."
 
 
+class AddressNotAllowed(Refusal):
+    """The token is not for this client address."""
+
+    reason, status, code = "address_not_allowed", 403, -32016
+    when = "The token is restricted to other client addresses; the answer names the caller's."
+    hint = "This token may not be used from this address."
+
+
 class NetworkNotAllowed(Refusal):
     """The token is not for this network."""
 
@@ -162,7 +170,7 @@ class MethodNotAllowed(Refusal):
     """The method is refused by the service, the network or the token."""
 
     reason, status, code = "method_not_allowed", 403, -32601
-    when = "The method is never forwarded, or not allowed on this network or for this token."
+    when = "The method is not allowed on this network, for this token, or without one."
     hint = "This method may not be called here."
 
 
@@ -239,6 +247,7 @@ ALL_REFUSALS: tuple[type[Refusal], ...] = (
     TokenInvalid,
     TokenExpired,
     OriginNotAllowed,
+    AddressNotAllowed,
     NetworkNotAllowed,
     MethodNotAllowed,
     RateLimited,

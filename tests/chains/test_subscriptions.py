@@ -21,6 +21,7 @@ from tollgate.chains.subscriptions import (
     passes,
     places_of,
     slots,
+    terms,
 )
 
 A, B = "0x" + "aA" * 20, "0x" + "Bb" * 20
@@ -369,11 +370,22 @@ def test_filter(
     assert passes(subscription, found) is wanted
     if wanted:
         # It is looked for in exactly one of the places where it stands.
-        assert len(set(slots(subscription)) & set(places_of(found))) == 1
+        assert len(set(slots(subscription)) & set(places_of(found, range(-1, 4)))) == 1
 
 
-def test_filter_with_very_many_pairs_is_found_by_its_addresses() -> None:
-    subscription = Subscription(
-        Topic.LOGS, frozenset({"a", "b"}), (frozenset(str(number) for number in range(100)),), least_keys=1
-    )
-    assert set(slots(subscription)) == {("a", None), ("b", None)}
+def test_filter_is_found_by_what_says_most_about_it() -> None:
+    def places(addresses: str, *keys: str) -> set[tuple[str | None, int, str | None]]:
+        chosen = tuple(frozenset(each) for each in keys)
+        return set(slots(Subscription(Topic.LOGS, frozenset(addresses), chosen, least_keys=len(keys))))
+
+    assert places("") == {(None, -1, None)}
+    assert places("ab") == {("a", -1, None), ("b", -1, None)}
+    assert places("ab", "1", "23", "") == {(a, 1, key) for a in "ab" for key in "23"}
+    assert places("", "1", "23") == {(None, 1, "2"), (None, 1, "3")}
+    assert places("abcdefghij", "1234567") == {(None, 0, key) for key in "1234567"}, "too many pairs"
+
+
+def test_terms_are_what_there_is_to_keep_of_a_filter() -> None:
+    chosen: tuple[frozenset[str], ...] = (frozenset("12"), frozenset(), frozenset("345"))
+    assert terms(Subscription(Topic.LOGS, frozenset("ab"), chosen)) == 8
+    assert terms(Subscription(Topic.HEADS)) == 1

@@ -27,6 +27,8 @@ TOKEN: dict[str, Any] = {
     "capped_until": None,
     "allow_in_url": False,
     "show_upstream": False,
+    "addresses": [],
+    "contracts": [],
     "replaces": "",
     "new_in_a_later_version": 1,
 }
@@ -105,6 +107,8 @@ def test_show_prints_every_setting(api: Api, acme: Tool) -> None:
         "expires": "never",
         "networks": "eth/mainnet, eth/sepolia",
         "methods": "any",
+        "addresses": "any",
+        "contracts": "any",
         "requests/s": "7",
         "requests/month": "no limit",
         "capped until": "-",
@@ -158,6 +162,8 @@ def test_a_name_outside_ascii_stands_in_json_as_it_is(api: Api, acme: Tool) -> N
         (["--network", "any", "--method", "any"], {"networks": [], "methods": []}),
         (["--no-allow-in-url"], {"allow_in_url": False}),
         (["--show-upstream"], {"show_upstream": True}),
+        (["--address", "192.0.2.0/24", "--address", "::1"], {"addresses": ["192.0.2.0/24", "::1"]}),
+        (["--contract", "any"], {"contracts": []}),
         (["--no-show-upstream"], {"show_upstream": False}),
     ],
 )

@@ -27,6 +27,8 @@ TOKEN: dict[str, Any] = {
     "capped_until": None,
     "allow_in_url": False,
     "show_upstream": False,
+    "addresses": [],
+    "contracts": [],
     "replaces": "",
     "new_in_a_later_version": 1,
 }

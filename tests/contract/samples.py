@@ -43,6 +43,8 @@ TOKEN = Token(
     capped_until=4_000.0,
     allow_in_url=True,
     show_upstream=True,
+    addresses=("192.0.2.0/24", "2001:db8::/32"),
+    contracts=("0xab",),
     replaces="tok_0",
 )
 DIGEST = bytes(range(32))

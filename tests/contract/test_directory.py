@@ -146,6 +146,8 @@ async def test_every_kind_of_change_is_told_to_other_workers(
         ("UPDATE tokens SET expires_at = 1", [DIGEST], [], []),
         ("UPDATE tokens SET allow_in_url = 1", [DIGEST], [], []),
         ("UPDATE tokens SET show_upstream = 1", [DIGEST], [], []),
+        ("UPDATE tokens SET addresses = '[]'", [DIGEST], [], []),
+        ("UPDATE tokens SET contracts = '[]'", [DIGEST], [], []),
         ("DELETE FROM tokens", [DIGEST], [], []),
         ("UPDATE domains SET active = 0", [], ["example.com"], []),
         ("DELETE FROM domains WHERE id = 'dom_1'", [], ["example.com"], []),

@@ -32,6 +32,8 @@ CHANGES: list[Token] = [
     replace(TOKEN, monthly_requests=1),
     replace(TOKEN, allow_in_url=True),
     replace(TOKEN, show_upstream=True),
+    replace(TOKEN, addresses=("10.0.0.0/8",)),
+    replace(TOKEN, contracts=("0x1",)),
     replace(TOKEN, id="tok_2"),
 ]
 

@@ -184,7 +184,8 @@ def test_a_webhook_is_called_once_for_each_threshold_and_signed(
         nameserver(tmp_path / "dns", addresses={HOST: [LOOPBACK]}) as dns,
         receiving(certificate.server_context()) as receiver,
         shop(
-            tmp_path / "service", {"whitelist": {"resolvers": [dns.address], "allow_private_addresses": True}}
+            tmp_path / "service",
+            {"whitelist": {"resolvers": [dns.address]}, "billing": {**BILLING, "allow_private_webhooks": True}},
         ) as service,
     ):
         service.ran("usage", "cap", "0.00005")  # ten requests beyond the free ones

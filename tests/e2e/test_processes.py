@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sqlite3
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +16,9 @@ import pytest
 from parts.load import BROKEN, load
 from parts.ports import accepts
 from parts.processes import alive, descendants, eventually, running
-from parts.stack import Stack, open_stack
+from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import TOLLGATE, Books, linux_only, refusal_to_start, serving, write_settings
+from parts.upstream import upstream
 from parts.wire import call
 
 if TYPE_CHECKING:
@@ -72,6 +75,62 @@ def test_killed_worker_is_replaced_and_others_are_untouched(stack: Stack) -> Non
     assert not fallen
     answered = sum(value for sample, value in during.items() if sample.startswith("tollgate_requests_total"))
     assert answered >= 100
+
+
+def test_connections_go_to_workers_that_live_however_often_one_dies(stack: Stack) -> None:
+    waits: list[float] = []
+    until, kills = time.monotonic() + 6.0, 0
+    while time.monotonic() < until:
+        victim = stack.gateway.workers().get("tg-worker-0")
+        if victim is not None:
+            os.kill(victim, signal.SIGKILL)
+            kills += 1
+        for _ in range(8):
+            began = time.monotonic()
+            try:
+                with stack.gateway.wire() as wire:
+                    assert wire.ask(PATH, call("eth_chainId"), stack.headers).status == 200
+            except (ConnectionError, EOFError):
+                continue  # it was the victim's
+            waits.append(time.monotonic() - began)
+    assert kills > 5
+    assert len(waits) > 40
+    assert max(waits) < 2.0, sorted(waits)[-5:]
+
+
+def test_connections_of_a_worker_that_hangs_go_to_others(stack: Stack) -> None:
+    victim = stack.gateway.workers()["tg-worker-0"]
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        for _ in range(20):
+            began = time.monotonic()
+            assert stack.ask(call("eth_chainId")).status == 200
+            assert time.monotonic() - began < 3.0
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    assert stack.ask(call("eth_chainId")).status == 200
+
+
+def test_upstream_that_is_silent_for_longer_than_a_hung_process_may_be_costs_the_prober_nothing(
+    tmp_path: Path,
+) -> None:
+    health = {"timeout_seconds": 60.0}
+    with silent_port() as port, upstream() as node:
+        behind = {"eth/mainnet": [f"http://127.0.0.1:{port}"], "eth/sepolia": [node.url]}
+        with serving(tmp_path, behind, {"health": health}) as gateway:
+            # The start has taken 15 s; a prober that gives no sign of life would be killed after 20.
+            first = gateway.children()["tg-prober"]
+            began = time.monotonic()
+            eventually(lambda: time.monotonic() - began > 10.0, within=20.0, what="half a minute of silence")
+            assert gateway.children()["tg-prober"] == first
+            assert "hangs" not in gateway.program.err.read_text()
+
+
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """Accept connections and never answer."""
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        yield int(listener.getsockname()[1])
 
 
 def test_all_workers_killed_at_once(stack: Stack) -> None:

@@ -28,6 +28,7 @@ from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.messages import Request
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
+from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.settings import model
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots, assign_slots
@@ -165,6 +166,7 @@ class Worker:
             request_seconds=settings.limits.request_seconds,
             now=self.clock,
             sink=self.sink,
+            seal=TeamSeal(PEPPER),
         )
         self.context = WorkerContext(
             self.pipeline,

@@ -146,6 +146,8 @@ def sample(row: Setting) -> tuple[str, Any]:
         "headers": ('{X-Key = "k"}', {"X-Key": "…"}),
         "allow_methods": ('["eth_*"]', ("eth_*",)),
         "deny_methods": ('["eth_*"]', ("eth_*",)),
+        "open_methods": ('["anvil_*"]', ("anvil_*",)),
+        "domain_methods": ('["trace_*"]', ("trace_*",)),
     }
     name = row.key.rpartition(".")[2]
     if row.key in special or name in special:

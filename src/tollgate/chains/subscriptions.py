@@ -102,26 +102,47 @@ def passes(subscription: Subscription, item: Item) -> bool:
     return all(not wanted or key in wanted for wanted, key in zip(subscription.keys, keys, strict=False))
 
 
-# A filter is looked up under its addresses and first keys; one with more pairs of them under its addresses alone.
-_MAX_PLACES = 64
-Place = tuple[str | None, str | None]
+# A filter is looked up under its addresses and the keys of one place; one with more pairs, under those keys alone.
+_MAX_PAIRS = 64
+Place = tuple[str | None, int, str | None]
+"""An address and the key at a position; None for any."""
+_ANY_KEY = -1
+
+
+def terms(subscription: Subscription) -> int:
+    """How much there is to keep of a filter: its addresses and keys, and itself."""
+    return 1 + len(subscription.addresses) + sum(map(len, subscription.keys))
+
+
+def position(subscription: Subscription) -> int:
+    """The position whose keys a filter is looked up by: the last that has some, for the first says least."""
+    return max((at for at, keys in enumerate(subscription.keys) if keys), default=_ANY_KEY)
 
 
 def slots(subscription: Subscription) -> Iterator[Place]:
-    """Where a filter is to be found for what it may let through: by address and first key, None for any."""
+    """Where a filter is to be found for what it may let through."""
     addresses: Iterable[str | None] = subscription.addresses or (None,)
-    first = subscription.keys[0] if subscription.keys else frozenset()
-    if not first or len(first) * len(subscription.addresses or (1,)) > _MAX_PLACES:
-        yield from ((address, None) for address in addresses)
+    at = position(subscription)
+    if at == _ANY_KEY:
+        yield from ((address, _ANY_KEY, None) for address in addresses)
         return
+    keys = subscription.keys[at]
+    if len(keys) * len(subscription.addresses) > _MAX_PAIRS:
+        addresses = (None,)
     for address in addresses:
-        yield from ((address, key) for key in first)
+        yield from ((address, at, key) for key in keys)
 
 
-def places_of(item: Item) -> tuple[Place, ...]:
-    """Where filters that may let this through are to be found. Each filter stands in at most one of these."""
-    address = item.address
-    if not item.keys:
-        return (address, None), (None, None)
-    key = item.keys[0]
-    return (address, key), (address, None), (None, key), (None, None)
+def places_of(item: Item, positions: Iterable[int]) -> Iterator[Place]:
+    """Where filters that may let this through are to be found. Each filter stands in at most one of these.
+
+    `positions` are those that filters are looked up by.
+    """
+    address, keys = item.address, item.keys
+    for at in positions:
+        if at == _ANY_KEY:
+            yield address, _ANY_KEY, None
+            yield None, _ANY_KEY, None
+        elif at < len(keys):
+            yield address, at, keys[at]
+            yield None, at, keys[at]

@@ -185,6 +185,10 @@ class _StarknetHeader(Struct):
     parent_hash: str
 
 
+class _Hashes(Struct):
+    transactions: list[str]
+
+
 class _Event(Struct):
     from_address: str
     keys: list[str]
@@ -222,6 +226,7 @@ class _Status(Struct):
 _number = msgspec.json.Decoder(int).decode
 _headers = msgspec.json.Decoder(_StarknetHeader).decode
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
+_hashes = msgspec.json.Decoder(_Hashes).decode
 _event = msgspec.json.Decoder(_Event).decode
 _pages = msgspec.json.Decoder(_Page).decode
 _entries = msgspec.json.Decoder(_Entries).decode
@@ -281,6 +286,14 @@ def read_block(result: bytes) -> Head | None:
     members.pop("transactions", None)
     members.pop("status", None)
     return Head(header.block_number, _same(header.block_hash), _same(header.parent_hash), _json(members))
+
+
+def read_hashes(result: bytes) -> list[str]:
+    """Read the hashes of a block's transactions."""
+    try:
+        return [_same(each) for each in _hashes(result).transactions]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Misread("not a block with hashes") from error
 
 
 def read_events(result: bytes, head: Head) -> tuple[list[Item], str | None]:

@@ -74,11 +74,26 @@ def tokens() -> None:
 
 @tokens.command(epilog="Example: tollgate account tokens create ci --expires 90d")
 @click.argument("name")
-@click.option("--expires", type=Duration(), metavar="DURATION", help="In whole days, such as 90d; 365d at most.")
+@click.option(
+    "--expires", type=Duration(), metavar="DURATION", help="In whole days, such as 30d; 365d at most. Usually 90d."
+)
+@click.option("--never-expires", is_flag=True, help="Let it work until it is deleted.")
+@click.option("--for-team", metavar="TEAM", help="Only for this team.")
+@click.option("--read-only", is_flag=True, help="Let it change nothing.")
 @logged_in
-def create(session: Session, name: str, expires: int | None) -> None:
+def create(
+    session: Session, name: str, expires: int | None, never_expires: bool, for_team: str | None, read_only: bool
+) -> None:
     """Create a personal access token called NAME. Its secret is shown once."""
     body: dict[str, Any] = {"name": name}
+    if for_team is not None:
+        body["team"] = for_team
+    if read_only:
+        body["read_only"] = True
+    if never_expires:
+        if expires is not None:
+            raise click.UsageError("--expires and --never-expires exclude each other: give one of them.")
+        body["expires_in_days"] = None
     if expires is not None:
         if expires % _DAY or not _DAY <= expires <= 365 * _DAY:
             raise click.UsageError("--expires must be whole days, 1d to 365d.")

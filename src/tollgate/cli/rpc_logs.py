@@ -37,7 +37,7 @@ SEARCH_SECONDS = 30.0
 _LONGEST_PAUSE = 10.0
 AWAY = "Tollgate does not answer now. What comes meanwhile is shown as soon as it does."
 BACK = "Tollgate answers again."
-_PASSING = frozenset({"unavailable", "store_unavailable", "busy"})
+_PASSING = frozenset({"unavailable", "store_unavailable", "busy", "rate_limited"})
 
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
 

@@ -71,6 +71,20 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
                 metavar="N",
                 help="Requests a month, or none for no limit.",
             ),
+            click.option(
+                "--address",
+                "addresses",
+                multiple=True,
+                metavar="NETWORK",
+                help="Only from these client addresses, such as 192.0.2.0/24; `any` for all. Can be repeated.",
+            ),
+            click.option(
+                "--contract",
+                "contracts",
+                multiple=True,
+                metavar="ADDRESS",
+                help="Only these contracts may be read; `any` for all. Can be repeated.",
+            ),
             click.option("--allow-in-url/--no-allow-in-url", default=None, help="Let wallets put it in the URL."),
             click.option(
                 "--show-upstream/--no-show-upstream",
@@ -91,12 +105,15 @@ def _body(
     monthly_requests: int | NoLimit | None,
     allow_in_url: bool | None,
     show_upstream: bool | None,
+    addresses: tuple[str, ...],
+    contracts: tuple[str, ...],
 ) -> dict[str, Any]:
     """Write the settings that were given, and no others."""
     body: dict[str, Any] = {}
     if expires is not None:
         body["expires_at"] = None if isinstance(expires, Never) else show.rfc3339(expires)
-    for name, values in (("networks", networks), ("methods", methods)):
+    lists = {"networks": networks, "methods": methods, "addresses": addresses, "contracts": contracts}
+    for name, values in lists.items():
         if values:
             body[name] = _listed(name, values)
     for name, number in (("requests_per_second", rps), ("monthly_requests", monthly_requests)):
@@ -255,6 +272,8 @@ def _show(session: Session, answer: ApiAnswer[ApiToken]) -> None:
             ("expires", token.expires_at or "never"),
             ("networks", token.networks or ANY),
             ("methods", token.methods or ANY),
+            ("addresses", token.addresses or ANY),
+            ("contracts", token.contracts or ANY),
             ("requests/s", token.requests_per_second or "no limit"),
             ("requests/month", token.monthly_requests or "no limit"),
             ("capped until", token.capped_until),

@@ -114,6 +114,8 @@ class ApiToken(Struct, frozen=True):
     capped_until: Moment | None = None
     allow_in_url: bool = False
     show_upstream: bool = False
+    addresses: list[str] | None = None
+    contracts: list[str] | None = None
     replaces: str | None = None
     secret: str | None = None
 

@@ -16,6 +16,7 @@ from litestar.types import Message, Scope
 
 from tollgate.control.api import access, docs, openapi, routes
 from tollgate.control.api.errors import HANDLERS
+from tollgate.control.api.rates import Rates
 from tollgate.control.console import pages
 from tollgate.control.plane import ControlPlane
 
@@ -29,11 +30,17 @@ def control_app(plane: ControlPlane) -> Litestar:
 
 def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -> Litestar:
     """Make an application of these parts."""
+    rates = Rates()
+
+    def check_rate(request: access.Asked) -> None:
+        rates.check(request, plane)
+
     app = Litestar(
         route_handlers=parts,
+        before_request=check_rate,
         dependencies={"plane": Provide(_plane, sync_to_thread=False)},
         exception_handlers=HANDLERS,
-        before_send=[_name_request],
+        before_send=[_name_request, *([_bind_to_https] if plane.settings.server.tls_certificate else [])],
         # Ours is in `api/openapi.py`; Litestar's pages would load scripts from elsewhere.
         openapi_config=None,
         request_max_body_size=MAX_BODY_BYTES,
@@ -50,6 +57,12 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
 def _plane(state: State) -> ControlPlane:
     plane: ControlPlane = state.plane
     return plane
+
+
+async def _bind_to_https(message: Message, _scope: Scope) -> None:
+    """Let browsers come by HTTPS alone from now on (RFC 6797): the certificate is ours."""
+    if message["type"] == "http.response.start":
+        message["headers"] = [*message["headers"], (b"strict-transport-security", b"max-age=31536000")]
 
 
 async def _name_request(message: Message, scope: Scope) -> None:

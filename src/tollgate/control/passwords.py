@@ -17,6 +17,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from argon2.low_level import ARGON2_VERSION
 
 from tollgate.control.problems import Busy, InvalidInput
+from tollgate.core.common_passwords import is_common
 
 SHORTEST, LONGEST = 10, 256
 AT_ONCE = 2
@@ -35,11 +36,16 @@ class Passwords:
         self._nobody = _nobodys(self._hasher)
 
     def check_new(self, password: str, email: str) -> None:
-        """Refuse a password that is too short, too long or the address itself."""
+        """Refuse a password that is too short, too long, the address itself, or common."""
         if not SHORTEST <= len(password) <= LONGEST or not _is_text(password):
             raise InvalidInput(f"A password has {SHORTEST} to {LONGEST} characters.", field="password")
         if password.lower() in {email, email.partition("@")[0] * 2}:
             raise InvalidInput("The password must not be your email: choose another.", field="password")
+        if is_common(password):
+            raise InvalidInput(
+                "This password is among the first that would be guessed: choose another, such as a few words.",
+                field="password",
+            )
 
     async def hash(self, password: str) -> str:
         return await self._in_turn(lambda: self._hasher.hash(password))

@@ -103,5 +103,5 @@ def _proofs(settings: Settings) -> Proofs:
 
 def _caller(settings: Settings) -> Fetcher:
     """What calls webhooks, under the rules of every other fetch."""
-    whitelist = settings.whitelist
-    return Fetcher(DnsResolver(whitelist.resolvers), allow_private=whitelist.allow_private_addresses)
+    allow_private = settings.billing.allow_private_webhooks
+    return Fetcher(DnsResolver(settings.whitelist.resolvers), allow_private=allow_private)

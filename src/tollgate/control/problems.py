@@ -7,7 +7,7 @@
     ├── NotFound
     ├── NameTaken  DomainTaken  DomainVerified  NotProven  LastOwner  AlreadyMember  LimitReached  RequestRunning
     ├── ChangedMeanwhile  KeyReused
-    ├── TooManyAttempts
+    ├── TooManyAttempts  RateLimited
     └── StoreAway  Busy
 
 A problem's detail says what to do next. An unknown team and one that is not one's own are the same problem in
@@ -114,7 +114,7 @@ class PersonalTokenRefused(Problem):
     """What only a person may do, not a program with a personal token."""
 
     status, reason = 403, "personal_token_refused"
-    when = "A personal access token may not do this: log in."
+    when = "A personal access token may not do this, or this one is for reading or for one team: log in."
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -233,6 +233,17 @@ class TooManyAttempts(Problem):
         super().__init__(detail, headers={"Retry-After": str(wait)}, retry_after=wait)
 
 
+class RateLimited(Problem):
+    """Too many requests."""
+
+    status, reason = 429, "rate_limited"
+    when = "Too many requests of one credential or client address; `limit` says which. With `Retry-After`."
+
+    def __init__(self, detail: str, seconds: float, limit: str) -> None:
+        wait = max(1, int(seconds + 0.999))
+        super().__init__(detail, headers={"Retry-After": str(wait)}, retry_after=wait, limit=limit)
+
+
 class StoreAway(Problem):
     """The database cannot be reached."""
 
@@ -276,6 +287,7 @@ ALL_PROBLEMS: tuple[type[Problem], ...] = (
     KeyReused,
     RootDomainNeeded,
     TooManyAttempts,
+    RateLimited,
     StoreAway,
     Busy,
 )

@@ -167,6 +167,8 @@ class ServiceContext:
         """Let a member in who may do this; everybody else learns nothing."""
         found = await _team(records, team)
         member = None
+        if found is not None and actor.login is not None and actor.login.team_id not in (None, found.id):
+            raise NoSuchTeam(team[:60], None)
         if found is not None and actor.account is not None:
             member = await records.members.find(team_id=found.id, account_id=actor.account.id)
         if found is None or member is None:

@@ -124,9 +124,16 @@ def _written(body: bytes | Raw) -> WrittenCall:
     """Read a call whose id is not a plain integer."""
     call = _any(body)
     call_id = bytes(call.id)
-    if call_id and call_id != b"null" and call_id[:1] not in _IDS:
+    if call_id and call_id != b"null" and not _is_id(call_id):
         raise InvalidRequest('The member "id" must be an integer, a string or null.')
     return WrittenCall(call.method, call.params, Raw(call_id) if call_id else None)
+
+
+def _is_id(written: bytes) -> bool:
+    """Whether an id is an integer or a string: JavaScript clients lose digits of fractions, so none are taken."""
+    if written[:1] not in _IDS:
+        return False
+    return written[:1] == b'"' or not any(sign in written for sign in b".eE")
 
 
 def _not_a_request(body: bytes) -> InvalidRequest | ParseError:
@@ -145,7 +152,7 @@ def _explained(request: bytes | Raw) -> InvalidRequest:
     except (msgspec.DecodeError, RecursionError):
         return InvalidRequest()
     call_id = bytes(loose.id)
-    call_id = call_id if call_id and call_id[:1] in _IDS else b"null"
+    call_id = call_id if call_id and _is_id(call_id) else b"null"
     if bytes(loose.jsonrpc) != b'"2.0"':
         message = 'The member "jsonrpc" must be "2.0".'
     elif bytes(loose.method)[:1] != b'"' or bytes(loose.method) == b'""':

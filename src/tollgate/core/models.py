@@ -44,6 +44,10 @@ class Token(Struct, frozen=True):
     """Whether answers name the upstream, or the cache, that they came from."""
     replaces: str = ""
     """The token whose successor this is."""
+    addresses: tuple[str, ...] = ()
+    """Networks of client addresses that may use it, such as `192.0.2.0/24`; empty for all."""
+    contracts: tuple[str, ...] = ()
+    """Addresses of contracts that it may read; empty for all."""
 
 
 class Domain(Struct, frozen=True):

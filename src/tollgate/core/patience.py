@@ -20,10 +20,14 @@ class Patience(Struct, frozen=True):
     forgiven_after: float
 
 
-# Someone who mistypes is hardly slowed; a guesser gets some 100 attempts a day at one account.
+# At one account from one address: someone who mistypes is hardly slowed; a guesser gets some 100 attempts a day.
 PASSWORD = Patience(free=4, first_wait=2.0, longest_wait=900.0, forgiven_after=86_400.0)
 # Many people may share an address.
 ADDRESS = Patience(free=20, first_wait=2.0, longest_wait=900.0, forgiven_after=3_600.0)
+# Mails with a link to one account: enough for a person, no flood. A link that was sent stays good.
+LINK = Patience(free=4, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
+# Failed sign-ins that are written down for one account: a guesser must not fill the audit log.
+NOTED = Patience(free=19, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
 # A code of 34 bits that lives for minutes: ten guesses, then a quarter of an hour of nothing.
 CODE = Patience(free=9, first_wait=900.0, longest_wait=900.0, forgiven_after=3_600.0)
 

@@ -76,6 +76,10 @@ class Login(_Guarded, frozen=True):
     """The one before: used again it gives a thief away, or a tool that did not get the answer."""
     refreshed_at: float | None = None
     refresh_until: float | None = None
+    team_id: str | None = None
+    """The one team that a personal access token is for."""
+    read_only: bool = False
+    """Whether a personal access token may change nothing."""
 
 
 # What a device login may be.

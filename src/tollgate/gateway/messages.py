@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -57,6 +57,10 @@ class Trace:
     attempts = 0
     cache = "bypass"
     """Where the answer came from, as a log says it: hit, miss, coalesced, bypass."""
+    charge: Callable[[int], None] | None = None
+    """Counts calls to upstreams beyond the first against the caller's limits, or refuses them."""
+    extra = 0
+    """How many of those there were."""
 
 
 class Request(Trace):

@@ -1,8 +1,8 @@
 """Sockets to listen on, bound by the parent before its workers are forked.
 
 On Linux each worker has a socket of its own on the same port (SO_REUSEPORT), so the kernel spreads connections
-evenly. The parent keeps all of them open: connections that arrive while a worker is being replaced wait for
-its successor. Elsewhere the workers share one socket.
+evenly. The parent and the workers keep all of them open: what the kernel gives to a worker that is dead
+or hangs is accepted by the others. Elsewhere the workers share one socket.
 """
 
 from __future__ import annotations

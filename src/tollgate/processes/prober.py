@@ -29,6 +29,8 @@ from tollgate.shm.upstream_status import SharedStatus, StatusSlots
 TICK_SECONDS = 0.02
 SWEEP_SECONDS = 0.1
 SHOW_SECONDS = 1.0
+# How long upstreams may take to answer for the first time before the service starts without them.
+WARM_SECONDS = 15.0
 
 
 class Prober:
@@ -132,13 +134,16 @@ async def _run(
     try:
         prober.apply(shared.current.settings, shared.current.slots)
         follower.ready()
+        latest = time.monotonic() + WARM_SECONDS
         while not stopped.is_set():
             follower.turn()
             prober.tick()
-            # The first beat reports readiness: not before every upstream was probed, so that no call goes to one
-            # on the wrong chain.
-            if prober.warm:
+            # Ready when every upstream was probed, so that no call goes to one on the wrong chain; but one that is silent
+            # for the whole of a long `health.timeout_seconds` must not keep the others waiting.
+            if prober.warm or time.monotonic() >= latest:
                 lifeline.beat()
+            else:
+                lifeline.live()
             await asyncio.sleep(TICK_SECONDS)
     finally:
         loop.remove_reader(lifeline.parent_pipe)

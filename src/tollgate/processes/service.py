@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from tollgate.core import origins
 from tollgate.errors import StartError
 from tollgate.processes import collector, control, listeners, prober, status
 from tollgate.processes.bootstrap import Bootstrap
@@ -48,6 +49,8 @@ def run(
     listeners.warn_of_few_descriptors(settings)
     tls = _tls(settings)
     lock = ServiceLock(bootstrap.data_dir)
+    # Inherited by the workers, which need it to tell a stranger what to whitelist.
+    origins.preload()
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
     private = listeners.bind(settings.server.metrics_host, settings.server.metrics_port, 1, "server.metrics_port")
     # One for each worker, then the parent's, the collector's and the prober's.

@@ -11,7 +11,7 @@ import contextlib
 import gc
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import uvicorn
@@ -29,14 +29,47 @@ _log = log.get("serving")
 class _Server(uvicorn.Server):
     """uvicorn's server, stopped by SIGTERM alone; it must not raise the signal again when it is done."""
 
-    def __init__(self, config: uvicorn.Config, lifeline: Lifeline) -> None:
+    def __init__(self, config: uvicorn.Config, lifeline: Lifeline, siblings: Mapping[int, socket.socket]) -> None:
         super().__init__(config)
         self._lifeline = lifeline
+        self._siblings = siblings
+        """Sockets of processes that serve the same, by how many places after this one they are."""
+        self._adopted: dict[int, asyncio.Server] = {}
 
     async def on_tick(self, counter: int) -> bool:
         """Beat, ten times a second; the first time right after the start."""
         self._lifeline.beat()
+        for distance, listener in self._siblings.items():
+            if self._lifeline.is_silent(distance) != (distance in self._adopted):
+                await self._adopt(distance, listener)
         return await super().on_tick(counter)
+
+    async def _adopt(self, distance: int, listener: socket.socket) -> None:
+        """Accept the connections of a sibling that does not serve, or leave them to it again."""
+        adopted = self._adopted.pop(distance, None)
+        if adopted is not None:
+            self.servers.remove(adopted)
+            adopted.close()
+            return
+        config = self.config
+
+        def connect() -> asyncio.Protocol:
+            return config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+
+        # A copy: what the server closes must not be the sibling's own.
+        server = await asyncio.get_running_loop().create_server(
+            connect, sock=listener.dup(), ssl=config.ssl, backlog=config.backlog
+        )
+        self._adopted[distance] = server
+        self.servers.append(server)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, and accept nobody's connections any more."""
+        for each in self._siblings.values():
+            each.close()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -81,10 +114,15 @@ def serve(
     *,
     grace_seconds: float,
     tls: tuple[str, str] | None = None,
+    siblings: Mapping[int, socket.socket] | None = None,
 ) -> None:
-    """Serve until SIGTERM, or until the parent is gone."""
+    """Serve until SIGTERM, or until the parent is gone.
+
+    `siblings` are the sockets of processes that serve the same, by how many places after this one they are: who
+    dies or hangs leaves its connections to the others until it is replaced.
+    """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(make, sockets, lifeline, grace_seconds, tls))
+        runner.run(_serve(make, sockets, lifeline, grace_seconds, tls, siblings or {}))
 
 
 async def _serve(
@@ -93,6 +131,7 @@ async def _serve(
     lifeline: Lifeline,
     grace_seconds: float,
     tls: tuple[str, str] | None,
+    siblings: Mapping[int, socket.socket],
 ) -> None:
     service = await make()
     # What stands now stands for good: the collector need not walk through it again and again. Requests leave
@@ -121,6 +160,7 @@ async def _serve(
             ssl_keyfile=tls[1] if tls else None,
         ),
         lifeline,
+        siblings,
     )
     loop = asyncio.get_running_loop()
     loop.add_reader(lifeline.parent_pipe, _parent_gone, loop, server, lifeline)

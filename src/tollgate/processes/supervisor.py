@@ -30,9 +30,10 @@ HUNG_SECONDS = 20.0
 START_SECONDS = 30.0
 # On top of the grace that children have themselves.
 KILL_AFTER_SECONDS = 3.0
-# A child that lived for so long is replaced at once; one that dies at birth, ever more slowly.
-LIVED_SECONDS = 5.0
+# A child that has served is replaced at once, whatever its age; one that dies before, ever more slowly.
 MAX_BACKOFF_SECONDS = 5.0
+# Without a sign of life for so long a child's connections are accepted by others.
+SILENT_SECONDS = 0.5
 # Between two looks after the children, and while something is under way.
 TURN_SECONDS = 0.5
 SOON_SECONDS = 0.05
@@ -43,15 +44,24 @@ _log = log.get("supervisor")
 class Lifeline:
     """A child's link to its parent."""
 
-    def __init__(self, parent_pipe: int, beats: memoryview[float], index: int) -> None:
+    def __init__(self, parent_pipe: int, beats: memoryview[float], alive: memoryview[float], index: int) -> None:
         self.parent_pipe = parent_pipe
         """Readable when the parent is gone."""
         self._beats = beats
+        self._alive = alive
         self._index = index
 
     def beat(self) -> None:
         """Report that this process is alive. The first beat reports that it is ready."""
-        self._beats[self._index] = time.monotonic()
+        self._beats[self._index] = self._alive[self._index] = time.monotonic()
+
+    def live(self) -> None:
+        """Report that this process is alive, before it is ready."""
+        self._alive[self._index] = time.monotonic()
+
+    def is_silent(self, distance: int) -> bool:
+        """Whether the child so many places after this one does not serve: dead, not ready yet, or stuck."""
+        return time.monotonic() - self._beats[self._index + distance] > SILENT_SECONDS
 
 
 class Child:
@@ -93,6 +103,9 @@ class Supervisor:
         self._on_hangup = on_hangup
         self._on_turn = on_turn
         self._beats = memoryview(mmap.mmap(-1, 8 * len(self._children))).cast("d")
+        """When each gave its last sign of life since it was ready; 0 before."""
+        self._alive = memoryview(mmap.mmap(-1, 8 * len(self._children))).cast("d")
+        """The same, whether it was ready or not."""
         self._pipe = os.pipe()
         self._stopping = False
         self._hung_up = False
@@ -167,7 +180,7 @@ class Supervisor:
 
     def _fork(self, index: int) -> None:
         child = self._children[index]
-        self._beats[index] = 0.0
+        self._beats[index] = self._alive[index] = 0.0
         self._on_start(child)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -190,7 +203,7 @@ class Supervisor:
             os.close(self._pipe[1])
             with suppress(OSError):
                 Path("/proc/self/comm").write_text(f"tg-{child.name}", encoding="ascii")
-            child.run(Lifeline(self._pipe[0], self._beats, index))
+            child.run(Lifeline(self._pipe[0], self._beats, self._alive, index))
             code = 0
         except BaseException:  # noqa: BLE001 - the end of the process, whatever it was
             traceback.print_exc()
@@ -213,7 +226,9 @@ class Supervisor:
         now = time.monotonic()
         for child in self._reap():
             lived = now - child.started_at
-            child.failures = 0 if lived > LIVED_SECONDS else child.failures + 1
+            index = self._children.index(child)
+            has_served, self._beats[index] = self._beats[index] > 0, 0.0
+            child.failures = 0 if has_served else child.failures + 1
             wait = min(0.1 * 2**child.failures, MAX_BACKOFF_SECONDS) if child.failures > 1 else 0.0
             child.restart_at = now + wait
             _log.error("a process died and is replaced", process=child.name, lived=round(lived, 1))
@@ -222,7 +237,7 @@ class Supervisor:
                 return
             if not child.pid and now >= child.restart_at:
                 self._fork(index)
-            elif child.pid and now - max(self._beats[index], child.started_at) > HUNG_SECONDS:
+            elif child.pid and now - max(self._alive[index], child.started_at) > HUNG_SECONDS:
                 _log.error("a process hangs and is killed", process=child.name)
                 os.kill(child.pid, signal.SIGKILL)
 

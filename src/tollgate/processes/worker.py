@@ -27,6 +27,7 @@ from tollgate.gateway.http.worker_context import Addresses, WorkerContext
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
+from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.gateway.websocket.connection import Socket
 from tollgate.gateway.websocket.endpoint import CHECK_SECONDS, Endpoint
 from tollgate.gateway.websocket.subscriptions import SocketPipeline
@@ -80,9 +81,8 @@ class Worker:
     def run(self, lifeline: Lifeline) -> None:
         """Serve, in the child."""
         mine = self._public[self._slot]
-        for each in (*self._public, *self._private, self._control.listener):
-            if each is not mine:
-                each.close()
+        for each in (*self._private, self._control.listener):
+            each.close()
         self._meters.attach(self._slot)
         serve(
             self._make,
@@ -90,6 +90,7 @@ class Worker:
             lifeline,
             grace_seconds=self._bootstrap.settings.server.grace_seconds,
             tls=self._tls,
+            siblings={slot - self._slot: each for slot, each in enumerate(self._public) if each is not mine},
         )
 
     async def _make(self) -> ServerProcess:
@@ -132,7 +133,11 @@ class Worker:
             directory.change(settings.limits)
             credentials.change(*_misses(settings.limits))
             for each in (pipeline, socket_pipeline):
-                each.change(settings.limits.batch_calls, settings.limits.request_seconds)
+                each.change(
+                    settings.limits.batch_calls,
+                    settings.limits.request_seconds,
+                    bills_upstream_calls=settings.billing.upstream_calls,
+                )
             context.change(networks.served, settings.limits)
             endpoint.change(settings.websocket)
 
@@ -209,13 +214,14 @@ class Worker:
         """The feed of one network's subscribers."""
         row = self._shared_status.network(self._shared.current.slots.networks[path], self._slot)
         fetch = BlockFetcher(lambda: networks.all.get(path), time.monotonic)
-        source = StarknetSource(fetch) if path.startswith("starknet/") else EthSource(fetch)
+        make = StarknetSource if path.startswith("starknet/") else EthSource
+        source, past = make(fetch), make(fetch.from_cache)
 
         def upstreams() -> list[UpstreamSettings]:
             known = networks.all.get(path)
             return [upstream.settings for upstream in known.exchange.upstreams] if known is not None else []
 
-        return Feed(path, row, source, PendingTransactions(path, upstreams), time.monotonic)
+        return Feed(path, row, source, PendingTransactions(path, upstreams), time.monotonic, past=past)
 
     def _spool(self) -> Spool:
         ledger = self._bootstrap.settings.ledger
@@ -263,6 +269,8 @@ class Worker:
             request_seconds=settings.limits.request_seconds,
             now=time.monotonic,
             sink=spool,
+            seal=TeamSeal(self._bootstrap.pepper),
+            bills_upstream_calls=settings.billing.upstream_calls,
         )
 
 

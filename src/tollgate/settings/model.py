@@ -137,6 +137,13 @@ class LimitSettings(Section, frozen=True):
     misses_per_second: Annotated[
         Positive, Help("Look-ups a second of unknown tokens and domains, for the whole machine.")
     ] = 500
+    api_per_minute: Annotated[
+        Positive, Help("Requests a minute to the management API with one credential; searches count for several.")
+    ] = 1_200
+    api_address_per_minute: Annotated[
+        Positive,
+        Help("Requests a minute to the management API and the console for one client address (IPv6: one /64)."),
+    ] = 6_000
     limit_rows: Annotated[
         Annotated[int, Meta(ge=1_024, le=16_777_216)],
         Help("Callers whose rate is remembered at once; a longer unused one makes room."),
@@ -241,9 +248,22 @@ class WebSocketSettings(Section, frozen=True):
 
     connections: Annotated[Positive, Help("Open WebSockets, for each worker.")] = 5_000
     connections_per_caller: Annotated[
-        Positive, Help("Open WebSockets of one token or domain, for each worker.")
+        Positive,
+        Help(
+            "Open WebSockets of one token, or of one client address (IPv6: one /64) on a domain, for each worker."
+        ),
     ] = 500
+    connections_per_domain: Annotated[
+        Positive, Help("Open WebSockets of one domain, all addresses together, for each worker.")
+    ] = 2_500
     subscriptions: Annotated[Positive, Help("Subscriptions of one connection.")] = 100
+    subscriptions_per_caller: Annotated[
+        Positive, Help("Subscriptions of one caller, as `connections_per_caller` counts them, for each worker.")
+    ] = 2_000
+    filter_terms_per_caller: Annotated[
+        Positive,
+        Help("Addresses, topics and keys in the filters of one caller's subscriptions, for each worker."),
+    ] = 20_000
     queue_bytes: Annotated[
         Positive, Help("Bytes that wait for one slow client; beyond that its connection is closed.")
     ] = 4_194_304
@@ -284,6 +304,16 @@ class PricingSettings(Section, frozen=True):
         Annotated[int, Meta(ge=0, le=1_000_000_000_000)],
         Help("Price of a further million requests, in millionths of a dollar."),
     ] = 5_000_000
+    allow_private_webhooks: Annotated[
+        bool, Help("Let webhooks of alerts be sent to private, loopback and link-local addresses.")
+    ] = False
+    upstream_calls: Annotated[
+        bool,
+        Help(
+            "Bill each upstream call that one request needs: parts of a wide `eth_getLogs`, blocks of a "
+            "subscription that begins in the past, polls of a transaction's status. Limits count them anyway."
+        ),
+    ] = False
     grace_hours: Annotated[
         Annotated[int, Meta(ge=0, le=744)],
         Help("After the end of a month: how long late records still count before its invoices are final."),
@@ -394,6 +424,20 @@ class NetworkSettings(Section, frozen=True):
         tuple[str, ...], Help("Methods that may be called, `*` as a wildcard. Empty: all but the denied.")
     ] = ()
     deny_methods: Annotated[tuple[str, ...], Help("Methods that are refused, `*` as a wildcard.")] = ()
+    open_methods: Annotated[
+        tuple[str, ...],
+        Help(
+            "Methods that steer a node, write its files or use its keys, and may be called here all the same, "
+            "`*` as a wildcard: `anvil_*`. Empty: none of them."
+        ),
+    ] = ()
+    domain_methods: Annotated[
+        tuple[str, ...],
+        Help(
+            "Expensive methods (`debug_trace*`, `trace_*`) that callers from whitelisted domains may call too, "
+            "`*` as a wildcard. Empty: they need a token."
+        ),
+    ] = ()
     strict: Annotated[bool, Help("Refuse methods that the family's catalogue does not know.")] = False
     chain_id: Annotated[
         str,

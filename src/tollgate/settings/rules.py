@@ -239,6 +239,8 @@ _RULES: dict[KeyPath, tuple[Rule, ...]] = {
     ("families", "*", "*"): (_network,),
     ("families", "*", "*", "allow_methods"): (_methods,),
     ("families", "*", "*", "deny_methods"): (_methods,),
+    ("families", "*", "*", "open_methods"): (_methods,),
+    ("families", "*", "*", "domain_methods"): (_methods,),
     ("families", "*", "*", "upstreams", "*", "url"): (_upstream_url,),
     ("families", "*", "*", "upstreams", "*", "ws_url"): (_upstream_url,),
     ("families", "*", "*", "upstreams", "*", "allow_methods"): (_methods,),

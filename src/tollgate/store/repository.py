@@ -155,4 +155,4 @@ def value_of(kind: type[Value], row: Mapping[Any, Any], prefix: str = "") -> Val
     return kind(**values)
 
 
-_LISTS: dict[type[msgspec.Struct], tuple[str, ...]] = {Token: ("networks", "methods")}
+_LISTS: dict[type[msgspec.Struct], tuple[str, ...]] = {Token: ("networks", "methods", "addresses", "contracts")}

@@ -63,6 +63,8 @@ tokens = Table(
     Column("allow_in_url", Boolean, nullable=False, default=False),
     Column("show_upstream", Boolean, nullable=False, default=False, server_default=false()),
     Column("replaces", String(32), nullable=False, default="", server_default=""),
+    Column("addresses", String, nullable=False, default="[]", server_default="[]"),
+    Column("contracts", String, nullable=False, default="[]", server_default="[]"),
     UniqueConstraint("team_id", "name"),
     Index("ix_tokens_team_id", "team_id", "created_at"),
 )
@@ -123,6 +125,8 @@ logins = Table(
     Column("old_refresh_digest", LargeBinary(32)),
     Column("refreshed_at", Float),
     Column("refresh_until", Float),
+    Column("team_id", String(32)),
+    Column("read_only", Boolean, nullable=False, default=False, server_default=false()),
     Index("ix_logins_account_id", "account_id", "created_at"),
     Index("ix_logins_old_refresh_digest", "old_refresh_digest"),
 )

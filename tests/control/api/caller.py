@@ -22,6 +22,7 @@ from tollgate.control.api import routes
 from tollgate.control.app import assembled
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.logins import Secrets
+from tollgate.settings.model import LimitSettings
 
 Json = dict[str, Any]
 
@@ -55,6 +56,11 @@ class Api:
 
     def close(self) -> None:
         self.house.do(self._client.aclose())
+
+    def limit(self, credential: int = 1_000_000, address: int = 1_000_000) -> None:
+        """Let so many requests a minute pass from here on."""
+        limits = LimitSettings(api_per_minute=credential, api_address_per_minute=address)
+        self.house.plane.change(msgspec.structs.replace(self.house.plane.settings, limits=limits))
 
     def secrets(self, who: str) -> Secrets:
         """The secrets of somebody's login with the tool."""

@@ -5,6 +5,8 @@ import pytest
 from tests.control.api.caller import Api, Json, reason
 from tests.control.services.house import BASE_URL, DAY, MINUTE, House
 
+from tollgate.control.services.devices import MAX_WAITING_FROM_ADDRESS
+
 CLIENT = "tollgate-cli"
 FORM = "application/x-www-form-urlencoded"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -78,7 +80,7 @@ def test_expired_code_is_told_to_the_tool(api: Api, house: House) -> None:
 
 
 def test_too_many_waiting_logins_of_one_address_are_refused(api: Api) -> None:
-    for _ in range(50):
+    for _ in range(MAX_WAITING_FROM_ADDRESS):
         start(api)
     answer = api.form("/oauth/device_authorization", client_id=CLIENT)
     assert reason(answer) == (429, "too_many_attempts")

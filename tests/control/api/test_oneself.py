@@ -1,5 +1,7 @@
 """One's own account, logins and personal access tokens, and how one is let in."""
 
+from typing import Any
+
 from tests.control.api.caller import Api, reason
 from tests.control.services.house import DAY, MINUTE, PASSWORD, VISIT, House
 
@@ -105,6 +107,8 @@ def test_logins_of_all_kinds_are_listed(api: Api, house: House) -> None:
         "expires_at": "2027-02-13T12:00:01Z",
         "address": "192.0.2.7",
         "current": False,
+        "team_id": None,
+        "read_only": False,
     }
 
 
@@ -122,7 +126,6 @@ def test_personal_token_works_until_it_expires(api: Api, house: House) -> None:
 
 
 def test_personal_token_without_an_end_has_none(api: Api) -> None:
-    assert api.make("/me/tokens", {"name": "a"})["expires_at"] is None
     assert api.make("/me/tokens", {"name": "b", "expires_in_days": None})["expires_at"] is None
 
 
@@ -162,3 +165,47 @@ def test_own_deeds_are_listed_newest_first(api: Api, house: House) -> None:
     assert [item["action"] for item in items] == ["token.create", "account.rename", "login.open"]
     assert {item["actor_id"] for item in items} == {"acc_owner"}
     assert api.get("/me/audit", who="loner")["items"][0]["actor"] == "loner@nowhere.example"
+
+
+# --- Personal tokens for one team, and for reading --------------------------------------------------------
+
+
+def personal(api: Api, **wish: object) -> dict[str, Any]:
+    answer = api.ask("POST", "/me/tokens", json={"name": "ci", **wish})
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def test_personal_token_expires_unless_told_otherwise(api: Api) -> None:
+    assert personal(api)["expires_at"] is not None
+    assert personal(api, expires_in_days=None)["expires_at"] is None
+
+
+def test_personal_token_for_reading_changes_nothing(api: Api) -> None:
+    token = personal(api, read_only=True)["secret"]
+    assert api.ask("GET", "/teams/acme/tokens", token=token).status_code == 200
+    for method, path, body in (
+        ("POST", "/teams/acme/tokens", {"name": "x"}),
+        ("POST", "/teams", {"name": "another"}),
+        ("DELETE", "/me/logins/log_x", None),
+    ):
+        more: dict[str, Any] = {"json": body} if body else {}
+        answer = api.ask(method, path, token=token, **more)
+        assert reason(answer) == (403, "personal_token_refused"), path
+
+
+def test_personal_token_for_one_team_is_a_stranger_to_others(api: Api) -> None:
+    made = personal(api, team="acme")
+    token = made["secret"]
+    assert made["team_id"].startswith("team_")
+    assert api.ask("GET", "/me", token=token).status_code == 200
+    assert api.ask("GET", "/teams/acme/tokens", token=token).status_code == 200
+    assert api.ask("POST", "/teams/acme/tokens", token=token, json={"name": "x"}).status_code == 201
+    api.ask("POST", "/teams", json={"name": "another"})
+    assert reason(api.ask("GET", "/teams/another/tokens", token=token)) == (403, "no_such_team")
+    for method, path in (("GET", "/teams"), ("POST", "/teams"), ("GET", "/me/audit")):
+        more: dict[str, Any] = {"json": {"name": "third"}} if method == "POST" else {}
+        answer = api.ask(method, path, token=token, **more)
+        assert reason(answer) == (403, "personal_token_refused"), path
+    assert reason(api.ask("POST", "/me/tokens", json={"name": "ci", "team": "rival"}))[1] == "no_such_team"

@@ -126,6 +126,13 @@ def too_many_attempts(api: Api) -> httpx.Response:
     return api.ask("POST", "/me/password", json={"current": PASSWORD, "new": "another good one"})
 
 
+def rate_limited(api: Api) -> httpx.Response:
+    api.limit(credential=3)
+    for _ in range(3):
+        api.ask("GET", "/me")
+    return api.ask("GET", "/me")
+
+
 def internal_error(api: Api) -> httpx.Response:
     api.house.plane.audit = None  # type: ignore[assignment]
     return api.ask("GET", "/me/audit")
@@ -158,6 +165,7 @@ TABLE: dict[str, tuple[int, set[str], Scene]] = {
     "key_reused": (422, set(), key_reused),
     "not_a_root_domain": (422, {"domain", "suggestion"}, not_a_root_domain),
     "too_many_attempts": (429, {"retry_after"}, too_many_attempts),
+    "rate_limited": (429, {"retry_after", "limit"}, rate_limited),
     "internal_error": (500, set(), internal_error),
 }
 # Signing up is a matter of the console; the store and the passwords are told of in other tests.

@@ -21,6 +21,8 @@ PLAIN: dict[str, Any] = {
     "capped_until": None,
     "allow_in_url": False,
     "show_upstream": False,
+    "addresses": [],
+    "contracts": [],
     "replaces": None,
 }
 SETTINGS: dict[str, Any] = {
@@ -32,6 +34,8 @@ SETTINGS: dict[str, Any] = {
     "monthly_requests": 1_000_000,
     "allow_in_url": True,
     "show_upstream": True,
+    "addresses": ["192.0.2.0/24"],
+    "contracts": ["0xab"],
 }
 
 
@@ -63,6 +67,8 @@ def test_settings_are_changed_and_the_others_stay(api: Api) -> None:
         {"requests_per_second": None},
         {"monthly_requests": 5, "allow_in_url": False},
         {"show_upstream": False},
+        {"addresses": []},
+        {"contracts": []},
         {},
     ]
     for change in changes:

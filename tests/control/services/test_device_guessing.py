@@ -139,3 +139,17 @@ def test_logins_that_are_finished_do_not_count(house: House, plane: ControlPlane
         house.do(plane.devices.approve(house.actor(who), started.user_code))
         assert isinstance(house.do(plane.devices.poll(ELSEWHERE, started.device_code)), Secrets)
     assert house.write(lambda records: records.failures.count()) == 0
+
+
+def test_logins_that_nobody_asks_about_make_room_for_those_who_come(house: House, plane: ControlPlane) -> None:
+    fill(house, devices.MAX_WAITING - 1)
+    mine = start(house)
+    house.clock.advance(devices.SILENT_SECONDS - 1)
+    house.refused(OAuthError, plane.devices.poll(ELSEWHERE, mine.device_code))
+    house.refused(TooManyAttempts, plane.devices.start(VISIT, ""))
+    house.clock.advance(2)
+    start(house, VISIT)
+    # Who goes on asking has not lost its place.
+    house.do(plane.devices.approve(house.actor("viewer"), mine.user_code))
+    house.clock.advance(5)
+    house.do(plane.devices.poll(ELSEWHERE, mine.device_code))

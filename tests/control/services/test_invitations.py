@@ -12,6 +12,7 @@ from tests.control.services.house import (
     PEOPLE,
     House,
     details_of,
+    member_id,
     words,
 )
 
@@ -244,3 +245,20 @@ def test_operators_newer_invitation_replaces_the_one_before(house: House, plane:
         house.refused(NotFound, plane.invitations.look(first.link))
         house.do(plane.invitations.look(second.link))
     assert house.write(lambda records: records.invitations.count()) == 2
+
+
+# --- The end of who invited ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["removed", "demoted", "switched off"])
+def test_links_end_with_the_right_of_their_maker_to_make_them(house: House, plane: ControlPlane, how: str) -> None:
+    made, others = invite(house, who="admin"), invite(house, "another@x.example", who="owner")
+    if how == "removed":
+        house.do(plane.teams.remove(house.actor("owner"), "acme", member_id("admin")))
+    elif how == "demoted":
+        house.do(plane.teams.set_role(house.actor("owner"), "acme", member_id("admin"), "viewer"))
+    else:
+        house.do(plane.operator.switch(PEOPLE["admin"], active=False))
+    house.refused(NotFound, plane.invitations.accept(house.actor("loner"), made.link))
+    left = house.write(lambda records: records.invitations.page(10))
+    assert [row.id for row in left] == [others.invitation.id]

@@ -77,7 +77,7 @@ def test_switched_off_account_is_out_at_once_and_comes_back(house: House, plane:
     house.do(plane.accounts.check_password(VISIT, PEOPLE["owner"], PASSWORD))
     # What was ended stays ended.
     house.refused(LoginExpired, plane.logins.actor(VISIT, cookie, CONSOLE))
-    assert house.actions()[-2:] == ["account.disable", "account.enable"]
+    assert house.actions()[-3:] == ["account.disable", "login.failed", "account.enable"]
     house.refused(NotFound, plane.operator.switch("nobody@x.example", active=False))
 
 

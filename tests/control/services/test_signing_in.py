@@ -67,13 +67,31 @@ def test_all_that_is_wrong_is_refused_in_the_same_words(house: House, plane: Con
 
 
 def test_unknown_accounts_are_slowed_like_known_ones(house: House) -> None:
+    told = []
     for email in (OWNER, "nobody@x.example"):
-        fail(house, 5, email, ClientInfo(f"192.0.2.{len(email)}"))
-    ours, nobodys = (
-        house.refused(TooManyAttempts, house.plane.accounts.check_password(ELSEWHERE, email, PASSWORD))
-        for email in (OWNER, "nobody@x.example")
-    )
-    assert words(ours) == words(nobodys)
+        visit = ClientInfo(f"192.0.2.{len(email)}")
+        fail(house, 5, email, visit)
+        told.append(house.refused(TooManyAttempts, house.plane.accounts.check_password(visit, email, PASSWORD)))
+    assert words(told[0]) == words(told[1])
+
+
+def test_stranger_cannot_lock_anybody_out(house: House) -> None:
+    """Wrong passwords from changing addresses, for as long as they like."""
+    for place in range(60):
+        fail(house, 5, OWNER, ClientInfo(f"198.51.100.{place}"))
+        if not place % 10:
+            house.do(house.plane.accounts.check_password(VISIT, OWNER, PASSWORD))
+            house.do(house.plane.accounts.check_password(ClientInfo(f"203.0.113.{place}"), OWNER, PASSWORD))
+            house.do(house.plane.accounts.forgot(ELSEWHERE, OWNER))
+
+
+def test_failed_sign_ins_are_written_down_for_the_person_in_moderation(house: House) -> None:
+    for place in range(60):
+        fail(house, 1, OWNER, ClientInfo(f"198.51.100.{place}"))
+        fail(house, 1, "nobody@x.example", ClientInfo(f"198.51.100.{place}"))
+    noted = [entry for entry in house.notes() if entry.action == "login.failed"]
+    assert [entry.address for entry in noted] == [f"198.51.100.{place}" for place in range(20)]
+    assert {(entry.actor_id, entry.target, entry.team_id) for entry in noted} == {("acc_owner", "acc_owner", None)}
 
 
 def test_waits_grow_are_bounded_and_forgiven(house: House) -> None:
@@ -191,7 +209,7 @@ def test_attempt_that_found_the_service_busy_is_not_counted(house: House, plane:
 def test_no_address_or_email_is_kept_in_clear_among_the_failures(house: House) -> None:
     fail(house, 1, "secret.person@x.example")
     rows = house.write(lambda records: records.failures.page(10))
-    assert len(rows) == 2
+    assert len(rows) == 3
     assert not any("secret" in row.id or VISIT.address in row.id for row in rows)
 
 

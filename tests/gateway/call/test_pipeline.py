@@ -31,9 +31,7 @@ CALL = b'{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}'
 # --- One call ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "call_id", ["1", "-7", "0", '"a"', '""', "12345678901234567890123", '"\\u0031"', "-0", "1.0"]
-)
+@pytest.mark.parametrize("call_id", ["1", "-7", "0", '"a"', '""', "12345678901234567890123", '"\\u0031"', "-0"])
 async def test_id_comes_back_byte_for_byte(call_id: str, worker: Worker) -> None:
     for _ in range(2):
         body = b'{"jsonrpc":"2.0","method":"eth_chainId","id":%b}' % call_id.encode()

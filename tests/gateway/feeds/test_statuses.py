@@ -11,7 +11,7 @@ from tests.gateway.feeds.scripted_chain import Pace, RecordingSink
 from tollgate.chains.heads import NodeCall
 from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.core.shapes import Reply
-from tollgate.errors import UpstreamUnavailable
+from tollgate.errors import RateLimited, UpstreamUnavailable
 from tollgate.gateway.feeds.source import StarknetSource
 from tollgate.gateway.feeds.statuses import ASK_SECONDS, SETTLED_SECONDS, Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber
@@ -24,6 +24,8 @@ class StatusNodes:
         self.known: dict[str, str] = {}
         self.down = False
         self.asked: list[str] = []
+        self.blocks: dict[int, list[str]] = {}
+        self.blocks_asked: list[int] = []
         self.clock = Clock()
         self.pace = Pace(self.clock)
         self.head = 10
@@ -32,6 +34,10 @@ class StatusNodes:
 
     async def fetch(self, call: NodeCall) -> Reply:
         assert isinstance(call.params, dict)
+        if "block_id" in call.params:
+            number = call.params["block_id"]["block_number"]  # type: ignore[index]
+            self.blocks_asked.append(number)
+            return Reply(Raw(json.dumps({"transactions": self.blocks.get(number, [])}).encode()))
         name = str(call.params["transaction_hash"])
         self.asked.append(name)
         if self.down:
@@ -74,8 +80,10 @@ async def test_status_is_told_at_first_and_when_it_changes(nodes: StatusNodes) -
     assert told(sink) == ["RECEIVED"]
     nodes.known["0x1"] = "ACCEPTED_ON_L2"
     nodes.head += 1
+    nodes.blocks[nodes.head] = ["0x7", "0x0001"]
     await nodes.turn()
     assert told(sink) == ["RECEIVED", "ACCEPTED_ON_L2"]
+    assert nodes.blocks_asked == [nodes.head]
 
 
 async def test_transaction_that_nobody_knows_yet_is_waited_for(nodes: StatusNodes) -> None:
@@ -84,8 +92,42 @@ async def test_transaction_that_nobody_knows_yet_is_waited_for(nodes: StatusNode
     await nodes.turn(ASK_SECONDS)
     nodes.down = False
     nodes.known["0x1"] = "RECEIVED"
-    await nodes.turn(ASK_SECONDS)
+    await nodes.turn(4 * ASK_SECONDS)
     assert told(sink) == ["RECEIVED"]
+
+
+async def test_many_transactions_that_do_not_move_are_asked_for_seldom(nodes: StatusNodes) -> None:
+    """100 subscriptions were 60 upstream calls a second, for ever."""
+    for number in range(100):
+        await nodes.join(hex(number))
+    for _ in range(120):
+        await nodes.turn(1.0)
+    nodes.asked.clear()
+    nodes.blocks_asked.clear()
+    for _ in range(60):
+        nodes.head += 1
+        await nodes.turn(1.0)
+    assert len(nodes.asked) <= 60 * 10
+    assert len(nodes.asked) <= 100 * (60 / SETTLED_SECONDS + 1)
+    assert set(nodes.asked) == {hex(number) for number in range(100)}, "each has a turn"
+    assert len(nodes.blocks_asked) == 60, "one call for a block, however many wait"
+
+
+async def test_calls_count_against_the_limits_of_a_subscriber_that_waits(nodes: StatusNodes) -> None:
+    charged: list[int] = []
+
+    def refuse(_: int) -> None:
+        raise RateLimited
+
+    poor, rich = (Subscriber(Subscription(Topic.STATUS, hash="0x1"), n, "starknet", RecordingSink()) for n in "12")
+    poor.charge, rich.charge = refuse, charged.append
+    nodes.statuses.join(poor)
+    await turns()
+    await nodes.turn(100.0)
+    assert nodes.asked == []
+    nodes.statuses.join(rich)
+    await nodes.turn(100.0)
+    assert (nodes.asked, charged) == (["0x1"], [1])
 
 
 async def test_one_question_serves_all_and_who_comes_later_is_told_at_once(nodes: StatusNodes) -> None:

@@ -114,3 +114,20 @@ async def stop(house: House, sent: list[asyncio.Future[Response]]) -> None:
     house.pool.close()
     await turns(30)
     await asyncio.gather(*sent, return_exceptions=True)
+
+
+async def test_connection_lost_before_the_chosen_waiters_turn_is_replaced_once() -> None:
+    """Two wait; the answer comes, and the connection is lost in the same turn: both must not take its place."""
+    house = House(connections=1)
+    sent = await filled(house)
+    (transport,) = house.loop.transports
+    transport.say(OK)
+    transport.drop(ConnectionResetError())
+    await turns()
+    assert len(house.open) == 1
+    assert len(house.loop.asked) == 2, "the first one, and one in its place"
+    for _ in range(2):
+        house.loop.transports[-1].say(OK)
+        await turns()
+    assert [each.result() for each in sent] == [Response(200, b"{}")] * 3
+    assert len(house.loop.asked) == 2

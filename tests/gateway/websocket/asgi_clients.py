@@ -7,11 +7,12 @@ import json
 from typing import Any, cast
 
 from tests.gateway.fakes import turns
-from tests.gateway.worker import TOKEN, Worker, open_worker
+from tests.gateway.worker import PEPPER, TOKEN, Worker, open_worker
 
 from tollgate.chains.subscriptions import Wrong
 from tollgate.gateway.feeds.feed import Feeds
 from tollgate.gateway.feeds.subscribers import Subscriber
+from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.gateway.websocket.endpoint import Endpoint
 from tollgate.gateway.websocket.subscriptions import SocketPipeline
 from tollgate.settings import model
@@ -60,6 +61,7 @@ class SocketServer:
             request_seconds=30.0,
             now=worker.clock,
             sink=worker.sink,
+            seal=TeamSeal(PEPPER),
         )
         self.endpoint = Endpoint(
             worker.context,
@@ -71,9 +73,11 @@ class SocketServer:
             grace_seconds=10.0,
         )
 
-    async def open(self, path: str = PATH, *, token: str | None = TOKEN, **headers: str) -> Client:
+    async def open(
+        self, path: str = PATH, *, token: str | None = TOKEN, address: str = "192.0.2.1", **headers: str
+    ) -> Client:
         """A client connects; `_` in a header's name stands for `-`."""
-        client = Client(self, path, token, headers)
+        client = Client(self, path, token, headers, address)
         await turns()
         return client
 
@@ -89,7 +93,9 @@ class _Feeds:
 class Client:
     """One client: what it was sent, and how it was closed."""
 
-    def __init__(self, server: SocketServer, path: str, token: str | None, headers: dict[str, str]) -> None:
+    def __init__(
+        self, server: SocketServer, path: str, token: str | None, headers: dict[str, str], address: str
+    ) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             named["authorization"] = f"Bearer {token}"
@@ -101,7 +107,7 @@ class Client:
             "query_string": b"",
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],
             "subprotocols": offered,
-            "client": ("192.0.2.1", 50_000),
+            "client": (address, 50_000),
         }
         self.server = server
         self.sent: list[dict[str, Any]] = []

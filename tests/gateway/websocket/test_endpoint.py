@@ -211,3 +211,45 @@ async def test_stop_waits_for_calls_under_way_and_refuses_them_at_the_end_of_the
     (answer,) = client.heard()
     assert answer["error"]["data"]["reason"] == "overloaded"
     assert code_of(client) == 1001
+
+
+# --- A forged Origin, many addresses ---------------------------------------------------------------------
+
+
+async def test_one_address_cannot_take_all_connections_of_a_domain() -> None:
+    server = await open_server({"connections_per_caller": 2, "connections_per_domain": 4})
+    server.worker.store.grants["example.com"] = domain_grant()
+    page = {"origin": "https://example.com"}
+    mine = [await server.open(token=None, address="198.51.100.1", **page) for _ in range(3)]
+    assert [client.closed is None for client in mine] == [True, True, False]
+    assert mine[2].closed == (4429, "rate_limited")
+    others = [await server.open(token=None, address=f"203.0.113.{n}", **page) for n in range(3)]
+    # All addresses together have a bound as well.
+    assert [client.closed is None for client in others] == [True, True, False]
+    await mine[0].leave()
+    assert (await server.open(token=None, address="203.0.113.9", **page)).closed is None
+
+
+def subscribe(*addresses: str) -> object:
+    params = ["logs", {"address": [f"0x{each:0>40}" for each in addresses]}]
+    return {"jsonrpc": "2.0", "id": 1, "method": "eth_subscribe", "params": params}
+
+
+async def made(client: Client, body: object) -> str:
+    """What comes of a subscription."""
+    client.post(body)
+    await turns(40)
+    (told,) = client.heard()
+    return "result" if "result" in told else str(told["error"]["message"])
+
+
+async def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_connections() -> None:
+    server = await open_server({"subscriptions_per_caller": 3, "filter_terms_per_caller": 10})
+    server.worker.store.tokens[digest(OTHER)] = token_grant(OTHER_TEAM)
+    one, two = await server.open(), await server.open()
+    assert [await made(one, subscribe("1")) for _ in range(2)] == ["result"] * 2
+    assert await made(two, subscribe("1")) == "result"
+    assert "3 subscriptions" in await made(two, subscribe("1"))
+    await one.leave()
+    assert "10 addresses and topics" in await made(two, subscribe(*"12345678"))
+    assert await made(two, subscribe(*"1234567")) == "result"

@@ -14,11 +14,12 @@ from litestar.params import FromPath
 from litestar.types import Scope
 
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import NotLoggedIn
+from tollgate.control.problems import NotLoggedIn, PersonalTokenRefused
 from tollgate.control.service_context import Actor, ClientInfo
 from tollgate.core.people import PERSONAL, TOOL
 
 AGENT_LENGTH = 256
+ME = "/api/v1/me"
 
 # What handlers and dependencies take, by these names: `request`, `plane`, `visit`, `actor`, and parts of the path.
 Asked = Request[Any, Any, Any]
@@ -46,4 +47,11 @@ async def actor(request: Asked, plane: Plane, visit: From) -> Actor:
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotLoggedIn
-    return await plane.logins.actor(visit, secret.strip(), TOOL, PERSONAL)
+    found = await plane.logins.actor(visit, secret.strip(), TOOL, PERSONAL)
+    login = found.login
+    if login is not None and login.read_only and request.method not in {"GET", "HEAD"}:
+        raise PersonalTokenRefused("change anything: it is for reading")
+    is_elsewhere = "team" not in request.path_params and request.scope["path"].rstrip("/") != ME
+    if login is not None and login.team_id is not None and is_elsewhere:
+        raise PersonalTokenRefused("do this: it is for one team")
+    return found

@@ -87,7 +87,15 @@ class NewPersonalToken(_Body, frozen=True):
 
     name: Annotated[str, text("What it is for.", "ci")]
     expires_in_days: Annotated[
-        int | UnsetType | None, count("Left out or null: it never expires.", 90, 1, logins.LONGEST_DAYS)
+        int | UnsetType | None,
+        count(f"Left out: {logins.USUAL_DAYS}; null: it never expires.", 30, 1, logins.LONGEST_DAYS),
+    ] = UNSET
+    team: Annotated[
+        str | UnsetType | None,
+        Meta(description="The one team that it is for, by name or id; null: all of yours.", examples=["acme"]),
+    ] = UNSET
+    read_only: Annotated[
+        bool | UnsetType, Meta(description="Whether it may change nothing.", examples=[False])
     ] = UNSET
 
 
@@ -173,6 +181,25 @@ ShowUpstream = Annotated[
 ]
 
 
+Addresses = Annotated[
+    list[str] | UnsetType,
+    Meta(
+        description="Networks of client addresses that may use it; empty: all.",
+        examples=[["192.0.2.0/24"]],
+        extra_json_schema={"maxItems": tokens.MAX_ADDRESSES},
+    ),
+]
+Contracts = Annotated[
+    list[str] | UnsetType,
+    Meta(
+        description="Contracts that it may read, by `eth_call`, `eth_getLogs`, `starknet_call` and the like; "
+        "empty: all.",
+        examples=[["0xdac17f958d2ee523a2206206994597c13d831ec7"]],
+        extra_json_schema={"maxItems": tokens.MAX_ADDRESSES},
+    ),
+]
+
+
 class NewToken(_Body, frozen=True):
     """An API token to be made."""
 
@@ -184,6 +211,8 @@ class NewToken(_Body, frozen=True):
     monthly_requests: PerMonth = UNSET
     allow_in_url: InUrl = UNSET
     show_upstream: ShowUpstream = UNSET
+    addresses: Addresses = UNSET
+    contracts: Contracts = UNSET
 
 
 class TokenChange(_Body, frozen=True):
@@ -198,6 +227,8 @@ class TokenChange(_Body, frozen=True):
     monthly_requests: PerMonth = UNSET
     allow_in_url: InUrl = UNSET
     show_upstream: ShowUpstream = UNSET
+    addresses: Addresses = UNSET
+    contracts: Contracts = UNSET
 
 
 class Rotation(_Body, frozen=True):

@@ -153,6 +153,8 @@ async def remove(request: Asked, plane: Plane, actor: Who, team: Part, domain: P
         gives=shapes.DomainView,
         tagged=True,
         raises=(RoleNeeded, NotProven),
+        # DNS and HTTPS to wherever the team says.
+        cost=20,
     ),
 )
 async def verify(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:

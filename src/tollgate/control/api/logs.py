@@ -59,6 +59,8 @@ _QUERY = (
         query=_QUERY,
         gives=shapes.LogPage,
         raises=(RoleNeeded,),
+        searched_by=("network", "method", "status", "errors"),
+        search_cost=10,
     ),
 )
 async def list_logs(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:

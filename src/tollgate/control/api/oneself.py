@@ -13,12 +13,14 @@ from tollgate.control.problems import (
     Busy,
     InvalidInput,
     LimitReached,
+    NoSuchTeam,
     NotFound,
     PersonalTokenRefused,
     TooManyAttempts,
     WrongPassword,
 )
 from tollgate.control.service_context import Actor
+from tollgate.control.services.logins import USUAL_DAYS
 from tollgate.core.people import Account
 
 
@@ -107,15 +109,17 @@ async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
         creates=True,
         status=201,
         gives=shapes.PersonalToken,
-        raises=(PersonalTokenRefused, LimitReached),
+        raises=(PersonalTokenRefused, LimitReached, NoSuchTeam),
     ),
 )
 async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
-    sent = await reading.body(request, bodies.NewPersonalToken)
-    days = None if sent.expires_in_days is UNSET else sent.expires_in_days
+    wish = await reading.body(request, bodies.NewPersonalToken)
+    days = USUAL_DAYS if wish.expires_in_days is UNSET else wish.expires_in_days
+    team = None if wish.team is UNSET else wish.team
+    read_only = False if wish.read_only is UNSET else wish.read_only
 
     async def create() -> Made:
-        login, secret = await plane.logins.new_personal(actor, sent.name, days)
+        login, secret = await plane.logins.new_personal(actor, wish.name, days, team=team, read_only=read_only)
         return Made(shapes.personal_token(login, actor, secret))
 
     return await once(request, plane, actor, create)

@@ -30,7 +30,9 @@ from tollgate.control.problems import (
     NoSuchTeam,
     NotFound,
     NotLoggedIn,
+    PersonalTokenRefused,
     Problem,
+    RateLimited,
     RequestRunning,
     StoreAway,
 )
@@ -52,7 +54,8 @@ Everything that can be managed: nothing is possible in the console or the comman
 may also answer 408, 413, 502, 503 and 504 in this form. **Lists** come in parts: give `next` as `after` for the
 next one. **Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the repeated answer has
 the header `Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which takes the `ETag` of
-what was read. Every answer has an `X-Request-Id`.
+what was read. Every answer has an `X-Request-Id`. **Rates** are limited by credential and client address (429
+`rate_limited`, with `Retry-After`); proofs of domains and searches in logs count for several requests.
 """
 
 _PATH_PARAMETERS = {
@@ -198,7 +201,7 @@ def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Pr
     """All that may go wrong: what every endpoint of its kind has, and what is declared."""
     found: list[type[Problem]] = []
     if secured:
-        found += [NotLoggedIn, LoginExpired, StoreAway]
+        found += [NotLoggedIn, LoginExpired, PersonalTokenRefused, StoreAway]
     if "{team}" in path:
         found.append(NoSuchTeam)
     if "{" in path:
@@ -213,7 +216,7 @@ def _problems(path: str, operation: Operation, *, secured: bool) -> list[type[Pr
         found += [InvalidInput, RequestRunning, KeyReused]
     if operation.conditional:
         found.append(ChangedMeanwhile)
-    return list(dict.fromkeys([*found, *operation.raises, InternalProblem]))
+    return list(dict.fromkeys([*found, *operation.raises, RateLimited, InternalProblem]))
 
 
 def _refusals(problems: Iterable[type[Problem]]) -> dict[str, Json]:

@@ -81,6 +81,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     query: tuple[Query, ...] = ()
     raises: tuple[type[Problem], ...] = ()
     """Problems beside those that all endpoints of its kind have."""
+    cost: int = 1
+    """How many requests it counts for against rate limits."""
+    searched_by: tuple[str, ...] = ()
+    """Parameters of the query that make it search."""
+    search_cost: int = 1
+    """How many requests it counts for then."""
 
 
 def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:

@@ -140,6 +140,8 @@ class LoginView(Struct, frozen=True):
     expires_at: Annotated[datetime | None, Meta(description="When it ends, unless it is renewed; null: never.")]
     address: Annotated[str, Meta(description="From where it was made.")]
     current: Annotated[bool, Meta(description="Whether it is the one that asks.")]
+    team_id: Annotated[str | None, Meta(description="The one team that it is for.")]
+    read_only: Annotated[bool, Meta(description="Whether it may change nothing.")]
 
 
 class PersonalToken(LoginView, frozen=True):
@@ -271,6 +273,8 @@ class TokenView(Struct, frozen=True):
     capped_until: Annotated[datetime | None, Meta(description="Until when its monthly cap stops it.")]
     allow_in_url: bool
     show_upstream: bool
+    addresses: list[str]
+    contracts: list[str]
     replaces: Annotated[str | None, Meta(description="The token whose successor it is.")]
 
 

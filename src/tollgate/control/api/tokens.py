@@ -138,6 +138,8 @@ def _wish(body: bodies.NewToken | bodies.TokenChange) -> TokenSettings:
         monthly_requests=body.monthly_requests,
         allow_in_url=body.allow_in_url,
         show_upstream=body.show_upstream,
+        addresses=body.addresses,
+        contracts=body.contracts,
     )
 
 

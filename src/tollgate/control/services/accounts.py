@@ -14,10 +14,13 @@ from tollgate.control.problems import Busy, InvalidInput, NameTaken, NotFound, S
 from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, email_of, name_of
 from tollgate.control.services import throttle
 from tollgate.core import patience, secrets
+from tollgate.core.addresses import limit_key
 from tollgate.core.people import Account, Identity, Invitation, ResetLink
 from tollgate.store.base import Repositories
 
 RESET_PATH = "/console/reset/"
+# Links of one account that are good at the same time.
+MAX_LINKS = 8
 CLOSED = "Accounts are made by the operator here: ask for an invitation."
 
 
@@ -104,12 +107,16 @@ class Accounts:
     # --- Passwords -------------------------------------------------------------------------------------
 
     async def check_password(self, visit: ClientInfo, email: str, password: str) -> Account:
-        """Return the account whose password this is. Failures slow down the account and the address."""
+        """Return the account whose password this is.
+
+        Failures slow down the address, and the account from this address alone: a stranger who fails elsewhere
+        must not lock its owner out.
+        """
         try:
             address = email_of(email)
         except InvalidInput:
             raise WrongPassword from None
-        key = self._context.key("password", address)
+        key = self._password_key(address, visit)
         from_here = self._context.key_from("address", visit)
         async with self._context.store.changing() as records:
             guards = [(key, patience.PASSWORD), (from_here, patience.ADDRESS)]
@@ -124,6 +131,7 @@ class Accounts:
                     await throttle.take_back(records, each, before)
             raise
         if account is None or not fits or not account.active:
+            await self._note_failure(visit, address, account)
             raise WrongPassword
         hashed = ""
         if self._passwords.outdated(account.password_hash):
@@ -139,6 +147,17 @@ class Accounts:
                 now = replace(now, password_hash=hashed)
                 await records.accounts.replace(now)
         return now
+
+    def _password_key(self, email: str, visit: ClientInfo) -> str:
+        return self._context.key("password", f"{email} {limit_key(visit.address)}")
+
+    async def _note_failure(self, visit: ClientInfo, email: str, account: Account | None) -> None:
+        """Write down for a person that someone failed to sign in as them; it takes as long for nobody."""
+        async with self._context.store.changing() as records:
+            guard = (self._context.key("failed-noted", email), patience.NOTED)
+            if await throttle.may(self._context, records, guard) and account is not None:
+                who = Actor(account, None, visit)
+                await self._context.note(records, who, "login.failed", target=account.id, name=account.email)
 
     async def change_password(self, actor: Actor, current: str, new: str) -> None:
         """Change one's own password; all other logins end."""
@@ -165,16 +184,21 @@ class Accounts:
         return link
 
     async def forgot(self, visit: ClientInfo, email: str) -> None:
-        """Send a link to reset the password, if the address has an account. Says nothing either way."""
+        """Send a link to reset the password, if the address has an account. Says nothing either way.
+
+        Who has asked often gets no further mail for a while, but the links that were sent stay good: a stranger
+        who asks again and again can neither flood a mailbox nor keep its owner out.
+        """
         address = email_of(email)
-        guards = [
-            (self._context.key("forgot", address), patience.PASSWORD),
-            (self._context.key_from("forgot-from", visit), patience.ADDRESS),
-        ]
+        guards = [(self._context.key_from("forgot-from", visit), patience.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "requests for a link")
             account = await records.accounts.find(email=address)
             if account is None or not account.active or not self._mailer.enabled:
+                return
+            if not await throttle.may(
+                self._context, records, (self._context.key("forgot", address), patience.LINK)
+            ):
                 return
             link = await self._new_reset_link(records, Actor(account, None, visit), account)
         self._mail_reset(address, link)
@@ -205,7 +229,12 @@ class Accounts:
     async def _new_reset_link(self, records: Repositories, actor: Actor, account: Account) -> str:
         secret = secrets.new_token(secrets.RESET)
         now = self._context.now()
-        await records.reset_links.remove(account_id=account.id)
+        if actor.account is not None:
+            # Asked for by anybody: what was mailed before must stay good.
+            older = await records.reset_links.page(MAX_LINKS, newest_first=True, account_id=account.id)
+            await records.reset_links.remove(id=tuple(link.id for link in older[MAX_LINKS - 1 :]))
+        else:
+            await records.reset_links.remove(account_id=account.id)
         until = now + 60 * self._context.settings.accounts.reset_minutes
         await records.reset_links.add(
             ResetLink(secrets.new_id("rst"), account.id, self._context.digest(secret), now, until)
@@ -230,7 +259,7 @@ class Accounts:
             await records.identities.remove(account_id=account.id)
         await records.accounts.replace(changed)
         await records.reset_links.remove(account_id=account.id)
-        await throttle.forgive(records, [self._context.key("password", account.email)])
+        await throttle.forgive(records, [self._password_key(account.email, actor.visit)])
         for login in await records.logins.page(10_000, account_id=account.id):
             if actor.login is None or login.id != actor.login.id:
                 await records.logins.remove(id=login.id)

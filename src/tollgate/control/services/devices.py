@@ -25,9 +25,11 @@ PAGE_PATH = "/console/device"
 SLOW_DOWN_SECONDS = 5
 # A poll may come a little early: clocks and networks jitter.
 EARLY_SECONDS = 0.5
-MAX_WAITING, MAX_WAITING_FROM_ADDRESS = 10_000, 50
+MAX_WAITING, MAX_WAITING_FROM_ADDRESS = 10_000, 20
+# A tool asks every few seconds. One that has not asked for so long makes room where all places are taken.
+SILENT_SECONDS = 60.0
 # Whoever has one IPv6 address has 2 ** 64 of them: what they begin and never finish is rationed together.
-STARTS = patience.Patience(free=200, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
+STARTS = patience.Patience(free=60, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
 # An expired one is remembered for so long, so that the tool gets the reason.
 REMEMBERED_SECONDS = 600.0
 
@@ -91,7 +93,7 @@ class Devices:
         )
         async with self._context.store.changing() as records:
             from_here = await records.device_logins.count(address=visit.address)
-            if from_here >= MAX_WAITING_FROM_ADDRESS or await records.device_logins.count() >= MAX_WAITING:
+            if from_here >= MAX_WAITING_FROM_ADDRESS or not await self._has_room(records, now):
                 raise TooManyAttempts("Too many logins wait for approval: finish or wait for them.", 60)
             guards = [(self._context.key_from("device-from", visit), STARTS)]
             await throttle.begin(self._context, records, guards, "logins that nobody approved")
@@ -105,6 +107,13 @@ class Devices:
             60 * settings.device_minutes,
             row.interval,
         )
+
+    async def _has_room(self, records: Repositories, now: float) -> bool:
+        if await records.device_logins.count() < MAX_WAITING:
+            return True
+        await records.device_logins.remove_older("polled_at", now - SILENT_SECONDS, state=PENDING)
+        await records.device_logins.remove_older("created_at", now - SILENT_SECONDS, state=PENDING, polled_at=None)
+        return await records.device_logins.count() < MAX_WAITING
 
     async def poll(self, visit: ClientInfo, device_code: str) -> Secrets:
         """Answer the tool's question: its secrets, or an OAuthError."""

@@ -22,6 +22,7 @@ from tollgate.control.service_context import (
 )
 from tollgate.core import secrets
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, Login
+from tollgate.core.roles import Action
 from tollgate.store.base import Repositories
 
 # A refresh whose answer was lost is asked again by the tool; after this it was someone else.
@@ -29,6 +30,7 @@ REFRESH_GRACE_SECONDS = 60.0
 LAST_USED_SECONDS = 60.0
 MAX_LOGINS = 200
 LONGEST_DAYS = 365
+USUAL_DAYS = 90
 DAY = 86_400.0
 
 
@@ -112,21 +114,30 @@ class Logins:
                 records, actor, "login.end", target=login.id, name=login.name, kind=login.kind
             )
 
-    async def new_personal(self, actor: Actor, name: str, days: int | None) -> tuple[Login, str]:
-        """Make a personal access token; its secret is shown once."""
+    async def new_personal(
+        self, actor: Actor, name: str, days: int | None, *, team: str | None = None, read_only: bool = False
+    ) -> tuple[Login, str]:
+        """Make a personal access token, for one team or all, to change things or to read; shown once."""
         account = actor.person("make personal access tokens")
         if days is not None and not 1 <= days <= LONGEST_DAYS:
             raise InvalidInput(f"`expires_in_days` is from 1 to {LONGEST_DAYS}.", field="expires_in_days")
         async with self._context.store.changing() as records:
-            return await self.add_personal(records, actor, account, name, days)
+            team_id = None
+            if team is not None:
+                team_id = (await self._context.membership(records, actor, team, Action.SEE_TEAM)).team.id
+            return await self.add_personal(
+                records, actor, account, name, days, team_id=team_id, read_only=read_only
+            )
 
     async def add_personal(
-        self, records: Repositories, actor: Actor, account: Account, name: str, days: int | None
-    ) -> tuple[Login, str]:
+        self, records: Repositories, actor: Actor, account: Account, name: str, days: int | None, *,
+        team_id: str | None = None, read_only: bool = False,
+    ) -> tuple[Login, str]:  # fmt: skip
         """Add a personal access token for an account."""
         secret = secrets.new_token(secrets.PERSONAL)
         until = None if days is None else self._context.now() + DAY * days
         login = self._new(account.id, PERSONAL, name_of(name), secret, until, actor.visit)
+        login = replace(login, team_id=team_id, read_only=read_only)
         await self._add(records, login)
         await self._context.note(records, actor, "personal_token.create", target=login.id, name=login.name)
         return login, secret

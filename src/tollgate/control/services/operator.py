@@ -56,6 +56,7 @@ class Operator:
                 await records.logins.remove(account_id=account.id)
                 await records.device_logins.remove(account_id=account.id)
                 await records.reset_links.remove(account_id=account.id)
+                await records.invitations.remove(created_by=account.email)
             action = "account.enable" if active else "account.disable"
             await self._context.note(records, OPERATOR, action, target=account.id, name=address)
         return switched

@@ -29,7 +29,7 @@ from tollgate.control.versions import check_version
 from tollgate.core import secrets
 from tollgate.core.models import Team
 from tollgate.core.people import Account, Member
-from tollgate.core.roles import Action, Role, may_change_member
+from tollgate.core.roles import Action, Role, allows, may_change_member
 from tollgate.store.base import Conflict, Repositories
 
 _NAME = re.compile(r"[a-z0-9-]{2,40}")
@@ -181,6 +181,8 @@ class Teams:
             changed = replace(member, role=new.value)
             await records.members.replace(changed)
             account = await _account(records, member)
+            if not allows(new, Action.CHANGE_MEMBERS):
+                await self._end_invitations(records, membership.team.id, account)
             await self._context.note(
                 records, actor, "member.role", team_id=membership.team.id, target=member.id, name=account.email,
                 before=old.value, role=new.value,
@@ -200,9 +202,14 @@ class Teams:
                 await _keep_an_owner(records, membership.team)
             await records.members.remove(id=member.id)
             account = await _account(records, member)
+            await self._end_invitations(records, membership.team.id, account)
             await self._context.note(
                 records, actor, "member.remove", team_id=membership.team.id, target=member.id, name=account.email
             )
+
+    async def _end_invitations(self, records: Repositories, team_id: str, account: Account) -> None:
+        """Withdraw what somebody made who may not invite any more: they may have the links."""
+        await records.invitations.remove(team_id=team_id, created_by=account.email)
 
     async def _member(
         self, records: Repositories, actor: Actor, team: str, member_id: str

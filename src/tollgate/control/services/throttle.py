@@ -32,6 +32,15 @@ async def begin(context: ServiceContext, records: Repositories, guards: Sequence
     return {key: failures for failures, key, _ in known}
 
 
+async def may(context: ServiceContext, records: Repositories, guard: Guard) -> bool:
+    """Whether something may be done once more; then it is counted."""
+    try:
+        await begin(context, records, [guard], "")
+    except TooManyAttempts:
+        return False
+    return True
+
+
 async def forgive(records: Repositories, keys: Sequence[str]) -> None:
     """Forget all failures of these."""
     await records.failures.remove(id=tuple(keys))

@@ -20,12 +20,14 @@ from tollgate.control.service_context import (
 )
 from tollgate.control.versions import check_version
 from tollgate.core import secrets
-from tollgate.core.methods import NEVER_FORWARDED, is_pattern
+from tollgate.core.addresses import parse_networks
+from tollgate.core.contracts import is_address
+from tollgate.core.methods import is_pattern, may_be_called
 from tollgate.core.models import Token
 from tollgate.core.roles import Action
 from tollgate.store.base import Conflict, Repositories
 
-MAX_METHODS = 100
+MAX_METHODS = MAX_ADDRESSES = 100
 MAX_PER_SECOND = 1_000_000
 MAX_PER_MONTH = 1_000_000_000_000
 LONGEST_OVERLAP = 30 * 86_400
@@ -46,6 +48,8 @@ class TokenSettings(Struct, frozen=True):
     monthly_requests: int | UnsetType | None = UNSET
     allow_in_url: bool | UnsetType = UNSET
     show_upstream: bool | UnsetType = UNSET
+    addresses: Sequence[str] | UnsetType = UNSET
+    contracts: Sequence[str] | UnsetType = UNSET
 
 
 class TokenService:
@@ -188,8 +192,10 @@ class TokenService:
         for name, check in (
             ("name", name_of),
             ("networks", self._check_networks),
-            ("methods", _check_methods),
+            ("methods", self._check_methods),
             ("expires_at", self._check_expiry),
+            ("addresses", _check_addresses),
+            ("contracts", _check_contracts),
         ):
             if given.get(name) is not None:
                 given[name] = check(given[name])
@@ -211,6 +217,25 @@ class TokenService:
                 raise InvalidInput(f"{network[:60]!r} is not served here. Served: {served}.", field="networks")
         return tuple(dict.fromkeys(networks))
 
+    def _check_methods(self, methods: Sequence[str]) -> tuple[str, ...]:
+        if len(methods) > MAX_METHODS:
+            raise InvalidInput(f"At most {MAX_METHODS} patterns.", field="methods")
+        networks = [each for names in self._context.settings.families.values() for each in names.values()]
+        opened = tuple(pattern for network in networks for pattern in network.open_methods)
+        for pattern in methods:
+            if not is_pattern(pattern):
+                raise InvalidInput(
+                    f"{pattern[:60]!r} is no method: write one such as eth_call, or a pattern such as eth_get*.",
+                    field="methods",
+                )
+            if not may_be_called(pattern, opened):
+                raise InvalidInput(
+                    f"Methods such as {pattern[:60]} are refused on every network here; "
+                    "the operator can open them (`open_methods`).",
+                    field="methods",
+                )
+        return tuple(dict.fromkeys(methods))
+
     def _check_expiry(self, at: float) -> float:
         if not self._context.now() < at <= LATEST:
             raise InvalidInput(
@@ -228,9 +253,29 @@ def _check_methods(methods: Sequence[str]) -> tuple[str, ...]:
                 f"{pattern[:60]!r} is no method: write one such as eth_call, or a pattern such as eth_get*.",
                 field="methods",
             )
-        if pattern.casefold().startswith(NEVER_FORWARDED):
-            raise InvalidInput(f"Methods such as {pattern[:60]} are never forwarded.", field="methods")
     return tuple(dict.fromkeys(methods))
+
+
+def _check_addresses(given: Sequence[str]) -> tuple[str, ...]:
+    if len(given) > MAX_ADDRESSES:
+        raise InvalidInput(f"At most {MAX_ADDRESSES} networks.", field="addresses")
+    try:
+        return tuple(dict.fromkeys(map(str, parse_networks(given))))
+    except ValueError:
+        raise InvalidInput(
+            "`addresses` holds IP addresses or networks, such as 192.0.2.7 or 2001:db8::/32.", field="addresses"
+        ) from None
+
+
+def _check_contracts(given: Sequence[str]) -> tuple[str, ...]:
+    if len(given) > MAX_ADDRESSES:
+        raise InvalidInput(f"At most {MAX_ADDRESSES} contracts.", field="contracts")
+    for address in given:
+        if not is_address(address):
+            raise InvalidInput(
+                f"{address[:80]!r} is no address of a contract: write it in hex, 0x….", field="contracts"
+            )
+    return tuple(dict.fromkeys(address.lower() for address in given))
 
 
 def _old_name(token: Token, ends: float) -> str:

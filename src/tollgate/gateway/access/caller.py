@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tollgate.core.addresses import parse_networks
+from tollgate.core.contracts import normal
 from tollgate.core.limits import Limit
 from tollgate.core.methods import matches
 from tollgate.core.models import Grant, per_minute, per_second
@@ -48,8 +50,10 @@ class Caller:
     """Who calls."""
 
     __slots__ = (
+        "addresses",
         "allow_in_url",
         "capped_until",
+        "contracts",
         "expires_at",
         "grant",
         "limits",
@@ -77,7 +81,11 @@ class Caller:
         self.allow_in_url = bool(grant.token and grant.token.allow_in_url)
         self.networks = frozenset(grant.token.networks) if grant.token else frozenset()
         self.quotas, self.per_address = _quotas(grant, limits)
-        self.restricted = bool(self.networks or (grant.token and grant.token.methods))
+        self.addresses = parse_networks(grant.token.addresses) if grant.token else ()
+        """Where the token may be used from; empty: anywhere."""
+        self.contracts = frozenset(map(normal, grant.token.contracts)) if grant.token else frozenset()
+        """What the token may read; empty: everything."""
+        self.restricted = bool(self.networks or self.contracts or (grant.token and grant.token.methods))
         """Whether the token has lists of its own."""
         self.shows = bool(grant.token and grant.token.show_upstream)
         """Whether answers tell who gave them."""

@@ -16,7 +16,14 @@ from collections.abc import Callable
 
 from tollgate.core import addresses, origins, secrets
 from tollgate.core.limits import Limit
-from tollgate.errors import OriginNotAllowed, Overloaded, TokenExpired, TokenInvalid, TokenMissing
+from tollgate.errors import (
+    AddressNotAllowed,
+    OriginNotAllowed,
+    Overloaded,
+    TokenExpired,
+    TokenInvalid,
+    TokenMissing,
+)
 from tollgate.gateway.access.caller import Caller, Quota, limits_of, quota
 from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import limited
@@ -89,7 +96,7 @@ class Credentials:
             if digest is None:
                 return None
         caller = self._known_token(digest)
-        if caller is None or (caller.expires_at is None and request.path_token is None):
+        if caller is None or (caller.expires_at is None and request.path_token is None and not caller.addresses):
             return caller
         return self._checked(caller, request)
 
@@ -156,6 +163,8 @@ class Credentials:
         request.caller = caller
         if caller.expires_at is not None and self._time() >= caller.expires_at:
             raise TokenExpired
+        if caller.addresses and not addresses.is_within(self.address(request), caller.addresses):
+            raise AddressNotAllowed(f"This token may not be used from {self.address(request)[:64]}.")
         in_path = request.path_token is not None and b"authorization" not in request.headers
         if in_path and not caller.allow_in_url:
             raise TokenInvalid("This token may not stand in the address: send it in the Authorization header.")

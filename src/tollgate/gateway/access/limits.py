@@ -16,6 +16,9 @@ from tollgate.gateway.access.caller import Caller, Quota, limits_of, quota, told
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
+_BATCH = "A batch of {calls} calls can never pass the limit of {rate}: send smaller batches."
+_ONE_CALL = "{calls} calls at the upstreams can never pass the limit of {rate}: ask for less at once."
+
 
 class Limiter:
     """Counts requests against the limits of their callers."""
@@ -48,7 +51,12 @@ class Limiter:
         if calls > 1 and (caller.quotas or caller.per_address):
             self._take(caller, request, calls - 1, calls)
 
-    def _take(self, caller: Caller, request: Request, cost: int, calls: int) -> None:
+    def admit_more(self, caller: Caller, request: Request, calls: int) -> None:
+        """Count calls to upstreams that one call needs beyond the first, or refuse them."""
+        if calls > 0 and (caller.quotas or caller.per_address):
+            self._take(caller, request, calls, calls, _ONE_CALL)
+
+    def _take(self, caller: Caller, request: Request, cost: int, calls: int, what: str = _BATCH) -> None:
         quotas, limits, told = caller.quotas, caller.limits, caller.told
         if caller.per_address is not None:
             quotas = self.quotas(caller, request)
@@ -62,7 +70,7 @@ class Limiter:
             left += (taken.remaining,) if each.limit.seconds <= 1 else (taken.remaining, taken.arrival - now + 1)
         request.rates = told % tuple(left)
         if not taken.allowed:
-            raise limited(quotas[len(found) - 1], taken, calls)
+            raise limited(quotas[len(found) - 1], taken, calls, what)
 
     def quotas(self, caller: Caller, request: Request) -> tuple[Quota, ...]:
         """The limits that count for a request."""
@@ -75,13 +83,13 @@ class Limiter:
         return quota("address", f"{caller.grant.domain.id}:{limit_key(self._address(request))}", limit)
 
 
-def limited(refusing: Quota, taken: Taken, calls: int) -> RateLimited:
+def limited(refusing: Quota, taken: Taken, calls: int, what: str = _BATCH) -> RateLimited:
     """The refusal of `calls` calls by a limit."""
     limit = refusing.limit
     rate = f"{limit.count} requests in {limit.seconds:g} s for this {refusing.name}"
     data: dict[str, object] = {"limit": refusing.name}
     if calls > limit.count:
-        message = f"A batch of {calls} calls can never pass the limit of {rate}: send smaller batches."
+        message = what.format(calls=calls, rate=rate)
         return RateLimited(message, data=data)
     wait = math.ceil(taken.retry_after) or 1
     data["retry_after"] = wait

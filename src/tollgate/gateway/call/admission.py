@@ -82,7 +82,9 @@ class Admission:
         self.exchange = resolver.exchange
         self.expires_at = caller.expires_at
         self.keep_alive = request.keep_alive
-        self.plans: dict[str, MethodPlan] = {} if caller.restricted else resolver.plans
+        # Domains may not call everything that tokens may.
+        own = caller.restricted or caller.grant.domain is not None
+        self.plans: dict[str, MethodPlan] = {} if own else resolver.plans
         quotas = limiter.quotas(caller, request)
         self._limiter = limiter
         self._limits = limits_of(quotas)

@@ -7,7 +7,7 @@ asked again elsewhere, alone. Knows no HTTP and writes nothing down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -25,6 +25,7 @@ from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.hedging import AttemptOutcome
 
+Charge = Callable[[int], None]
 _UNSET = Trace()
 _HIT, _COALESCED = Trace(), Trace()
 _HIT.cache, _COALESCED.cache = "hit", "coalesced"
@@ -42,17 +43,21 @@ class Question(Struct, gc=False):
     judge: Judge | None = None
 
 
-async def ask_many(resolver: Resolver, calls: Sequence[Call], deadline: float) -> list[Question]:
-    """Get the answers to a batch, in its order."""
+async def ask_many(
+    resolver: Resolver, calls: Sequence[Call], deadline: float, charge: Charge | None = None
+) -> list[Question]:
+    """Get the answers to a batch, in its order. `charge` counts upstream calls beyond one for each."""
     questions = [Question(call, resolver.key(call)) for call in calls]
     together, alone = _sorted(resolver, questions)
     # One call is asked as one: not every upstream takes batches.
     parts: list[Coroutine[Any, Any, None]] = [
-        _Chunk(resolver, chunk, deadline).ask() if len(chunk) > 1 else _ask_alone(resolver, chunk[0], deadline)
+        _Chunk(resolver, chunk, deadline).ask()
+        if len(chunk) > 1
+        else _ask_alone(resolver, chunk[0], deadline, charge)
         for chunk in _chunks(resolver, together)
     ]
     # After the chunks, whose questions they may join.
-    parts += [_ask_alone(resolver, question, deadline) for question in alone]
+    parts += [_ask_alone(resolver, question, deadline, charge) for question in alone]
     if len(parts) == 1:
         await parts[0]
     elif parts:
@@ -129,8 +134,9 @@ def _chunks(resolver: Resolver, questions: list[Question]) -> list[list[Question
     return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
 
 
-async def _ask_alone(resolver: Resolver, question: Question, deadline: float) -> None:
+async def _ask_alone(resolver: Resolver, question: Question, deadline: float, charge: Charge | None) -> None:
     question.trace = Trace()
+    question.trace.charge = charge
     try:
         question.told = await resolver.resolve(question.call, question.key, deadline, question.trace)
     except Refusal as refusal:

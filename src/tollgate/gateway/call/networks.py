@@ -165,7 +165,7 @@ def _network(family: str, name: str, settings: NetworkSettings) -> Network:
     return Network(
         family,
         name,
-        Policy(settings.allow_methods, settings.deny_methods),
+        Policy(settings.allow_methods, settings.deny_methods, settings.open_methods, settings.domain_methods),
         Catalogue(family),
         settings.upstreams,
         strict=settings.strict,

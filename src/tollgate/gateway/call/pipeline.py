@@ -15,10 +15,10 @@ from msgspec import Raw
 
 from tollgate import log
 from tollgate.chains.catalogue import Kind
-from tollgate.core import jsonrpc
+from tollgate.core import contracts, jsonrpc
 from tollgate.core.entries import LONGEST_METHOD
-from tollgate.core.methods import refusal_of
-from tollgate.core.shapes import ABSENT, Call, Reply, WrittenCall
+from tollgate.core.methods import domain_refusal_of, refusal_of
+from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 from tollgate.errors import (
     InternalError,
     InvalidRequest,
@@ -37,7 +37,9 @@ from tollgate.gateway.http import cors, response
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
 from tollgate.gateway.recording.counters import NODE_ERROR, OK, Counters
 from tollgate.gateway.recording.journal import RecordSink
+from tollgate.gateway.upstream import sticky
 from tollgate.gateway.upstream.exchange import FirstAttempt
+from tollgate.gateway.upstream.get_logs import GET_LOGS
 
 # Decisions about methods that are remembered; callers can invent names.
 _MAX_METHODS = 4_096
@@ -63,22 +65,27 @@ class Pipeline:
         request_seconds: float,
         now: Callable[[], float],
         sink: RecordSink,
+        seal: sticky.TeamSeal,
+        bills_upstream_calls: bool = False,
     ) -> None:
         self._credentials = credentials
         self._limiter = limiter
         self._networks = networks
         self._counters = counters
         self._now = now
+        self._seal = seal
         self._sink = sink
         """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {}
         """Methods that a network lets through, as far as they have been asked for."""
-        self.change(max_calls, request_seconds)
+        self.change(max_calls, request_seconds, bills_upstream_calls=bills_upstream_calls)
 
-    def change(self, max_calls: int, request_seconds: float) -> None:
+    def change(self, max_calls: int, request_seconds: float, *, bills_upstream_calls: bool = False) -> None:
         """Take over limits, and the rules of networks as they are now."""
         self.max_calls = max_calls
         self.request_seconds = request_seconds
+        self.bills_upstream_calls = bills_upstream_calls
+        """Whether each upstream call that one call needs is written down as a call."""
         self._allowed = {path: set() for path in self._networks}
 
     def answer(self, request: Request) -> Answer | Coroutine[Any, Any, Answer]:
@@ -117,7 +124,7 @@ class Pipeline:
             return self._answer_batch(request, request.network, resolver, caller, parsed)
         if not caller.restricted and parsed.method in self._allowed.get(request.network.path, ()):
             return self._answer_call(request, request.network, resolver, parsed)
-        refusal = self.policy(request.network, caller, parsed.method)
+        refusal = self.policy(request.network, caller, parsed.method, parsed.params)
         if refusal is not None:
             self._counters.called(request.network, parsed.method, refusal.reason)
             return self.refuse(request, refusal, jsonrpc.caller_id(parsed), parsed.method)
@@ -128,9 +135,14 @@ class Pipeline:
     def _answer_call(
         self, request: Request, network: Network, resolver: Resolver, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
+        if call.method in sticky.METHODS:
+            assert request.caller is not None  # noqa: S101 - asked on behalf of one
+            call = self._seal.opened(call, request.caller.team_id)
         key = resolver.key(call)
         reply = resolver.recall(key)
         if reply is None:
+            if call.method == GET_LOGS:
+                request.charge = self._charge(request)
             return self._ask(request, network, resolver, call, key)
         request.cache = "hit"
         return self.tell(request, network, call, reply)
@@ -179,13 +191,22 @@ class Pipeline:
     def tell(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
         assert request.caller is not None  # noqa: S101 - asked on behalf of one
         answer = _NO_CONTENT
+        if call.method in sticky.METHODS:
+            reply = self._seal.closed(call.method, reply, request.caller.team_id)
         if call.id is not None:
             headers = response.shown(request.upstream, request.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = _result(reply)
         self._counters.told(network, call.method, outcome, request.cache)
-        request.calls = ((call.method[:LONGEST_METHOD], outcome, code, len(answer.body)),)
+        note = (call.method[:LONGEST_METHOD], outcome, code, len(answer.body))
+        request.calls = (note, *[(*note[:3], 0)] * request.extra) if self.bills_upstream_calls else (note,)
         return answer
+
+    def _charge(self, request: Request) -> Callable[[int], None]:
+        """What counts calls to upstreams beyond the first against the caller's limits."""
+        limiter, caller = self._limiter, request.caller
+        assert isinstance(caller, Caller)  # noqa: S101 - asked on behalf of one
+        return lambda calls: limiter.admit_more(caller, request, calls)
 
     def _resolver(self, network: Network) -> Resolver:
         resolver = self._networks.get(network.path)
@@ -205,17 +226,26 @@ class Pipeline:
             [call.method for call in calls]
         ):
             refusals = [self._refusal(network, caller, call) for call in calls]
+        calls = self._opened(calls, caller)
+        charge = self._charge(request)
         if not any(refusals):
-            questions = await ask_many(resolver, calls, deadline)
+            questions = await ask_many(resolver, calls, deadline, charge)
         else:
             allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-            asked = await ask_many(resolver, allowed, deadline)
+            asked = await ask_many(resolver, allowed, deadline, charge)
             answered = iter(asked)
             questions = [
                 next(answered) if refusal is None else Question(call, None, Trace(), refusal)
                 for call, refusal in zip(calls, refusals, strict=True)
             ]
         return self._tell_batch(request, network, caller, questions)
+
+    def _opened(self, calls: Sequence[Call], caller: Caller) -> Sequence[Call]:
+        """The calls of a batch, with what is sealed for the caller's team opened."""
+        if sticky.METHODS.isdisjoint([call.method for call in calls]):
+            return calls
+        seal, team_id = self._seal, caller.team_id
+        return [seal.opened(call, team_id) if call.method in sticky.METHODS else call for call in calls]
 
     def _tell_batch(
         self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
@@ -227,10 +257,14 @@ class Pipeline:
             call, told, trace = question.call, question.told, question.trace
             assert told is not None  # noqa: S101 - each is told something
             method, call_id, way = call.method, call.id, trace.cache
+            if method in sticky.METHODS and isinstance(told, Reply):
+                told = self._seal.closed(method, told, caller.team_id)
             outcome, code = (OK, None) if isinstance(told, Reply) and told.error is ABSENT else _result(told)
             body = b"" if call_id is None else _body(request, call_id, told)
             bodies.append(body)
             notes.append((method[:LONGEST_METHOD], outcome, code, len(body), trace.upstream, trace.attempts, way))
+            if trace.extra and self.bills_upstream_calls:
+                notes += [(method[:LONGEST_METHOD], outcome, code, 0, trace.upstream, 0, way)] * trace.extra
             counted = (method, outcome, way)
             counts[counted] = counts.get(counted, 0) + 1
         for (method, outcome, way), count in counts.items():
@@ -254,31 +288,37 @@ class Pipeline:
     def _refusal(self, network: Network, caller: Caller, call: Call) -> Refusal | None:
         if isinstance(call, WrittenCall) and call.problem:
             return InvalidRequest(call.problem)
-        return self.policy(network, caller, call.method)
+        return self.policy(network, caller, call.method, call.params)
 
-    def policy(self, network: Network, caller: Caller, method: str) -> Refusal | None:
-        """Why this caller may not call this method here, if so."""
+    def policy(self, network: Network, caller: Caller, method: str, params: Params = None) -> Refusal | None:
+        """Why this caller may not call this method here, with these parameters, if so."""
         if caller.networks and network.path not in caller.networks:
             return NetworkNotAllowed(
                 f"This token may not call {network.path}, only: {', '.join(sorted(caller.networks))}."
             )
-        why = self._network_policy(network, method)
+        why = self._network_policy(network, method, from_domain=caller.grant.domain is not None)
         if why is None and not caller.allows(method):
             why = "It is not on the list of this token."
+        if why is None and caller.contracts:
+            why = contracts.refusal_of(method, params, caller.contracts)
         if why is None:
             return None
         return MethodNotAllowed(f"{method[:64]} may not be called on {network.path}. {why}")
 
-    def _network_policy(self, network: Network, method: str) -> str | None:
+    def _network_policy(self, network: Network, method: str, *, from_domain: bool) -> str | None:
         allowed = self._allowed.setdefault(network.path, set())
         if method in allowed:
             return None
         why = refusal_of(method, network.policy)
+        # What domains may not call is never remembered as allowed, so it is looked at each time.
+        for_tokens = domain_refusal_of(method, network.policy)
+        if why is None and from_domain:
+            why = for_tokens
         if why is None and network.strict and network.catalogue.kind(method) is Kind.UNKNOWN:
             why = "It is not in the catalogue of this family, and the network is strict."
         if why is None and not self.subscribes and network.catalogue.kind(method) is Kind.SUBSCRIBE:
             why = "Subscriptions need a WebSocket: connect to the same address by wss:// or ws://."
-        if why is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
+        if why is None and for_tokens is None and len(method) <= jsonrpc.LONGEST_REMEMBERED:
             if len(allowed) >= _MAX_METHODS:
                 allowed.clear()
             allowed.add(method)

@@ -17,7 +17,7 @@ from tollgate.chains.catalogue import Holds, Kind, Look, Scope
 from tollgate.chains.faults import Verdict
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
-from tollgate.errors import Overloaded, Refusal
+from tollgate.errors import Overloaded, RateLimited, Refusal
 from tollgate.gateway.call.cache import Cache, key_of
 from tollgate.gateway.messages import Trace
 from tollgate.gateway.upstream import sticky
@@ -111,7 +111,11 @@ class Resolver:
         stamp = self._row.stamp
         flight = self.flight(key, stamp)
         if flight is not None:
-            return await self._join(flight, trace)
+            try:
+                return await self._join(flight, trace)
+            except RateLimited:
+                # By the limits of the caller that it joined, which are not its own.
+                stamp = self._row.stamp
         if call.method in self._cached:
             trace.cache = "miss"
         mine = self.lead(key, stamp)
@@ -219,7 +223,12 @@ class Resolver:
         def ask(params: Params) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
             return self._one(_with(call, params), scope, None, deadline, trace)
 
-        return await Logs(ask).get(call.params, self.exchange.row.floor, self._logs_blocks)
+        def charge(calls: int) -> None:
+            if trace.charge is not None:
+                trace.charge(calls)
+            trace.extra += calls
+
+        return await Logs(ask, charge).get(call.params, self.exchange.row.floor, self._logs_blocks)
 
     async def _one(
         self,

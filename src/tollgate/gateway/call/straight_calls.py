@@ -50,7 +50,12 @@ class StraightCalls:
             caller = self._credentials.recall(request)
         except Refusal:
             return False
-        if caller is None or (caller.capped_until and caller.capped_until > self._context.time()):
+        if (
+            caller is None
+            or caller.contracts
+            or (caller.capped_until and caller.capped_until > self._context.time())
+        ):
+            # Unknown, or its calls must be looked at one by one, or it has spent what it may.
             return False
         call: StraightCall | None = connection.call
         if call is None:

@@ -88,7 +88,7 @@ class CatchUp:
                 await follower.verify(newest)
         except TooDeep:
             # Everything that it was told of is replaced, and what was before that: it begins again.
-            self._alone.take_back(follower.history.cut(follower.history.first.number))
+            await self._alone.take_back(follower.history.cut(follower.history.first.number))
             self._follower = None
             return False
         return follower.history.last.number < newest

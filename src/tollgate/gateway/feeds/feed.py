@@ -20,7 +20,7 @@ from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, TOO_DEEP, CatchUp
 from tollgate.gateway.feeds.follower import ChainFollower, TooDeep
 from tollgate.gateway.feeds.pending import PendingTransactions
-from tollgate.gateway.feeds.source import EthSource, NotNow, StarknetSource
+from tollgate.gateway.feeds.source import EthSource, NotNow, Source, StarknetSource
 from tollgate.gateway.feeds.statuses import Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 from tollgate.shm.upstream_status import NetworkStatus
@@ -48,10 +48,13 @@ class Feed:
         pending: PendingTransactions,
         now: Callable[[], float],
         sleep: Sleep = asyncio.sleep,
+        past: Source | None = None,
     ) -> None:
         self._path = path
         self._row = row
         self._source = source
+        self._past = past or source
+        """Where blocks of the past come from: the cache may know them."""
         self._pending = pending
         self._now = now
         self._sleep = sleep
@@ -85,6 +88,9 @@ class Feed:
             number = await self._number(listener.subscription.start)
             if listener.gone:
                 return
+            if listener.subscription.start is not None and self._is_heard:
+                # Each block of the past is asked for once more, unless it is in the cache.
+                listener.charge(max(0, self._row.head - number))
             if self._follower is None and self._start is None and listener.subscription.start is None:
                 self._start = number
             self._join_later(listener, number)
@@ -118,7 +124,9 @@ class Feed:
         self._run()
 
     def _join_later(self, listener: Subscriber, number: int) -> None:
-        late = CatchUp(listener, number, self._source, lambda: self._follower, self._arrive, self._turns)
+        late = CatchUp(
+            listener, number, _Past(self._source, self._past), lambda: self._follower, self._arrive, self._turns
+        )
         self._subscribers.want(listener.topic)
         self._alone[listener] = asyncio.create_task(repeat(self._path, late.step, self._sleep))
         self._run()
@@ -230,7 +238,7 @@ class Feed:
             if listener.since is not None and listener.since < first.number - 1:
                 # It was told of blocks that are not kept here.
                 listener.lose(TOO_DEEP)
-        self._subscribers.take_back(follower.history.cut(first.number - 1))
+        await self._subscribers.take_back(follower.history.cut(first.number - 1))
         for listener in self._subscribers:
             listener.since = ancestor if listener.since is None else min(listener.since, ancestor)
         self._follower = ChainFollower(self._source, below, self._subscribers)
@@ -247,6 +255,15 @@ class Feed:
         del self._alone[listener]
         self._subscribers.add(listener)
         self._subscribers.unwant(listener.topic)
+
+
+class _Past:
+    """Blocks for those who begin in the past: whole ones from the cache; where the chain goes, from nodes."""
+
+    def __init__(self, present: Source, past: Source) -> None:
+        self.newest = present.newest
+        self.block = present.block
+        self.page = past.page
 
 
 class Feeds:

@@ -40,6 +40,15 @@ class BlockFetcher:
         self._now = now
         self._asking: set[asyncio.Future[Reply]] = set()
 
+    async def from_cache(self, call: NodeCall) -> Reply:
+        """Get the answer to a call about the past, from memory if it is there, or raise a refusal."""
+        resolver = self._network()
+        if resolver is not None:
+            kept = resolver.recall(resolver.key(WrittenCall(call.method, _params(call), _ID)))
+            if kept is not None:
+                return kept
+        return await self(call)
+
     async def __call__(self, call: NodeCall) -> Reply:
         """Get the answer to a call, or raise a refusal.
 

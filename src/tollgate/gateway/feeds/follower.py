@@ -30,7 +30,7 @@ class BlockSink(Protocol):
         """Hand a block on; return what would have to be taken back."""
         ...
 
-    def take_back(self, replaced: Sequence[Kept]) -> None:
+    async def take_back(self, replaced: Sequence[Kept]) -> None:
         """Tell that blocks were replaced."""
         ...
 
@@ -93,7 +93,7 @@ class ChainFollower:
         if ancestor is None:
             raise TooDeep
         if ancestor < min(newest, self.history.last.number):
-            self._hearers.take_back(self.history.cut(ancestor))
+            await self._hearers.take_back(self.history.cut(ancestor))
         return ancestor
 
 

@@ -123,6 +123,11 @@ class StarknetSource:
         found = _read(subscriptions_starknet.read_block, bytes(reply.result))
         return None if found is None else found.number
 
+    async def transactions(self, number: int) -> list[str]:
+        """Return the hashes of a block's transactions."""
+        call = subscriptions_starknet.block_call(number)
+        return _read(subscriptions_starknet.read_hashes, await _result(self._fetch, call))
+
     async def status(self, transaction_hash: str) -> bytes | None:
         """Return how far a transaction has come; None where no node knows it."""
         reply = await _reply(self._fetch, subscriptions_starknet.status_call(transaction_hash))

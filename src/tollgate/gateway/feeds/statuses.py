@@ -1,25 +1,33 @@
-"""How far transactions have come (Starknet): asked at each new head and every other second, told when it changes.
+"""How far transactions have come (Starknet): asked for when a block has them, and now and then.
 
-One question serves all who wait for the same transaction. A transaction that has reached L2 is asked for less
-often: the way from there to L1 takes hours.
+One question serves all who wait for the same transaction. A block names its transactions, so one question for a
+block serves all that it has. Before that a transaction is asked for ever less often, a settled one every half
+minute: the way from there to L1 takes hours. However many are waited for,
+only so many questions are asked a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from tollgate import log
 from tollgate.chains.heads import Misread
 from tollgate.chains.subscriptions_starknet import FINAL_STATUSES, read_status, status_result
+from tollgate.core.limits import Limit, take
+from tollgate.errors import Refusal
 from tollgate.gateway.feeds.source import NotNow, StarknetSource
 from tollgate.gateway.feeds.subscribers import Subscriber
 
 ASK_SECONDS = 2.0
 SETTLED_SECONDS = 30.0
 _LOOK_SECONDS = 0.1
-# Questions at once.
+# Questions at once, and a second.
 _AT_ONCE = 8
+PER_SECOND = 10
+# Blocks that are looked into after a pause; what is in older ones is found by asking.
+_MAX_BLOCKS = 8
 _log = log.get("feed")
 
 
@@ -29,15 +37,12 @@ class _Transaction:
         self.told: bytes | None = None
         """What was told last."""
         self.asked_at = float("-inf")
-        self.asked_head = -1
-        self.settled = False
+        self.wait = ASK_SECONDS
+        """Until it is asked for again."""
         self.final = False
 
-    def is_due(self, now: float, head: int) -> bool:
-        if self.final:
-            return False
-        waited = now - self.asked_at
-        return waited >= SETTLED_SECONDS if self.settled else waited >= ASK_SECONDS or head != self.asked_head
+    def is_due(self, now: float) -> bool:
+        return not self.final and now - self.asked_at >= self.wait
 
 
 class Statuses:
@@ -57,6 +62,9 @@ class Statuses:
         self._now = now
         self._sleep = sleep
         self._waited_for: dict[str, _Transaction] = {}
+        self._head_seen = -1
+        self._limit = Limit(PER_SECOND, 1.0)
+        self._arrival = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def join(self, listener: Subscriber) -> None:
@@ -85,6 +93,7 @@ class Statuses:
         self._stop()
 
     def _stop(self) -> None:
+        self._head_seen = -1
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -99,13 +108,43 @@ class Statuses:
 
     async def step(self) -> None:
         """Ask for what is due."""
-        now, head = self._now(), self._head()
-        due = [each for each in self._waited_for.items() if each[1].is_due(now, head)]
-        for start in range(0, len(due), _AT_ONCE):
-            part = due[start : start + _AT_ONCE]
-            for _, transaction in part:
-                transaction.asked_at, transaction.asked_head = now, head
-            await asyncio.gather(*(self._ask(name, transaction) for name, transaction in part))
+        await self._look_into_blocks()
+        now = self._now()
+        due = [each for each in self._waited_for.items() if each[1].is_due(now)]
+        # Who has waited longest comes first, so that everybody has a turn.
+        due.sort(key=lambda each: each[1].asked_at + each[1].wait)
+        asked = [each for each in due if self._may_ask(now, each[1])]
+        for start in range(0, len(asked), _AT_ONCE):
+            await asyncio.gather(*(self._ask(name, waiting) for name, waiting in asked[start : start + _AT_ONCE]))
+
+    async def _look_into_blocks(self) -> None:
+        """Ask at once for transactions that are in new blocks."""
+        head, seen = self._head(), self._head_seen
+        self._head_seen = head
+        if seen < 0:
+            return
+        for number in range(max(seen + 1, head - _MAX_BLOCKS + 1), head + 1):
+            with suppress(NotNow):
+                for name in await self._source.transactions(number):
+                    if name in self._waited_for:
+                        self._waited_for[name].wait = 0.0
+
+    def _may_ask(self, now: float, transaction: _Transaction) -> bool:
+        """Whether it may be asked for now: within our own rate and that of somebody who waits for it."""
+        taken = take(self._limit, self._arrival, now)
+        if not taken.allowed:
+            return False
+        for listener in transaction.listeners:
+            try:
+                listener.charge(1)
+            except Refusal:
+                continue
+            self._arrival = taken.arrival
+            transaction.asked_at = now
+            transaction.wait = min(max(2 * transaction.wait, ASK_SECONDS), SETTLED_SECONDS)
+            return True
+        transaction.asked_at = now
+        return False
 
     async def _ask(self, name: str, transaction: _Transaction) -> None:
         try:
@@ -116,8 +155,11 @@ class Statuses:
         except (NotNow, Misread):
             return
         told = status_result(name, result)
-        transaction.settled = status == "ACCEPTED_ON_L2"
         transaction.final = status in FINAL_STATUSES
+        if status == "ACCEPTED_ON_L2":
+            transaction.wait = SETTLED_SECONDS
+        elif told != transaction.told:
+            transaction.wait = ASK_SECONDS
         if told != transaction.told:
             transaction.told = told
             for listener in list(transaction.listeners):

@@ -1,24 +1,37 @@
 """Those who listen to one network's blocks, and who of them is told what.
 
-A filter is looked up by address and first key, so that a log costs those whom it concerns, not all. What is told
-is worked out first and handed on then, with pauses: thousands of listeners must not hold up the calls of others.
+Equal filters are matched once for all who have them. A filter is looked up by address and key, so that a log costs
+those whom it may concern, not all. Others have their turn after a few milliseconds, whatever there is to do:
+thousands of listeners must not hold up the calls of others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import ModuleType
 from typing import Protocol
 
 from tollgate.chains import subscriptions_eth, subscriptions_starknet
-from tollgate.chains.subscriptions import Head, Item, Place, Subscription, Topic, passes, places_of, slots
+from tollgate.chains.subscriptions import (
+    Head,
+    Item,
+    Place,
+    Subscription,
+    Topic,
+    passes,
+    places_of,
+    position,
+    slots,
+)
 from tollgate.gateway.feeds.history import Kept
 from tollgate.gateway.feeds.source import EventPage
 
-# After so many notifications others have their turn.
-_IN_A_ROW = 200
+# After so long others have their turn; looked at after so many steps.
+TURN_SECONDS = 0.004
+_STEPS = 32
 # What may wait for the answer to a subscription to leave: in a batch that takes as long as its slowest call.
 _MAX_HELD_BYTES = 1_048_576
 FILTERED = (Topic.LOGS, Topic.EVENTS, Topic.RECEIPTS, Topic.TRANSACTIONS)
@@ -62,6 +75,10 @@ class Subscriber:
         self._held_bytes = 0
         self.begin: Callable[[], None] | None = None
         """What is to be done when that has left."""
+        self.charge: Callable[[int], None] = _for_nothing
+        """Counts calls to upstreams that are made for this one alone, or refuses them."""
+        self.number = 0
+        """Counts those who came to listen: what is under way does not concern who comes later."""
 
     def tell(self, result: bytes) -> None:
         """Tell one thing."""
@@ -106,14 +123,48 @@ class Subscriber:
 FAMILIES: dict[str, ModuleType] = {"eth": subscriptions_eth, "starknet": subscriptions_starknet}
 
 
+def _for_nothing(_calls: int) -> None:
+    """Count no calls."""
+
+
+class _Pace:
+    """Lets others have their turn when one has taken too long."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._began = time.monotonic()
+
+    async def step(self) -> None:
+        self._steps += 1
+        if not self._steps % _STEPS and time.monotonic() - self._began > TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._began = time.monotonic()
+
+
+class _Group:
+    """Those whose filters are equal."""
+
+    __slots__ = ("listeners", "subscription")
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self.listeners: dict[Subscriber, None] = {}
+
+
+Filter = tuple[Topic, frozenset[str], tuple[frozenset[str], ...], int]
+
+
 class Subscribers:
     """All listeners of one network that have come up to its newest block."""
 
     def __init__(self, family: str) -> None:
         self._is_eth = family == "eth"
         self._all: dict[Subscriber, None] = {}
-        self._by_place: dict[Topic, dict[Place, dict[Subscriber, None]]] = {topic: {} for topic in FILTERED}
+        self._groups: dict[Filter, _Group] = {}
+        self._by_place: dict[Topic, dict[Place, dict[_Group, None]]] = {topic: {} for topic in FILTERED}
+        self._positions: dict[Topic, Counter[int]] = {topic: Counter() for topic in FILTERED}
         self._wanted: Counter[Topic] = Counter()
+        self._count = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -131,12 +182,21 @@ class Subscribers:
 
     def add(self, listener: Subscriber) -> None:
         """Let somebody listen."""
+        self._count += 1
+        listener.number = self._count
         self._all[listener] = None
         self.want(listener.topic)
-        if listener.topic in self._by_place:
+        if listener.topic not in self._by_place:
+            return
+        key = _filter(listener.subscription)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(listener.subscription)
+            self._positions[listener.topic][position(listener.subscription)] += 1
             by_place = self._by_place[listener.topic]
             for place in slots(listener.subscription):
-                by_place.setdefault(place, {})[listener] = None
+                by_place.setdefault(place, {})[group] = None
+        group.listeners[listener] = None
 
     def discard(self, listener: Subscriber) -> None:
         """Let somebody go."""
@@ -144,12 +204,22 @@ class Subscribers:
             return
         del self._all[listener]
         self.unwant(listener.topic)
-        if listener.topic in self._by_place:
-            by_place = self._by_place[listener.topic]
-            for place in slots(listener.subscription):
-                by_place[place].pop(listener, None)
-                if not by_place[place]:
-                    del by_place[place]
+        if listener.topic not in self._by_place:
+            return
+        group = self._groups[_filter(listener.subscription)]
+        del group.listeners[listener]
+        if group.listeners:
+            return
+        del self._groups[_filter(group.subscription)]
+        positions = self._positions[listener.topic]
+        positions[position(group.subscription)] -= 1
+        if not positions[position(group.subscription)]:
+            del positions[position(group.subscription)]
+        by_place = self._by_place[listener.topic]
+        for place in slots(group.subscription):
+            del by_place[place][group]
+            if not by_place[place]:
+                del by_place[place]
 
     # --- What `follower.py` asks for ---------------------------------------------------------------------
 
@@ -159,43 +229,66 @@ class Subscribers:
 
     async def tell(self, page: EventPage) -> Sequence[Item]:
         """Hand a block on; return the logs that were told to somebody."""
+        pace, newest = _Pace(), self._count
+        for listener in list(self._all):
+            if listener.topic is Topic.HEADS and _hears(listener, page.head):
+                listener.tell(page.head.result)
+            await pace.step()
         told = [
-            (listener, page.head.result)
-            for listener in self._all
-            if listener.topic is Topic.HEADS and _hears(listener, page.head)
+            (topic, item)
+            for topic, items in page.items.items()
+            for item in items
+            if await self._tell_item(topic, item, item.result, page.head, newest, pace)
         ]
-        logs: list[Item] = []
-        for topic, items in page.items.items():
-            for item in items:
-                found = [listener for listener in self._concerned(topic, item) if _hears(listener, page.head)]
-                told += [(listener, item.result) for listener in found]
-                if found and topic is Topic.LOGS:
-                    logs.append(item)
-        for count, (listener, result) in enumerate(told, 1):
-            listener.tell(result)
-            if not count % _IN_A_ROW:
-                await asyncio.sleep(0)
-        return logs
+        return [item for topic, item in told if topic is Topic.LOGS]
 
-    def _concerned(self, topic: Topic, item: Item) -> Iterator[Subscriber]:
+    async def _tell_item(
+        self, topic: Topic, item: Item, result: bytes, head: Head, newest: int, pace: _Pace
+    ) -> bool:
+        """Hand on one thing of a block; whether somebody was told."""
+        is_told = False
+        for group in self._concerned(topic, item):
+            if passes(group.subscription, item):
+                for listener in list(group.listeners):
+                    if listener.number <= newest and _hears(listener, head):
+                        listener.tell(result)
+                        is_told = True
+                    await pace.step()
+            await pace.step()
+        return is_told
+
+    def _concerned(self, topic: Topic, item: Item) -> list[_Group]:
         by_place = self._by_place[topic]
-        for place in places_of(item):
-            for listener in by_place.get(place, ()):
-                if passes(listener.subscription, item):
-                    yield listener
+        return [group for place in places_of(item, self._positions[topic]) for group in by_place.get(place, ())]
 
-    def take_back(self, replaced: Sequence[Kept]) -> None:
+    async def take_back(self, replaced: Sequence[Kept]) -> None:
         """Tell that blocks were replaced."""
         if not replaced:
             return
+        pace = _Pace()
         for listener in self:
             since = -1 if listener.since is None else listener.since
             seen = [kept for kept in replaced if kept.head.number > since]
             if seen and self._is_eth:
-                _take_back_logs(listener, seen)
+                if listener.topic is Topic.LOGS and any(kept.forgotten for kept in seen):
+                    listener.lose(
+                        "The chain was reorganised too deeply to tell which logs were removed: subscribe again."
+                    )
             elif seen and listener.topic is not Topic.STATUS:
                 listener.tell_replaced(seen[0].head, seen[-1].head)
+            await pace.step()
+        newest = self._count
+        for kept in replaced if self._is_eth else ():
+            for item in kept.logs:
+                removed = subscriptions_eth.removed(item.result)
+                await self._tell_item(Topic.LOGS, item, removed, kept.head, newest, pace)
+        for listener in self:
+            since = -1 if listener.since is None else listener.since
             listener.since = min(since, replaced[0].head.number - 1)
+
+
+def _filter(subscription: Subscription) -> Filter:
+    return subscription.topic, subscription.addresses, subscription.keys, subscription.least_keys
 
 
 def _hears(listener: Subscriber, head: Head) -> bool:
@@ -204,15 +297,3 @@ def _hears(listener: Subscriber, head: Head) -> bool:
         return False
     subscription = listener.subscription
     return subscription.first <= head.number and (subscription.last is None or head.number <= subscription.last)
-
-
-def _take_back_logs(listener: Subscriber, seen: Sequence[Kept]) -> None:
-    if listener.topic is not Topic.LOGS:
-        return
-    if any(kept.forgotten for kept in seen):
-        listener.lose("The chain was reorganised too deeply to tell which logs were removed: subscribe again.")
-        return
-    for kept in seen:
-        for item in kept.logs:
-            if passes(listener.subscription, item) and _hears(listener, kept.head):
-                listener.tell(subscriptions_eth.removed(item.result))

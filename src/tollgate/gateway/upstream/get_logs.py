@@ -30,8 +30,10 @@ Ask = Callable[[Params], Awaitable[AttemptOutcome[Reply]]]
 class Logs:
     """One `eth_getLogs`."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, charge: Callable[[int], None] = lambda _: None) -> None:
         self._ask = ask
+        self._charge = charge
+        """Counts calls beyond the first, or refuses them."""
         self._count = 1
         self._bytes = 0
 
@@ -40,6 +42,7 @@ class Logs:
         whole = log_ranges.read_range(params, head)
         if whole is not None and blocks and 1 < whole.count(blocks) <= log_ranges.MAX_PARTS:
             self._count = whole.count(blocks)
+            self._charge(self._count - 1)
             return await self._parts(whole.pieces(blocks))
         outcome = await self._ask(params)
         if whole is None or outcome.verdict is not Verdict.TOO_WIDE:
@@ -58,8 +61,10 @@ class Logs:
             if self._count > log_ranges.MAX_PARTS:
                 break
             oldest, *rest = whole.pieces(blocks)
+            self._charge(1)
             outcome = await self._ask(oldest.params())
             if outcome.verdict is not Verdict.TOO_WIDE:
+                self._charge(len(rest))
                 return await self._parts(rest, [self._counted(answer(outcome))])
         return refused
 
@@ -68,6 +73,7 @@ class Logs:
         self._count += 1
         if whole.first == whole.last or self._count > log_ranges.MAX_PARTS:
             return refused
+        self._charge(2)
         return await self._parts(list(whole.halves()))
 
     async def _parts(self, parts: list[log_ranges.Range], before: Sequence[Reply] = ()) -> Reply:

@@ -11,7 +11,7 @@ from math import exp
 
 from tollgate.core.entries import pack
 from tollgate.core.limits import Limit
-from tollgate.core.methods import Policy, refusal_of
+from tollgate.core.methods import Policy, listed
 from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings.model import UpstreamSettings
 from tollgate.shm import metrics
@@ -129,7 +129,7 @@ class Upstream:
             return True
         refused = self._refused.get(method)
         if refused is None:
-            refused = refusal_of(method, self.policy) is not None
+            refused = listed(method, self.policy) is not None
             if len(self._refused) < _MAX_METHODS:
                 self._refused[method] = refused
         return not refused

@@ -187,19 +187,24 @@ class Pool:
         if len(self._all) + self._opening >= self._max_connections and self.idle:
             # Kept, but not fresh enough for a write.
             self._drop(self.idle.pop(0))
-        if len(self._all) + self._opening < self._max_connections:
-            self._opening += 1
-        else:
-            if len(self._waiters) >= self._max_connections * WAITERS_PER_CONNECTION:
+        place: asyncio.Future[Connection | None] | None = None
+        while len(self._all) + self._opening >= self._max_connections:
+            if place is None and len(self._waiters) >= self._max_connections * WAITERS_PER_CONNECTION:
                 raise PoolFull("all connections are busy", sent=False)
             waiter: asyncio.Future[Connection | None] = self._loop.create_future()
-            self._waiters.append((waiter, deadline))
+            if place is None:
+                self._waiters.append((waiter, deadline))
+            else:
+                # Lost between our being chosen and our turn, and its place was given to another: still the first.
+                self._waiters.appendleft((waiter, deadline))
+            place = waiter
             connection = await self._waited(waiter)
-            if connection is not None:
-                if connection.usable:
-                    return connection
-                # Lost between our being chosen and our turn; the place it had is ours.
-                self._opening += 1
+            if connection is None:
+                break  # a place that was counted as opening for us
+            if connection.usable:
+                return connection
+        else:
+            self._opening += 1
         return await self._open(deadline)
 
     async def _waited(self, waiter: asyncio.Future[Connection | None]) -> Connection | None:

@@ -1,7 +1,8 @@
 """Questions that only the upstream which was asked before can answer: filters, and pages of events.
 
-Its row on the board is written into what the caller is given: into the id of a filter, and in front of a
-continuation token. So every worker finds the upstream again, and nobody keeps a list.
+Its slot is written into what the caller is given: into the id of a filter, and in front of a continuation token.
+So every worker finds the upstream again, and nobody keeps a list. What leaves is sealed for the caller's team: a
+node may count its filters up, and one team must not read or remove those of another.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import re
 import msgspec
 from msgspec import Raw
 
-from tollgate.core.shapes import Params
+from tollgate.core.sealed import BrokenSeal, Cipher
+from tollgate.core.shapes import ABSENT, Call, Params, Reply, WrittenCall
 
 MAKE_FILTER = frozenset({"eth_newFilter", "eth_newBlockFilter", "eth_newPendingTransactionFilter"})
 _USE_FILTER = frozenset({"eth_getFilterChanges", "eth_getFilterLogs", "eth_uninstallFilter"})
@@ -20,6 +22,10 @@ METHODS = MAKE_FILTER | _USE_FILTER | {EVENTS}
 _FILTER_ID = re.compile(rb'"0x([0-9a-fA-F]+)"')
 _OUR_FILTER_ID = re.compile(rb'"0x([0-9a-fA-F]+)([0-9a-fA-F]{2})"')
 _OUR_TOKEN = re.compile(r"tg(\d{1,3})\.(.*)", re.DOTALL)
+_PLAIN_ID = re.compile(rb'"0x([0-9a-f]{1,64})"')
+_SEALED_ID = re.compile(rb'"0[xX]1((?:[0-9a-fA-F]{2}){12,1024})"')
+# What is looked at of a text that we have not made.
+_MAX_UNKNOWN = 256
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 _text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
@@ -68,3 +74,97 @@ def _without_token(params: list[Raw] | dict[str, Raw]) -> tuple[Params, int | No
     inside = Raw(_encode(members))
     slot = int(found[1])
     return ({**params, "filter": inside} if isinstance(params, dict) else [inside, *params[1:]]), slot
+
+
+class TeamSeal:
+    """Binds filter ids and continuation tokens to the team that was given them.
+
+    A text that was not made for a team becomes one that no node has made: so a node says what is wrong with it, in
+    its own words, and learns nothing of what others have.
+    """
+
+    def __init__(self, pepper: bytes) -> None:
+        # Together with an id of 128 bits less than 256: some clients hold a filter's id as a number.
+        self._cipher = Cipher(pepper, "tollgate filter ", 12)
+        self._tokens = Cipher(pepper, "tollgate continuation ")
+
+    def opened(self, call: Call, team_id: str) -> Call:
+        """A call of `METHODS` as upstreams understand it."""
+        params: Params = None
+        if call.method in _USE_FILTER and call.params:
+            if isinstance(call.params, dict):
+                params = {name: self._filter_id(value, team_id) for name, value in call.params.items()}
+            else:
+                params = [self._filter_id(call.params[0], team_id), *call.params[1:]]
+        elif call.method == EVENTS and call.params:
+            params = self._with_token(call.params, team_id)
+        if params is None:
+            return call
+        return WrittenCall(call.method, params, None if call.id is None else Raw(_encode(call.id)))
+
+    def closed(self, method: str, reply: Reply, team_id: str) -> Reply:
+        """An answer to a call of `METHODS` as the team is given it."""
+        if reply.error is not ABSENT:
+            return reply
+        if method in MAKE_FILTER:
+            return Reply(self._sealed_id(reply.result, team_id))
+        if method != EVENTS:
+            return reply
+        try:
+            members = _members(reply.result)
+            token = _text(members["continuation_token"])
+        except (msgspec.MsgspecError, KeyError):
+            return reply
+        sealed = self._tokens.close(_scope(team_id), token.encode())
+        members["continuation_token"] = Raw(_encode(sealed.hex()))
+        return Reply(Raw(_encode(members)))
+
+    def _sealed_id(self, result: Raw, team_id: str) -> Raw:
+        written = bytes(result)
+        plain = _PLAIN_ID.fullmatch(written)
+        # Without leading zeros, and the same in upper case: whatever a client makes of a number.
+        content = bytes.fromhex(_packed(plain[1].decode())) if plain else b"w" + written
+        return Raw(b'"0x1%b"' % self._cipher.close(_scope(team_id), content).hex().encode())
+
+    def _filter_id(self, written: Raw, team_id: str) -> Raw:
+        found = _SEALED_ID.fullmatch(bytes(written))
+        try:
+            sealed = bytes.fromhex(found[1].decode()) if found else b""
+            content = self._cipher.open(_scope(team_id), sealed)
+        except (BrokenSeal, ValueError):
+            return Raw(b'"0x%b"' % self._unknown(bytes(written)).hex().encode())
+        if content[:1] == b"w":
+            return Raw(content[1:])
+        return Raw(b'"0x%b"' % content.hex().lstrip("0")[1:].encode())
+
+    def _with_token(self, params: list[Raw] | dict[str, Raw], team_id: str) -> Params:
+        written = params.get("filter") if isinstance(params, dict) else params[0]
+        if written is None:
+            return None
+        try:
+            # By its name as JSON has it: one with escapes in it is the same.
+            members = _members(written)
+            given = members["continuation_token"]
+        except (msgspec.MsgspecError, KeyError):
+            return None
+        if bytes(given) == b"null":
+            return None
+        try:
+            token = self._tokens.open(_scope(team_id), bytes.fromhex(_text(given))).decode()
+        except (msgspec.MsgspecError, BrokenSeal, ValueError):
+            token = f"unknown-{self._unknown(bytes(given)).hex()}"
+        inside = Raw(_encode({**members, "continuation_token": Raw(_encode(token))}))
+        return {**params, "filter": inside} if isinstance(params, dict) else [inside, *params[1:]]
+
+    def _unknown(self, written: bytes) -> bytes:
+        """What no node has made: nobody can choose it."""
+        return b"\x7f" + self._cipher.close("nobody", written[:_MAX_UNKNOWN])[:12]
+
+
+def _scope(team_id: str) -> str:
+    return f"{team_id}\0"
+
+
+def _packed(digits: str) -> str:
+    """Digits of a number, marked so that neither their count nor leading zeros are lost."""
+    return f"f{digits}" if len(digits) % 2 else f"0f{digits}"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tollgate.core import jsonrpc
+from tollgate.core.addresses import limit_key
 from tollgate.errors import Overloaded, RateLimited, Refusal
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
@@ -25,7 +26,7 @@ from tollgate.gateway.websocket.connection import CLOSE_SECONDS
 from tollgate.gateway.websocket.grants import Grants, check_network
 from tollgate.gateway.websocket.outbox import Send
 from tollgate.gateway.websocket.session import TRY_LATER, Receive, SocketSession
-from tollgate.gateway.websocket.subscriptions import SocketPipeline
+from tollgate.gateway.websocket.subscriptions import CallerUse, SocketPipeline
 from tollgate.settings.model import WebSocketSettings
 from tollgate.shm import metrics
 
@@ -63,9 +64,10 @@ class Endpoint:
         self._writer = writer
         self._settings = settings
         self._grace_seconds = grace_seconds
-        self._open: dict[SocketSession, str] = {}
-        """Open connections, with the id of the token or domain that they came with."""
-        self._of_caller: Counter[str] = Counter()
+        self._open: dict[SocketSession, tuple[str, str]] = {}
+        """Open connections, with the names they are counted by: the caller's, and that of the token or domain."""
+        self._uses: dict[str, CallerUse] = {}
+        self._of_source: Counter[str] = Counter()
         self._refused = 0
         """Browsers that were told why they are refused, and may not have left yet."""
         self._grants = Grants(credentials, self._lost)
@@ -75,6 +77,11 @@ class Endpoint:
     def change(self, settings: WebSocketSettings) -> None:
         """Take over settings; connections stay."""
         self._settings = settings
+        for use in self._uses.values():
+            use.max_subscriptions, use.max_terms = (
+                settings.subscriptions_per_caller,
+                settings.filter_terms_per_caller,
+            )
 
     # --- The handshake ---------------------------------------------------------------------------------
 
@@ -120,12 +127,25 @@ class Endpoint:
             raise Overloaded("The service stops: try again.")
         if len(self._open) >= self._settings.connections:
             raise Overloaded("Too many WebSockets are open: try again later.")
-        if self._of_caller[caller.source_id] >= self._settings.connections_per_caller:
-            raise RateLimited(
-                f"{self._settings.connections_per_caller} WebSockets are open already: close some first.",
-                data={"limit": "connections"},
-            )
+        use = self._uses.get(self._name(request, caller))
+        for count, most in (
+            (use.connections if use else 0, self._settings.connections_per_caller),
+            (
+                self._of_source[caller.source_id] if caller.per_address else 0,
+                self._settings.connections_per_domain,
+            ),
+        ):
+            if count >= most:
+                raise RateLimited(
+                    f"{most} WebSockets are open already: close some first.", data={"limit": "connections"}
+                )
         return caller
+
+    def _name(self, request: Request, caller: Caller) -> str:
+        """Under which a caller's connections are counted. An Origin can be forged, an address hardly."""
+        if caller.grant.domain is None:
+            return caller.source_id
+        return f"{caller.source_id} {limit_key(self._credentials.address(request))}"
 
     async def _refuse(self, request: Request, refusal: Refusal, accept: Scope, send: Send) -> None:
         answer = self._pipeline.refuse(request, refusal)
@@ -154,6 +174,10 @@ class Endpoint:
     def _conversation(self, request: Request, url: bytes, caller: Caller) -> SocketSession:
         network = request.network
         assert network is not None  # noqa: S101 - refused otherwise
+        name, settings = self._name(request, caller), self._settings
+        use = self._uses.get(name)
+        if use is None:
+            use = self._uses[name] = CallerUse(settings.subscriptions_per_caller, settings.filter_terms_per_caller)
         conversation = SocketSession(
             self._context,
             self._pipeline,
@@ -162,21 +186,28 @@ class Endpoint:
             self._feeds.feed(network.path) if network.family in FAMILIES else None,
             max_queued=self._settings.queue_bytes,
             max_subscriptions=self._settings.subscriptions,
+            use=use,
+            caller=caller,
             on_notified=self._counter(network),
             on_cut=self._cut,
         )
-        self._open[conversation] = caller.source_id
-        self._of_caller[caller.source_id] += 1
+        self._open[conversation] = name, caller.source_id
+        self._of_source[caller.source_id] += 1
+        use.connections += 1
         self._grants.add(conversation)
         self._writer.set(self._gauge, len(self._open))
         return conversation
 
     def _forget(self, conversation: SocketSession) -> None:
-        source_id = self._open.pop(conversation)
+        name, source_id = self._open.pop(conversation)
         self._grants.discard(conversation)
-        self._of_caller[source_id] -= 1
-        if not self._of_caller[source_id]:
-            del self._of_caller[source_id]
+        self._of_source[source_id] -= 1
+        if not self._of_source[source_id]:
+            del self._of_source[source_id]
+        use = self._uses[name]
+        use.connections -= 1
+        if not use.connections:
+            del self._uses[name]
         self._writer.set(self._gauge, len(self._open))
 
     # --- Metrics ---------------------------------------------------------------------------------------

@@ -123,4 +123,8 @@ def _credential(opened: Request) -> bytes:
     token = opened.headers.get(b"authorization") or opened.path_token
     kind, shown = (b"t", token) if token is not None else (b"o", opened.origin or b"")
     # Not the secret itself: it is kept as long as the connection is open.
-    return hashlib.sha256(b"%b %b %b" % (kind, opened.network.path.encode(), shown)).digest()
+    # Where it came from as well: a token may be for some addresses.
+    place = (
+        b"" if token is None else b"%b %b" % (opened.peer.encode(), opened.headers.get(b"x-forwarded-for", b""))
+    )
+    return hashlib.sha256(b"%b %b %b %b" % (kind, opened.network.path.encode(), place, shown)).digest()

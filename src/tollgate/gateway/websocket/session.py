@@ -13,12 +13,13 @@ from contextlib import suppress
 from typing import Any
 
 from tollgate.errors import Overloaded
+from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.websocket.addressing import addressed
 from tollgate.gateway.websocket.outbox import Outbox, Send
-from tollgate.gateway.websocket.subscriptions import Said, SocketPipeline, Stream, Subscriptions
+from tollgate.gateway.websocket.subscriptions import CallerUse, Said, SocketPipeline, Stream, Subscriptions
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -48,6 +49,8 @@ class SocketSession:
         *,
         max_queued: int,
         max_subscriptions: int,
+        use: CallerUse,
+        caller: Caller,
         on_notified: Callable[[], None],
         on_cut: Callable[[str], None],
     ) -> None:
@@ -62,8 +65,11 @@ class SocketSession:
         self._on_cut = on_cut
         assert opened.network is not None  # noqa: S101 - a handshake without one is refused
         self._subscriptions = (
-            Subscriptions(opened.network.family, stream, self, max_subscriptions) if stream is not None else None
+            Subscriptions(opened.network.family, stream, self, max_subscriptions, use, self._charge)
+            if stream is not None
+            else None
         )
+        self._caller = caller
         self._calls: dict[asyncio.Task[Answer], Said] = {}
         self._leaving: deque[Said] = deque()
         """Answers that wait for their records to be written."""
@@ -123,6 +129,15 @@ class SocketSession:
         said = Said(b"POST", self._headers, opened.peer, opened.request_id)
         said.network, said.path_token, said.refusal = opened.network, opened.path_token, opened.refusal
         return said
+
+    def _charge(self, method: str, calls: int) -> None:
+        """Count calls to upstreams that a subscription needs, or refuse them."""
+        said = self.request()
+        said.caller = self._caller
+        said.began = self._context.now()
+        if self._pipeline.charge_caller(said, self._caller, calls, method):
+            said.status = 200
+            self._context.journal.write([said])
 
     def _said(self, body: bytes) -> Said:
         context = self._context

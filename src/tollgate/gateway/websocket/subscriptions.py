@@ -10,13 +10,14 @@ has answered, so nobody pays for it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 import msgspec
 from msgspec import Raw
 
-from tollgate.chains.subscriptions import End, Wrong
+from tollgate.chains.subscriptions import End, Wrong, terms
 from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Reply
 from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
@@ -26,6 +27,7 @@ from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
+from tollgate.gateway.recording.counters import OK
 
 _json = msgspec.json.Encoder().encode
 _TRUE = Raw(b"true")
@@ -73,16 +75,59 @@ class Declined(Refusal):
         )
 
 
+class CallerUse:
+    """What one caller has open in this worker, on all of its connections."""
+
+    __slots__ = ("connections", "max_subscriptions", "max_terms", "subscriptions", "terms")
+
+    def __init__(self, max_subscriptions: int, max_terms: int) -> None:
+        self.max_subscriptions = max_subscriptions
+        self.max_terms = max_terms
+        self.connections = self.subscriptions = self.terms = 0
+
+    def take(self, wanted: int) -> None:
+        """Count one more subscription with a filter of so many terms, or refuse it."""
+        if self.subscriptions >= self.max_subscriptions:
+            raise _too_many(f"You have {self.max_subscriptions} subscriptions, the most that you may: end some.")
+        if self.terms + wanted > self.max_terms:
+            raise _too_many(
+                f"The filters of your subscriptions may have {self.max_terms} addresses and topics in all: "
+                "use fewer, or end some."
+            )
+        self.subscriptions += 1
+        self.terms += wanted
+
+    def give_back(self, wanted: int) -> None:
+        """Count one less."""
+        self.subscriptions -= 1
+        self.terms -= wanted
+
+
+def _too_many(message: str) -> RateLimited:
+    return RateLimited(message, data={"limit": "subscriptions"})
+
+
 class Subscriptions:
     """The subscriptions of one connection."""
 
-    def __init__(self, family: str, stream: Stream, ear: NotificationSink, most: int) -> None:
+    def __init__(
+        self,
+        family: str,
+        stream: Stream,
+        ear: NotificationSink,
+        most: int,
+        use: CallerUse,
+        charge: Callable[[str, int], None],
+    ) -> None:
         self._family = family
         self._words = FAMILIES[family]
         self.methods: frozenset[str] = self._words.METHODS
         self._stream = stream
         self._ear = ear
         self._most = most
+        self._use = use
+        self._charge = charge
+        """Counts calls to upstreams that a subscription made by this method needs, or refuses them."""
         self._listeners: dict[str, Subscriber] = {}
         self._closed = False
 
@@ -95,8 +140,10 @@ class Subscriptions:
             if isinstance(wanted, End):
                 return self._end(wanted)
             listener = Subscriber(wanted, self._new_id(), self._family, self._ear)
+            listener.charge = partial(self._charge, call.method)
             self._check()
             # Taken before the wait, so that many calls at once cannot go beyond the bound.
+            self._use.take(terms(wanted))
             self._listeners[listener.id] = listener
             await self._join(listener)
         except Wrong as wrong:
@@ -108,24 +155,27 @@ class Subscriptions:
         try:
             await self._stream.join(listener)
         except BaseException:
-            self._listeners.pop(listener.id, None)
+            self._drop(listener.id)
             raise
         if self._closed:
             self._stream.leave(listener)
 
     def _end(self, wanted: End) -> Reply:
-        listener = self._listeners.pop(wanted.id, None)
+        listener = self._drop(wanted.id)
         if listener is None:
             raise Wrong(self._words.UNKNOWN_ID, "There is no subscription with this id on this connection.")
         self._stream.leave(listener)
         return Reply(_TRUE)
 
+    def _drop(self, subscription_id: str) -> Subscriber | None:
+        listener = self._listeners.pop(subscription_id, None)
+        if listener is not None:
+            self._use.give_back(terms(listener.subscription))
+        return listener
+
     def _check(self) -> None:
         if len(self._listeners) >= self._most:
-            raise RateLimited(
-                f"A connection may have {self._most} subscriptions: end some, or open another one.",
-                data={"limit": "subscriptions"},
-            )
+            raise _too_many(f"A connection may have {self._most} subscriptions: end some, or open another one.")
 
     def _new_id(self) -> str:
         while True:
@@ -136,8 +186,8 @@ class Subscriptions:
     def close(self) -> None:
         """End all subscriptions."""
         self._closed = True
-        listeners, self._listeners = self._listeners, {}
-        for listener in listeners.values():
+        for listener in list(self._listeners.values()):
+            self._drop(listener.id)
             self._stream.leave(listener)
 
 
@@ -153,6 +203,12 @@ class SocketPipeline(Pipeline):
         if subscriptions is None:
             return super()._answer_call(request, network, resolver, call)
         return self._ask_alone(cast("Said", request), network, subscriptions, call)
+
+    def charge_caller(self, said: Said, caller: Caller, calls: int, method: str) -> bool:
+        """Count calls to upstreams for a subscription, or refuse them; whether they are to be written down."""
+        self._limiter.admit_more(caller, said, calls)
+        said.calls = [(method, OK, None, 0)] * calls
+        return self.bills_upstream_calls
 
     async def _ask_alone(self, said: Said, network: Network, subscriptions: Subscriptions, call: Call) -> Answer:
         told = await self._ask_desk(subscriptions, call, said)
@@ -173,11 +229,14 @@ class SocketPipeline(Pipeline):
         if all(_subscriptions(request, call) is None for call in calls):
             return await super()._answer_batch(request, network, resolver, caller, calls)
         deadline = self._now() + self.request_seconds
+        calls = self._opened(calls, caller)
         questions = [Question(call, None, Trace(), self._refusal(network, caller, call)) for call in calls]
         open_ones = [each for each in questions if each.told is None]
         others = [each for each in open_ones if _subscriptions(request, each.call) is None]
         for asked, found in zip(
-            others, await ask_many(resolver, [each.call for each in others], deadline), strict=True
+            others,
+            await ask_many(resolver, [each.call for each in others], deadline, self._charge(request)),
+            strict=True,
         ):
             asked.told, asked.trace = found.told, found.trace
         for each in open_ones:

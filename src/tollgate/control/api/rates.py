@@ -1,0 +1,62 @@
+"""Rate limits of the control plane: by credential and by client address, dearer requests count for more.
+
+In the memory of the one process that answers. Looked at before a request reaches its handler, a credential is read
+or the store is asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from tollgate.control.api.access import Asked, visit
+from tollgate.control.api.operations import OPERATION, Operation
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import RateLimited
+from tollgate.core.addresses import limit_key
+from tollgate.core.limits import Limit, take
+
+# Callers that are remembered; the longest unused one makes room.
+MAX_CALLERS = 20_000
+_MINUTE = 60.0
+
+
+class Rates:
+    """Counts requests."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, max_callers: int = MAX_CALLERS) -> None:
+        self._now = now
+        self._max_callers = max_callers
+        self._arrivals: OrderedDict[str, float] = OrderedDict()
+
+    def check(self, request: Asked, plane: ControlPlane) -> None:
+        """Let a request pass, or refuse it."""
+        limits = plane.settings.limits
+        cost = _cost(request)
+        self._take("address", limit_key(visit(request).address), limits.api_address_per_minute, cost)
+        authorization = request.headers.get("authorization")
+        if authorization is not None:
+            # Not the secret itself.
+            name = hashlib.blake2b(authorization.encode("latin-1", "replace"), digest_size=16).hexdigest()
+            self._take("credential", name, limits.api_per_minute, cost)
+
+    def _take(self, kind: str, name: str, per_minute: int, cost: int) -> None:
+        key = f"{kind}:{name}"
+        # One that costs more than a small limit allows must still be possible, once in a while.
+        taken = take(Limit(per_minute, _MINUTE), self._arrivals.get(key, 0.0), self._now(), min(cost, per_minute))
+        if not taken.allowed:
+            raise RateLimited(f"Too many requests for this {kind}: wait, then try again.", taken.retry_after, kind)
+        self._arrivals[key] = taken.arrival
+        self._arrivals.move_to_end(key)
+        if len(self._arrivals) > self._max_callers:
+            self._arrivals.popitem(last=False)
+
+
+def _cost(request: Asked) -> int:
+    operation = request.route_handler.opt.get(OPERATION)
+    if not isinstance(operation, Operation):
+        return 1
+    searches = any(name in request.query_params for name in operation.searched_by)
+    return operation.search_cost if searches else operation.cost

@@ -1,0 +1,112 @@
+"""Tokens for some contracts: what a call reads, however it is written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from tollgate.core.contracts import normal, refusal_of
+
+MINE, OTHER = "0x" + "0a" * 20, "0x" + "0b" * 20
+ALLOWED = frozenset({normal(MINE)})
+
+
+def judged(method: str, params: Any) -> bool:
+    """Whether a call with these parameters (or JSON as it is) passes."""
+    raw: Any
+    if isinstance(params, dict):
+        raw = {name: Raw(json.dumps(each).encode()) for name, each in params.items()}
+    else:
+        raw = [Raw(each if isinstance(each, bytes) else json.dumps(each).encode()) for each in params or ()]
+    return refusal_of(method, raw, ALLOWED) is None
+
+
+PLACES: list[tuple[str, Any, Any]] = [
+    ("eth_getCode", [MINE, "latest"], [OTHER, "latest"]),
+    ("eth_getStorageAt", [MINE, "0x0"], [OTHER, "0x0"]),
+    ("eth_getProof", [MINE, []], [OTHER, []]),
+    ("eth_createAccessList", [{"to": MINE}], [{"to": OTHER}]),
+    ("eth_newFilter", [{"address": MINE}], [{"address": OTHER}]),
+    ("starknet_getStorageAt", [MINE, "0x0", "latest"], [OTHER, "0x0", "latest"]),
+    ("starknet_getStorageAt", {"contract_address": MINE}, {"contract_address": OTHER}),
+    ("starknet_getClassAt", ["latest", MINE], ["latest", OTHER]),
+    ("starknet_getClassHashAt", ["latest", MINE], [MINE, OTHER]),
+    ("starknet_subscribeEvents", [MINE], [OTHER]),
+    ("starknet_getEvents", [{"address": MINE}], [{"address": OTHER}]),
+]
+
+
+@pytest.mark.parametrize(("method", "mine", "others"), PLACES)
+def test_contract_is_found_where_each_method_names_it(method: str, mine: Any, others: Any) -> None:
+    assert judged(method, mine)
+    assert not judged(method, others)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("eth_call", [{"to": MINE, "data": "0x"}, "latest"]),
+        ("eth_call", [{"to": MINE.upper().replace("0X", "0x")}]),
+        ("eth_estimateGas", [{"to": MINE}]),
+        ("eth_getLogs", [{"address": MINE}]),
+        ("eth_getLogs", [{"address": [MINE, MINE]}]),
+        ("eth_subscribe", ["logs", {"address": MINE}]),
+        ("eth_subscribe", ["newHeads"]),
+        ("starknet_call", [{"contract_address": MINE}, "latest"]),
+        ("starknet_call", {"request": {"contract_address": "0x" + "0" * 24 + MINE[2:]}, "block_id": "latest"}),
+        ("starknet_getEvents", {"filter": {"address": MINE}}),
+        ("starknet_subscribeEvents", {"from_address": MINE}),
+        ("eth_getStorageAt", [MINE, "0x0", "latest"]),
+        ("eth_blockNumber", []),
+        ("eth_sendRawTransaction", ["0x00"]),
+    ],
+)
+def test_allowed(method: str, params: Any) -> None:
+    assert judged(method, params)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("eth_call", [{"to": OTHER}]),
+        ("ETH_CALL", [{"to": OTHER}]),
+        ("eth_call", [{"data": "0x"}]),
+        ("eth_call", [{}]),
+        ("eth_call", []),
+        ("eth_call", None),
+        ("eth_call", {"to": MINE}),
+        ("eth_call", [{"to": None}]),
+        ("eth_call", [{"to": 5}]),
+        ("eth_call", [{"to": "x"}]),
+        ("eth_call", [b'{"to":"%b","to":"%b"}' % (MINE.encode(), OTHER.encode())]),
+        ("eth_call", [b'{"to":"%b","to":"%b"}' % (OTHER.encode(), MINE.encode())]),
+        ("eth_call", [b'{"to":"%b","TO":"%b"}' % (MINE.encode(), OTHER.encode())]),
+        ("eth_call", [b'{"to":"%b","t\\u006f":"%b"}' % (MINE.encode(), OTHER.encode())]),
+        ("eth_call", [{"TO": OTHER}]),
+        ("eth_call", [{"To": MINE}]),
+        ("eth_call", [{"to": MINE}, "latest", {MINE: {"code": "0x6000"}}]),
+        ("eth_getLogs", [{}]),
+        ("eth_getLogs", [{"address": []}]),
+        ("eth_getLogs", [{"address": [MINE, OTHER]}]),
+        ("eth_getLogs", [{"blockHash": "0x1"}]),
+        ("eth_newFilter", [{}]),
+        ("eth_subscribe", ["logs"]),
+        ("eth_subscribe", ["logs", {"address": OTHER}]),
+        ("starknet_call", {"request": {"contract_address": OTHER}}),
+        ("starknet_call", {"request": {}}),
+        ("starknet_getEvents", [{"chunk_size": 5}]),
+        ("starknet_subscribeEvents", {}),
+        ("eth_getStorageAt", [OTHER, "0x0"]),
+        ("eth_simulateV1", [{}]),
+        ("eth_callMany", [{}]),
+        ("debug_traceCall", [{"to": MINE}]),
+        ("trace_call", [{"to": MINE}]),
+        ("starknet_simulateTransactions", {}),
+        ("eth_call", [b"[" * 5_000 + b"]" * 5_000]),
+    ],
+)
+def test_refused(method: str, params: Any) -> None:
+    assert not judged(method, params)

@@ -1,0 +1,108 @@
+"""A team that tries the filters and continuation tokens of another, on a node that counts its filters up."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.stack import Stack, open_stack
+from parts.upstream import Received, Reply
+from parts.wire import call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+STARKNET = "/x/starknet/mainnet"
+
+
+class CountingNode:
+    """Knows its filters by their number, as small nodes do."""
+
+    def __init__(self) -> None:
+        self.filters: dict[str, None] = {}
+        self._numbers = itertools.count(1)
+
+    def __call__(self, received: Received) -> Reply:
+        said = received.json()
+        calls = said if isinstance(said, list) else [said]
+        told = [
+            {"jsonrpc": "2.0", "id": each["id"], **self._tell(each["method"], each["params"])} for each in calls
+        ]
+        return Reply(json.dumps(told if isinstance(said, list) else told[0]).encode())
+
+    def _tell(self, method: str, params: Any) -> dict[str, Any]:
+        if method == "eth_newFilter":
+            made = hex(next(self._numbers))
+            self.filters[made] = None
+            return {"result": made}
+        if method == "starknet_getEvents":
+            token = params[0].get("continuation_token", "0")
+            return (
+                {"result": {"events": [token], "continuation_token": str(int(token) + 1)}}
+                if token.isdecimal()
+                else {"error": {"code": 33, "message": "The supplied continuation token is invalid or unknown"}}
+            )
+        if params and params[0] in self.filters:
+            if method == "eth_uninstallFilter":
+                del self.filters[params[0]]
+            return {"result": [params[0]]}
+        return {"error": {"code": -32000, "message": "filter not found"}}
+
+
+@pytest.fixture(scope="module")
+def whole_road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    networks = ("eth/mainnet", "starknet/mainnet")
+    with open_stack(tmp_path_factory.mktemp("filters"), {"server": {"workers": 2}}, networks=networks) as it:
+        yield it
+
+
+@pytest.fixture
+def node(whole_road: Stack) -> CountingNode:
+    whole_road.node.clear()
+    made = CountingNode()
+    whole_road.node.on("*", made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def stranger(whole_road: Stack) -> str:
+    return whole_road.gateway.books.token(whole_road.gateway.books.team("globex"))[0]
+
+
+@pytest.mark.parametrize("method", ["eth_getFilterChanges", "eth_getFilterLogs", "eth_uninstallFilter"])
+def test_filter_of_another_team_is_out_of_reach(
+    whole_road: Stack, node: CountingNode, stranger: str, method: str
+) -> None:
+    stack = whole_road
+    mine = stack.ask(call("eth_newFilter", {})).json()["result"]
+    assert list(node.filters) == ["0x1"]
+    guesses = [mine, "0x1", "0x100", "0x101", 1, mine[:-1] + ("0" if mine[-1] != "0" else "1")]
+    for guess in guesses:
+        told = stack.gateway.ask(call(method, guess), token=stranger).json()
+        assert told["error"]["message"] == "filter not found", guess
+        together = stack.gateway.ask(b"[%b,%b]" % (call(method, guess), call("eth_call")), token=stranger).json()
+        assert together[0]["error"]["message"] == "filter not found", guess
+    assert list(node.filters) == ["0x1"]
+    assert stack.ask(call("eth_getFilterChanges", mine)).json()["result"] == ["0x1"]
+    batch = stack.ask(b"[%b,%b]" % (call("eth_getFilterChanges", mine), call("eth_newFilter", {}))).json()
+    assert batch[0]["result"] == ["0x1"]
+    assert stack.ask(call("eth_getFilterChanges", batch[1]["result"])).json()["result"] == ["0x2"]
+
+
+def test_continuation_token_of_another_team_is_of_no_use(
+    whole_road: Stack, node: CountingNode, stranger: str
+) -> None:
+    stack = whole_road
+    page = stack.ask(call("starknet_getEvents", {"chunk_size": 1}), path=STARKNET).json()["result"]
+    asked = call("starknet_getEvents", {"chunk_size": 1, "continuation_token": page["continuation_token"]})
+    assert stack.ask(asked, path=STARKNET).json()["result"]["events"] == ["1"]
+    refused = stack.gateway.ask(asked, token=stranger, path=STARKNET).json()
+    assert refused["error"]["code"] == 33
+    forged = call("starknet_getEvents", {"chunk_size": 1, "continuation_token": "1"})
+    assert stack.gateway.ask(forged, token=stranger, path=STARKNET).json()["error"]["code"] == 33
+    assert not node.filters

@@ -1,0 +1,107 @@
+"""Attacks by method name: what steers a node, writes its files, uses its keys, or costs it seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.stack import Stack, open_stack, reason
+from parts.tollgate import linux_only, serving
+from parts.upstream import Reply, upstream
+from parts.wire import call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+FORGED = {"Origin": "https://app.example.com"}
+DEV = {"cache": False, "open_methods": ["anvil_*", "testing_*"], "domain_methods": ["trace_block"]}
+STEERING = [
+    "debug_setHead", "debug_writeBlockProfile", "debug_startCPUProfile", "debug_standardTraceBlockToFile",
+    "eth_sendTransaction", "eth_sign", "eth_signTypedData_v4", "anvil_setBalance", "hardhat_reset", "evm_mine",
+    "testing_buildBlockV1", "admin_addPeer", "Eth_SendTransaction", "DEBUG_SETHEAD",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole_road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    networks = ("eth/mainnet", "eth/dev")
+    with open_stack(tmp_path_factory.mktemp("attacks"), {"families.eth.dev": DEV}, networks=networks) as it:
+        it.gateway.books.domain(it.team, "example.com")
+        yield it
+
+
+@pytest.fixture
+def stack(whole_road: Stack) -> Stack:
+    whole_road.node.clear()
+    return whole_road
+
+
+@pytest.mark.parametrize("method", STEERING)
+def test_method_that_steers_a_node_reaches_none(stack: Stack, method: str) -> None:
+    alone = [stack.ask(call(method)), stack.gateway.ask(call(method), headers=FORGED)]
+    assert [(answer.status, reason(answer)) for answer in alone] == [(403, "method_not_allowed")] * 2
+    escaped = method.replace("_", "\\u005f").encode()
+    assert stack.ask(b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % escaped).status == 403
+    batch = stack.ask(b"[%b,%b]" % (call("eth_call"), call(method))).json()
+    assert batch[1]["error"]["data"]["reason"] == "method_not_allowed"
+    assert [each.methods() for each in stack.node.received] == [["eth_call"]]
+
+
+@pytest.mark.parametrize("method", ["debug_traceTransaction", "debug_traceCall", "trace_block", "trace_filter"])
+def test_expensive_method_needs_a_token(stack: Stack, method: str) -> None:
+    for _ in range(2):
+        # The token's call must not teach the worker that everybody may.
+        assert stack.ask(call(method)).status == 200
+        answer = stack.gateway.ask(call(method), headers=FORGED)
+        assert (answer.status, reason(answer)) == (403, "method_not_allowed")
+        assert "token" in answer.json()["error"]["message"]
+        batch = stack.gateway.ask(b"[%b,%b]" % (call("eth_call"), call(method)), headers=FORGED).json()
+        assert ["error" in each for each in batch] == [False, True]
+    assert len(stack.node.bodies(method)) == 2
+
+
+def test_operator_opens_them_for_a_network(stack: Stack) -> None:
+    for method in ("anvil_setBalance", "testing_buildBlockV1"):
+        assert stack.ask(call(method), path="/x/eth/dev").status == 200
+        assert stack.ask(call(method)).status == 403, "the other network stays closed"
+    assert stack.ask(call("hardhat_reset"), path="/x/eth/dev").status == 403
+    assert stack.gateway.ask(call("trace_block"), headers=FORGED, path="/x/eth/dev").status == 200
+    assert stack.gateway.ask(call("trace_filter"), headers=FORGED, path="/x/eth/dev").status == 403
+
+
+@pytest.mark.parametrize("written", ["1.5", "1e5", "1.0", "-0.0", "1E400"])
+def test_fractional_id_is_an_invalid_request(stack: Stack, written: str) -> None:
+    body = b'{"jsonrpc":"2.0","method":"eth_chainId","id":%b}' % written.encode()
+    answer = stack.ask(body)
+    assert (answer.status, reason(answer), answer.json()["id"]) == (400, "invalid_request", None)
+    batch = json.loads(stack.ask(b"[%b]" % body).body)
+    assert [(each["id"], each["error"]["data"]["reason"]) for each in batch] == [(None, "invalid_request")]
+
+
+def test_batch_answer_that_is_not_utf_8_fails_over_as_a_single_one_does(tmp_path: Path) -> None:
+    with upstream() as broken, upstream() as good:
+        broken.on("*", Reply(b'[{"jsonrpc":"2.0","id":0,"result":"\xff"},{"jsonrpc":"2.0","id":1,"result":1}]'))
+        first: dict[str, object] = {"url": broken.url}
+        second: dict[str, object] = {"url": good.url, "priority": 1}
+        with serving(tmp_path, {"eth/mainnet": [first, second]}) as gateway:
+            token, _ = gateway.books.token(gateway.books.team())
+            batch = b"[%b,%b]" % (call("eth_getBalance", 1), call("eth_getBalance", 2))
+            told = gateway.ask(batch, token=token)
+            assert [each["result"]["params"] for each in told.json()] == [[1], [2]]
+            assert broken.received
+            assert told.body.decode()
+
+
+@linux_only
+def test_first_unknown_origin_does_not_make_a_worker_read_the_list_of_suffixes(stack: Stack) -> None:
+    (worker,) = stack.gateway.workers().values()
+    before = sum(float(each) for each in Path(f"/proc/{worker}/stat").read_text().split()[13:15])
+    assert stack.gateway.ask(call("eth_call"), headers={"Origin": "https://unknown.example.org"}).status == 403
+    after = sum(float(each) for each in Path(f"/proc/{worker}/stat").read_text().split()[13:15])
+    # In hundredths of a second: reading it takes 18.
+    assert after - before < 10

@@ -1,0 +1,92 @@
+"""Strangers against those who sign in: lock-outs, waiting logins, floods of the management API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from argon2 import PasswordHasher
+from msgspec.structs import replace
+
+from parts.tollgate import Gateway, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tollgate.store.base import Repositories
+
+pytestmark = pytest.mark.e2e
+
+EMAIL, PASSWORD = "ada@example.com", "correct horse battery"
+SETTINGS: dict[str, dict[str, object]] = {
+    # The attacker comes from many addresses.
+    "server": {"trusted_proxies": ["127.0.0.0/8"]},
+    "limits": {"api_per_minute": 60, "api_address_per_minute": 90},
+}
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("people")
+    with serving(folder, {"eth/mainnet": ["http://127.0.0.1:9"]}, SETTINGS) as served:
+        served.books.team()
+        account = served.books.account(EMAIL, acme="owner")
+
+        async def set_password(records: Repositories) -> None:
+            await records.accounts.replace(replace(account, password_hash=PasswordHasher().hash(PASSWORD)))
+
+        served.books.do(set_password)
+        yield served
+
+
+@pytest.fixture
+def http(gateway: Gateway) -> Iterator[httpx.Client]:
+    headers = {"Sec-Fetch-Site": "same-origin"}
+    with httpx.Client(base_url=gateway.base_url, headers=headers, trust_env=False, timeout=20) as client:
+        yield client
+
+
+def sign_in(http: httpx.Client, password: str, address: str) -> int:
+    form = {"email": EMAIL, "password": password, "next": "/console"}
+    return http.post("/console/sign-in", data=form, headers={"X-Forwarded-For": address}).status_code
+
+
+def test_wrong_passwords_from_changing_addresses_lock_nobody_out(http: httpx.Client) -> None:
+    for place in range(30):
+        assert sign_in(http, "not the password", f"198.51.100.{place}") == 401
+    assert sign_in(http, PASSWORD, "203.0.113.1") == 303
+    asked = http.post("/console/forgot", data={"email": EMAIL}, headers={"X-Forwarded-For": "203.0.113.1"})
+    assert asked.status_code == 200
+    # Who guesses from one address has to wait there.
+    told = [sign_in(http, "not the password", "198.51.100.200") for _ in range(8)]
+    assert told[-1] == 429
+    assert sign_in(http, PASSWORD, "203.0.113.2") == 303
+
+
+def test_waiting_logins_of_one_address_are_few_and_others_still_come_in(http: httpx.Client) -> None:
+    def start(address: str) -> int:
+        form = {"client_id": "tollgate-cli"}
+        path = "/api/v1/oauth/device_authorization"
+        return http.post(path, data=form, headers={"X-Forwarded-For": address}).status_code
+
+    assert [start("198.51.100.77") for _ in range(25)].count(200) == 20
+    assert start("203.0.113.7") == 200
+
+
+def test_flood_of_the_api_is_refused_by_credential_and_by_address(gateway: Gateway, http: httpx.Client) -> None:
+    def me(secret: str, address: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {secret}", "X-Forwarded-For": address}
+        return http.get("/api/v1/me", headers=headers)
+
+    secret = gateway.books.personal_token(EMAIL)
+    told = [me(secret, "198.51.100.88") for _ in range(80)]
+    refused = [answer for answer in told if answer.status_code == 429]
+    assert 10 <= len(refused) <= 20
+    assert refused[0].json()["limit"] == "credential"
+    assert int(refused[0].headers["retry-after"]) >= 1
+    # Others at the same address still have their share, then that is over.
+    guesses = [me(f"tgp_{n}", "198.51.100.88").status_code for n in range(40)]
+    assert guesses[0] == 401
+    assert guesses[-1] == 429
+    assert me(gateway.books.personal_token(EMAIL), "203.0.113.8").status_code == 200

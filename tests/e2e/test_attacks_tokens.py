@@ -1,0 +1,60 @@
+"""Tokens for some client addresses and some contracts, from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from parts.stack import PATH, Stack, open_stack, reason
+from parts.tollgate import bearer, linux_only
+from parts.wire import JSON, call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+MINE, OTHER = "0x" + "0a" * 20, "0x" + "0b" * 20
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with open_stack(tmp_path_factory.mktemp("tokens")) as it:
+        yield it
+
+
+@linux_only
+def test_token_works_from_its_addresses_alone(stack: Stack) -> None:
+    token, row = stack.gateway.books.token(stack.team, addresses=("127.0.0.2/31",))
+    headers = {**JSON, **bearer(token)}
+    for _ in range(2):
+        with stack.gateway.wire(source="127.0.0.2") as wire:
+            assert wire.ask(PATH, call("eth_chainId"), headers).status == 200
+        answer = stack.gateway.ask(call("eth_chainId"), token=token, headers={"X-Forwarded-For": "127.0.0.2"})
+        assert (answer.status, reason(answer)) == (403, "address_not_allowed")
+        assert "127.0.0.1" in answer.json()["error"]["message"]
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"ws://127.0.0.1:{stack.gateway.port}{PATH}", additional_headers=bearer(token)).close()
+    assert refused.value.response.status_code == 403
+    assert row.addresses
+
+
+def test_token_reads_its_contracts_alone(stack: Stack) -> None:
+    token, _ = stack.gateway.books.token(stack.team, contracts=(MINE,))
+    stack.node.clear()
+    assert stack.gateway.ask(call("eth_call", {"to": MINE}, "latest"), token=token).status == 200
+    assert stack.gateway.ask(call("eth_blockNumber"), token=token).status == 200
+    before = len(stack.node.received)
+    tricks: list[list[object]] = [[{"to": OTHER}], [{}], [{"to": MINE}, "latest", {MINE: {"code": "0x00"}}]]
+    for params in tricks:
+        answer = stack.gateway.ask(call("eth_call", *params), token=token)
+        assert (answer.status, reason(answer)) == (403, "method_not_allowed")
+    doubled = b'{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"%b","TO":"%b"}]}'
+    assert stack.gateway.ask(doubled % (MINE.encode(), OTHER.encode()), token=token).status == 403
+    batch = b"[%b,%b]" % (call("eth_getLogs", {"address": OTHER}), call("eth_getLogs", {"address": MINE}))
+    told = stack.gateway.ask(batch, token=token).json()
+    assert ["error" in each for each in told] == [True, False]
+    assert len(stack.node.received) == before + 1

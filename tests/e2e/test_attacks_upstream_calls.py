@@ -1,0 +1,70 @@
+"""One request that costs many upstream calls: it counts as many, against limits and, by setting, on the bill."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.processes import eventually
+from parts.tollgate import Gateway, serving
+from parts.upstream import Received, Reply, Upstream, upstream
+from parts.wire import call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.e2e
+
+WIDE = {"fromBlock": "0x0", "toBlock": "0x9"}
+
+
+def no_logs(received: Received) -> Reply:
+    return Reply(json.dumps({"jsonrpc": "2.0", "id": received.json()["id"], "result": []}).encode())
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Upstream]]:
+    with upstream() as node:
+        node.on("eth_getLogs", no_logs)
+        narrow: dict[str, object] = {"url": node.url, "logs_blocks": 1}
+        settings = {"billing": {"upstream_calls": True}, "families.eth.mainnet": {"cache": False}}
+        folder = tmp_path_factory.mktemp("upstream-calls")
+        with serving(folder, {"eth/mainnet": [narrow]}, settings) as gateway:
+            yield gateway, node
+
+
+def test_parts_of_wide_logs_count_against_the_limit_as_that_many(both: tuple[Gateway, Upstream]) -> None:
+    gateway, node = both
+    token, _ = gateway.books.token(gateway.books.team("limited"), requests_per_second=25)
+    node.received.clear()
+    batch = b"[%b]" % b",".join(call("eth_getLogs", {**WIDE, "x": n}, id=n) for n in range(20))
+    told = gateway.ask(batch, token=token).json()
+    refused = [each for each in told if "error" in each]
+    assert {each["error"]["data"]["reason"] for each in refused} == {"rate_limited"}
+    assert len(node.received) <= 25 + 5, "a batch of 20 was 200 upstream calls"
+
+
+def test_call_that_can_never_pass_is_told_to_ask_for_less(both: tuple[Gateway, Upstream]) -> None:
+    gateway, _ = both
+    token, _ = gateway.books.token(gateway.books.team("tiny"), requests_per_second=5)
+    answer = gateway.ask(call("eth_getLogs", WIDE), token=token)
+    assert answer.status == 429
+    assert "ask for less" in answer.json()["error"]["message"]
+
+
+def test_parts_are_on_the_bill_by_setting(both: tuple[Gateway, Upstream]) -> None:
+    gateway, _ = both
+    team = gateway.books.team("billed")
+    token, _ = gateway.books.token(team)
+    gateway.books.account("ada@example.com", billed="owner")
+    assert gateway.ask(call("eth_getLogs", WIDE), token=token).status == 200
+    headers = {"Authorization": f"Bearer {gateway.books.personal_token('ada@example.com')}"}
+
+    def used() -> int:
+        with gateway.wire() as wire:
+            answer = wire.ask("/api/v1/teams/billed/logs", b"", headers, method="GET")
+        return len(answer.json()["items"])
+
+    eventually(lambda: used() == 10, within=10, what="ten calls")

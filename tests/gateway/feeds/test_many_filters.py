@@ -1,0 +1,132 @@
+"""Very many filters: a block is matched without holding up anybody, and equal filters are matched once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tollgate.chains.subscriptions import Head, Item, Subscription, Topic, passes
+from tollgate.gateway.feeds import subscribers
+from tollgate.gateway.feeds.history import Kept
+from tollgate.gateway.feeds.source import EventPage
+from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
+
+TOKEN, TRANSFER = "0xtoken", "0xtransfer"
+HEAD = Head(10, "0xa", "0x9")
+
+
+class Ear:
+    has_room = True
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+
+    def notify(self, data: bytes) -> None:
+        self.heard.append(data)
+
+    def lose(self, why: str) -> None:
+        raise AssertionError(why)
+
+
+def listener(subscription: Subscription, ear: Ear) -> Subscriber:
+    made = Subscriber(subscription, "1", "eth", ear)
+    made.open()
+    made.since = 9
+    return made
+
+
+def wanting(*keys: str) -> Subscription:
+    chosen = tuple(frozenset({key} if key else ()) for key in keys)
+    return Subscription(Topic.LOGS, frozenset({TOKEN}), chosen, least_keys=len(keys))
+
+
+async def longest_stall(work: asyncio.Future[object]) -> float:
+    """How long nothing else had a turn."""
+    longest, before = 0.0, time.monotonic()
+    while not work.done():
+        await asyncio.sleep(0)
+        now = time.monotonic()
+        longest, before = max(longest, now - before), now
+    return longest
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_thousands_of_filters_that_all_look_at_every_log_hold_up_nobody(taken_back: bool) -> None:
+    async def test() -> None:
+        everybody, ear = Subscribers("eth"), Ear()
+        for number in range(6_000):
+            # All under the same address, and the key that they are looked up by is one that every log has.
+            subscription = Subscription(
+                Topic.LOGS, frozenset({TOKEN}), (frozenset({f"0x{number}"}), frozenset({TRANSFER})), least_keys=2
+            )
+            everybody.add(listener(subscription, ear))
+        logs = [Item(TOKEN, ("0xother", TRANSFER), b"{}") for _ in range(200)]
+        if taken_back:
+            work: asyncio.Future[object] = asyncio.ensure_future(everybody.take_back([Kept(HEAD, logs)]))
+        else:
+            work = asyncio.ensure_future(everybody.tell(EventPage(HEAD, {Topic.LOGS: logs})))
+        stall = await longest_stall(work)
+        # 1.2 million comparisons: in one go they are a second and more.
+        assert stall < 0.4
+        assert ear.heard == []
+
+    asyncio.run(test())
+
+
+def test_log_is_compared_with_those_whom_it_may_concern_and_once_for_equal_filters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = 0
+
+    def counted(subscription: Subscription, item: Item) -> bool:
+        nonlocal compared
+        compared += 1
+        return passes(subscription, item)
+
+    monkeypatch.setattr(subscribers, "passes", counted)
+
+    async def test() -> None:
+        everybody, ear, others = Subscribers("eth"), Ear(), Ear()
+        for _ in range(500):
+            everybody.add(listener(wanting(TRANSFER, "", "0xme"), ear))
+        for number in range(500):
+            everybody.add(listener(wanting(TRANSFER, "", f"0x{number}"), others))
+        item = Item(TOKEN, (TRANSFER, "0xyou", "0xme"), b"{}")
+        assert await everybody.tell(EventPage(HEAD, {Topic.LOGS: [item]})) == [item]
+        assert (len(ear.heard), len(others.heard), compared) == (500, 0, 1)
+
+    asyncio.run(test())
+
+
+def test_who_comes_while_a_block_is_handed_on_is_not_told_of_it() -> None:
+    async def test() -> None:
+        everybody, ear, late = Subscribers("eth"), Ear(), Ear()
+        for _ in range(300):
+            everybody.add(listener(wanting(TRANSFER), ear))
+        logs = [Item(TOKEN, (TRANSFER,), b"{}") for _ in range(500)]
+        work = asyncio.ensure_future(everybody.tell(EventPage(HEAD, {Topic.LOGS: logs})))
+        await asyncio.sleep(0)
+        assert not work.done()
+        gone = next(iter(everybody))
+        gone.gone = True
+        everybody.discard(gone)
+        everybody.add(listener(wanting(TRANSFER), late))
+        await work
+        assert late.heard == []
+        assert 299 * 500 <= len(ear.heard) < 300 * 500
+
+    asyncio.run(test())
+
+
+def test_nothing_is_left_when_everybody_has_gone() -> None:
+    everybody = Subscribers("eth")
+    made = [listener(wanting(TRANSFER, f"0x{number % 7}"), Ear()) for number in range(50)]
+    for each in made:
+        everybody.add(each)
+    for each in made:
+        everybody.discard(each)
+    assert not everybody._groups
+    assert not any(everybody._by_place.values())
+    assert not any(everybody._positions.values())
