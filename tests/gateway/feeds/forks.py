@@ -264,7 +264,9 @@ class House:
                 self.row.pulse()
             await self.pace.turn(loops)
 
-    async def listen(self, method: str, params: Any, *, opened: bool = True) -> tuple[Subscriber, Ear]:
+    async def listen(
+        self, method: str, params: Any, *, opened: bool = True, charge: Callable[[int], None] | None = None
+    ) -> tuple[Subscriber, Ear]:
         """Subscribe as a caller does."""
         given = [Raw(json.dumps(each).encode()) for each in params]
         family = self.chain.family
@@ -273,6 +275,7 @@ class House:
         assert isinstance(parsed, Subscription)
         ear = Ear()
         listener = Subscriber(parsed, "1", family, ear)
+        listener.charge = charge or listener.charge
         await self.feed.join(listener)
         if opened:
             listener.open()

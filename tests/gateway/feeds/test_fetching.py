@@ -13,6 +13,7 @@ from tollgate.chains.subscriptions import Call
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.fetcher import BlockFetcher
+from tollgate.shm.upstream_status import State
 
 BLOCK = Call("eth_getBlockByNumber", ["0x5", False])
 
@@ -81,3 +82,25 @@ def test_question_that_nobody_waits_for_any_more_does_no_harm() -> None:
         assert task.cancelled()
 
     with_worker(test)
+
+
+def test_past_is_asked_for_once_and_then_comes_from_the_cache() -> None:
+    asked: list[bytes] = []
+
+    def counting(_: FakeTransport, body: bytes) -> bytes:
+        asked.append(body)
+        return saying({"number": "0x5", "hash": "0x5"})(_, body)
+
+    async def test(worker: Worker) -> None:
+        worker.loop.nodes = {"up0": counting}
+        worker.rows[0].publish(State.UP, 100, 50, 0)
+        worker.row.publish(100, 50, changed=True)
+        fetch = fetcher(worker)
+        replies = [bytes((await fetch.from_cache(BLOCK)).result) for _ in range(20)]
+        assert len(set(replies)) == 1
+        assert len(asked) == 1
+        # Where the chain goes is never read from memory.
+        await fetch(BLOCK)
+        assert len(asked) == 2
+
+    with_worker(test, cache_bytes=1_000_000)
