@@ -80,7 +80,7 @@ def test_address_that_is_no_sqlite_file_is_refused_and_not_repeated(configured: 
 
 def test_empty_database_is_migrated_and_the_steps_are_told(url: URL) -> None:
     steps = upgrade.migrate(url)
-    assert [step.split()[0] for step in steps] == ["0001", "0002", "0003", "0004", "0005", "0006"]
+    assert [step.split()[0] for step in steps] == ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
     assert tables_of(url) == TABLES
 
 
@@ -114,7 +114,7 @@ async def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_chang
             """
         )
         changes = connection.execute("SELECT revision, kind, key FROM changes").fetchall()
-    assert [step.split()[0] for step in upgrade.migrate(url)] == ["0002", "0003", "0004", "0005", "0006"]
+    assert [step.split()[0] for step in upgrade.migrate(url)] == ["0002", "0003", "0004", "0005", "0006", "0007"]
     assert tables_of(url) == TABLES
     with database(url) as connection:
         assert connection.execute("SELECT revision, kind, key FROM changes").fetchall() == changes

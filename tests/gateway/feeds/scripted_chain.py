@@ -275,7 +275,9 @@ class FeedSetup:
                 self.row.pulse()
             await self.pace.turn(loops)
 
-    async def listen(self, method: str, params: Any, *, opened: bool = True) -> tuple[Subscriber, RecordingSink]:
+    async def listen(
+        self, method: str, params: Any, *, opened: bool = True, charge: Callable[[int], None] | None = None
+    ) -> tuple[Subscriber, RecordingSink]:
         """Subscribe as a caller does."""
         given = [Raw(json.dumps(each).encode()) for each in params]
         family = self.chain.family
@@ -284,6 +286,7 @@ class FeedSetup:
         assert isinstance(parsed, Subscription)
         sink = RecordingSink()
         listener = Subscriber(parsed, "1", family, sink)
+        listener.charge = charge or listener.charge
         await self.feed.join(listener)
         if opened:
             listener.open()

@@ -4,6 +4,7 @@ import pytest
 from tests.gateway.feeds.scripted_chain import FeedSetup, hashes
 
 from tollgate.chains.subscriptions import Wrong
+from tollgate.errors import RateLimited
 from tollgate.gateway.feeds.catch_up import MAX_AT_ONCE, STRIDE
 from tollgate.gateway.feeds.follower import AHEAD
 
@@ -200,4 +201,20 @@ async def test_client_that_does_not_read_the_past_is_given_up_in_the_end() -> No
     await setup.turn(3, loops=3_000)
     why = sink.lost[0]
     assert "subscribe again" in why
+    setup.feed.close()
+
+
+async def test_blocks_of_the_past_count_against_the_limits_of_who_asks_for_them() -> None:
+    def refuse(_: int) -> None:
+        raise RateLimited
+
+    setup = FeedSetup("starknet")
+    setup.mine(30)
+    charged: list[int] = []
+    past = [None, None, {"block_number": 20}]
+    await setup.listen("starknet_subscribeEvents", past, charge=charged.append)
+    assert charged == [20]
+    with pytest.raises(RateLimited):
+        await setup.listen("starknet_subscribeEvents", past, charge=refuse)
+    await setup.listen("starknet_subscribeEvents", [], charge=refuse)
     setup.feed.close()

@@ -13,6 +13,7 @@ from tollgate.chains.heads import NodeCall
 from tollgate.core.shapes import ABSENT
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.fetcher import BlockFetcher
+from tollgate.shm.upstream_status import State
 
 BLOCK = NodeCall("eth_getBlockByNumber", ["0x5", False])
 
@@ -68,3 +69,23 @@ async def test_question_that_nobody_waits_for_any_more_does_no_harm(worker: Work
     for _ in range(40):
         await asyncio.sleep(0)
     assert task.cancelled()
+
+
+async def test_past_is_asked_for_once_and_then_comes_from_the_cache() -> None:
+    asked: list[bytes] = []
+
+    def counting(transport: FakeTransport, body: bytes) -> bytes:
+        asked.append(body)
+        return saying({"number": "0x5", "hash": "0x5"})(transport, body)
+
+    worker = await open_worker(cache_bytes=1_000_000)
+    worker.loop.nodes = {"up0": counting}
+    worker.rows[0].publish(State.UP, 100, 50, 0)
+    worker.row.publish(100, 50, changed=True)
+    fetch = fetcher(worker)
+    replies = [bytes((await fetch.from_cache(BLOCK)).result) for _ in range(20)]
+    assert len(set(replies)) == 1
+    assert len(asked) == 1
+    # Where the chain goes is never read from memory.
+    await fetch(BLOCK)
+    assert len(asked) == 2
