@@ -1,6 +1,6 @@
 """Histograms of durations: how many calls took how long. Pure.
 
-Four buckets for each doubling, so a percentile that is read from them is right within a tenth.
+Four buckets for each doubling, so a percentile that is read from them is right within a fifth.
 """
 
 from __future__ import annotations

@@ -7,6 +7,6 @@ old_entries  records of the first version
 lock       one collector for one spool
 doctor     whether spool, logs, usage and invoices agree
 
-What a record is, what it costs and how it is stored are pure and stand in `core/entries.py`, `posting.py`, `pricing.py`
-and `blocks.py`.
+What a record is, what it costs and how it is stored are pure and stand in `core/entries.py`, `posting.py`,
+`pricing.py` and `blocks.py`.
 """

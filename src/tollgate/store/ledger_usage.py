@@ -15,7 +15,7 @@ from tollgate.core.posting import LatencyKey, LineKey, Posting, UsageKey
 from tollgate.store import ledger_tables as tables
 
 # Rows of usage and of latencies that are folded at once, and old ones that are deleted at once.
-SLICE_ROWS, SLICE_LINES = 2_000, 20_000
+SLICE_ROWS, SLICE_LINES = 10_000, 20_000
 
 Lines = list[tuple[str, str, str, str, int, int]]
 """source, network, method, outcome, requests, cost"""
