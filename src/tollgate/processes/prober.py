@@ -138,8 +138,8 @@ async def _run(
         while not stopped.is_set():
             follower.turn()
             prober.tick()
-            # Ready when every upstream was probed, so that no call goes to one on the wrong chain; but one that is silent
-            # for the whole of a long `health.timeout_seconds` must not keep the others waiting.
+            # Ready when every upstream was probed, so that no call goes to one on the wrong chain; but one that is
+            # silent for the whole of a long `health.timeout_seconds` must not keep the others waiting.
             if prober.warm or time.monotonic() >= latest:
                 lifeline.beat()
             else:
