@@ -35,13 +35,15 @@ class Line:
     def __init__(self, *, budget: int = 10_000_000, most: int = MOST) -> None:
         self.owner = Owner()
         self.budget = Budget(budget)
-        self.connection = Connection(self.owner, KnownHeads(), most, self.budget)
+        self.connection = Connection(
+            self.owner, b"POST / HTTP/1.1\r\ncontent-length: ", KnownHeads(), most, self.budget
+        )
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
 
     def ask(self) -> ResponseFuture:
         response = ResponseFuture()
-        self.connection.send(b"POST / HTTP/1.1\r\n\r\n", 2_000.0, response)
+        self.connection.send(b"{}", 2_000.0, response)
         return response
 
     async def answered(self, pieces: Iterator[bytes]) -> Response:

@@ -20,9 +20,9 @@ class MethodPlan:
         "_cells",
         "_ok_cell",
         "_requests_cell",
-        "answered",
         "block",
         "cache",
+        "counted",
         "counts",
         "key_prefix",
         "method",
@@ -50,8 +50,8 @@ class MethodPlan:
         """Whether answers about the tip show where it is."""
         self.counts = [0] * len(WORDS)
         """Calls that were answered in this loop turn, by what the cache did; `count` adds them to the metrics."""
-        self.answered = 0
-        """All of them."""
+        self.counted = False
+        """Whether there are any."""
         self.requests = 0
         """Requests, of which a batch is one."""
         self._cells = writer.cells
@@ -63,12 +63,13 @@ class MethodPlan:
         """Add what was answered in this loop turn to the metrics."""
         cells = self._cells
         cells[self._requests_cell] += self.requests
-        cells[self._ok_cell] += self.answered
+        cells[self._ok_cell] += sum(self.counts)
         for word, cell in enumerate(self._cache_cells):
             if self.counts[word]:
                 cells[cell] += self.counts[word]
                 self.counts[word] = 0
-        self.answered = self.requests = 0
+        self.requests = 0
+        self.counted = False
 
 
 def plan_of(resolver: Resolver, writer: metrics.Writer, method: str) -> MethodPlan | None:

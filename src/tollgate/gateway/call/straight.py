@@ -45,6 +45,8 @@ NO_UPSTREAM = b"\xa0\x00"
 """What a record says of a call that needed no upstream: an empty name, no attempt."""
 NIL, UINT32 = 0xC0, 0xCE
 _ONE_DETAIL = 0x9192
+# What stands before the bytes of an id of ours.
+_ID24 = b"\xc4\x18"
 encode_json = msgspec.json.Encoder().encode
 _read_call = msgspec.json.Decoder(PlainCall).decode
 _read_reply = msgspec.json.Decoder(Reply).decode
@@ -88,9 +90,6 @@ class Straight:
             self.request_id = next(context.ids)
         self.answered = True
         connection.leaving += 1
-        if admission.plain and not context.draining and not connection.eof:
-            context.send(connection, render_result(self.request_id, context.date, self._rates, b"", body), self)
-            return
         close = not admission.keep_alive or connection.closing
         extra = shown + admission.cors
         data = render_result(self.request_id, context.date, self._rates, extra, body, close=close)
@@ -260,12 +259,16 @@ class StraightCall(Straight):
             context.sweep_later()
         if upstream.limit:
             exchange.use_rate(upstream, now)
-        upstream.began()
+        # As `upstream.began`, without its call.
+        upstream.in_flight += 1
+        upstream.calls += 1
+        if upstream.in_doubt:
+            upstream.try_again()
         self._sent_on = sent_on = idle.pop()
         sent = (
             encode_json(call) if call.params is params and type(call) is PlainCall else jsonrpc.encode_call(call)
         )
-        sent_on.send(upstream.pool.request(sent), now + upstream.patience, self)
+        sent_on.send(sent, now + upstream.patience, self)
         return True
 
     # --- After it was sent -----------------------------------------------------------------------------
@@ -313,14 +316,23 @@ class StraightCall(Straight):
 
     def _answer(self, result: msgspec.Raw) -> None:
         """Count the call, and send its answer."""
-        admission, plan = self._admission, self._plan
-        if not plan.answered:
-            admission.context.counted.append(plan)
-        plan.answered += 1
+        admission, connection, plan = self._admission, self._connection, self._plan
+        context = admission.context
+        if not plan.counted:
+            plan.counted = True
+            context.counted.append(plan)
         plan.requests += 1
         plan.counts[self._cache] += 1
         body = encode_json(Result("2.0", self._call.id, result))  # type: ignore[arg-type] # a notification is not here
         self._size = len(body)
+        if admission.plain and not context.draining and not connection.eof:
+            # As `_send`, without its call: most answers leave here.
+            if not self.request_id:
+                self.request_id = next(context.ids)
+            self.answered = True
+            connection.leaving += 1
+            context.send(connection, render_result(self.request_id, context.date, self._rates, b"", body), self)
+            return
         shown = b""
         if admission.caller.shows:
             shown = response.shown(self._upstream.name if self._upstream else "", WORDS[self._cache])
@@ -336,7 +348,8 @@ class StraightCall(Straight):
                 at,
                 admission.subjects.get(self._plan) or admission.subject(self._plan),
                 _numbers(UINT32, micros, _ONE_DETAIL, NIL, UINT32, self._size, UINT32, len(self._body)),
-                pack(self.request_id),
+                _ID24 if len(self.request_id) == 24 else pack(self.request_id)[: -len(self.request_id)],
+                self.request_id,
                 upstream.record if upstream is not None else NO_UPSTREAM,
                 admission.records[self._cache],
             )

@@ -164,7 +164,7 @@ class StraightBatch(Straight):
             exchange.use_rate(upstream, now)
         upstream.began()
         self._sent_on = upstream.pool.idle.pop()
-        self._sent_on.send(upstream.pool.request(self._sent), now + upstream.patience, self)
+        self._sent_on.send(self._sent, now + upstream.patience, self)
 
     # --- After it was sent -----------------------------------------------------------------------------
 
@@ -239,15 +239,15 @@ class StraightBatch(Straight):
         counted = self._admission.context.counted
         if self._uniform:
             plan, count = self._plans[0], len(self._plans)
-            if not plan.answered:
+            if not plan.counted:
+                plan.counted = True
                 counted.append(plan)
-            plan.answered += count
             plan.counts[plan.cache] += count
         else:
             for plan, word in zip(self._plans, self._words, strict=True):
-                if not plan.answered:
+                if not plan.counted:
+                    plan.counted = True
                     counted.append(plan)
-                plan.answered += 1
                 plan.counts[word] += 1
         self._plans[0].requests += 1
 

@@ -180,7 +180,7 @@ class CallerConnection(HttpToolsProtocol):
                     admission is not None
                     and admission.epoch == self.context.epoch
                     and self.answering is None
-                    and not (self.leaving or self._blocked or self._asgi)
+                    and not (self._blocked or self._asgi)
                     and self.call.start(admission, data[end:])
                 ):
                     self._in_vain = 0

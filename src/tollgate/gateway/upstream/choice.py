@@ -46,6 +46,8 @@ class View:
     def choose(self, method: str, scope: Scope, now: float, random: Callable[[], float]) -> Upstream | None:
         """The upstream that `choose` would take; None where it takes more than a look to find one."""
         fit = self._tip if scope.tip else self._any
+        if len(fit) == 1 and scope.number is None and not self.picky and not fit[0].in_doubt:
+            return fit[0]
         if (scope.number is not None or self.picky) and self._is_special(scope):
             fit = self._filtered(method, scope)
         for upstream in fit:

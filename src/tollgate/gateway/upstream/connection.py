@@ -16,6 +16,9 @@ from msgspec import Struct
 
 from tollgate.gateway.memory_budget import SMALL, Budget
 
+# Most requests are short, and writing a number takes a while.
+_FEW = 1_024
+_LENGTHS = [b"%d\r\n\r\n" % length for length in range(_FEW)]
 _GZIP = b"\x1f\x8b"
 # zlib's format cannot expand further than this.
 _MAX_EXPANSION = 1_032
@@ -154,6 +157,7 @@ class Connection(asyncio.Protocol):
         "_body",
         "_budget",
         "_complete",
+        "_head",
         "_heads",
         "_heard",
         "_held",
@@ -170,8 +174,10 @@ class Connection(asyncio.Protocol):
         "usable",
     )
 
-    def __init__(self, owner: Owner, heads: KnownHeads, max_bytes: int, budget: Budget) -> None:
+    def __init__(self, owner: Owner, head: bytes, heads: KnownHeads, max_bytes: int, budget: Budget) -> None:
         self._owner = owner
+        self._head = head
+        """Everything of a request but its length and body."""
         self._heads = heads
         self._max_bytes = max_bytes
         self._budget = budget
@@ -198,14 +204,16 @@ class Connection(asyncio.Protocol):
         """Whether a response is awaited."""
         return self.receiver is not None
 
-    def send(self, request: bytes, deadline: float, receiver: Receiver) -> None:
-        """Send a whole request; the receiver is called back once."""
+    def send(self, body: bytes, deadline: float, receiver: Receiver) -> None:
+        """Send a request; the receiver is called back once."""
         if self._transport is None:
             raise AttemptFailed("connection lost", sent=False)
         self.receiver = receiver
         self._heard = False
         self.deadline = deadline
-        self._transport.write(request)
+        length = len(body)
+        framing = _LENGTHS[length] if length < _FEW else b"%d\r\n\r\n" % length
+        self._transport.write(b"".join((self._head, framing, body)))
 
     def fail(self, failure: AttemptFailed) -> None:
         """Give up the request under way, and with it the connection."""

@@ -172,6 +172,11 @@ class Upstream:
         """Note that a call goes out."""
         self.in_flight += 1
         self.calls += 1
+        if self.in_doubt:
+            self.try_again()
+
+    def try_again(self) -> None:
+        """Count a call that may close the breaker."""
         if self._open_until:
             self._trial = True
 

@@ -38,9 +38,6 @@ IDLE_SECONDS = 50.0
 # A write takes a kept connection only when it was used a moment ago.
 FRESH_SECONDS = 1.0
 WAITERS_PER_CONNECTION = 16
-# Most requests are short, and writing a number takes a while.
-_FEW = 1_024
-_LENGTHS = [b"%d\r\n\r\n" % length for length in range(_FEW)]
 
 
 class Pool:
@@ -96,7 +93,7 @@ class Pool:
 
     async def _sent(self, connection: Connection, body: bytes, deadline: float) -> Response:
         response = ResponseFuture(loop=self._loop)
-        connection.send(self.request(body), deadline, response)
+        connection.send(body, deadline, response)
         return await response
 
     def sweep(self) -> None:
@@ -132,14 +129,9 @@ class Pool:
         while self.idle:
             self.idle.pop().close()
 
-    def request(self, body: bytes) -> bytes:
-        """The bytes of a request."""
-        length = len(body)
-        return b"".join((self._head, _LENGTHS[length] if length < _FEW else b"%d\r\n\r\n" % length, body))
-
     def connection(self) -> Connection:
         """A connection that is still to be made."""
-        return Connection(self, self._heads, self._max_bytes, self._budget)
+        return Connection(self, self._head, self._heads, self._max_bytes, self._budget)
 
     def keep(self, connection: Connection) -> None:
         """Keep a connection that was made."""
