@@ -125,7 +125,7 @@ def list_invitations(session: Session, limit: int, after: str | None) -> None:
         answer,
         ("ID", "EMAIL", "ROLE", "BY", "EXPIRES"),
         rows,
-        empty="No invitation is open. Invite somebody: tollgate teams members invite EMAIL --role ROLE",
+        empty="No invitation is open. Invite a person: tollgate teams members invite EMAIL --role ROLE",
     )
 
 

@@ -75,7 +75,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--show-upstream/--no-show-upstream",
                 default=None,
-                help="Let answers tell who gave them, in headers.",
+                help="Add headers to answers that show upstream and cache.",
             ),
         )
     ):

@@ -210,7 +210,7 @@ def _take_back_logs(listener: Subscriber, seen: Sequence[Kept]) -> None:
     if listener.topic is not Topic.LOGS:
         return
     if any(kept.forgotten for kept in seen):
-        listener.lose("The chain was reorganised too deeply to tell which logs were removed: subscribe again.")
+        listener.lose("The chain was reorganised too deeply to know which logs were removed: subscribe again.")
         return
     for kept in seen:
         for item in kept.logs:
