@@ -222,7 +222,7 @@ def test_who_could_not_follow_is_named_at_once(house: House) -> None:
     house.applied("worker-0")
     house.shared.refused("worker-1", 1)
     assert not house.reloader.turn()
-    assert "worker-1 could not put it into effect" in house.outcome.error
+    assert "worker-1 could not apply it" in house.outcome.error
 
 
 @pytest.mark.parametrize("how", ["late", "failed"])

@@ -233,7 +233,7 @@ def _revoke(transport: Transport, credential: Credential) -> bool:
         form = {"token": credential.refresh or credential.access}
         answers.expect_done(post_form(transport, "/api/v1/oauth/revoke", form), transport.url)
     except Failure as failure:
-        show.note(f"The server could not be reached, so the login stays valid there until it expires: {failure}")
+        show.note(f"The login could not be revoked, so it stays valid on the server until it expires: {failure}")
         return False
     return True
 

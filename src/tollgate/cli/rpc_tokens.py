@@ -75,7 +75,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--show-upstream/--no-show-upstream",
                 default=None,
-                help="Add headers to answers that show upstream and cache.",
+                help="Show upstream and cache in response headers.",
             ),
         )
     ):

@@ -57,8 +57,8 @@ class Service(Struct, frozen=True):
     sign_up: Annotated[
         str,
         Meta(
-            description="Who may create an account: those whom the operator invites, also those whom a team invites, "
-            "or anyone.",
+            description="Who may create an account: those whom the operator invites, also those whom a team "
+            "invites, or anyone.",
             extra_json_schema={"enum": ["closed", "invited", "open"]},
         ),
     ]
