@@ -193,7 +193,9 @@ class SocketSession:
     def _cut_slow(self) -> None:
         self._on_cut("slow")
         self.close(
-            TRY_LATER, "Too slow, too many bytes are waiting: read faster, or subscribe to less.", drop=True
+            TRY_LATER,
+            "You read too slowly, too many bytes are waiting: read faster, or subscribe to less.",
+            drop=True,
         )
 
     # --- The end ---------------------------------------------------------------------------------------
