@@ -178,7 +178,7 @@ class RateLimited(Refusal):
     """Too many requests for one of the limits."""
 
     reason, status, code = "rate_limited", 429, -32005
-    when = "A limit is used up; the answer says which (token, team, domain, address) and `Retry-After`."
+    when = "A rate limit is exceeded; the answer names it (token, team, domain, address) and has `Retry-After`."
     hint = "Too many requests: wait and send fewer."
 
 

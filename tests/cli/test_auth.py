@@ -133,7 +133,7 @@ def test_logout_forgets_even_when_the_server_is_away_and_says_so(api: Api, acme:
     api.on("POST", "oauth/revoke", drop=True)
     ran = acme.run("auth", "logout", "--json")
     assert ran.code == 0
-    assert "the login lives on there until it expires" in ran.err
+    assert "it stays valid on the server until it expires" in ran.err
     assert ran.json == {"url": api.url, "logged_out": True, "revoked": False}
     assert acme.keep.credential(api.url) is None
 

@@ -67,7 +67,7 @@ def test_login_shows_the_code_waits_and_keeps_the_login(api: Api, tool: Tool) ->
     assert "Waiting…" in ran.err
     file = tool.home / "tollgate" / "credentials.json"
     assert f"Logged in to {api.url} as ann@example.com. The login is kept in {file}.\n" in ran.err
-    assert "Commands act for team acme unless told otherwise." in ran.err
+    assert "Commands act for team acme unless --team is given." in ran.err
     kept = tool.keep.credential(api.url)
     assert kept is not None
     assert (kept.kind, kept.access, kept.refresh) == ("tool", "tga_new", "tgr_new")

@@ -122,7 +122,7 @@ def test_a_file_that_is_not_ours_says_so_and_how_to_go_on(tmp_path: Path, conten
 def test_a_folder_that_cannot_be_made_says_how_to_do_without(tmp_path: Path) -> None:
     (tmp_path / "tollgate").write_text("a file stands in the way")
     with pytest.raises(
-        Failure, match=r"cannot be written \(.*\)\. Mend that.*XDG_CONFIG_HOME, or use TOLLGATE_TOKEN"
+        Failure, match=r"cannot be written \(.*\)\. Fix that.*XDG_CONFIG_HOME, or use TOLLGATE_TOKEN"
     ):
         keep_in(tmp_path).put(URL, LOGIN)
 

@@ -63,7 +63,7 @@ def test_changes_are_told_on_stderr(house: House) -> None:
         ran = house.reload()
     assert (ran.code, ran.out) == (0, "")
     assert ran.err.splitlines() == [
-        f"{house.file}: taken over",
+        f"{house.file}: applied",
         "  limits.batch_calls: 100 -> 7",
         "  families.eth.mainnet.upstreams: + b, - a",
     ]
@@ -140,10 +140,10 @@ def test_process_that_cannot_follow_ends_with_1(house: House) -> None:
         ran = house.reload()
     assert ran.code == 1
     assert ran.err.splitlines()[:2] == [
-        f"{house.file}: not taken over by every process",
+        f"{house.file}: not applied by every process",
         "  limits.batch_calls: 100 -> 7",
     ]
-    assert "child could not put it into effect" in ran.err
+    assert "child could not apply it" in ran.err
 
 
 def test_service_without_a_file_says_so(house: House) -> None:
@@ -208,11 +208,11 @@ def test_service_that_dies_meanwhile_is_not_waited_for(house: House) -> None:
     with house.service(str(house.file), "--dies"):
         ran = house.reload()
     assert ran.code == 1
-    assert "ended before it said" in ran.err
+    assert "ended before it reported" in ran.err
 
 
 def test_service_that_says_nothing_is_given_up(house: House) -> None:
-    with house.service(str(house.file), "--deaf"), pytest.raises(Failure, match=r"has not said within 0\.2 s"):
+    with house.service(str(house.file), "--deaf"), pytest.raises(Failure, match=r"has not reported within 0\.2 s"):
         command._ask(house.data, patience=0.2)
 
 

@@ -45,7 +45,7 @@ def test_create_prints_the_team_and_makes_the_first_one_the_default(api: Api, to
     api.on("POST", "teams", TEAM, status=201)
     ran = tool.run("teams", "create", "acme")
     assert ran.out == "id       team_1\nname     acme\nrole     owner\ncreated  2026-11-15T06:44:44Z\n"
-    assert ran.err == "Commands act for team acme unless told otherwise.\n"
+    assert ran.err == "Commands act for team acme unless --team is given.\n"
     assert (api.asked[0].json, "idempotency-key" in api.asked[0].headers) == ({"name": "acme"}, True)
     assert tool.keep.choices() == Choices(tool.url, "acme")
 

@@ -104,7 +104,7 @@ async def test_changed_claims_are_refused(provider: Provider) -> None:
         ({"at_hash": 5}, "contradicts itself"),
         ({"sub": ""}, "is incomplete"),
         ({"sub": 5}, "is incomplete"),
-        ({"sub": "x" * 256}, "did not say who you are"),
+        ({"sub": "x" * 256}, "did not return your identity"),
     ],
 )
 async def test_claims_are_checked(provider: Provider, changes: dict[str, object], words: str) -> None:

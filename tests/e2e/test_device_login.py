@@ -133,7 +133,7 @@ def scene(tmp_path: Path, browser: Browser) -> Iterator[Scene]:
 def test_whole_login_by_the_address_that_the_tool_shows(scene: Scene) -> None:
     with scene.terminal() as waiting:
         scene.page.goto(waiting.address)
-        assert "Sign in to see which terminal asks" in scene.words
+        assert "Sign in to see which terminal requests" in scene.words
         scene.sign_in()
         assert f"as {EMAIL}" in scene.words
         assert waiting.code in scene.words

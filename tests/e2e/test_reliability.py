@@ -61,14 +61,14 @@ SITUATIONS = {
     "healthy": Situation("a and b are healthy", healthy),
     "killed": Situation("a is killed (SIGKILL)", killed),
     "paused": Situation("a is paused (SIGSTOP), and resumed", paused),
-    "lagging": Situation("a stays behind, and comes along", lagging),
+    "lagging": Situation("a lags, and catches up", lagging),
     "wrong-chain": Situation("a is on another chain; b, c healthy", strange, (0, 0, 0), strange=True),
     "latency": Situation("a answers 300 ± 100 ms late", spoiled("latency", latency=300, jitter=100)),
     "resets": Situation("a resets every second connection", spoiled("reset_peer", share=0.5, timeout=0)),
-    "torn": Situation("a breaks off within answers", spoiled("limit_data", bytes=20_000)),
+    "torn": Situation("a cuts connections within answers", spoiled("limit_data", bytes=20_000)),
     "slow-close": Situation("a is killed, its connections stay open for 2 s", closed_late),
     "bandwidth": Situation("a sends 100 kB/s", spoiled("bandwidth", rate=100)),
-    "silence": Situation("a takes calls and says nothing", silent),
+    "silence": Situation("a accepts calls and never answers", silent),
     "backup": Situation("a and b are killed, c is the backup", lambda scene: killed(scene, "ab"), (0, 0, 10)),
 }
 

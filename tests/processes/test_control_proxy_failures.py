@@ -240,7 +240,7 @@ def test_answer_that_falls_silent_is_cut() -> None:
         assert (await client.next())["status"] == 200
         assert (await client.next())["body"] == b"x"
         await advance(SILENCE_SECONDS)
-        with pytest.raises(AnswerCut, match="silent for 60 s"):
+        with pytest.raises(AnswerCut, match="did not answer for 60 s"):
             await client.task
         await call.dropped()
         assert client.rest() == []

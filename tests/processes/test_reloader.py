@@ -211,7 +211,7 @@ def test_who_does_not_follow_in_time_is_named(house: House) -> None:
     assert not house.reloader.turn()
     assert (house.outcome.ok, house.outcome.generation) == (False, 1)
     assert house.outcome.changed == ("families.eth.mainnet.upstreams: + b, - a",)
-    assert "worker-1 did not put it into effect within 10 s" in house.outcome.error
+    assert "worker-1 did not apply it within 10 s" in house.outcome.error
     assert "worker-0" not in house.outcome.error
 
 
@@ -222,7 +222,7 @@ def test_who_could_not_follow_is_named_at_once(house: House) -> None:
     house.applied("worker-0")
     house.shared.refused("worker-1", 1)
     assert not house.reloader.turn()
-    assert "worker-1 could not put it into effect" in house.outcome.error
+    assert "worker-1 could not apply it" in house.outcome.error
 
 
 @pytest.mark.parametrize("how", ["late", "failed"])

@@ -131,7 +131,7 @@ _LAGGING: tuple[Row, ...] = (
         r"(pending|safe|finalized) block (is )?not (found|available)",
         "elsewhere",
         "finalized block not found",
-        "geth before it has heard of finality",
+        "geth before it knows of finality",
     ),
     (
         "eth",
@@ -449,7 +449,7 @@ _QUOTA: tuple[Row, ...] = (
         "Request timeout on the free tier, please upgrade your tier to the paid one",
         "dRPC, as 30",
     ),
-    ("", -32005, r"limit exceeded", "elsewhere", "limit exceeded", "EIP-1474: whose limit, it does not say"),
+    ("", -32005, r"limit exceeded", "elsewhere", "limit exceeded", "EIP-1474: does not specify whose limit"),
 )
 
 # --- Something is wrong with the upstream -------------------------------------------------------------------

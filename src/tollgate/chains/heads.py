@@ -181,7 +181,7 @@ def _read(decoder: Decoder[T], result: bytes | Raw) -> T:
     try:
         return decoder.decode(result)
     except (MsgspecError, ValueError, RecursionError) as error:
-        raise Misread("not what was asked for") from error
+        raise Misread("not the expected answer") from error
 
 
 def _number(value: str | int) -> int:

@@ -96,7 +96,7 @@ def _choices(topic: str | list[str | None] | None) -> frozenset[str]:
     if None in choices:
         return frozenset()
     if len(choices) > MAX_CHOICES:
-        raise Wrong(INVALID_PARAMS, f"At most {MAX_CHOICES} topics can stand in one place.")
+        raise Wrong(INVALID_PARAMS, f"At most {MAX_CHOICES} topics are allowed in one position.")
     return frozenset(_lower(choice, _WORD, "a topic") for choice in choices if choice is not None)
 
 

@@ -94,7 +94,7 @@ _given = msgspec.json.Decoder(_Given).decode
 def parse(method: str, params: Params) -> Subscription | End:
     """Understand a call of `METHODS`, or raise `Wrong`."""
     if method == _PENDING:
-        raise Wrong(NO_SUCH_SUBSCRIPTION, f"{method} is not told any more: use starknet_subscribeNewTransactions.")
+        raise Wrong(NO_SUCH_SUBSCRIPTION, f"{method} is not supported: use starknet_subscribeNewTransactions.")
     names = _names[method]
     if isinstance(params, list):
         if len(params) > len(names):
@@ -150,7 +150,7 @@ def _check_finality(given: str | list[str] | None) -> None:
     if wanted and _SETTLED not in wanted:
         raise Wrong(
             INVALID_PARAMS,
-            f"Only what is {_SETTLED} is told here: put it into finality_status, or leave that out.",
+            f"Only what is {_SETTLED} is supported here: set finality_status to that, or leave it out.",
         )
 
 

@@ -49,7 +49,7 @@ def login(url: str | None, with_token: bool, no_browser: bool) -> None:
     credentials = CredentialStore.at_home(os.environ)
     address = session.server_url(credentials, os.environ, url)
     if is_exposed(address):
-        show.note(f"Warning: {address} is plain http: whoever is on the way can read your login. Use https.")
+        show.note(f"Warning: {address} is plain http: others on the network can read your login. Use https.")
     with Transport(address) as transport:
         credential = _typed_token() if with_token else _approved(transport, no_browser)
         _store_login(credentials, transport, credential)
@@ -137,7 +137,7 @@ def _store_login(credentials: CredentialStore, transport: Transport, credential:
         show.note("You are in no team yet. Create one: tollgate teams create NAME")
     else:
         others = " Choose another with --team or TOLLGATE_TEAM." if len(teams) > 1 else ""
-        show.note(f"Commands act for team {team} unless told otherwise.{others}")
+        show.note(f"Commands act for team {team} unless --team is given.{others}")
 
 
 def _choose_team(before: str | None, teams: list[ApiTeam]) -> str | None:
@@ -233,7 +233,7 @@ def _revoke(transport: Transport, credential: Credential) -> bool:
         form = {"token": credential.refresh or credential.access}
         answers.expect_done(post_form(transport, "/api/v1/oauth/revoke", form), transport.url)
     except Failure as failure:
-        show.note(f"The server could not be told, so the login lives on there until it expires: {failure}")
+        show.note(f"The login could not be revoked, so it stays valid on the server until it expires: {failure}")
         return False
     return True
 

@@ -310,5 +310,5 @@ def _explained(path: Path, done: str) -> Iterator[None]:
     except OSError as error:
         raise Failure(
             f"{path} cannot be {done} ({error.strerror}). "
-            "Mend that, choose another folder with XDG_CONFIG_HOME, or use TOLLGATE_TOKEN."
+            "Fix that, choose another folder with XDG_CONFIG_HOME, or use TOLLGATE_TOKEN."
         ) from None

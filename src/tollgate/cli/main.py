@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     rows={
         "tokens": Row("tollgate.cli.rpc_tokens:tokens", "API tokens, the credentials of programs."),
         "whitelist": Row("tollgate.cli.rpc_whitelist:whitelist", "Domains whose pages call without a token."),
-        "logs": Row("tollgate.cli.rpc_logs:logs", "What was called, by whom, and what became of it."),
+        "logs": Row(
+            "tollgate.cli.rpc_logs:logs",
+            "Request logs: calls, their callers and outcomes.",
+        ),
     },
     epilog="Example: tollgate rpc tokens create ci --team acme",
 )

@@ -40,7 +40,7 @@ def list_members(session: Session, limit: int, after: str | None) -> None:
 @click.option("--role", type=_role, required=True, help="What the new member may do.")
 @for_team
 def invite(session: Session, email: str, role: str) -> None:
-    """Invite somebody to a team. The link is shown once."""
+    """Invite a person to a team. The link is shown once."""
     answer = session.client.invite(session.team, email, role)
     invitation = answer.value
     if invitation.link is None:
@@ -125,7 +125,7 @@ def list_invitations(session: Session, limit: int, after: str | None) -> None:
         answer,
         ("ID", "EMAIL", "ROLE", "BY", "EXPIRES"),
         rows,
-        empty="No invitation is open. Invite somebody: tollgate teams members invite EMAIL --role ROLE",
+        empty="No invitation is open. Invite a person: tollgate teams members invite EMAIL --role ROLE",
     )
 
 

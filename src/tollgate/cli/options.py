@@ -54,7 +54,7 @@ def json_option(command: F) -> F:
 
 
 def yes_option(command: F) -> F:
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def page_options(command: F) -> F:

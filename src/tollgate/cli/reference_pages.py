@@ -46,11 +46,10 @@ def errors_page() -> str:
         "`id` is the caller's, or null where it could not be read. `request_id` is the `X-Request-Id` of the "
         "answer. A node's own error passes through unchanged, with HTTP 200; so does a batch, with one answer for "
         "each call, unless the whole of it is refused.\n\n"
-        "Checked in this order, and the first that applies answers: 405, 404, 415, 413 (bytes), credentials "
+        "Checked in this order; the first that applies is returned: 405, 404, 415, 413 (bytes), credentials "
         "(401, 403), 402, 429 (one call), 400, 413 (batch), 429 (the other calls of a batch), "
         "policy for each call.\n\n"
-        "| reason | HTTP | code | when | message, if nothing more exact can be said |\n|---|---|---|---|---|\n"
-        + rows
+        "| reason | HTTP | code | when | default message |\n|---|---|---|---|---|\n" + rows
     )
 
 
@@ -84,8 +83,8 @@ def problems_page() -> str:
         ' "detail": "There is no team \\"acne\\" that you belong to. Did you mean \\"acme\\"?",\n'
         ' "request_id": "…", "team": "acne", "suggestion": "acme"}\n'
         "```\n\n"
-        "`detail` says what to do next. Further members depend on the reason. The endpoints under `/api/v1/oauth` "
-        "answer errors as RFC 6749 and RFC 8628 say instead.\n\n"
+        "`detail` contains what to do next. Further members depend on the reason. The endpoints under "
+        "`/api/v1/oauth` answer errors as RFC 6749 and RFC 8628 define instead.\n\n"
         "| reason | HTTP | when |\n|---|---|---|\n" + rows
     )
 
@@ -114,7 +113,7 @@ _COMMANDS = """\
 
 <!-- Written by `make reference` from `src/tollgate/cli`. Change it there. -->
 
-Data goes to standard output, words to standard error. `--json` prints one object for one thing and
+Data goes to standard output, messages to standard error. `--json` prints one object for one thing and
 `{"items": […], "next": "<cursor or null>"}` for a list. `--team` may be left out where `TOLLGATE_TEAM` is
 set or the login chose a default. Deletions ask on a terminal unless `--yes`.
 
@@ -191,7 +190,7 @@ Settings come from one TOML file and from environment variables; a variable wins
 over the default. The file is the one given by `--config`, else by `TOLLGATE_CONFIG`, else `tollgate.toml`
 in the current folder. [`tollgate.example.toml`](../../tollgate.example.toml) is one to start from.
 
-- `tollgate config check` says what is wrong, with the line or variable, or which networks are served.
+- `tollgate config check` reports errors with their line or variable, or lists the networks that are served.
 - `tollgate config show` lists every value and where it came from, secrets masked.
 
 A variable's name is `TOLLGATE_`, then the key in capitals with `__` between its levels: `server.port` is

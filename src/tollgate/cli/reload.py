@@ -110,9 +110,9 @@ def _wait(data_dir: Path, pid: int, before: int, patience: float) -> ReloadOutco
             begun, deadline = True, time.monotonic() + patience
         found = holder(data_dir)
         if found is None or found.pid != pid:
-            raise Failure(f"The Tollgate on {data_dir} ended before it said what became of it: see its log.")
+            raise Failure(f"The Tollgate on {data_dir} ended before it reported the outcome: see its log.")
         time.sleep(_POLL_SECONDS)
-    raise Failure(f"The Tollgate on {data_dir} has not said within {patience:g} s what became of it: see its log.")
+    raise Failure(f"The Tollgate on {data_dir} has not reported within {patience:g} s: see its log.")
 
 
 def _tell(outcome: ReloadOutcome) -> None:
@@ -127,7 +127,7 @@ def _tell(outcome: ReloadOutcome) -> None:
 
 def _headline(outcome: ReloadOutcome) -> str:
     if outcome.changed:
-        return f"{outcome.file}: taken over" if outcome.ok else f"{outcome.file}: not taken over by every process"
+        return f"{outcome.file}: applied" if outcome.ok else f"{outcome.file}: not applied by every process"
     if outcome.error:
         return "Nothing was changed:"
     rest = "nothing else has changed" if outcome.restart_needed else "nothing has changed"

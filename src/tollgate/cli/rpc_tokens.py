@@ -89,7 +89,7 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
             click.option(
                 "--show-upstream/--no-show-upstream",
                 default=None,
-                help="Let answers tell who gave them, in headers.",
+                help="Show upstream and cache in response headers.",
             ),
         )
     ):

@@ -26,7 +26,7 @@ _config_option = click.option(
 @click.command(epilog="Example: tollgate serve --config /etc/tollgate/tollgate.toml")
 @_config_option
 def serve(config_file: str | None) -> None:
-    """Run the service until it is told to stop (Ctrl-C or SIGTERM)."""
+    """Run the service until it is stopped (Ctrl-C or SIGTERM)."""
     origin = settings_file.Origin(settings_file.find(config_file, os.environ), dict(os.environ))
     settings = origin.load()
     log.configure(settings.logging.level, settings.logging.format)
@@ -67,7 +67,7 @@ def migrate(config_file: str | None) -> None:
 @click.option("--once", is_flag=True, help="End when everything that workers left is collected.")
 @_config_option
 def collect(once: bool, config_file: str | None) -> None:
-    """Bring what workers recorded into the ledger, until told to stop (Ctrl-C or SIGTERM).
+    """Bring what workers recorded into the ledger, until stopped (Ctrl-C or SIGTERM).
 
     `serve` does this by itself; this is for a service that is down, so that nothing waits for its return.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     cls=Group,
     rows={
         "members": Row("tollgate.cli.members:members", "Who is in a team, and in which role."),
-        "invitations": Row("tollgate.cli.members:invitations", "Invitations that nobody has accepted yet."),
+        "invitations": Row("tollgate.cli.members:invitations", "Invitations that are not accepted yet."),
     },
     epilog="Example: tollgate teams members invite ann@example.com --role developer",
 )
@@ -99,7 +99,7 @@ def _choose_if_none(session: Session, name: str) -> None:
     """Let the first team of a login be the one that commands act for."""
     if session.credentials.choices().url == session.url and session.credentials.team_at(session.url) is None:
         session.credentials.choose(session.url, name)
-        show.note(f"Commands act for team {name} unless told otherwise.")
+        show.note(f"Commands act for team {name} unless --team is given.")
 
 
 @click.command(epilog="Example: tollgate audit --team acme --limit 20")

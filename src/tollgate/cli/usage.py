@@ -97,7 +97,7 @@ def cap(session: Session, amount: int | str) -> None:
 @click.option("--emails/--no-emails", default=None, help="Send mail to owners and billing members.")
 @for_team
 def alerts(session: Session, webhook: str | None, emails: bool | None) -> None:
-    """Choose who is told at 50, 80 and 100 % of the cap; without options, show it."""
+    """Choose who is alerted at 50, 80 and 100 % of the cap; without options, show it."""
     body: dict[str, Any] = {}
     if webhook is not None:
         body["alert_webhook"] = None if webhook == NONE else webhook

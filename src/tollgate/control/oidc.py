@@ -177,11 +177,11 @@ class OidcClient:
         headers = {"Authorization": f"Bearer {tokens.access_token}"}
         status, body = await self._ask("GET", metadata.userinfo_endpoint, headers=headers)
         if status != httpx.codes.OK:
-            raise OidcError(f"The sign-in provider did not say who you are (HTTP {status}). {AGAIN}")
+            raise OidcError(f"The sign-in provider did not return your identity (HTTP {status}). {AGAIN}")
         said = _decoded(body, dict[str, Any])
         # OpenID Connect Core 1.0, 5.3.2: the access token might have been swapped for somebody else's.
         if said.get("sub") != rules.subject_of(claims):
-            raise OidcError(f"The sign-in provider described somebody else. {AGAIN}")
+            raise OidcError(f"The sign-in provider returned another person. {AGAIN}")
         return said
 
     async def _ask(self, method: str, url: str, **more: Any) -> tuple[int, bytes]:

@@ -42,7 +42,7 @@ AUTH_METHODS = ("client_secret_basic", "client_secret_post")
 
 AGAIN = "Start again from the sign-in page."
 LATER = "Try again in a few minutes."
-TELL = "If it stays so, tell the operator of this service"
+TELL = "If it persists, tell the operator of this service"
 
 # RFC 6749 (4.1.2.1 and 5.2) and OpenID Connect Core 1.0 (3.1.2.6).
 _SIGN_IN_THERE = f"The sign-in provider wants you to sign in or to agree there first. {AGAIN}"
@@ -195,7 +195,7 @@ def check_metadata(metadata: Metadata, issuer: str) -> None:
     """Refuse a discovery document of another provider, or one that cannot be worked with safely."""
     if metadata.issuer != issuer:
         raise OidcError(
-            "The sign-in provider calls itself otherwise than this service expects. Tell the operator of this"
+            "The sign-in provider reports another issuer than this service expects. Tell the operator of this"
             " service: `oidc.issuer` must be written exactly as `issuer` in the provider's discovery document, a"
             " slash at its end included."
         )
@@ -217,7 +217,7 @@ def signing_algorithms(metadata: Metadata) -> list[str]:
     # Never an empty list: joserfc takes that for its own choice, HS256 included.
     if not names:
         raise OidcError(
-            "The sign-in provider signs in none of the accepted ways. Tell the operator of this service: at the"
+            "The sign-in provider offers no accepted signature. Tell the operator of this service: at the"
             " provider, id tokens must be signed with RS256 or another RS, PS or ES algorithm."
         )
     return names
@@ -263,7 +263,7 @@ def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
     issuer = params.get("iss")
     missing = issuer is None and metadata.authorization_response_iss_parameter_supported
     if missing or issuer not in (None, metadata.issuer):
-        raise OidcError(f"The answer did not come from the provider that was asked. {AGAIN}")
+        raise OidcError(f"The answer did not come from the expected provider. {AGAIN}")
     if "error" in params:
         raise OidcError(REFUSALS.get(params["error"], f"The sign-in provider did not sign you in. {AGAIN}"))
     code = params.get("code", "")
@@ -325,7 +325,7 @@ def subject_of(claims: Mapping[str, Any]) -> str:
     """Return the provider's own name for somebody."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS:
-        raise OidcError(f"The sign-in provider did not say who you are. {AGAIN} {TELL}.")
+        raise OidcError(f"The sign-in provider did not return your identity. {AGAIN} {TELL}.")
     return subject
 
 

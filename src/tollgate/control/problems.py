@@ -157,7 +157,7 @@ class DomainTaken(Problem):
     """Another team has the domain."""
 
     status, reason = 409, "domain_taken"
-    when = "Another team has whitelisted the domain; the answer says how to prove that it is yours."
+    when = "Another team has whitelisted the domain; the answer describes how to prove that it is yours."
 
 
 class DomainVerified(Problem):
@@ -171,7 +171,7 @@ class NotProven(Problem):
     """No proof was found."""
 
     status, reason = 409, "not_proven"
-    when = "No proof of ownership was found; `problems` says where it was looked for."
+    when = "No proof of ownership was found; `problems` lists where it was looked for."
 
 
 class LastOwner(Problem):

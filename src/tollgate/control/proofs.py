@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WELL_KNOWN = "/.well-known/tollgate.txt"
 
 _KEY = "tollgate-team="
-_NOBODYS = f"{LOCALHOST} is every machine's own name: nobody can prove to own it."
+_NOBODYS = f"{LOCALHOST} is every machine's own name: its ownership cannot be proved."
 
 
 class Finding(Struct, frozen=True):

@@ -126,6 +126,6 @@ class StripeClient:
 
 def _words(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Failed).error.message[:_LONGEST_WORDS] or "without a word"
+        return msgspec.json.decode(body, type=_Failed).error.message[:_LONGEST_WORDS] or "without a message"
     except msgspec.MsgspecError:
-        return "in words that are not Stripe's"
+        return "with an answer that is not Stripe's"

@@ -38,12 +38,12 @@ def read(scope: str, cursor: str) -> Position:
     """Return the place that a cursor of this list stands for, or raise BadCursor."""
     advice = "Give the `next` of an earlier page of the same list, or none to begin."
     if len(cursor) > LONGEST or not cursor.isascii():
-        raise BadCursor(f"The cursor is not one of ours. {advice}")
+        raise BadCursor(f"The cursor is not valid. {advice}")
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         found = msgspec.json.decode(base64.b64decode(padded, b"-_", validate=True), type=_Cursor)
     except (binascii.Error, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadCursor(f"The cursor is not one of ours. {advice}") from error
+        raise BadCursor(f"The cursor is not valid. {advice}") from error
     if found.scope != scope:
         raise BadCursor(f"The cursor belongs to another list. {advice}")
     return found.position

@@ -149,7 +149,7 @@ def judge(sights: Sequence[Sight], rules: HealthRules) -> list[UpstreamVerdict]:
 def _verdict(sight: Sight, leaders: Sequence[Sight], chain_id: str, rules: HealthRules) -> UpstreamVerdict:
     behind = max(0, _highest(leaders, sight.asked_at) - sight.head) if sight.heads else 0
     if not sight.tried:
-        return UpstreamVerdict(State.UNKNOWN, "not asked yet")
+        return UpstreamVerdict(State.UNKNOWN, "not probed yet")
     if sight.down:
         return UpstreamVerdict(State.DOWN, sight.fault, behind)
     if not sight.heads:
@@ -157,7 +157,7 @@ def _verdict(sight: Sight, leaders: Sequence[Sight], chain_id: str, rules: Healt
     if not _is_on(sight, chain_id):
         return UpstreamVerdict(State.WRONG_CHAIN, f"reports chain id {sight.chain_id}, not {chain_id}")
     if sight.syncing:
-        return UpstreamVerdict(State.SYNCING, "says that it is catching up", behind)
+        return UpstreamVerdict(State.SYNCING, "reports that it is syncing", behind)
     if sight.disagreements > DISAGREEMENTS:
         return UpstreamVerdict(State.FORKED, f"has another block than the others at or below {sight.head}", behind)
     if behind > rules.lag_blocks:

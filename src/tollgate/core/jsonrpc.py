@@ -224,7 +224,7 @@ def decode_batch(body: bytes, ids: Sequence[int]) -> Replies:
         raise Unparsable("not a JSON-RPC batch response") from error
     by_id = {reply.id: reply for reply in replies}
     if len(replies) != len(ids) or len(by_id) != len(ids) or any(each not in by_id for each in ids):
-        raise Unparsable(f"{len(replies)} responses to {len(ids)} calls, or ids that were not asked for")
+        raise Unparsable(f"{len(replies)} responses to {len(ids)} calls, or unknown ids")
     settled = [_settled(by_id[each]) for each in ids]
     return Replies(settled, all_results=all(reply.error is ABSENT for reply in settled))
 

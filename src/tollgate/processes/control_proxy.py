@@ -250,7 +250,7 @@ async def _stream(pieces: AsyncIterator[bytes], send: Send) -> None:
                 piece = await anext(pieces, None)
         except TimeoutError:
             raise AnswerCut(
-                f"The control process was silent for {SILENCE_SECONDS:g} s within an answer."
+                f"The control process did not answer for {SILENCE_SECONDS:g} s within an answer."
             ) from None
         except (EOFError, OSError, ValueError):
             raise AnswerCut("The control process hung up within an answer.") from None

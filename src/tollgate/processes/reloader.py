@@ -111,7 +111,7 @@ class Reloader:
                 self._look(self._pending)
         except Exception:  # noqa: BLE001 - whatever it is, the service goes on
             _log.exception("a reload failed")
-            self._end(error="it failed for a reason that stands in the service's log: report this")
+            self._end(error="it failed for a reason that is in the service's log: report this")
         return self._pending is not None or self._asked
 
     def _begin(self) -> None:
@@ -144,8 +144,8 @@ class Reloader:
         waiting, failed = self._shared.waiting(), self._shared.failed()
         if waiting and self._now() < pending.deadline:
             return
-        words = [f"{name} could not put it into effect: the reason stands in the service's log" for name in failed]
-        words += [f"{name} did not put it into effect within {APPLY_SECONDS:g} s" for name in waiting]
+        words = [f"{name} could not apply it: the reason is in the service's log" for name in failed]
+        words += [f"{name} did not apply it within {APPLY_SECONDS:g} s" for name in waiting]
         if words:
             words.append("run `tollgate reload` again; if that does not help, restart the service")
         self._end(pending.changes, error="\n".join(words))
@@ -178,6 +178,4 @@ class Reloader:
             beside.replace(self._file)
         except OSError as error:
             # The settings are in effect all the same.
-            _log.error(
-                "the outcome of a reload cannot be written down", file=str(self._file), error=error.strerror
-            )
+            _log.error("the outcome of a reload cannot be written", file=str(self._file), error=error.strerror)

@@ -90,7 +90,7 @@ class ServerSettings(Section, frozen=True):
     tls_key: Annotated[str, Location("PEM file with the private key of `tls_certificate`.")] = ""
     trusted_proxies: Annotated[
         tuple[str, ...],
-        Help("Addresses or networks whose `X-Forwarded-For` is believed. Empty: nobody's."),
+        Help("Addresses or networks whose `X-Forwarded-For` is trusted. Empty: none."),
     ] = ()
     grace_seconds: Annotated[
         Seconds, Help("On stop: how long requests that were read whole may take to be answered.")
@@ -146,7 +146,7 @@ class LimitSettings(Section, frozen=True):
     ] = 6_000
     limit_rows: Annotated[
         Annotated[int, Meta(ge=1_024, le=16_777_216)],
-        Help("Callers whose rate is remembered at once; a longer unused one makes room."),
+        Help("Callers whose rates are tracked at the same time; the least recently used one is evicted."),
     ] = 65_536
 
 
@@ -155,7 +155,7 @@ class DirectorySettings(Section, frozen=True):
 
     entries: Annotated[Positive, Help("Tokens and domains held in memory, for each worker.")] = 20_000
     refresh_seconds: Annotated[
-        Annotated[float, Meta(gt=0, le=0.5)], Help("How often a worker asks the store for changed grants.")
+        Annotated[float, Meta(gt=0, le=0.5)], Help("How often a worker checks the store for changed grants.")
     ] = 0.2
     stale_seconds: Annotated[
         Seconds, Help("How long known grants go on working while the store cannot be reached.")
@@ -186,7 +186,7 @@ class WhitelistSettings(Section, frozen=True):
     ] = False
     resolvers: Annotated[
         tuple[str, ...],
-        Help("DNS servers asked for proofs of ownership, `address` or `address:port`. Empty: the system's."),
+        Help("DNS servers for proofs of ownership, `address` or `address:port`. Empty: the system's."),
     ] = ()
     allow_private_addresses: Annotated[
         bool, Help("Let `/.well-known/tollgate.txt` be fetched from private, loopback and link-local addresses.")
@@ -238,9 +238,9 @@ class HealthSettings(Section, frozen=True):
     """Watching upstreams: one process for the whole machine."""
 
     probe_seconds: Annotated[
-        Annotated[float, Meta(ge=0.05, le=60)], Help("How often each upstream is asked for its head.")
+        Annotated[float, Meta(ge=0.05, le=60)], Help("How often the head of each upstream is checked.")
     ] = 0.5
-    timeout_seconds: Annotated[Annotated[float, Meta(gt=0, le=60)], Help("How long it may take to say.")] = 3.0
+    timeout_seconds: Annotated[Annotated[float, Meta(gt=0, le=60)], Help("Timeout of such a check.")] = 3.0
 
 
 class WebSocketSettings(Section, frozen=True):
@@ -341,7 +341,7 @@ class OidcSettings(Section, frozen=True):
     name: Annotated[Text, Help("What the button on the sign-in page calls the provider.")] = "OpenID Connect"
     client_id: Annotated[str, Help("Client id that the provider gave to this service.")] = ""
     client_secret: Annotated[str, Secret("Client secret that belongs to `client_id`.")] = ""
-    scopes: Annotated[Text, Help("Scopes asked for.")] = "openid email profile"
+    scopes: Annotated[Text, Help("Requested scopes.")] = "openid email profile"
 
 
 class MailSettings(Section, frozen=True):
@@ -384,12 +384,14 @@ class UpstreamSettings(Section, frozen=True):
     ]
     ws_url: Annotated[
         Annotated[str, Form(r"^(wss?://.*)?\Z", "a URL that begins with `ws://` or `wss://`, or nothing")],
-        Secret("Address of its WebSocket endpoint. Heads are then heard at once; pending transactions need it."),
+        Secret(
+            "Address of its WebSocket endpoint. New heads are then known at once; pending transactions need it."
+        ),
     ] = ""
     headers: Annotated[dict[str, str], Secret("Headers to send, such as `Authorization`.")] = {}
     priority: Annotated[
         Annotated[int, Meta(ge=0, le=1000)],
-        Help("Lower ones are asked first; others step in when those are out of rotation."),
+        Help("Lower ones are used first; others when those are out of rotation."),
     ] = 0
     weight: Annotated[
         Annotated[int, Meta(ge=1, le=100)], Help("Its share of the calls among upstreams of the same priority.")
@@ -399,11 +401,11 @@ class UpstreamSettings(Section, frozen=True):
         Help("Calls a second that it is sent, by the whole machine; 0: as many as there are."),
     ] = 0
     allow_methods: Annotated[
-        tuple[str, ...], Help("Methods that it is asked, `*` as a wildcard. Empty: all but the denied.")
+        tuple[str, ...], Help("Methods that may be sent to it, `*` as a wildcard. Empty: all but the denied.")
     ] = ()
-    deny_methods: Annotated[tuple[str, ...], Help("Methods that it is never asked, `*` as a wildcard.")] = ()
+    deny_methods: Annotated[tuple[str, ...], Help("Methods that are never sent to it, `*` as a wildcard.")] = ()
     archive: Annotated[
-        bool, Help("Whether it holds the state of all blocks. Otherwise old state is asked elsewhere first.")
+        bool, Help("Whether it holds the state of all blocks. Otherwise calls about old state go to others first.")
     ] = True
     batch_calls: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)], Help("Most calls in a batch that it is sent; 1: no batches.")
@@ -450,10 +452,11 @@ class NetworkSettings(Section, frozen=True):
         Help("Blocks that an upstream may be behind the highest before it is taken out of rotation."),
     ] = 5
     broadcast: Annotated[
-        Annotated[int, Meta(ge=1, le=16)], Help("Upstreams that a transaction is sent to at once.")
+        Annotated[int, Meta(ge=1, le=16)], Help("Upstreams that a transaction is sent to in parallel.")
     ] = 1
     hedge: Annotated[
-        bool, Help("Ask a second upstream for a read that takes longer than usual; at most 5 % more calls.")
+        bool,
+        Help("Hedging: send a read that takes longer than usual to a second upstream; at most 5 % more calls."),
     ] = True
     cache: Annotated[bool, Help("Answer from memory what cannot have changed.")] = True
 

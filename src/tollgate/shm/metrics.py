@@ -175,7 +175,7 @@ DIRECTORY_LOOKUPS = Spec(
 DIRECTORY_STALE_SECONDS = Spec(
     "tollgate_directory_stale_seconds",
     MetricKind.GAUGE,
-    "Seconds since the store was last heard of; beyond directory.stale_seconds calls are refused.",
+    "Seconds since the store last answered; beyond directory.stale_seconds calls are refused.",
 )
 BUFFERED_BYTES = Spec(
     "tollgate_buffered_bytes", MetricKind.GAUGE, "Bytes of large bodies held for callers and upstreams."

@@ -84,7 +84,7 @@ def test_defect_is_a_page_with_the_request_and_a_log_line_without_secrets(site: 
     with capture_logs() as lines:
         answer = site.browser().ask("GET", f"/console/invitations/{SECRET}", headers={"X-Request-Id": "req-1"})
     assert answer.status_code == 500
-    assert "tell the operator. Request req-1" in words(answer)
+    assert "contact the operator. Request req-1" in words(answer)
     (line,) = lines
     assert (line["page"], line["error"], line["id"]) == (
         "/console/invitations/{secret}",

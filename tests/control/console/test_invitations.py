@@ -15,7 +15,7 @@ DAY = 86_400.0
 
 
 def _invited(site: Site, email: str = BOB, *, role: str = "developer") -> str:
-    """Invite somebody to Ada's team, and give the path of the link."""
+    """Invite a person to Ada's team, and give the path of the link."""
     owner: Account | None = site.do(site.plane.accounts.find(ADA))
     actor = site.actor(owner) if owner else site.team(site.account())
     link = site.do(site.plane.invitations.create(actor, "acme", email, role)).link

@@ -163,7 +163,7 @@ def test_fields_are_labelled_and_known_to_password_managers(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("back", "purpose"),
-    [("/console/device", "which terminal asks"), ("/console/invitations/tgi_x", "accept your invitation")],
+    [("/console/device", "which terminal requests"), ("/console/invitations/tgi_x", "accept your invitation")],
 )
 def test_page_says_what_one_signs_in_for(site: Site, back: str, purpose: str) -> None:
     assert purpose in words(site.browser().get("/console/sign-in", next=back))

@@ -129,7 +129,7 @@ def test_one_customer_with_many_addresses_cannot_fill_the_waiting_room(house: Ho
     for place in range(2):
         house.do(plane.devices.start(ClientInfo(f"2001:db8::{place:x}"), ""))
     problem = house.refused(TooManyAttempts, plane.devices.start(ClientInfo("2001:db8::ffff"), ""))
-    assert problem.detail == "Too many logins that nobody approved: wait 60 seconds, then try again."
+    assert problem.detail == "Too many logins that were not approved: wait 60 seconds, then try again."
     start(house)
 
 

@@ -68,4 +68,4 @@ def test_localhost_is_whitelisted_only_where_that_is_set(house: House) -> None:
         assert (verdict.allowed, verdict.domain_id) == (True, entry.id)
     assert "and localhost" in house.do(plane.domains.check(viewer, "acme", "http://example.com")).why
     taken = house.refused(DomainTaken, plane.domains.add(house.actor("stranger"), "rival", "localhost"))
-    assert "nobody can prove to own it" in taken.detail
+    assert "its ownership cannot be proved" in taken.detail

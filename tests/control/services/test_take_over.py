@@ -127,7 +127,7 @@ def test_verified_claim_stands_while_nobody_can_tell(house: House, plane: Contro
     house.proofs.unsure.add(THEIRS)
     deed = plane.domains.add(house.actor("developer"), "acme", "example.com", take_over=True)
     problem = house.refused(DomainVerified, deed)
-    assert "as far as can be told now" in problem.detail
+    assert "as far as can be checked now" in problem.detail
     assert holder(house) == RIVAL.id
 
 

@@ -77,7 +77,7 @@ class Node:
         self.fetched.append(number)
         word = self.word
         if self.fault is not None or number >= len(word) or (self.hides is not None and number in self.hides):
-            raise self.fault or ProbeFailed("answers with something else than was asked")
+            raise self.fault or ProbeFailed("answers with something other than requested")
         await asyncio.sleep(0)
         return block(word, number)
 

@@ -106,7 +106,7 @@ async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
         summary="Set the spending cap and the alerts",
         description=(
             "What is left out stays as it is. A cap takes effect within 5 seconds: calls are then refused with "
-            "402 until the month ends or the cap is raised, and nothing above it is charged. Whoever is called by "
+            "402 until the month ends or the cap is raised, and nothing above it is charged. The receiver of "
             "the webhook checks `X-Tollgate-Signature: t=<unix time>,v1=<hex>`: the HMAC-SHA-256, under the "
             "secret, of the time, a dot and the body. Setting a webhook again makes another secret."
         ),

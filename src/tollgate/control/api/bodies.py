@@ -174,7 +174,7 @@ InUrl = Annotated[
 ShowUpstream = Annotated[
     bool | UnsetType,
     Meta(
-        description="Whether answers carry `X-Tollgate-Cache` and `X-Tollgate-Upstream`, which tell where they "
+        description="Whether answers carry `X-Tollgate-Cache` and `X-Tollgate-Upstream`, which show where they "
         "came from.",
         examples=[False],
     ),
@@ -309,7 +309,8 @@ class DeviceStart(Struct, frozen=True, kw_only=True):
 
     client_id: Client
     machine: Annotated[
-        str | UnsetType, text("Which machine asks, for the person to recognise.", "ada@laptop", minimum=0)
+        str | UnsetType,
+        text("The machine that requests the login, for the person to recognise.", "ada@laptop", minimum=0),
     ] = UNSET
 
 

@@ -67,7 +67,7 @@ async def list_domains(request: Asked, plane: Plane, actor: Who, team: Part) -> 
     Operation(
         id="checkOrigin",
         tag=DOMAINS,
-        summary="Say whether a page of an origin may call, and why",
+        summary="Check whether a page of an origin may call, and why",
         query=(
             Query(
                 "origin",

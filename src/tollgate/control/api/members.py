@@ -66,7 +66,7 @@ async def remove_member(plane: Plane, actor: Who, team: Part, member: Part) -> A
     Operation(
         id="createInvitation",
         tag=INVITATIONS,
-        summary="Invite somebody",
+        summary="Invite a person",
         description="An older invitation of the same person is replaced.",
         takes=bodies.NewInvitation,
         creates=True,

@@ -55,7 +55,7 @@ async def start(request: Asked, plane: Plane, visit: From) -> Answer:
     Operation(
         id="getAccessToken",
         tag=LOGIN,
-        summary="Ask for an access token",
+        summary="Request an access token",
         description="After a device login (`authorization_pending` until it is approved), or with a refresh "
         "token, which changes with every use.",
         takes=bodies.TokenRequest,

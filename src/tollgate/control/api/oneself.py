@@ -104,7 +104,7 @@ async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
         id="createPersonalToken",
         tag=SELF,
         summary="Make a personal access token",
-        description="For programs that use this API. They stand in the list of logins.",
+        description="For programs that use this API. They are in the list of logins.",
         takes=bodies.NewPersonalToken,
         creates=True,
         status=201,

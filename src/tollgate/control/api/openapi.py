@@ -50,12 +50,13 @@ Everything that can be managed: nothing is possible in the console or the comman
 
 **Credentials.** `Authorization: Bearer <token>`: an access token of the tool (`tga_…`) or a personal access token
 (`tgp_…`). **Bodies** are JSON in UTF-8; members that are not known are refused. Times are RFC 3339 in UTC.
-**Errors** are problem details (RFC 9457); `reason` says which, `detail` what to do next. The proxy before the API
-may also answer 408, 413, 502, 503 and 504 in this form. **Lists** come in parts: give `next` as `after` for the
-next one. **Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the repeated answer has
-the header `Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which takes the `ETag` of
-what was read. Every answer has an `X-Request-Id`. **Rates** are limited by credential and client address (429
-`rate_limited`, with `Retry-After`); proofs of domains and searches in logs count for several requests.
+**Errors** are problem details (RFC 9457); `reason` identifies them, `detail` contains what to do next. The proxy
+in front of the API may also answer 408, 413, 502, 503 and 504 in this form. **Lists** come in pages: give `next`
+as `after` for the next one. **Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the
+repeated answer has the header `Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which
+takes the `ETag` of what was read. Every answer has an `X-Request-Id`. **Rates** are limited by credential
+and client address (429 `rate_limited`, with `Retry-After`); proofs of domains and searches in logs count for several
+requests.
 """
 
 _PATH_PARAMETERS = {
@@ -76,7 +77,7 @@ _HEADERS: dict[str, Json] = {
         "schema": {"type": "string", "enum": ["true"]},
     },
     "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 0}},
-    "WWW-Authenticate": {"description": "Asks for a bearer token.", "schema": {"type": "string"}},
+    "WWW-Authenticate": {"description": "Requests a bearer token.", "schema": {"type": "string"}},
 }
 
 _PROBLEM_SCHEMA: Json = {
@@ -85,7 +86,7 @@ _PROBLEM_SCHEMA: Json = {
     "type": "object",
     "properties": {
         "type": {"type": "string", "const": "about:blank"},
-        "title": {"type": "string", "description": "The status in words."},
+        "title": {"type": "string", "description": "The name of the status."},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What happened and what to do next."},
         "reason": {"type": "string", "description": "Which problem it is, for programs."},

@@ -24,7 +24,7 @@ INVITATIONS, TOKENS, DOMAINS, AUDIT = "Invitations", "Tokens", "Domains", "Audit
 LOGS = "Logs"
 USAGE, INVOICES = "Usage", "Invoices"
 TAGS: dict[str, str] = {
-    SERVICE: "What anybody may know.",
+    SERVICE: "Public information about the service.",
     LOGIN: "OAuth 2.0 for the command-line tool: device login (RFC 8628), refresh, revocation (RFC 7009).",
     SELF: "One's own account, logins and personal access tokens.",
     TEAMS: "Teams that one belongs to.",
@@ -32,7 +32,7 @@ TAGS: dict[str, str] = {
     INVITATIONS: "Links that let people into a team.",
     TOKENS: "API tokens, which call `/x/`.",
     DOMAINS: "Root domains whose pages may call `/x/` without a token.",
-    LOGS: "What was called, by whom, and what became of it.",
+    LOGS: "Request logs: calls, their callers and outcomes.",
     USAGE: "What was used, what it costs, the spending cap and its alerts.",
     INVOICES: "What is owed for a month.",
     AUDIT: "Who changed what, when, from where.",

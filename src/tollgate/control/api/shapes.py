@@ -57,7 +57,8 @@ class Service(Struct, frozen=True):
     sign_up: Annotated[
         str,
         Meta(
-            description="Who may make an account: the operator's guests, also those of teams, or anybody.",
+            description="Who may create an account: those whom the operator invites, also those whom a team "
+            "invites, or anyone.",
             extra_json_schema={"enum": ["closed", "invited", "open"]},
         ),
     ]
@@ -139,7 +140,7 @@ class LoginView(Struct, frozen=True):
     last_used_at: datetime | None
     expires_at: Annotated[datetime | None, Meta(description="When it ends, unless it is renewed; null: never.")]
     address: Annotated[str, Meta(description="From where it was made.")]
-    current: Annotated[bool, Meta(description="Whether it is the one that asks.")]
+    current: Annotated[bool, Meta(description="Whether it is the login of this request.")]
     team_id: Annotated[str | None, Meta(description="The one team that it is for.")]
     read_only: Annotated[bool, Meta(description="Whether it may change nothing.")]
 
@@ -260,7 +261,7 @@ class TokenView(Struct, frozen=True):
 
     id: str
     name: str
-    prefix: Annotated[str, Meta(description="The beginning of the secret, to tell it from others.")]
+    prefix: Annotated[str, Meta(description="The beginning of the secret, to recognise it.")]
     created_at: datetime
     created_by: str
     last_used_at: Annotated[datetime | None, Meta(description="Accurate to a minute.")]
@@ -378,7 +379,7 @@ class Log(Struct, frozen=True):
     response_bytes: int
     duration_us: Annotated[int, Meta(description="Microseconds.")]
     upstream: Annotated[str | None, Meta(description="Which node answered.")]
-    attempts: Annotated[int, Meta(description="How often a node was asked.")]
+    attempts: Annotated[int, Meta(description="Attempts at upstreams.")]
     cache: Annotated[str, Meta(extra_json_schema={"enum": ["hit", "miss", "coalesced", "bypass"]})]
     billable: bool
     cost_micros: Annotated[int, Meta(description="Millionths of a US dollar.")]

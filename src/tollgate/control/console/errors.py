@@ -71,7 +71,7 @@ def failure_page(request: Asked, error: Exception) -> Response[str]:
         trace="".join(traceback.format_tb(error.__traceback__)),
         id=_request_id(request),
     )
-    words = "Something broke on our side, and was written down. Try again; if it stays so, tell the operator."
+    words = "An internal error occurred and was logged. Try again; if it persists, contact the operator."
     return _page(request, 500, "This did not work", words)
 
 

@@ -13,7 +13,7 @@ from tollgate.control.problems import NotFound, Problem
 
 # Why one is asked to sign in, by where one wants to go.
 _PURPOSES = {
-    "/console/device": "Sign in to see which terminal asks to be logged in.",
+    "/console/device": "Sign in to see which terminal requests a login.",
     "/console/invitations/": "Sign in to accept your invitation.",
 }
 _NOTICES = {

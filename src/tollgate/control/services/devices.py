@@ -52,8 +52,8 @@ class OAuthError(TollgateError):
     """An answer of RFC 6749 and RFC 8628 that is no success."""
 
     codes: ClassVar[dict[str, str]] = {
-        "authorization_pending": "Nobody has approved it yet.",
-        "slow_down": "Ask less often.",
+        "authorization_pending": "It is not approved yet.",
+        "slow_down": "Poll less often.",
         "access_denied": "The login was denied in the browser.",
         "expired_token": "The code has expired: begin again.",
         "invalid_grant": "The code or refresh token is not valid (any more).",
@@ -96,7 +96,7 @@ class Devices:
             if from_here >= MAX_WAITING_FROM_ADDRESS or not await self._has_room(records, now):
                 raise TooManyAttempts("Too many logins wait for approval: finish or wait for them.", 60)
             guards = [(self._context.key_from("device-from", visit), STARTS)]
-            await throttle.begin(self._context, records, guards, "logins that nobody approved")
+            await throttle.begin(self._context, records, guards, "logins that were not approved")
             await records.device_logins.add(row)
         page = self._context.base_url + PAGE_PATH
         return Started(

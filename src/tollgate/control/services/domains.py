@@ -180,7 +180,7 @@ class Domains:
             if theirs.proven or not theirs.certain:
                 raise DomainVerified(
                     f"Another team has proven {held.domain}, and its proof still stands"
-                    f"{'' if theirs.proven else ' as far as can be told now'}: remove it, then try again.",
+                    f"{'' if theirs.proven else ' as far as can be checked now'}: remove it, then try again.",
                     domain=held.domain,
                 )
         async with self._context.store.changing() as records:

@@ -83,7 +83,7 @@ class Reports:
         now = self._context.now()
         if row.tried_at is not None and now - row.tried_at > KEYS_KEPT_SECONDS:
             _log.error(
-                "nobody knows whether this was charged: look for it at the payment service",
+                "it is unknown whether this was charged: look for it at the payment service",
                 team=team_id,
                 month=month,
                 kind=kind,

@@ -167,7 +167,7 @@ class Credentials:
             raise AddressNotAllowed(f"This token may not be used from {self.address(request)[:64]}.")
         in_path = request.path_token is not None and b"authorization" not in request.headers
         if in_path and not caller.allow_in_url:
-            raise TokenInvalid("This token may not stand in the address: send it in the Authorization header.")
+            raise TokenInvalid("This token is not allowed in the URL: send it in the Authorization header.")
         return caller
 
     def _check_misses(self, request: Request) -> None:

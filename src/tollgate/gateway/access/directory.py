@@ -208,7 +208,7 @@ class CallerDirectory:
         if silence > self._settings.stale_seconds and not self.stale:
             self.stale = True
             self.changed()
-            _log.error("the store has been silent for too long; refusing calls", error=str(error))
+            _log.error("the store has been unreachable for too long; refusing calls", error=str(error))
 
     def _apply(self, changes: Changes) -> None:
         first = self._revision is None

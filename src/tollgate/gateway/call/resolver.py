@@ -306,7 +306,7 @@ class Judge:
         if number < least:
             raise OutOfStep(f"block {number}, where callers have seen {least}", sent=True)
         if head != NOTHING and number > max(row.head, least) + MAX_AHEAD:
-            raise OutOfStep(f"block {number}, where nobody has seen more than {least}", sent=True)
+            raise OutOfStep(f"block {number}, where the highest known is {least}", sent=True)
 
     def note(self, upstream: Upstream) -> None:
         """Note how far the chain is, where the last answer showed it: nobody is told of less from now on."""

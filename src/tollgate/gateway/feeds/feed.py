@@ -181,7 +181,7 @@ class Feed:
         follower = self._follower
         assert follower is not None  # noqa: S101 - begun just now
         if newest - follower.history.last.number > MAX_BEHIND:
-            self._lose_all(f"More than {MAX_BEHIND} blocks could not be told in time: subscribe again.")
+            self._lose_all(f"More than {MAX_BEHIND} blocks could not be delivered in time: subscribe again.")
             return False
         sign = self._seen()
         try:

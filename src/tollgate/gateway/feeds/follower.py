@@ -61,7 +61,7 @@ class ChainFollower:
                     continue
                 await _drop(under_way)
                 if await self._go_back(self.history.last.number) == page.head.number - 1:
-                    raise NotNow("a block whose parent nobody has")
+                    raise NotNow("a block whose parent no upstream has")
         finally:
             await _drop(under_way)
             self.reached = self.history.last.number

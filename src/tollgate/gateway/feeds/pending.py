@@ -96,7 +96,7 @@ async def listen(
                     yield Heard(bytes(said.params.result), full)
             elif said.id == _ID:
                 if said.result is ABSENT:
-                    raise ConnectionError("it does not tell pending transactions")
+                    raise ConnectionError("it does not offer pending transactions")
                 subscription = _text(said.result)
 
 
@@ -131,7 +131,7 @@ class PendingTransactions:
         """Let somebody listen; refuse where no upstream can be listened to."""
         if not self._spoken():
             raise MethodNotAllowed(
-                f"Pending transactions are not told on {self._path}: its operator must set ws_url of an upstream."
+                f"Pending transactions are not available on {self._path}: the operator must set a ws_url."
             )
         full = listener.subscription.full
         self._listeners[full][listener] = None
@@ -191,7 +191,7 @@ class PendingTransactions:
         except Exception as error:  # noqa: BLE001 - the border of a background job: listeners must not be forgotten
             # Not its words: they may have the address in them, and that a key.
             _log.warning(
-                "pending transactions cannot be heard",
+                "the subscription to pending transactions failed",
                 network=self._path,
                 upstream=upstream.name,
                 why=type(error).__name__,
@@ -205,7 +205,7 @@ class PendingTransactions:
     def _give_up(self, full: bool) -> None:
         for listener in list(self._listeners[full]):
             listener.lose(
-                "Pending transactions are not told here any more: no upstream has a ws_url. Try again later."
+                "Pending transactions are no longer available here: no upstream has a ws_url. Try again later."
             )
             self.leave(listener)
 

@@ -294,7 +294,7 @@ class CallerConnection(HttpToolsProtocol):
             self._hang_up(MethodNotPost())
             return
         if self._declined:
-            self._hang_up(InvalidRequest("Another protocol was offered and declined before: speak HTTP/1.1."))
+            self._hang_up(InvalidRequest("Another protocol was offered and declined before: use HTTP/1.1."))
             return
         self._declined = True
         offer = (b"connection", b"upgrade", b"http2-settings")

@@ -140,7 +140,7 @@ class HeadFollower:
         """Before the first word, where a predecessor has spoken: what it saw may have been replaced since."""
         row = self._row
         if not self._told and row.head != NOTHING:
-            words = "a predecessor's chain is taken over: what was kept of blocks that are not final is dropped"
+            words = "taking over from another prober: cached answers about blocks that are not final are dropped"
             _log.info(words, network=self._path, before=row.head, finalized=row.finalized)
             # What callers were shown is forgotten with this; the head that is published next is not below it.
             row.publish_reorg(row.finalized)

@@ -153,7 +153,7 @@ def _read(reader: Callable[[str, bytes], T], family: str, said: bytes | BaseExce
     try:
         return reader(family, said)
     except Misread as error:
-        raise ProbeFailed("answers with something else than was asked") from error
+        raise ProbeFailed("answers with something other than requested") from error
 
 
 def _perhaps(reader: Callable[[str, bytes], T], family: str, said: bytes | BaseException | None) -> T | None:

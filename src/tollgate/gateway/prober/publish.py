@@ -125,7 +125,7 @@ class StatusPublisher:
         except OSError as error:
             # The board is what counts; the file is for people.
             if not self._failed:
-                _log.error("the state of upstreams cannot be written down", error=error.strerror)
+                _log.error("the state of upstreams cannot be written", error=error.strerror)
             self._failed = True
 
 

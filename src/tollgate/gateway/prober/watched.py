@@ -39,7 +39,7 @@ class Watched:
         self.sight = Sight(upstream.name, upstream.priority)
         self.chain = UpstreamChain()
         # Whatever the board says of it holds until it is asked: it may be a predecessor's word.
-        self.verdict = UpstreamVerdict(State(row.state), "not asked yet")
+        self.verdict = UpstreamVerdict(State(row.state), "not probed yet")
         self.since = now
         """Since when it is in its state."""
         self.came_at = now

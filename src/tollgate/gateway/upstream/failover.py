@@ -183,7 +183,7 @@ class Failover:
             and all(each.row.state == State.WRONG_CHAIN for each in self._upstreams)
         ):
             return UpstreamUnavailable(
-                "All upstreams of this network report another chain: its operator must mend them or `chain_id`."
+                "All upstreams of this network report another chain: the operator must fix them or `chain_id`."
             )
         if failure is None or isinstance(failure, ConnectFailed | PoolFull):
             return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)

@@ -207,7 +207,11 @@ class SocketSession:
 
     def _cut_slow(self) -> None:
         self._on_cut("slow")
-        self.close(TRY_LATER, "You read too slowly, too many bytes wait: read faster, or ask for less.", drop=True)
+        self.close(
+            TRY_LATER,
+            "You read too slowly, too many bytes are waiting: read faster, or subscribe to less.",
+            drop=True,
+        )
 
     # --- The end ---------------------------------------------------------------------------------------
 
