@@ -28,6 +28,11 @@ def main() -> int:
             from bench import logs  # noqa: PLC0415
 
             return logs.run(options.logs, options.output, _tell)
+        if options.instructions:
+            # Imported here: it needs the gateway, which the other parts need not carry.
+            from bench import instructions  # noqa: PLC0415
+
+            return instructions.run(_tell, write=options.write)
         if options.ledger:
             # Imported here: it needs the collector, which the other parts need not carry.
             from bench import ledger  # noqa: PLC0415
@@ -56,6 +61,12 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--ledger", action="store_true", help="instead: what recording costs, and the collector")
     parser.add_argument("--rows", type=_positive, metavar="N", help="with --ledger: collect so many (1,000,000)")
+    parser.add_argument(
+        "--instructions", action="store_true", help="instead: instructions and Python frames of a call, in process"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="with --instructions: keep the counts in bench/instructions.json"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the JSON (bench/results/)")
     parser.add_argument("--tollgate", type=Path, metavar="PROGRAM", help="the program to run (beside python)")
     return parser.parse_args()
