@@ -1,4 +1,4 @@
-"""Options, and the order of a run: stub, cases, cache, tokens, memory, report."""
+"""Options, and the order of a run: stub, cases, workers, tokens, memory, report."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import os
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from bench import cache, gateway, goals, load, machine, nginx, processes, rounds, scale
-from bench.plan import CASES, CASES_OF, FEW_TOKENS, PARTS, BenchError, Plan
+from bench.plan import CACHED, CASES, DIRECT, FEW_TOKENS, MISS, MORE_WORKERS, PARTS, WORKERS_CASE, BenchError, Plan
 from bench.report import Report
 
 
@@ -106,42 +107,62 @@ def _run(plan: Plan, program: Path | None) -> Report:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
         stub = stack.enter_context(nginx.stub(folder, cores.load))
         tollgate = None
-        if set(plan.parts) & {"tollgate", "hits", "tokens", "memory"}:
-            tollgate = gateway.Gateway(gateway.find_tollgate(program), folder, cores.server, stub.port)
+        if set(plan.parts) & {"tollgate", "workers", "tokens", "memory"}:
+            tollgate = gateway.Gateway(gateway.find_tollgate(program), folder, cores, stub.port)
         rows = _cases(plan, folder, cores, stub, tollgate)
-        rows += _hits(plan, folder, cores, stub, tollgate) if tollgate and "hits" in plan.parts else []
-        misses = cache.misses(folder, cores, stub.port, plan, _tell) if "misses" in plan.parts else []
+        rows += _workers(plan, folder, cores, stub, tollgate) if tollgate and "workers" in plan.parts else []
         growth = scale.growth(tollgate, plan, _tell) if tollgate and "tokens" in plan.parts else None
         weight = scale.weight(tollgate, _tell) if tollgate and "memory" in plan.parts else None
-    return Report(plan, about, rows, misses, growth, weight, goals.goals(rows, misses, growth, weight))
+    return Report(plan, about, rows, growth, weight, goals.goals(rows, growth, weight))
 
 
 def _cases(
     plan: Plan, folder: Path, cores: processes.Cores, stub: nginx.Nginx, tollgate: gateway.Gateway | None
 ) -> list[rounds.Row]:
     """Put the chosen servers through all cases; only they run meanwhile."""
-    names = [name for name in CASES_OF if name in plan.subjects()]
+    names = plan.subjects()
     if not names:
         return []
     with contextlib.ExitStack() as stack:
         subjects: list[load.Subject] = []
         if "direct" in names:
-            subjects.append(stub.subject("direct"))
+            subjects.append(stub.subject("direct", DIRECT))
         if "nginx" in names:
-            proxy = stack.enter_context(nginx.proxy(folder, cores.server, stub.port))
+            proxy = stack.enter_context(nginx.proxy(folder, cores, stub.port))
             subjects.append(proxy.subject("nginx"))
-        if "tollgate" in names and tollgate:
-            subjects.append(stack.enter_context(tollgate.serve(FEW_TOKENS)))
+        served = stack.enter_context(tollgate.serve(FEW_TOKENS)) if "tollgate" in names and tollgate else None
+        subjects += [served] if served else []
+        problems = cache.fill(served, _tell) if served else ()
+        before = cache.counted(served) if served else {}
         by_case = rounds.alternate(subjects, CASES, plan.seconds, plan.rounds, _tell)
-    return [row for rows in by_case for row in rows]
+        after = cache.counted(served) if served else {}
+    odd = {body.name: cache.odd(before[body.name], after[body.name], {body.name}) for body in CACHED if after}
+    odd[MISS.name] = (*problems, *odd.get(MISS.name, ()))
+    return [
+        replace(row, problems=(*row.problems, *odd.get(row.body, ()))) if row.subject == "tollgate" else row
+        for rows in by_case
+        for row in rows
+    ]
 
 
-def _hits(
+def _workers(
     plan: Plan, folder: Path, cores: processes.Cores, stub: nginx.Nginx, tollgate: gateway.Gateway
 ) -> list[rounds.Row]:
-    """Measure answers from memory beside nginx, which has none."""
-    with nginx.proxy(folder, cores.server, stub.port) as proxy, tollgate.serve(FEW_TOKENS) as served:
-        return cache.hits(proxy.subject("nginx"), served, cores, plan, _tell)
+    """Measure more workers than one, beside nginx with as many, as far as there are cores."""
+    found = []
+    for workers in MORE_WORKERS:
+        if workers > len(cores.all):
+            _tell(f"{workers} workers are not measured: there are {len(cores.all)} cores")
+            continue
+        _tell(f"{workers} workers" + (", which share a core with the load" if workers == len(cores.all) else ""))
+        with (
+            nginx.proxy(folder, cores, stub.port, workers) as proxy,
+            tollgate.serve(FEW_TOKENS, workers) as served,
+        ):
+            subjects = [proxy.subject("nginx"), served]
+            (rows,) = rounds.alternate(subjects, [WORKERS_CASE], plan.seconds, plan.rounds, _tell)
+        found += rows
+    return found
 
 
 def _tell(words: str) -> None:

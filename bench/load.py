@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import os
@@ -32,7 +33,7 @@ class Subject:
     paths: Mapping[str, str]
     token: str = field(repr=False)
     pid: int
-    worker: int
+    workers: tuple[int, ...]
     keeps_ids: bool = False
     metrics_port: int = 0
 
@@ -82,7 +83,8 @@ def look(subject: Subject, body: Body) -> Answer:
             socket = connection.sock
             response = connection.getresponse()
             content = response.read()
-            _check(subject, body, response.status, content)
+            plain = gzip.decompress(content) if response.headers["Content-Encoding"] == "gzip" else content
+            _check(subject, body, response.status, plain)
             if connection.sock is not socket:
                 raise BenchError(f"{subject.name} closes the connection after a {body.name} call")
     finally:
