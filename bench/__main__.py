@@ -10,10 +10,14 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench import cache, gateway, goals, load, machine, nginx, processes, rounds, scale
 from bench.plan import CACHED, CASES, DIRECT, FEW_TOKENS, MISS, MORE_WORKERS, PARTS, WORKERS_CASE, BenchError, Plan
 from bench.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main() -> int:
@@ -39,7 +43,7 @@ def main() -> int:
             from bench import ledger  # noqa: PLC0415
 
             return ledger.run(_plan(options), options.rows or ledger.DEFAULT_ROWS, options.output, _tell)
-        report = _run(_plan(options), options.tollgate)
+        report = _run(_plan(options), options)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -67,6 +71,10 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument(
         "--write", action="store_true", help="with --instructions: keep the counts in bench/instructions.json"
+    )
+    parser.add_argument("--stub-port", type=_positive, metavar="PORT", help="where the stub listens (a free port)")
+    parser.add_argument(
+        "--beside", action="append", default=[], metavar="NAME,PID,URL", help="a server to measure as well"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the JSON (bench/results/)")
     parser.add_argument("--tollgate", type=Path, metavar="PROGRAM", help="the program to run (beside python)")
@@ -96,7 +104,8 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _run(plan: Plan, program: Path | None) -> Report:
+def _run(plan: Plan, options: argparse.Namespace) -> Report:
+    others = [load.beside(text) for text in options.beside]
     about = machine.describe()
     cores = processes.Cores.choose()
     os.sched_setaffinity(0, {cores.load})  # this process, wrk and the crowd
@@ -105,11 +114,11 @@ def _run(plan: Plan, program: Path | None) -> Report:
     _tell(f"about {plan.estimate_seconds()} s; server on core {cores.server}, load and stub on {cores.load}")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
-        stub = stack.enter_context(nginx.stub(folder, cores.load))
+        stub = stack.enter_context(nginx.stub(folder, cores.load, options.stub_port))
         tollgate = None
         if set(plan.parts) & {"tollgate", "workers", "tokens", "memory"}:
-            tollgate = gateway.Gateway(gateway.find_tollgate(program), folder, cores, stub.port)
-        rows = _cases(plan, folder, cores, stub, tollgate)
+            tollgate = gateway.Gateway(gateway.find_tollgate(options.tollgate), folder, cores, stub.port)
+        rows = _cases(plan, folder, cores, stub, tollgate, others)
         rows += _workers(plan, folder, cores, stub, tollgate) if tollgate and "workers" in plan.parts else []
         growth = scale.growth(tollgate, plan, _tell) if tollgate and "tokens" in plan.parts else None
         weight = scale.weight(tollgate, _tell) if tollgate and "memory" in plan.parts else None
@@ -117,7 +126,12 @@ def _run(plan: Plan, program: Path | None) -> Report:
 
 
 def _cases(
-    plan: Plan, folder: Path, cores: processes.Cores, stub: nginx.Nginx, tollgate: gateway.Gateway | None
+    plan: Plan,
+    folder: Path,
+    cores: processes.Cores,
+    stub: nginx.Nginx,
+    tollgate: gateway.Gateway | None,
+    others: Sequence[load.Subject],
 ) -> list[rounds.Row]:
     """Put the chosen servers through all cases; only they run meanwhile."""
     names = plan.subjects()
@@ -131,7 +145,7 @@ def _cases(
             proxy = stack.enter_context(nginx.proxy(folder, cores, stub.port))
             subjects.append(proxy.subject("nginx"))
         served = stack.enter_context(tollgate.serve(FEW_TOKENS)) if "tollgate" in names and tollgate else None
-        subjects += [served] if served else []
+        subjects += [*([served] if served else []), *others]
         problems = cache.fill(served, _tell) if served else ()
         before = cache.counted(served) if served else {}
         by_case = rounds.alternate(subjects, CASES, plan.seconds, plan.rounds, _tell)

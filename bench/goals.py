@@ -78,16 +78,16 @@ def _growth(growth: Growth | None) -> Goal:
     if growth is None:
         return _goal(name, GROWTH_PERCENT, "%", None, sound=True)
     sound = not (growth.few.problems or growth.many.problems)
-    return _goal(name, GROWTH_PERCENT, "%", growth.change * 100, sound=sound)
+    return _goal(name, GROWTH_PERCENT, "%", growth.change * 100, sound=sound, margin=growth.margin * 100)
 
 
-def _goal(name: str, bar: float, unit: str, value: float | None, *, sound: bool) -> Goal:
+def _goal(name: str, bar: float, unit: str, value: float | None, *, sound: bool, margin: float = 0.0) -> Goal:
     if value is None:
         found = "not measured"
     elif not sound:
         found = "invalid"
     else:
-        found = verdict(value, bar)
+        found = verdict(value, bar, margin)
     return Goal(name, bar, unit, value, found)
 
 

@@ -105,9 +105,9 @@ class Nginx:
 
 
 @contextlib.contextmanager
-def stub(folder: Path, core: int) -> Iterator[Nginx]:
+def stub(folder: Path, core: int, port: int | None = None) -> Iterator[Nginx]:
     """Run the stub upstream."""
-    port = processes.free_port()
+    port = port or processes.free_port()
     probes = " ".join(f"{len(probe)} '{BLOCK_ANSWER}';" for probe in PROBES)
     http = STUB.format(port=port, single=SINGLE_ANSWER, batch=BATCH_ANSWER, probes=probes)
     with _nginx(folder / "stub", http, port, {core}) as process:

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+import os
 import random
 
 import msgspec
 import pytest
 from bench.cache import is_full, odd
 from bench.goals import goals, ratios_to_nginx, verdict
+from bench.load import beside
 from bench.plan import BODIES, HIT, MISS, PARTS, PROBES, BenchError, Plan
 from bench.rounds import Row
 from bench.slices import compared
@@ -141,6 +143,24 @@ def test_cache_is_full_when_it_does_not_grow() -> None:
     assert not is_full([5_000_000, 5_000_000, 5_500_000])
     assert not is_full([9_000_000, 9_000_000])
     assert not is_full([0, 0, 0])
+
+
+# --- Servers that already run ------------------------------------------------------------------------------------
+
+
+def test_server_beside_is_measured_with_single_calls() -> None:
+    found = beside(f"proxyd,{os.getpid()},http://127.0.0.1:8080/rpc")
+    assert (found.name, found.port, found.paths) == ("proxyd", 8080, {"single": "/rpc"})
+    assert found.workers == (os.getpid(),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["proxyd", "proxyd,1,http://example.com:8080/", "proxyd,x,http://127.0.0.1:80/", "proxyd,1,http://127.0.0.1/"],
+)
+def test_server_beside_must_be_named_whole_and_be_on_this_machine(text: str) -> None:
+    with pytest.raises(BenchError, match="NAME,PID,URL is needed"):
+        beside(text)
 
 
 # --- What is asked -----------------------------------------------------------------------------------------------
