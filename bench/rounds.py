@@ -28,8 +28,8 @@ class Round:
 
     `cpu_us` is the cost of a request in all processes of the server, `worker_us` in those that answer: without
     Tollgate's collector, which reads a record when its call has long been answered.
-    `busy` is the share of the time that the server ran; `waited` the share that it could have run while other
-    work had its core. Where that is much, something else was going on and the figures are too high.
+    `busy` is the share of the time that the workers ran; `waited` the share that they could have run while other
+    work had their core. Where that is much, something else was going on and the figures are too high.
     """
 
     requests_per_second: float
@@ -85,8 +85,8 @@ def one_round(subject: Subject, case: Case, seconds: int, size: int) -> Round:
         p99_us=seen.p99_us,
         cpu_us=spent.ran * 1e6 / max(seen.requests, 1),
         worker_us=in_workers.ran * 1e6 / max(seen.requests, 1),
-        busy=spent.ran / wall,
-        waited=spent.waited / wall,
+        busy=in_workers.ran / wall,
+        waited=in_workers.waited / wall,
         rss=max(processes.memory(pid).rss for pid in subject.workers),
         problems=problems,
     )
