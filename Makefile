@@ -47,7 +47,7 @@ test: .venv/.dev ## Run all tests; parts that cannot be had here are named
 test-fast: .venv/.dev ## Run the unit tests alone, on two cores
 	@$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/e2e $(ARGS)
 
-test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed $(DEPS)/go/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, stripe-mock, toxiproxy, nginx, dnsmasq, wrk, Chromium
+test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed $(DEPS)/go/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, stripe-mock, toxiproxy, nginx, dnsmasq, wrk, valgrind, Chromium
 
 check: .venv/.dev ## Check format, lint, types and the import contract
 	@$(BIN)/ruff format --check src tests bench

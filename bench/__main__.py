@@ -1,4 +1,4 @@
-"""Options, and the order of a run: stub, cases, cache, tokens, memory, report."""
+"""Options, and the order of a run: stub, cases, workers, tokens, memory, report."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import os
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench import cache, gateway, goals, load, machine, nginx, processes, rounds, scale
-from bench.plan import CASES, CASES_OF, FEW_TOKENS, PARTS, BenchError, Plan
+from bench.plan import CACHED, CASES, DIRECT, FEW_TOKENS, MISS, MORE_WORKERS, PARTS, WORKERS_CASE, BenchError, Plan
 from bench.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main() -> int:
@@ -28,12 +33,17 @@ def main() -> int:
             from bench import logs  # noqa: PLC0415
 
             return logs.run(options.logs, options.output, _tell)
+        if options.instructions:
+            # Imported here: it needs the gateway, which the other parts need not carry.
+            from bench import instructions  # noqa: PLC0415
+
+            return instructions.run(_tell, write=options.write)
         if options.ledger:
             # Imported here: it needs the collector, which the other parts need not carry.
             from bench import ledger  # noqa: PLC0415
 
             return ledger.run(_plan(options), options.rows or ledger.DEFAULT_ROWS, options.output, _tell)
-        report = _run(_plan(options), options.tollgate)
+        report = _run(_plan(options), options)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -56,6 +66,16 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--ledger", action="store_true", help="instead: what recording costs, and the collector")
     parser.add_argument("--rows", type=_positive, metavar="N", help="with --ledger: collect so many (1,000,000)")
+    parser.add_argument(
+        "--instructions", action="store_true", help="instead: instructions and Python frames of a call, in process"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="with --instructions: keep the counts in bench/instructions.json"
+    )
+    parser.add_argument("--stub-port", type=_positive, metavar="PORT", help="where the stub listens (a free port)")
+    parser.add_argument(
+        "--beside", action="append", default=[], metavar="NAME,PID,URL", help="a server to measure as well"
+    )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the JSON (bench/results/)")
     parser.add_argument("--tollgate", type=Path, metavar="PROGRAM", help="the program to run (beside python)")
     return parser.parse_args()
@@ -84,7 +104,8 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _run(plan: Plan, program: Path | None) -> Report:
+def _run(plan: Plan, options: argparse.Namespace) -> Report:
+    others = [load.beside(text) for text in options.beside]
     about = machine.describe()
     cores = processes.Cores.choose()
     os.sched_setaffinity(0, {cores.load})  # this process, wrk and the crowd
@@ -93,44 +114,69 @@ def _run(plan: Plan, program: Path | None) -> Report:
     _tell(f"about {plan.estimate_seconds()} s; server on core {cores.server}, load and stub on {cores.load}")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
-        stub = stack.enter_context(nginx.stub(folder, cores.load))
+        stub = stack.enter_context(nginx.stub(folder, cores.load, options.stub_port))
         tollgate = None
-        if set(plan.parts) & {"tollgate", "hits", "tokens", "memory"}:
-            tollgate = gateway.Gateway(gateway.find_tollgate(program), folder, cores.server, stub.port)
-        rows = _cases(plan, folder, cores, stub, tollgate)
-        rows += _hits(plan, folder, cores, stub, tollgate) if tollgate and "hits" in plan.parts else []
-        misses = cache.misses(folder, cores, stub.port, plan, _tell) if "misses" in plan.parts else []
+        if set(plan.parts) & {"tollgate", "workers", "tokens", "memory"}:
+            tollgate = gateway.Gateway(gateway.find_tollgate(options.tollgate), folder, cores, stub.port)
+        rows = _cases(plan, folder, cores, stub, tollgate, others)
+        rows += _workers(plan, folder, cores, stub, tollgate) if tollgate and "workers" in plan.parts else []
         growth = scale.growth(tollgate, plan, _tell) if tollgate and "tokens" in plan.parts else None
         weight = scale.weight(tollgate, _tell) if tollgate and "memory" in plan.parts else None
-    return Report(plan, about, rows, misses, growth, weight, goals.goals(rows, misses, growth, weight))
+    return Report(plan, about, rows, growth, weight, goals.goals(rows, growth, weight))
 
 
 def _cases(
-    plan: Plan, folder: Path, cores: processes.Cores, stub: nginx.Nginx, tollgate: gateway.Gateway | None
+    plan: Plan,
+    folder: Path,
+    cores: processes.Cores,
+    stub: nginx.Nginx,
+    tollgate: gateway.Gateway | None,
+    others: Sequence[load.Subject],
 ) -> list[rounds.Row]:
     """Put the chosen servers through all cases; only they run meanwhile."""
-    names = [name for name in CASES_OF if name in plan.subjects()]
+    names = plan.subjects()
     if not names:
         return []
     with contextlib.ExitStack() as stack:
         subjects: list[load.Subject] = []
         if "direct" in names:
-            subjects.append(stub.subject("direct"))
+            subjects.append(stub.subject("direct", DIRECT))
         if "nginx" in names:
-            proxy = stack.enter_context(nginx.proxy(folder, cores.server, stub.port))
+            proxy = stack.enter_context(nginx.proxy(folder, cores, stub.port))
             subjects.append(proxy.subject("nginx"))
-        if "tollgate" in names and tollgate:
-            subjects.append(stack.enter_context(tollgate.serve(FEW_TOKENS)))
+        served = stack.enter_context(tollgate.serve(FEW_TOKENS)) if "tollgate" in names and tollgate else None
+        subjects += [*([served] if served else []), *others]
+        problems = cache.fill(served, _tell) if served else ()
+        before = cache.counted(served) if served else {}
         by_case = rounds.alternate(subjects, CASES, plan.seconds, plan.rounds, _tell)
-    return [row for rows in by_case for row in rows]
+        after = cache.counted(served) if served else {}
+    odd = {body.name: cache.odd(before[body.name], after[body.name], {body.name}) for body in CACHED if after}
+    odd[MISS.name] = (*problems, *odd.get(MISS.name, ()))
+    return [
+        replace(row, problems=(*row.problems, *odd.get(row.body, ()))) if row.subject == "tollgate" else row
+        for rows in by_case
+        for row in rows
+    ]
 
 
-def _hits(
+def _workers(
     plan: Plan, folder: Path, cores: processes.Cores, stub: nginx.Nginx, tollgate: gateway.Gateway
 ) -> list[rounds.Row]:
-    """Measure answers from memory beside nginx, which has none."""
-    with nginx.proxy(folder, cores.server, stub.port) as proxy, tollgate.serve(FEW_TOKENS) as served:
-        return cache.hits(proxy.subject("nginx"), served, cores, plan, _tell)
+    """Measure more workers than one, beside nginx with as many, as far as there are cores."""
+    found = []
+    for workers in MORE_WORKERS:
+        if workers > len(cores.all):
+            _tell(f"{workers} workers are not measured: there are {len(cores.all)} cores")
+            continue
+        _tell(f"{workers} workers" + (", which share a core with the load" if workers == len(cores.all) else ""))
+        with (
+            nginx.proxy(folder, cores, stub.port, workers) as proxy,
+            tollgate.serve(FEW_TOKENS, workers) as served,
+        ):
+            subjects = [proxy.subject("nginx"), served]
+            (rows,) = rounds.alternate(subjects, [WORKERS_CASE], plan.seconds, plan.rounds, _tell)
+        found += rows
+    return found
 
 
 def _tell(words: str) -> None:

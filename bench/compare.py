@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-LINE = "{:<9} {:<8} {:>5} {:>10} {:>10} {:>8} {:>10} {:>10} {:>8}"
+LINE = "{:<9} {:>7} {:<8} {:>5} {:>10} {:>10} {:>8} {:>10} {:>10} {:>8}"
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     given = parser.parse_args()
     old, new = (json.loads(path.read_text()) for path in (given.old, given.new))
     print(f"old: {old['at']}  {old['machine']['cpu']}\nnew: {new['at']}  {new['machine']['cpu']}\n")
-    print(LINE.format("", "body", "conns", "req/s old", "new", "", "CPU µs old", "new", ""))
+    print(LINE.format("", "workers", "body", "conns", "req/s old", "new", "", "CPU µs old", "new", ""))
     before = {_key(case): case for case in old["cases"]}
     for case in new["cases"]:
         if _key(case) in before:
@@ -30,8 +30,8 @@ def main() -> None:
         print(f"{goal['verdict']:<12} {was:>8} -> {now:>8} {goal['unit']:<2}  {goal['name']}")
 
 
-def _key(case: dict[str, Any]) -> tuple[str, str, int]:
-    return case["subject"], case["body"], case["connections"]
+def _key(case: dict[str, Any]) -> tuple[str, int, str, int]:
+    return case["subject"], case.get("workers", 1), case["body"], case["connections"]
 
 
 def _line(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -12,44 +12,34 @@ from typing import TYPE_CHECKING
 
 from bench import processes
 from bench.load import Subject, answers, look
-from bench.plan import BATCH, BODIES, SINGLE, BenchError
+from bench.plan import BODIES, CACHED, SINGLE, BenchError, Body
 from bench.seed import seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bench.processes import Cores
+
 WORKER = "tg-worker"
 
-# Two networks, because the stub tells a call from a batch by its path; without a cache, which would answer
-# the same call over and over. And one with a cache.
 SETTINGS = """\
 data_dir = "{data_dir}"
 
 [server]
 port = {port}
 metrics_port = {metrics_port}
-workers = 1
-
-[families.eth.mainnet]
-cache = false
-
-[[families.eth.mainnet.upstreams]]
-name = "stub"
-url = "http://127.0.0.1:{stub}{single}"
-
-[families.eth.sepolia]
-cache = false
-
-[[families.eth.sepolia.upstreams]]
-name = "stub"
-url = "http://127.0.0.1:{stub}{batch}"
-
-[families.eth.cached]
-cache = true
-
-[[families.eth.cached.upstreams]]
-name = "stub"
-url = "http://127.0.0.1:{stub}{single}"
+workers = {workers}
+"""
+# A network for each body, because the stub tells them apart by the path. Without a cache, which would answer the
+# same call over and over; those that measure the cache have two upstreams too.
+NETWORK = """
+[families.eth.{network}]
+cache = {cache}
+"""
+UPSTREAM = """
+[[families.eth.{network}.upstreams]]
+name = "stub-{number}"
+url = "http://127.0.0.1:{stub}{path}"
 """
 
 
@@ -59,31 +49,30 @@ class Gateway:
 
     program: Path
     folder: Path
-    core: int
+    cores: Cores
     stub_port: int
 
     @contextlib.contextmanager
-    def serve(self, tokens: int) -> Iterator[Subject]:
-        """Run it over a store with that many tokens, filled on the first use."""
+    def serve(self, tokens: int, workers: int = 1) -> Iterator[Subject]:
+        """Run it over a store with that many tokens, filled on the first use.
+
+        A single worker has its core to itself: the other processes run beside the load.
+        """
         folder = self.folder / f"tollgate-{tokens}"
         token = _filled(folder, tokens)
         port, metrics_port = processes.free_port(), processes.free_port()
         settings, log = folder / "tollgate.toml", folder / "log"
         settings.write_text(
-            SETTINGS.format(
-                data_dir=folder / "data",
-                port=port,
-                metrics_port=metrics_port,
-                stub=self.stub_port,
-                single=SINGLE.stub_path,
-                batch=BATCH.stub_path,
-            )
+            SETTINGS.format(data_dir=folder / "data", port=port, metrics_port=metrics_port, workers=workers)
+            + "".join(_network(body, self.stub_port) for body in BODIES)
         )
         command = [str(self.program), "serve", "--config", str(settings)]
-        with processes.running(command, self.core, log) as process:
+        with processes.running(command, self.cores.servers(workers), log) as process:
             processes.wait_until(lambda: answers(port, "/readyz"), process, log)
             processes.wait_until(lambda: _all_up(folder / "data" / "upstreams.json"), process, log)
-            subject = _subject(process.pid, port, metrics_port, token)
+            subject = _subject(process.pid, port, metrics_port, token, workers)
+            if workers == 1:
+                leave_alone(subject, self.cores.load)
             for missing in _missing(subject):
                 print(f"warning: not everything is on: no {missing}", file=sys.stderr)
             yield subject
@@ -97,7 +86,7 @@ def worker_pids(parent_pid: int) -> list[int]:
 def leave_alone(subject: Subject, elsewhere: int) -> None:
     """Leave a worker's core to the worker: the others would empty its caches."""
     for pid in processes.tree(subject.pid):
-        if pid != subject.worker:
+        if pid not in subject.workers:
             os.sched_setaffinity(pid, {elsewhere})
 
 
@@ -125,12 +114,22 @@ def _all_up(file: Path) -> bool:
     return bool(states) and set(states) == {"up"}
 
 
-def _subject(pid: int, port: int, metrics_port: int, token: str) -> Subject:
-    workers = worker_pids(pid)
-    if len(workers) != 1:
-        raise BenchError(f"one process named {WORKER}… was expected, there are {len(workers)}")
+def _network(body: Body, stub_port: int) -> str:
+    network = body.gateway_path.rpartition("/")[2]
+    cached = body in CACHED
+    upstreams = (
+        UPSTREAM.format(network=network, number=number, stub=stub_port, path=body.stub_path)
+        for number in range(1, 3 if cached else 2)
+    )
+    return NETWORK.format(network=network, cache="true" if cached else "false") + "".join(upstreams)
+
+
+def _subject(pid: int, port: int, metrics_port: int, token: str, workers: int) -> Subject:
+    found = tuple(worker_pids(pid))
+    if len(found) != workers:
+        raise BenchError(f"{workers} processes named {WORKER}… were expected, there are {len(found)}")
     paths = {body.name: body.gateway_path for body in BODIES}
-    return Subject("tollgate", port, paths, token, pid, workers[0], keeps_ids=True, metrics_port=metrics_port)
+    return Subject("tollgate", port, paths, token, pid, found, keeps_ids=True, metrics_port=metrics_port)
 
 
 def _missing(subject: Subject) -> list[str]:

@@ -1,11 +1,10 @@
-"""Tollgate that does something in every other slice of time only, to measure what that costs.
+"""Tollgate that records calls in every other slice of time only, to measure what that costs.
 
-What that is: it writes down calls, or it has a cache (`HALVES`).
 The service has no such switch. A slice is so short that whatever else goes on in the machine meets both halves
 alike; two services, side by side or one after the other, differ by more than what is to be measured.
 
-Run as a program, it is `tollgate`; each slice becomes a line in the file that `FILE` names: whether it did it, its
-requests, its CPU in seconds. `slices.py` drives it.
+Run as a program, it is `tollgate`; each slice becomes a line in the file that `FILE` names: whether it
+recorded, its requests, its CPU in seconds. `slices.py` drives it.
 """
 
 from __future__ import annotations
@@ -14,21 +13,13 @@ import asyncio
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.slices import FILE
 from tollgate.cli.main import main
-from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.http.worker_context import Leaving, WorkerContext
 from tollgate.gateway.recording.journal import Recordable
 
-if TYPE_CHECKING:
-    from tollgate.gateway.call.resolver import Resolver
-    from tollgate.gateway.messages import Network
-
 SLICE_SECONDS = 0.1
-# As `gateway.py` sets them up.
-CACHED, UNCACHED = "eth/cached", "eth/mainnet"
 
 
 class Halves:
@@ -36,7 +27,7 @@ class Halves:
 
     def __init__(self, file: Path) -> None:
         self.on = True
-        """Whether it is done in this slice."""
+        """Whether calls are recorded in this slice."""
         self._file = file
         self._requests = 0
         self._cpu = 0.0
@@ -52,7 +43,7 @@ class Halves:
             data: bytes,
             record: Recordable | None = None,
             *,
-            close: bool,
+            close: bool = False,
         ) -> None:
             self._requests += record is not None
             send_before(context, connection, data, record, close=close)
@@ -83,7 +74,12 @@ def _record(halves: Halves) -> None:
     send_before = WorkerContext.send
 
     def send(
-        context: WorkerContext, connection: Leaving, data: bytes, record: Recordable | None = None, *, close: bool
+        context: WorkerContext,
+        connection: Leaving,
+        data: bytes,
+        record: Recordable | None = None,
+        *,
+        close: bool = False,
     ) -> None:
         if halves.on:
             send_before(context, connection, data, record, close=close)
@@ -93,24 +89,9 @@ def _record(halves: Halves) -> None:
     setattr(WorkerContext, "send", send)  # noqa: B010 - the checker is right, and this is a measurement
 
 
-def _keep(halves: Halves) -> None:
-    """Let the network with a cache answer in every other slice, and one without in the others.
-
-    What is under way when a slice ends goes on where it began.
-    """
-
-    def resolver(pipeline: Pipeline, _network: Network) -> Resolver:
-        return pipeline._networks[CACHED if halves.on else UNCACHED]
-
-    setattr(Pipeline, "_inquiries", resolver)  # noqa: B010 - a method is not to be assigned to
-
-
-HALVES = {"recording": _record, "caching": _keep}
-
-
-def run(what: str) -> None:
-    """Be `tollgate`, doing one of `HALVES` in every other slice."""
+def run() -> None:
+    """Be `tollgate`, recording in every other slice."""
     halves = Halves(Path(os.environ[FILE]))
-    HALVES[what](halves)
+    _record(halves)
     halves.install()
     main()

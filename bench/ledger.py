@@ -178,7 +178,7 @@ def recording(seconds: int, tell: Tell) -> Compared:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
         stub = stack.enter_context(nginx.stub(folder, cores.load))
-        halved = stack.enter_context(slices.serve("recording", folder, cores, stub.port))
+        halved = stack.enter_context(slices.serve(folder, cores, stub.port))
         tell("warm-up")
         halved.warm_up(CASE, WARM_UP_SECONDS)
         tell(f"{seconds} s of load")

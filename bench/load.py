@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import os
@@ -10,8 +11,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from bench.plan import BenchError, Body
+from bench.plan import SINGLE, BenchError, Body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +34,7 @@ class Subject:
     paths: Mapping[str, str]
     token: str = field(repr=False)
     pid: int
-    worker: int
+    workers: tuple[int, ...]
     keeps_ids: bool = False
     metrics_port: int = 0
 
@@ -82,7 +84,8 @@ def look(subject: Subject, body: Body) -> Answer:
             socket = connection.sock
             response = connection.getresponse()
             content = response.read()
-            _check(subject, body, response.status, content)
+            plain = gzip.decompress(content) if response.headers["Content-Encoding"] == "gzip" else content
+            _check(subject, body, response.status, plain)
             if connection.sock is not socket:
                 raise BenchError(f"{subject.name} closes the connection after a {body.name} call")
     finally:
@@ -104,6 +107,23 @@ def _check(subject: Subject, body: Body, status: int, content: bytes) -> None:
         raise BenchError(f"{where}, but not the stub's results: {content[:300]!r}")
     if subject.keeps_ids and sorted(reply["id"] for reply in replies) != sorted(body.ids):
         raise BenchError(f"{where}, but not the caller's ids: {content[:300]!r}")
+
+
+def beside(text: str) -> Subject:
+    """Read `NAME,PID,URL`: a server that already runs in front of the stub, to measure in the same rounds."""
+    name, pid, url = [*text.split(","), "", ""][:3]
+    found = urlsplit(url)
+    if (
+        not name
+        or not pid.isdecimal()
+        or found.scheme != "http"
+        or found.hostname != "127.0.0.1"
+        or not found.port
+    ):
+        raise BenchError(f"{text}: NAME,PID,URL is needed, and a URL of this machine: http://127.0.0.1:PORT/PATH")
+    if not Path("/proc", pid).exists():
+        raise BenchError(f"{name}: there is no process {pid}")
+    return Subject(name, found.port, {SINGLE.name: found.path or "/"}, "", int(pid), (int(pid),))
 
 
 def find_wrk() -> str:

@@ -15,8 +15,11 @@ from bench.load import Subject, answers
 from bench.plan import BATCH_ANSWER, BLOCK_ANSWER, BODIES, PROBES, SINGLE, SINGLE_ANSWER, BenchError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from bench.plan import Body
+    from bench.processes import Cores
 
 # The default, 1,000 requests a connection, would measure the opening of connections too.
 NEVER = "1000000000"
@@ -24,7 +27,7 @@ NEVER = "1000000000"
 COMMON = """
 daemon off;
 {user}
-worker_processes 1;
+worker_processes {workers};
 worker_rlimit_nofile 8192;
 pid {folder}/nginx.pid;
 error_log stderr warn;
@@ -51,6 +54,8 @@ STUB = """
   server {{
     listen 127.0.0.1:{port} backlog=4096;
     location = /single {{ return 200 $single; }}
+    location = /unique {{ add_header x-request-id $request_id; return 200 $single; }}
+    location = /gzip {{ gzip on; gzip_types application/json; gzip_min_length 1; return 200 $single; }}
     location = /batch10 {{ return 200 $batch; }}
   }}
 """
@@ -63,11 +68,14 @@ PROXY = """
     keepalive_timeout 3600s;
   }}
   server {{
-    listen 127.0.0.1:{port} backlog=4096;
-    location / {{
+    listen 127.0.0.1:{port} backlog=4096 reuseport;
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+    location / {{ proxy_pass http://stub; }}
+    location = /gzip {{
       proxy_pass http://stub;
-      proxy_http_version 1.1;
       proxy_set_header Connection "";
+      proxy_set_header Accept-Encoding gzip;
     }}
   }}
 """
@@ -89,37 +97,38 @@ class Nginx:
     port: int
     pid: int
 
-    def subject(self, name: str) -> Subject:
+    def subject(self, name: str, bodies: Sequence[Body] = BODIES) -> Subject:
         """Present it as something to put under load."""
-        (worker,) = [pid for pid in processes.tree(self.pid) if pid != self.pid]
-        paths = {body.name: body.stub_path for body in BODIES}
-        return Subject(name=name, port=self.port, paths=paths, token="", pid=self.pid, worker=worker)
+        workers = tuple(pid for pid in processes.tree(self.pid) if pid != self.pid)
+        paths = {body.name: body.stub_path for body in bodies}
+        return Subject(name=name, port=self.port, paths=paths, token="", pid=self.pid, workers=workers)
 
 
 @contextlib.contextmanager
-def stub(folder: Path, core: int) -> Iterator[Nginx]:
+def stub(folder: Path, core: int, port: int | None = None) -> Iterator[Nginx]:
     """Run the stub upstream."""
-    port = processes.free_port()
+    port = port or processes.free_port()
     probes = " ".join(f"{len(probe)} '{BLOCK_ANSWER}';" for probe in PROBES)
     http = STUB.format(port=port, single=SINGLE_ANSWER, batch=BATCH_ANSWER, probes=probes)
-    with _nginx(folder / "stub", http, port, core) as process:
+    with _nginx(folder / "stub", http, port, {core}) as process:
         yield process
 
 
 @contextlib.contextmanager
-def proxy(folder: Path, core: int, stub_port: int) -> Iterator[Nginx]:
+def proxy(folder: Path, cores: Cores, stub_port: int, workers: int = 1) -> Iterator[Nginx]:
     """Run the proxy in front of the stub."""
     port = processes.free_port()
-    with _nginx(folder / "proxy", PROXY.format(port=port, stub=stub_port, never=NEVER), port, core) as process:
+    http = PROXY.format(port=port, stub=stub_port, never=NEVER)
+    with _nginx(folder / f"proxy-{workers}", http, port, cores.servers(workers), workers) as process:
         yield process
 
 
 @contextlib.contextmanager
-def _nginx(folder: Path, http: str, port: int, core: int) -> Iterator[Nginx]:
+def _nginx(folder: Path, http: str, port: int, cores: set[int], workers: int = 1) -> Iterator[Nginx]:
     folder.mkdir(exist_ok=True)
     settings, log = folder / "nginx.conf", folder / "log"
-    settings.write_text(COMMON.format(folder=folder, user=_user(), http=http, never=NEVER))
-    with processes.running([find_nginx(), "-p", str(folder), "-c", str(settings)], core, log) as process:
+    settings.write_text(COMMON.format(folder=folder, user=_user(), workers=workers, http=http, never=NEVER))
+    with processes.running([find_nginx(), "-p", str(folder), "-c", str(settings)], cores, log) as process:
         processes.wait_until(lambda: answers(port, SINGLE.stub_path), process, log)
         yield Nginx(port, process.pid)
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from itertools import product
 
 CASES_OF = ("direct", "nginx", "tollgate")
-PARTS = (*CASES_OF, "hits", "misses", "tokens", "memory")
+PARTS = (*CASES_OF, "workers", "tokens", "memory")
 
 CONNECTIONS = (32, 256)
 FEW_TOKENS = 10
 MANY_TOKENS = 100_000
+MORE_WORKERS = (2, 4)
 OPEN_CONNECTIONS = 2_000
 
 SINGLE_ANSWER = '{"jsonrpc":"2.0","id":1,"result":"0x1234"}'
@@ -50,19 +51,25 @@ def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-# The ids of the batch are not those that the stub answers with: a gateway has to put the caller's back.
-_BATCH_IDS = tuple(range(101, 111))
+# Those that the stub answers with, which cannot read them: a gateway may send the caller's ids or its own.
+_BATCH_IDS = tuple(range(10))
 
 SINGLE = Body("single", "/single", "/x/eth/mainnet", (1,), _compact(_balance(1)))
 BATCH = Body("batch10", "/batch10", "/x/eth/sepolia", _BATCH_IDS, _compact([_balance(i) for i in _BATCH_IDS]))
 
-# With a cache: an answer that holds for ever, and questions that nobody has asked before, whose answers are kept.
-HIT = Body("hit", "/single", "/x/eth/cached", (1,), _compact(_call(1, "eth_chainId")))
+# As providers answer: compressed, or with an id and a date in every head.
+GZIP = Body("gzip", "/gzip", "/x/eth/gzip", (1,), SINGLE.text)
+UNIQUE = Body("unique", "/unique", "/x/eth/unique", (1,), SINGLE.text)
+
+# With a cache and two upstreams: an answer that is always valid, and calls that nobody has made before. They have
+# networks of their own, because the metrics of a network show how its calls were answered.
+HIT = Body("hit", "/single", "/x/eth/hit", (1,), _compact(_call(1, "eth_chainId")))
 _DIGITS = "0" * 16
 _OF_A_FINAL_BLOCK = _call(1, "eth_getBalance", f"0x407d73d8a49eeb85d32cf465{_DIGITS}", "0x1")
-MISS = Body("miss", "/single", "/x/eth/cached", (1,), _compact(_OF_A_FINAL_BLOCK), _DIGITS)
+MISS = Body("miss", "/single", "/x/eth/miss", (1,), _compact(_OF_A_FINAL_BLOCK), _DIGITS)
 
-BODIES = (SINGLE, BATCH, HIT, MISS)
+CACHED = (HIT, MISS)
+BODIES = (SINGLE, BATCH, GZIP, UNIQUE, *CACHED)
 
 # What the prober asks for head and finality. The stub knows them by their lengths, which no body above shares.
 PROBES = tuple(_compact(_call(1, "eth_getBlockByNumber", tag, False)) for tag in ("latest", "finalized"))
@@ -76,9 +83,13 @@ class Case:
     connections: int
 
 
-CASES = tuple(Case(body, connections) for body, connections in product((SINGLE, BATCH), CONNECTIONS))
-HITS = tuple(Case(HIT, connections) for connections in CONNECTIONS)
-MISSES = tuple(Case(MISS, connections) for connections in CONNECTIONS)
+# Without a gateway only these are worth a comparison.
+DIRECT = (SINGLE, BATCH)
+CASES = (
+    *(Case(body, connections) for body, connections in product((*DIRECT, *CACHED), CONNECTIONS)),
+    *(Case(body, CONNECTIONS[0]) for body in (GZIP, UNIQUE)),
+)
+WORKERS_CASE = Case(SINGLE, CONNECTIONS[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +114,11 @@ class Plan:
 
     def estimate_seconds(self) -> int:
         """About how long the run takes; wrk and the counting around it add a quarter of a second a round."""
-        cases = len(self.subjects()) * len(CASES) + (2 * len(HITS) if "hits" in self.parts else 0)
+        direct = sum(case.body in DIRECT for case in CASES)
+        cases = sum(direct if name == "direct" else len(CASES) for name in self.subjects())
+        cases += 2 * len(MORE_WORKERS) if "workers" in self.parts else 0
         total = cases * (1.25 + self.rounds * (self.seconds + 0.25))
-        if "misses" in self.parts:
-            total += 15 + len(MISSES) * self.slices_seconds()
+        total += 15 if "tollgate" in self.parts else 0
         if "tokens" in self.parts:
             total += 2 * 1.25 * (1 + self.token_rounds())
         if "tokens" in self.parts or "memory" in self.parts:

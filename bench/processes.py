@@ -33,12 +33,17 @@ class Cores:
 
     server: int
     load: int
+    all: tuple[int, ...]
 
     @classmethod
     def choose(cls) -> Cores:
         """Take the last and the first core that this process may use."""
         allowed = sorted(os.sched_getaffinity(0))
-        return cls(server=allowed[-1], load=allowed[0])
+        return cls(server=allowed[-1], load=allowed[0], all=tuple(allowed))
+
+    def servers(self, workers: int) -> set[int]:
+        """Return a core for each worker; the last of all is also that of the load."""
+        return set(self.all[-workers:])
 
 
 def free_port() -> int:
@@ -58,14 +63,14 @@ def allow_open_files(wanted: int) -> None:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], core: int, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command on one core, its words in `log`; stop it and all its descendants at the end.
+def running(command: Sequence[str], cores: set[int], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command on some cores, its words in `log`; stop it and all its descendants at the end.
 
     It gets its own session, so that Ctrl-C reaches this process alone and the order of stopping stays ours.
     """
     own = os.sched_getaffinity(0)
     with log.open("wb") as words:
-        os.sched_setaffinity(0, {core})  # what is started inherits it, with all its threads and children
+        os.sched_setaffinity(0, cores)  # what is started inherits it, with all its threads and children
         try:
             process = subprocess.Popen(
                 list(command),
@@ -151,9 +156,9 @@ class Spent:
 class Meter:
     """Counts what processes spend from now on, all their threads together."""
 
-    def __init__(self, pids: Sequence[int], core: int) -> None:
-        self._pids, self._core = pids, core
-        self._threads, self._stolen = _threads(pids), _stolen(core)
+    def __init__(self, pids: Sequence[int], cores: set[int]) -> None:
+        self._pids, self._cores = pids, cores
+        self._threads, self._stolen = _threads(pids), _stolen(cores)
 
     def read(self) -> Spent:
         """Return what was spent since the start; a hypervisor's share counts as waiting."""
@@ -162,7 +167,7 @@ class Meter:
             run_before, wait_before = self._threads.get(thread, (0, 0))
             ran += run - run_before
             waited += wait - wait_before
-        return Spent(ran / 1e9, waited / 1e9 + _stolen(self._core) - self._stolen)
+        return Spent(ran / 1e9, waited / 1e9 + _stolen(self._cores) - self._stolen)
 
 
 def _threads(pids: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -175,11 +180,10 @@ def _threads(pids: Sequence[int]) -> dict[int, tuple[int, int]]:
     return found
 
 
-def _stolen(core: int) -> float:
-    for line in (PROC / "stat").read_text().splitlines():
-        if line.startswith(f"cpu{core} "):
-            return int(line.split()[8]) / os.sysconf("SC_CLK_TCK")
-    return 0.0
+def _stolen(cores: set[int]) -> float:
+    names = {f"cpu{core}" for core in cores}
+    lines = (line.split() for line in (PROC / "stat").read_text().splitlines())
+    return sum(int(words[8]) for words in lines if words[0] in names) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)

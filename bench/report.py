@@ -8,32 +8,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.goals import Goal, ratio_to_nginx
+from bench.goals import Goal, ratios_to_nginx
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.cache import Miss
     from bench.plan import Plan
     from bench.rounds import Row
     from bench.scale import Growth, Weight
 
 RESULTS = Path(__file__).with_name("results")
-TABLE = "{:<9} {:<8} {:>5} {:>9} {:>8} {:>8} {:>8} {:>8} {:>7} {:>6} {:>6} {:>7} {:>8}"
+TABLE = "{:<9} {:>7} {:<8} {:>5} {:>9} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>7} {:>6} {:>6} {:>7}"
 HEAD = TABLE.format(
     "",
+    "workers",
     "body",
     "conns",
     "req/s",
     "p50 ms",
     "p99 ms",
-    "CPU µs",
     "worker",
+    "all µs",
+    "w : nginx",
+    "a : nginx",
     "spread",
     "busy",
     "waits",
     "RSS MB",
-    "/ nginx",
 )
 RESTLESS = "Other work had the server's core (waits): run again on a quiet machine before believing a figure."
 
@@ -45,7 +46,6 @@ class Report:
     plan: Plan
     machine: dict[str, object]
     rows: Sequence[Row]
-    misses: Sequence[Miss]
     growth: Growth | None
     weight: Weight | None
     goals: Sequence[Goal]
@@ -54,7 +54,6 @@ class Report:
         """Return what makes figures invalid."""
         rows = [*self.rows, *((self.growth.few, self.growth.many) if self.growth else ())]
         found = [f"{r.subject} {r.body} {r.connections}: {problem}" for r in rows for problem in r.problems]
-        found += [f"misses {m.connections}: {problem}" for m in self.misses for problem in m.cost.problems]
         return found + [f"memory: {problem}" for problem in (self.weight.problems if self.weight else ())]
 
     def text(self) -> str:
@@ -63,7 +62,6 @@ class Report:
             _machine(self.machine),
             *(["\n".join([HEAD, *map(self._line, self.rows)])] if self.rows else []),
         ]
-        parts += ["\n".join(map(_miss, self.misses))] if self.misses else []
         parts += [_growth(self.growth)] if self.growth else []
         parts += [_weight(self.weight)] if self.weight else []
         parts.append("\n".join(map(_goal, self.goals)))
@@ -72,21 +70,22 @@ class Report:
         return "\n\n".join(parts)
 
     def _line(self, row: Row) -> str:
-        ratio = ratio_to_nginx(row, self.rows)
+        ratios = ratios_to_nginx(row, self.rows)
         line = TABLE.format(
             row.subject,
+            row.workers,
             row.body,
             row.connections,
             f"{row.requests_per_second:,.0f}",
             f"{row.p50_us / 1000:.2f}",
             f"{row.p99_us / 1000:.2f}",
-            f"{row.cpu_us:.1f}",
             f"{row.worker_us:.1f}",
+            f"{row.cpu_us:.1f}",
+            *(("-", "-") if ratios is None else (f"{ratio:.2f}" for ratio in ratios)),
             f"{row.spread:.1%}",
             f"{row.busy:.0%}",
             f"{row.waited:.0%}",
             f"{row.rss / 1e6:.1f}",
-            "-" if ratio is None else f"{ratio:.2f}",
         )
         return f"{line}  INVALID" if row.problems else line
 
@@ -107,8 +106,7 @@ class Report:
             "plan": asdict(self.plan),
             "valid": not self.problems(),
             "goals": [asdict(goal) for goal in self.goals],
-            "cases": [asdict(row) | {"ratio_to_nginx": ratio_to_nginx(row, self.rows)} for row in self.rows],
-            "misses": [asdict(miss) for miss in self.misses],
+            "cases": [asdict(row) | {"ratios_to_nginx": ratios_to_nginx(row, self.rows)} for row in self.rows],
             "tokens": asdict(self.growth) if self.growth else None,
             "memory": asdict(self.weight) if self.weight else None,
         }
@@ -118,15 +116,6 @@ def _machine(machine: dict[str, object]) -> str:
     versions = ", ".join(f"{name} {machine[name]}" for name in ("kernel", "python", "nginx", "wrk"))
     load = f"load before the run {machine['load_average']:.2f}"
     return f"{machine['cpu']}, {machine['cores']} cores, {machine['memory']}; {versions}; {load}"
-
-
-def _miss(miss: Miss) -> str:
-    cost = miss.cost
-    return (
-        f"CPU of a call in the worker, {miss.connections} connections: "
-        f"{cost.with_it:.1f} µs missing the cache, {cost.without:.1f} µs without one; "
-        f"added {cost.added:.1f} ± {cost.margin:.1f} µs ({cost.slices} slices)"
-    )
 
 
 def _growth(growth: Growth) -> str:

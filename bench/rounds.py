@@ -26,10 +26,10 @@ SETTLE_SECONDS = 0.05  # the connections of the round before are closed
 class Round:
     """One short run of wrk against one server.
 
-    `cpu_us` is the cost of a request in all processes of the server, `worker_us` in the one that answers: without
+    `cpu_us` is the cost of a request in all processes of the server, `worker_us` in those that answer: without
     Tollgate's collector, which reads a record when its call has long been answered.
-    `busy` is the share of the time that the server ran; `waited` the share that it could have run while other
-    work had its core. Where that is much, something else was going on and the figures are too high.
+    `busy` is the share of the time that the workers ran; `waited` the share that they could have run while other
+    work had their core. Where that is much, something else was going on and the figures are too high.
     """
 
     requests_per_second: float
@@ -48,6 +48,7 @@ class Row:
     """A server in a case: medians of its rounds. `spread` of the CPU cost: (largest - smallest) / median."""
 
     subject: str
+    workers: int
     body: str
     connections: int
     requests_per_second: float
@@ -67,15 +68,15 @@ def one_round(subject: Subject, case: Case, seconds: int, size: int) -> Round:
     """Load one server and divide the CPU time of all its processes by the requests done."""
     time.sleep(SETTLE_SECONDS)
     pids = processes.tree(subject.pid)
-    core = next(iter(os.sched_getaffinity(subject.worker)))
-    meter, of_worker = processes.Meter(pids, core), processes.Meter([subject.worker], core)
+    cores = os.sched_getaffinity(subject.workers[0])
+    meter, of_workers = processes.Meter(pids, cores), processes.Meter(subject.workers, cores)
     began = time.monotonic()
     seen = load(subject, case.body, case.connections, seconds, size)
-    spent, in_worker, wall = meter.read(), of_worker.read(), time.monotonic() - began
+    spent, in_workers, wall = meter.read(), of_workers.read(), time.monotonic() - began
     problems = seen.problems
     still = processes.tree(subject.pid)
-    if subject.worker not in still:
-        raise BenchError(f"{subject.name}: the worker died under load ({case.body.name}, {case.connections})")
+    if not set(subject.workers) <= set(still):
+        raise BenchError(f"{subject.name}: a worker died under load ({case.body.name}, {case.connections})")
     if still != pids:
         problems = (*problems, "a process of the server came or went")
     return Round(
@@ -83,10 +84,10 @@ def one_round(subject: Subject, case: Case, seconds: int, size: int) -> Round:
         p50_us=seen.p50_us,
         p99_us=seen.p99_us,
         cpu_us=spent.ran * 1e6 / max(seen.requests, 1),
-        worker_us=in_worker.ran * 1e6 / max(seen.requests, 1),
-        busy=spent.ran / wall,
-        waited=spent.waited / wall,
-        rss=processes.memory(subject.worker).rss,
+        worker_us=in_workers.ran * 1e6 / max(seen.requests, 1),
+        busy=in_workers.ran / wall,
+        waited=in_workers.waited / wall,
+        rss=max(processes.memory(pid).rss for pid in subject.workers),
         problems=problems,
     )
 
@@ -98,18 +99,18 @@ def alternate(
     rounds: int,
     tell: Callable[[str], None],
 ) -> list[list[Row]]:
-    """Measure every server in every case, after a warm-up; return the rows by case, in the servers' order."""
-    sizes = {(i, case.body): look(subject, case.body).size for i, subject in enumerate(subjects) for case in cases}
-    done: dict[tuple[int, Case], list[Round]] = {(i, case): [] for i in range(len(subjects)) for case in cases}
+    """Measure every server in its cases, after a warm-up; return the rows by case, in the servers' order."""
+    pairs = [(i, case) for case in cases for i, subject in enumerate(subjects) if case.body.name in subject.paths]
+    sizes = {(i, case): look(subjects[i], case.body).size for i, case in pairs}
+    done: dict[tuple[int, Case], list[Round]] = {pair: [] for pair in pairs}
     order = list(range(len(subjects)))
     for number in range(rounds + 1):
         tell(f"round {number} of {rounds}" if number else "warm-up")
-        for case in cases:
-            for i in order:
-                duration = seconds if number else WARM_UP_SECONDS
-                done[i, case].append(one_round(subjects[i], case, duration, sizes[i, case.body]))
+        for i, case in ((i, case) for case in cases for i in order if (i, case) in done):
+            duration = seconds if number else WARM_UP_SECONDS
+            done[i, case].append(one_round(subjects[i], case, duration, sizes[i, case]))
         order = order[1:] + order[:1]
-    return [[_row(subject, case, done[i, case][1:]) for i, subject in enumerate(subjects)] for case in cases]
+    return [[_row(subjects[i], case, done[i, case][1:]) for i, of in pairs if of == case] for case in cases]
 
 
 def middle(values: Sequence[float]) -> tuple[float, float]:
@@ -126,6 +127,7 @@ def _row(subject: Subject, case: Case, rounds: Sequence[Round]) -> Row:
     costs = [one.cpu_us for one in rounds]
     return Row(
         subject=subject.name,
+        workers=len(subject.workers),
         body=case.body.name,
         connections=case.connections,
         requests_per_second=median(one.requests_per_second for one in rounds),

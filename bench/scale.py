@@ -67,6 +67,6 @@ def weight(gateway: Gateway, tell: Callable[[str], None]) -> Weight:
             subject,
             SINGLE,
             OPEN_CONNECTIONS,
-            lambda: (processes.memory(subject.worker), processes.open_files(subject.worker)),
+            lambda: (processes.memory(subject.workers[0]), processes.open_files(subject.workers[0])),
         )
     return Weight(MANY_TOKENS, OPEN_CONNECTIONS, files, found.rss, found.pss, found.peak, warm.problems)

@@ -1,4 +1,4 @@
-"""Puts a worker under load that does something in every other slice of time, and compares the slices.
+"""Puts a worker under load that records in every other slice of time, and compares the slices.
 
 `halves.py` is what runs in the worker.
 
@@ -38,7 +38,7 @@ _SHARED = 2 / math.sqrt(1.5)
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """CPU of a call in a worker, in µs: medians of the slices in which it did it and of those in which it did not.
+    """CPU of a call in a worker, in µs: medians of the slices in which it recorded and of the others.
 
     `added` is the median over neighbouring slices of the difference, `margin` twice its standard error.
     """
@@ -53,7 +53,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Halved:
-    """Tollgate that does something half of the time."""
+    """Tollgate that records half of the time."""
 
     subject: Subject
     file: Path
@@ -74,13 +74,12 @@ class Halved:
 
 
 @contextlib.contextmanager
-def serve(what: str, folder: Path, cores: Cores, stub_port: int) -> Iterator[Halved]:
-    """Run Tollgate so that it does one of `halves.HALVES` half of the time."""
-    file = folder / f"slices-{what}"
+def serve(folder: Path, cores: Cores, stub_port: int) -> Iterator[Halved]:
+    """Run Tollgate so that it records half of the time."""
+    file = folder / "slices"
     os.environ[FILE] = str(file)
-    served = gateway.Gateway(_program(what, folder), folder, cores.server, stub_port)
+    served = gateway.Gateway(_program(folder), folder, cores, stub_port)
     with served.serve(FEW_TOKENS) as subject:
-        gateway.leave_alone(subject, cores.load)
         yield Halved(subject, file)
 
 
@@ -108,11 +107,11 @@ def compared(lines: Sequence[str], problems: tuple[str, ...]) -> Compared:
     )
 
 
-def _program(what: str, folder: Path) -> Path:
+def _program(folder: Path) -> Path:
     """Write the program."""
-    script = folder / f"halves-{what}"
+    script = folder / "halves"
     top = str(Path(__file__).resolve().parents[1])
-    lines = ("import sys", f"sys.path.insert(0, {top!r})", "from bench.halves import run", f"run({what!r})")
+    lines = ("import sys", f"sys.path.insert(0, {top!r})", "from bench.halves import run", "run()")
     script.write_text("\n".join([f"#!{sys.executable}", *lines, ""]))
     script.chmod(0o755)
     return script

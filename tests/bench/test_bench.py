@@ -2,15 +2,17 @@
 
 import dataclasses
 import math
+import os
 import random
 
 import msgspec
 import pytest
-from bench.cache import Miss, is_full, odd
-from bench.goals import Goal, goals, ratio_to_nginx
+from bench.cache import is_full, odd
+from bench.goals import goals, ratios_to_nginx, verdict
+from bench.load import beside
 from bench.plan import BODIES, HIT, MISS, PARTS, PROBES, BenchError, Plan
 from bench.rounds import Row
-from bench.slices import Compared, compared
+from bench.slices import compared
 
 from tollgate.chains import heads
 from tollgate.chains.catalogue import Catalogue, Holds
@@ -18,61 +20,66 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call
 
 
-def row(subject: str, body: str, connections: int, worker_us: float, *problems: str) -> Row:
+def row(subject: str, body: str, connections: int, worker_us: float, *problems: str, workers: int = 1) -> Row:
     """A server that costs twice as much as its worker."""
-    return Row(
-        subject, body, connections, 1000.0, 1.0, 2.0, 2 * worker_us, worker_us, 0.0, 1.0, 0.0, 0, problems, ()
-    )
+    costs = (2 * worker_us, worker_us)
+    return Row(subject, workers, body, connections, 1000.0, 1.0, 2.0, *costs, 0.0, 1.0, 0.0, 0, problems, ())
 
 
-def miss(connections: int, added: float, *problems: str) -> Miss:
-    return Miss(connections, Compared(50 + added, 50.0, added, 0.5, 100, problems))
-
-
-def judged(name: str, rows: list[Row], misses: list[Miss]) -> list[Goal]:
-    return [goal for goal in goals(rows, misses, None, None) if name in goal.name]
+def judged(name: str, rows: list[Row]) -> tuple[float, float | None, str]:
+    (goal,) = [goal for goal in goals(rows, None, None) if name in goal.name]
+    return goal.bar, goal.value, goal.verdict
 
 
 # --- Goals -------------------------------------------------------------------------------------------------------
 
 
-def test_hit_is_held_against_nginx_at_the_same_connections_by_its_worker() -> None:
-    rows = [
-        dataclasses.replace(row("nginx", "hit", 32, 20.0), cpu_us=25.0),
-        row("tollgate", "hit", 32, 30.0),
-        row("nginx", "hit", 256, 20.0),
-        row("tollgate", "hit", 256, 40.0),
-        row("nginx", "single", 256, 40.0),
-    ]
-    found = judged("from the cache", rows, [])
-    assert [(goal.bar, goal.value, goal.verdict) for goal in found] == [
-        (1.6, 1.5, "reached"),
-        (1.6, 2.0, "missed"),
-    ]
-    assert ratio_to_nginx(rows[1], rows) == 60.0 / 25.0
-
-
 @pytest.mark.parametrize(
-    ("added", "verdict"),
-    [(3.5, "reached"), (3.6, "unclear"), (4.5, "unclear"), (4.6, "missed"), (-1.0, "reached")],
+    ("body", "name", "bar"),
+    [("single", "a call, 32", 1.7), ("miss", "a cache that misses", 2.3), ("hit", "from the cache", 1.1)],
 )
-def test_miss_is_judged_by_what_is_added_give_or_take_the_margin(added: float, verdict: str) -> None:
-    found = judged("cannot answer", [], [miss(256, added)])
-    assert [(goal.bar, goal.value, goal.verdict) for goal in found] == [
-        (4.0, None, "not measured"),
-        (4.0, added, verdict),
+def test_worker_is_held_against_nginx_at_32_connections(body: str, name: str, bar: float) -> None:
+    others = [row("nginx", body, 256, 1.0), row("tollgate", body, 256, 90.0), row("nginx", "gzip", 32, 1.0)]
+    nginx = dataclasses.replace(row("nginx", body, 32, 20.0), cpu_us=20.1)
+    for worker_us, expected in ((20.0 * bar - 1, "reached"), (20.0 * bar + 1, "missed")):
+        found = judged(name, [*others, nginx, row("tollgate", body, 32, worker_us)])
+        assert found == (bar, worker_us / 20.0, expected)
+
+
+def test_batch_is_held_against_a_call() -> None:
+    costs = {"single": 20.0, "batch10": 44.0}
+    rows = [row("nginx", "single", 32, 1.0), *(row("tollgate", body, 32, cost) for body, cost in costs.items())]
+    assert judged("batch of 10", rows) == (2.0, 2.2, "missed")
+
+
+def test_ratios_are_to_nginx_in_the_same_case_with_as_many_workers() -> None:
+    rows = [
+        row("nginx", "single", 256, 20.0),
+        dataclasses.replace(row("nginx", "single", 256, 25.0, workers=2), cpu_us=30.0),
+        row("tollgate", "single", 256, 50.0, workers=2),
+        row("tollgate", "single", 256, 50.0, workers=4),
     ]
+    assert ratios_to_nginx(rows[2], rows) == (2.0, 100.0 / 30.0)
+    assert ratios_to_nginx(rows[3], rows) is None
+    assert judged("a call, 32", rows) == (1.7, None, "not measured")
 
 
 def test_figures_with_problems_are_neither_reached_nor_missed() -> None:
     rows = [row("nginx", "hit", 32, 20.0), row("tollgate", "hit", 32, 30.0, "3 of 4 calls were miss")]
-    assert judged("from the cache", rows, [])[0].verdict == "invalid"
-    assert judged("cannot answer", [], [miss(32, 1.0, "no miss in 4 calls")])[0].verdict == "invalid"
+    assert judged("from the cache", rows) == (1.1, 1.5, "invalid")
 
 
 def test_parts_that_did_not_run_are_not_measured() -> None:
-    found = goals([], [], None, None)
+    found = goals([], None, None)
     assert {goal.verdict for goal in found} == {"not measured"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(3.5, "reached"), (3.6, "unclear"), (4.5, "unclear"), (4.6, "missed"), (-1.0, "reached")],
+)
+def test_verdict_leaves_room_for_the_margin(value: float, expected: str) -> None:
+    assert verdict(value, 4.0, 0.5) == expected
 
 
 # --- Slices of time ----------------------------------------------------------------------------------------------
@@ -138,6 +145,24 @@ def test_cache_is_full_when_it_does_not_grow() -> None:
     assert not is_full([0, 0, 0])
 
 
+# --- Servers that already run ------------------------------------------------------------------------------------
+
+
+def test_server_beside_is_measured_with_single_calls() -> None:
+    found = beside(f"proxyd,{os.getpid()},http://127.0.0.1:8080/rpc")
+    assert (found.name, found.port, found.paths) == ("proxyd", 8080, {"single": "/rpc"})
+    assert found.workers == (os.getpid(),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["proxyd", "proxyd,1,http://example.com:8080/", "proxyd,x,http://127.0.0.1:80/", "proxyd,1,http://127.0.0.1/"],
+)
+def test_server_beside_must_be_named_whole_and_be_on_this_machine(text: str) -> None:
+    with pytest.raises(BenchError, match="NAME,PID,URL is needed"):
+        beside(text)
+
+
 # --- What is asked -----------------------------------------------------------------------------------------------
 
 
@@ -153,7 +178,7 @@ def test_no_call_is_as_long_as_a_probe() -> None:
     assert not lengths & {*sent, *(len(body.text) for body in BODIES)}
 
 
-def test_hit_holds_for_ever_and_a_miss_is_kept() -> None:
+def test_answers_of_hit_and_miss_are_valid_for_ever() -> None:
     catalogue = Catalogue("eth")
     for body in (HIT, MISS):
         (call,) = calls_of(body.text)

@@ -53,6 +53,7 @@ PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "zsh": (lambda: _on_path("zsh"), "zsh, on the path"),
     "fish": (lambda: _on_path("fish"), "fish, on the path"),
     "wrk": (lambda: _on_path("wrk"), "wrk, on the path"),
+    "valgrind": (lambda: _on_path("valgrind"), "valgrind, on the path"),
     "chromium": (
         lambda: _on_path("chromium", "chromium-browser", "google-chrome"),
         "Chromium, on the path as chromium, chromium-browser or google-chrome",

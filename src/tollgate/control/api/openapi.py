@@ -55,8 +55,8 @@ in front of the API may also answer 408, 413, 502, 503 and 504 in this form. **L
 as `after` for the next one. **Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the
 repeated answer has the header `Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which
 takes the `ETag` of what was read. Every answer has an `X-Request-Id`. **Rates** are limited by credential
-and client address (429 `rate_limited`, with `Retry-After`); proofs of domains and searches in logs count for several
-requests.
+and client address (429 `rate_limited`, with `Retry-After`); proofs of domains and searches in logs count for
+several requests.
 """
 
 _PATH_PARAMETERS = {
