@@ -293,8 +293,8 @@ def _run(folder: Path, seconds: float) -> int:
     file, log = folder / "tollgate.toml", folder / "log"
     ports = {"steady": steady.server_address[1], "failing": failing.server_address[1]}
     file.write_text(SETTINGS.format(data_dir=data_dir, port=port, metrics_port=metrics_port, **ports))
-    program, core = find_tollgate(None), max(os.sched_getaffinity(0))
-    with processes.running([str(program), "serve", "--config", str(file)], core, log) as process:
+    program, cores = find_tollgate(None), {max(os.sched_getaffinity(0))}
+    with processes.running([str(program), "serve", "--config", str(file)], cores, log) as process:
         processes.wait_until(lambda: answers(port, "/readyz"), process, log)
         soak = Soak(port, token, made.pepper, made.store_url)
         works = [soak.call] * 8 + [soak.subscribe] * 4 + [soak.hang] * 4 + [soak.never_read, soak.turn_over]

@@ -53,14 +53,14 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
                 "networks",
                 multiple=True,
                 metavar="F/N",
-                help="Only this network; `any` for all. Can be repeated.",
+                help="Only this network (repeat), or any.",
             ),
             click.option(
                 "--method",
                 "methods",
                 multiple=True,
                 metavar="GLOB",
-                help="Only these methods; `any` for all. Can be repeated.",
+                help="Only these methods (repeat), or any.",
             ),
             click.option(
                 "--rps", type=NumberOrNone(), metavar="N", help="Requests a second, or none for no limit."
@@ -76,14 +76,14 @@ def _settings(command: Callable[..., None]) -> Callable[..., None]:
                 "addresses",
                 multiple=True,
                 metavar="NETWORK",
-                help="Only from these client addresses, such as 192.0.2.0/24; `any` for all. Can be repeated.",
+                help="Only from this network (repeat), or any.",
             ),
             click.option(
                 "--contract",
                 "contracts",
                 multiple=True,
                 metavar="ADDRESS",
-                help="Only these contracts may be read; `any` for all. Can be repeated.",
+                help="Only this contract (repeat), or any.",
             ),
             click.option("--allow-in-url/--no-allow-in-url", default=None, help="Let wallets put it in the URL."),
             click.option(

@@ -30,14 +30,9 @@ def control_app(plane: ControlPlane) -> Litestar:
 
 def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -> Litestar:
     """Make an application of these parts."""
-    rates = Rates()
-
-    def check_rate(request: access.Asked) -> None:
-        rates.check(request, plane)
-
     app = Litestar(
         route_handlers=parts,
-        before_request=check_rate,
+        before_request=_check_rate,
         dependencies={"plane": Provide(_plane, sync_to_thread=False)},
         exception_handlers=HANDLERS,
         before_send=[_name_request, *([_bind_to_https] if plane.settings.server.tls_certificate else [])],
@@ -48,10 +43,16 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
         debug=False,
     )
     app.state.plane = plane
+    app.state.rates = Rates()
     document = openapi.document(app.routes, plane.base_url)
     app.state.openapi_json = msgspec.json.encode(document)
     app.state.docs_html = docs.page(document)
     return app
+
+
+def _check_rate(request: access.Asked) -> None:
+    rates: Rates = request.app.state.rates
+    rates.check(request, request.app.state.plane)
 
 
 def _plane(state: State) -> ControlPlane:

@@ -19,10 +19,11 @@ from litestar import Litestar
 from tests.control.services.house import BASE_URL, VISIT, House
 
 from tollgate.control.api import routes
+from tollgate.control.api.rates import Rates
 from tollgate.control.app import assembled
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.logins import Secrets
-from tollgate.settings.model import LimitSettings
+from tollgate.settings.model import LimitSettings, Settings
 
 Json = dict[str, Any]
 
@@ -36,7 +37,7 @@ OPTIONAL_HEADERS = {"idempotency-replayed"}
 @functools.cache
 def api_app() -> tuple[Litestar, Json, Description]:
     """The application over `state.plane`, its document and what that promises; made once, which takes a while."""
-    plane = cast("ControlPlane", SimpleNamespace(base_url=BASE_URL))
+    plane = cast("ControlPlane", SimpleNamespace(base_url=BASE_URL, settings=Settings()))
     app = assembled(plane, [routes.router(), *routes.outside()])
     document = msgspec.json.decode(app.state.openapi_json)
     return app, document, Description(document)
@@ -50,6 +51,7 @@ class Api:
         self._secrets: dict[str, tuple[Secrets, float]] = {}
         self.app, self.document, self._description = api_app()
         self.app.state.plane = house.plane
+        self.app.state.rates = Rates()
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(cast("Any", self.app), client=(ADDRESS, 50_000)), base_url=BASE_URL
         )

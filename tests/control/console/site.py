@@ -17,6 +17,7 @@ import httpx
 from litestar import Litestar
 from tests.control.services.house import CHEAP
 
+from tollgate.control.api.rates import Rates
 from tollgate.control.app import control_app
 from tollgate.control.passwords import Passwords
 from tollgate.control.plane import ControlPlane
@@ -45,7 +46,7 @@ OURS = {"Sec-Fetch-Site": "same-origin"}
 @functools.cache
 def _app(base_url: str) -> Litestar:
     """The application; made once, which takes a while. It serves `state.plane`."""
-    return control_app(cast("ControlPlane", SimpleNamespace(base_url=base_url)))
+    return control_app(cast("ControlPlane", SimpleNamespace(base_url=base_url, settings=Settings())))
 
 
 class Site:
@@ -78,6 +79,7 @@ class Site:
         self.plane.accounts = Accounts(self.plane.context, passwords, self.plane.mailer)
         self.plane.operator = Operator(self.plane.context, passwords, self.plane.accounts, self.plane.teams)
         self.app = _app(base_url)
+        self.app.state.rates = Rates()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something on the site's own loop."""
