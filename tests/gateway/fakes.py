@@ -192,15 +192,15 @@ class Meters:
     def moved(self, rows: Sequence[tuple[str, Limit]]) -> bool:
         return False
 
-    def take_all(self, rows: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[float, ...] | None:
+    def take_all(self, rows: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> tuple[int, ...] | None:
         found = [take(limit, self.arrivals.get(key, 0.0), now, cost) for key, limit in rows]
         if not all(taken.allowed for taken in found):
             return None
-        left: tuple[float, ...] = ()
+        left: tuple[int, ...] = ()
         for (key, limit), taken in zip(rows, found, strict=True):
             self.arrivals[key] = taken.arrival
             self.taken.append((key, cost))
-            left += (taken.remaining,) if limit.seconds <= 1 else (taken.remaining, taken.arrival - now + 1)
+            left += (taken.remaining,) if limit.seconds <= 1 else (taken.remaining, int(taken.arrival - now + 1))
         return left
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:

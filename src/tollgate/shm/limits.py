@@ -82,7 +82,7 @@ class SharedMeters:
         """Whether one of these rows was given to another limit."""
         return any(self._marks[row] != mark for row, mark, _, _ in rows)
 
-    def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[float, ...] | None:
+    def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[int, ...] | None:
         """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row.
 
         What each has left, and for windows of more than a second when it is whole again: seconds, plus one.
@@ -90,7 +90,7 @@ class SharedMeters:
         if self._workers > 1:
             return self._take_all_together(rows, now, cost)
         arrivals, marks = self._arrivals, self._marks
-        left: list[float] = []
+        left: list[int] = []
         # As `core.limits.take`, without its call and its value: every request comes by.
         for row, mark, interval, seconds in rows:
             arrival = arrivals[row]
@@ -100,9 +100,10 @@ class SharedMeters:
                 self._give_back(rows, row, cost)
                 return None
             arrivals[row] = after
-            left.append(room)
+            # Whole numbers: to write another one as such takes long.
+            left.append(int(room))
             if seconds > 1:
-                left.append(after - now + 1)
+                left.append(int(after - now + 1))
         return tuple(left)
 
     def _give_back(self, rows: Sequence[LimitRow], until: int, cost: int) -> None:
@@ -112,9 +113,9 @@ class SharedMeters:
                 break
             self._arrivals[row] -= cost * interval
 
-    def _take_all_together(self, rows: Sequence[LimitRow], now: float, cost: int) -> tuple[float, ...] | None:
+    def _take_all_together(self, rows: Sequence[LimitRow], now: float, cost: int) -> tuple[int, ...] | None:
         """Take from rows that other workers write to as well."""
-        left: tuple[float, ...] = ()
+        left: tuple[int, ...] = ()
         new = []
         for row, mark, interval, seconds in rows:
             start = row * self._workers
@@ -123,7 +124,7 @@ class SharedMeters:
             room = (now + seconds - after) / interval + HAIR
             if room < 0 or self._marks[row] != mark:
                 return None
-            left += (room,) if seconds <= 1 else (room, after - now + 1)
+            left += (int(room),) if seconds <= 1 else (int(room), int(after - now + 1))
             new.append((start, arrival, after, cost * interval))
         for each in new:
             self._write(*each)

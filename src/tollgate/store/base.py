@@ -305,7 +305,7 @@ class Meters(Protocol):
         """Whether one of these rows was given to another limit."""
         ...
 
-    def take_all(self, rows: Sequence[Any], now: float, cost: int = 1) -> tuple[float, ...] | None:
+    def take_all(self, rows: Sequence[Any], now: float, cost: int = 1) -> tuple[int, ...] | None:
         """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row.
 
         What each has left, and for windows of more than a second when it is whole again: seconds, plus one.

@@ -160,6 +160,11 @@ SITUATIONS: dict[str, Situation] = {
     "transaction": Situation(one(SEND), straight=False),
     "logs": Situation(one(LOGS), says([]), straight=False),
     "no JSON": Situation([sent(b"{")], straight=False),
+    "nothing after a known head": Situation([*one(LATEST, 1), sent(b""), *one(LATEST, 2)], straight=None),
+    "spaces around": Situation([sent(b" " + json.dumps(call(1, LATEST)).encode() + b"\n")]),
+    "spaces before a batch": Situation(
+        [sent(b" " + json.dumps([call(1, LATEST), call(2, CHAIN)]).encode())], straight=False
+    ),
     "no call": Situation([sent(b"{}")], straight=False),
     "node's error": Situation(one(LATEST), says(REVERTED), straight=None),
     "error of the node itself": Situation(one(LATEST), says(BROKEN), upstreams=TWO, straight=None),

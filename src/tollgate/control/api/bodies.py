@@ -92,7 +92,9 @@ class NewPersonalToken(_Body, frozen=True):
     ] = UNSET
     team: Annotated[
         str | UnsetType | None,
-        Meta(description="The one team that it is for, by name or id; null: all of yours.", examples=["globex-labs"]),
+        Meta(
+            description="The one team that it is for, by name or id; null: all of yours.", examples=["globex-labs"]
+        ),
     ] = UNSET
     read_only: Annotated[
         bool | UnsetType, Meta(description="Whether it may change nothing.", examples=[False])

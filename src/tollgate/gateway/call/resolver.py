@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from tollgate.chains.catalogue import Holds, Kind, Look, Scope
 from tollgate.chains.faults import Verdict
@@ -41,15 +41,12 @@ _STOPPING = "The service stops: try again."
 Resolved = Reply | Refusal
 
 
-class SingleFlight:
+class SingleFlight(Struct, gc=False, eq=False):
     """A call under way whose answer others may share."""
 
-    __slots__ = ("stamp", "waiters")
-
-    def __init__(self, stamp: Stamp) -> None:
-        self.stamp = stamp
-        """The network's status before it was sent. A call from before the last block is not equal."""
-        self.waiters: list[Callable[[Resolved], None]] = []
+    stamp: Stamp
+    """The network's status before it was sent. A call from before the last block is not equal."""
+    waiters: list[Callable[[Resolved], None]] = []
 
 
 class Resolver:

@@ -35,7 +35,6 @@ from tollgate.gateway.upstream.failover import OutOfStep
 from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.hedging import hedge_after
 
-BATCH = ord("[")
 UNREADABLE = (msgspec.DecodeError, RecursionError)
 _TIP, _NOWHERE = Holds.TIP, Look.NOWHERE
 _STOPPING = "The service stops: try again."
@@ -186,7 +185,7 @@ class StraightCall(Straight):
         # The one integer that is not written back as it came. Looking for one byte first is much quicker.
         if not body.isascii() or (b"-" in body and b"-0" in body):
             return False
-        if body[0] == BATCH:
+        if body.startswith(b"["):
             return admission.start_batch(self._connection, admission, body, request_id)
         try:
             call: Call = _read_call(body)

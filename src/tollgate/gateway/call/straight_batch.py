@@ -71,6 +71,7 @@ class StraightBatch(Straight):
     """One batch on its way."""
 
     __slots__ = (
+        "_around",
         "_calls",
         "_flights",
         "_ids",
@@ -120,6 +121,8 @@ class StraightBatch(Straight):
         self._sent = b""
         self._ids: list[int] = []
         """The ids that calls are sent under."""
+        self._around = 0
+        """Bytes around a result in an answer, where that is the same for all."""
         self._renumbered = False
         """Whether those are not the caller's own."""
         self._sizes: list[int] = []
@@ -152,8 +155,12 @@ class StraightBatch(Straight):
                 for call, scope in zip(calls, scopes, strict=True)
             ]
         ids = [call.id for call in calls]
-        if len(set(ids)) == len(ids) and min(ids) >= 0 and max(ids) < _EXACT:
+        least, greatest = min(ids), max(ids)
+        if len(set(ids)) == len(ids) and least >= 0 and greatest < _EXACT:
             self._ids, self._sent = ids, encode_json(calls)
+            digits = len(str(least))
+            # Most ids of a batch have as many digits.
+            self._around = _AROUND + digits if digits == len(str(greatest)) else 0
         else:
             self._ids, self._sent = list(range(len(calls))), jsonrpc.encode_batch(calls)
             self._renumbered = True
@@ -220,7 +227,8 @@ class StraightBatch(Straight):
         """Count the calls, and send all answers."""
         if self._places is None and not self._renumbered:
             body = encode_json(answers)
-            self._sizes = [_AROUND + len(str(answer.id)) + len(answer.result) for answer in answers]
+            around = self._around
+            self._sizes = [(around or _AROUND + len(str(answer.id))) + len(answer.result) for answer in answers]
         else:
             results = self._in_place(answers)
             bodies = [

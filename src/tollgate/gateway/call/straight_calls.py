@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tollgate.errors import Refusal
+from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.admission import Admission
@@ -14,9 +15,12 @@ from tollgate.gateway.call.straight import StraightCall
 from tollgate.gateway.call.straight_batch import start_batch
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.worker_context import WorkerContext
-from tollgate.gateway.messages import Request
+from tollgate.gateway.messages import Network, Request
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.shm import metrics
+
+# Clients that are let in at the same time and share nothing, before those are forgotten that have gone.
+_MAX_ADMISSIONS = 4_096
 
 
 class StraightCalls:
@@ -39,6 +43,8 @@ class StraightCalls:
         self._networks = networks
         self._writer = writer
         self._sink = sink
+        self._admissions: dict[tuple[object, ...], Admission] = {}
+        self._epoch = context.epoch
 
     def begin(self, connection: CallerConnection, request: Request) -> bool:
         """Send a request that was read whole on its way; False: nothing was done, it needs the general way."""
@@ -62,7 +68,20 @@ class StraightCalls:
             call = connection.call = StraightCall(connection)
         admission = connection.admission
         if admission is None or not admission.fits(request, caller):
-            admission = connection.admission = Admission(
+            admission = connection.admission = self._admit(request, caller, network, resolver)
+        request.admission = admission
+        return call.start(admission, request.body, request.request_id)
+
+    def _admit(self, request: Request, caller: Caller, network: Network, resolver: Resolver) -> Admission:
+        """The admission of a caller; connections of one client share it."""
+        if self._epoch != self._context.epoch or len(self._admissions) >= _MAX_ADMISSIONS:
+            self._admissions.clear()
+            self._epoch = self._context.epoch
+        client = (self._credentials.address(request), request.headers.get(b"user-agent"), request.origin)
+        key = (caller, network.path, request.path_token, request.keep_alive, *client)
+        admission = self._admissions.get(key)
+        if admission is None:
+            admission = self._admissions[key] = Admission(
                 self._context,
                 self._pipeline,
                 self._credentials,
@@ -75,5 +94,4 @@ class StraightCalls:
                 resolver,
                 start_batch,
             )
-        request.admission = admission
-        return call.start(admission, request.body, request.request_id)
+        return admission

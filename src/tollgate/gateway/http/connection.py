@@ -56,7 +56,6 @@ class CallerConnection(HttpToolsProtocol):
         "_declined",
         "_finished",
         "_head_bytes",
-        "_head_end",
         "_heads",
         "_held",
         "_in_head",
@@ -110,7 +109,6 @@ class CallerConnection(HttpToolsProtocol):
         """The request of ours that was read last, while its bytes are at hand."""
         self._heads: dict[bytes, KnownHead] = {}
         """Heads that were parsed before, by their bytes."""
-        self._head_end = 0
         self._last_head: KnownHead | None = None
         self._in_vain = 0
         self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
@@ -168,23 +166,27 @@ class CallerConnection(HttpToolsProtocol):
             return
         between = self._between
         if between and self._heads:
-            # The end of the last head first: most are of the same length, and to look for it takes a while.
-            end = self._head_end
-            known = self._heads.get(data[:end])
-            if known is None:
-                end = self._head_end = data.find(END) + 4
+            # The last one first: most are the same, and to look for the end takes a while.
+            known = self._last_head
+            if known is None or not data.startswith(known.head):
+                end = data.find(END) + 4
                 known = self._heads.get(data[:end]) or self._similar_head(data, end)
-            if known is not None and known.length == len(data) - end:
+                self._last_head = known or self._last_head
+            if known is not None and known.length == len(data) - (end := len(known.head)):
                 admission = known.admission
                 if (
                     admission is not None
                     and admission.epoch == self.context.epoch
                     and self.answering is None
                     and not (self._blocked or self._asgi)
-                    and self.call.start(admission, data[end:])
                 ):
-                    self._in_vain = 0
-                    return
+                    try:
+                        if self.call.start(admission, data[end:]):
+                            self._in_vain = 0
+                            return
+                    except Exception as error:  # noqa: BLE001 - the border: a defect must not pass for a broken connection
+                        self._defect(error)
+                        return
                 if self._repeat(known, data[end:]):
                     return
         if self.timeout_keep_alive_task is not None:
@@ -214,6 +216,13 @@ class CallerConnection(HttpToolsProtocol):
         self._head_bytes += len(data) - max(0, self._size - size)
         if self._head_bytes > MAX_HEAD_BYTES + _MAX_FRAMING * self._size:
             self._hang_up(InvalidRequest("The request's head is too large."))
+
+    def _defect(self, error: Exception) -> None:
+        """Answer a request at which we failed ourselves, and close: what was done of it is not known."""
+        request = Request(b"POST", {}, "", self.context.reader.new_id())
+        request.keep_alive = False
+        self.answering = None
+        self._send(request, self.context.pipeline.failed(request, error))
 
     def _similar_head(self, data: bytes, end: int) -> KnownHead | None:
         """The head of a request, where it is the last known one but for the length; known from now on."""
@@ -481,12 +490,11 @@ class CallerConnection(HttpToolsProtocol):
     def _answer(self, request: Request) -> None:
         context = self.context
         request.began = context.now()
-        if request.refusal is None:
-            if context.in_flight >= context.max_in_flight:
-                request.refusal = Overloaded()
-            elif context.begin(self, request):
-                return
+        if request.refusal is None and context.in_flight >= context.max_in_flight:
+            request.refusal = Overloaded()
         try:
+            if request.refusal is None and context.begin(self, request):
+                return
             answer = context.pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
             answer = context.pipeline.failed(request, error)

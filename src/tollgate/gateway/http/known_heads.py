@@ -33,6 +33,8 @@ class Admission(Protocol):
 class KnownHead(Struct, gc=False):
     """A head, as it was parsed."""
 
+    head: bytes
+    """As it was sent."""
     length: int
     """Of the body that follows."""
     before: bytes
@@ -54,7 +56,9 @@ class KnownHead(Struct, gc=False):
         length = data[start:stop]
         if not length.isdigit() or stop + len(self.after) != end or not data.startswith(self.after, stop):
             return None
-        return KnownHead(int(length), self.before, self.after, self.url, self.headers, self.admission, self.digest)
+        return KnownHead(
+            data[:end], int(length), self.before, self.after, self.url, self.headers, self.admission, self.digest
+        )
 
 
 def known_head(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) -> KnownHead | None:
@@ -69,4 +73,4 @@ def known_head(data: bytes, url: bytes, headers: dict[bytes, bytes], size: int) 
     found = _LENGTH.search(data, 0, end)
     if found is None:
         return None
-    return KnownHead(size, data[: found.start(1)], data[found.end(1) : end], url, headers)
+    return KnownHead(data[:end], size, data[: found.start(1)], data[found.end(1) : end], url, headers)

@@ -6,11 +6,12 @@ Pure but for chance, which is an argument. Nobody else decides an order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import exp
 
 from msgspec import Struct
 
 from tollgate.chains.methods import Scope
-from tollgate.gateway.upstream.health import Upstream
+from tollgate.gateway.upstream.health import FORGET_SECONDS, Upstream
 from tollgate.shm.upstream_status import NOTHING, Snapshot, State
 
 # State older than this many blocks is what pruned nodes lack (geth keeps 128).
@@ -57,7 +58,10 @@ class View:
         count = len(fit)
         if count == 2:
             one, other = fit
-            return one if one.cost(now) <= other.cost(now) else other
+            # As `cost`, without its calls.
+            left = (one.ewma * exp((one.ewma_at - now) / FORGET_SECONDS) + 1e-6) * (one.in_flight + 1) / one.weight
+            right = (other.ewma * exp((other.ewma_at - now) / FORGET_SECONDS) + 1e-6) * (other.in_flight + 1)
+            return one if left <= right / other.weight else other
         return fit[0] if count == 1 else _cheaper(fit, now, random)
 
     def _is_special(self, scope: Scope) -> bool:

@@ -14,7 +14,10 @@ from typing import Protocol, cast
 import httptools
 from msgspec import Struct
 
+from tollgate import log
 from tollgate.gateway.memory_budget import SMALL, Budget
+
+_log = log.get("upstream")
 
 # Most requests are short, and writing a number takes a while.
 _FEW = 1_024
@@ -122,16 +125,22 @@ class KnownHeads:
     The same bytes mean the same again, so the parser need not see them.
     """
 
-    __slots__ = ("end", "lengths", "misses", "skip")
+    __slots__ = ("last", "length", "lengths", "misses", "skip")
 
     def __init__(self) -> None:
         self.lengths: dict[bytes, int] = {}
-        self.end = 0
-        """Where the last head ended."""
+        self.last, self.length = b"?", -1
+        """The head of the last response, and the length that follows; -1: it is not known."""
         self.misses = 0
         """Unknown heads in a row."""
         self.skip = 0
         """Responses that are not compared: too many were unknown."""
+
+    def find(self, data: bytes) -> None:
+        """Look whether the head of these bytes is known."""
+        end = data.find(b"\r\n\r\n") + 4
+        self.last = data[:end] or b"?"
+        self.length = self.lengths.get(self.last, -1)
 
     def remember(self, data: bytes, body: bytes) -> None:
         """Keep the head of a response that was parsed whole, where its body is all the rest."""
@@ -142,12 +151,14 @@ class KnownHeads:
         if self.misses > _MAX_MISSES:
             self.misses, self.skip = 0, _SKIPPED
             self.lengths.clear()
+            self.last, self.length = b"?", -1
             return
         end = len(data) - len(body)
         if end < _MAX_HEAD_BYTES and data.find(b"\r\n\r\n") + 4 == end:
             if len(self.lengths) >= _MAX_HEADS:
                 self.lengths.clear()
             self.lengths[data[:end]] = len(body)
+            self.last, self.length = data[:end], len(body)
 
 
 class Connection(asyncio.Protocol):
@@ -245,13 +256,11 @@ class Connection(asyncio.Protocol):
         whole = not self._partial
         heads = self._heads
         if whole and not heads.skip:
-            # The end of the last head first: most are of the same length, and to look for it takes a while.
-            end = heads.end
-            length = heads.lengths.get(data[:end])
-            if length is None:
-                end = heads.end = data.find(b"\r\n\r\n") + 4
-                length = heads.lengths.get(data[:end])
-            if length == len(data) - end:
+            # The last one first: most are the same, and to look for the end takes a while.
+            if not data.startswith(heads.last):
+                heads.find(data)
+            end = len(heads.last)
+            if len(data) - end == heads.length:
                 heads.misses = 0
                 body = data[end:]
                 if self.usable and not body.startswith(_GZIP):
@@ -259,7 +268,10 @@ class Connection(asyncio.Protocol):
                     self.receiver = None
                     self._used = True
                     self._owner.freed(self)
-                    receiver.received(200, body)
+                    try:
+                        receiver.received(200, body)
+                    except Exception as error:  # noqa: BLE001 - a defect of a caller's is not this connection's
+                        _defect(receiver, error)
                 else:
                     self._deliver(receiver, 200, body)
                 return
@@ -353,7 +365,10 @@ class Connection(asyncio.Protocol):
             except AttemptFailed as failure:
                 receiver.failed(failure)
                 return
-        receiver.received(status, body)
+        try:
+            receiver.received(status, body)
+        except Exception as error:  # noqa: BLE001 - a defect of a caller's is not this connection's
+            _defect(receiver, error)
 
     def _too_large(self) -> None:
         self.fail(ResponseTooLarge("the response is too large", sent=True))
@@ -361,6 +376,12 @@ class Connection(asyncio.Protocol):
     def _give_back(self) -> None:
         self._budget.free(self._held)
         self._held = 0
+
+
+def _defect(receiver: Receiver, error: Exception) -> None:
+    """Let a call whose answer could not be taken go on as one without an answer."""
+    _log.error("an answer could not be taken", exc_info=error)
+    receiver.failed(AttemptFailed("the answer could not be taken", sent=True))
 
 
 def _unpacked(body: bytes, max_bytes: int) -> bytes:

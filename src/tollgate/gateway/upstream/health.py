@@ -19,7 +19,7 @@ from tollgate.shm.metrics import BUCKETS_MICROSECONDS
 from tollgate.shm.upstream_status import Fared, State, UpstreamStatus
 
 # Peak EWMA: a slow answer counts at once, and is forgotten with this half-life or so.
-_FORGET_SECONDS = 10.0
+FORGET_SECONDS = 10.0
 # The p95 moves up by a slower answer and down by a quicker one, 19 times as far up: it rests where 5 of 100 are
 # slower.
 _P95_UP, _P95_DOWN = 1 + 0.1 * 0.95, 1 - 0.1 * 0.05
@@ -43,8 +43,6 @@ class Upstream:
     """One upstream of one network."""
 
     __slots__ = (
-        "_ewma",
-        "_ewma_at",
         "_in_a_row",
         "_open_until",
         "_openings",
@@ -57,6 +55,8 @@ class Upstream:
         "_window_failures",
         "calls",
         "cells",
+        "ewma",
+        "ewma_at",
         "failures",
         "histogram",
         "in_doubt",
@@ -73,6 +73,7 @@ class Upstream:
         "row",
         "settings",
         "slot",
+        "weight",
     )
 
     def __init__(self, settings: UpstreamSettings, pool: Pool, row: UpstreamStatus, slot: int, path: str) -> None:
@@ -87,8 +88,8 @@ class Upstream:
         self.calls = 0
         self.failures = 0
         self.in_flight = 0
-        self._ewma = 0.0
-        self._ewma_at = 0.0
+        self.ewma = 0.0
+        self.ewma_at = 0.0
         self._p95 = 0.0
         self._in_a_row = 0
         self._window_began = 0.0
@@ -107,6 +108,7 @@ class Upstream:
         self.settings = settings
         self.name = settings.name
         self.priority = settings.priority
+        self.weight = settings.weight
         self.policy = Policy(settings.allow_methods, settings.deny_methods)
         self.picky = bool(settings.allow_methods or settings.deny_methods)
         rate = settings.requests_per_second
@@ -158,10 +160,10 @@ class Upstream:
 
     def cost(self, now: float) -> float:
         """What one more call would cost: its peak EWMA for each call under way, by its weight."""
-        ewma = self._ewma
+        ewma = self.ewma
         if ewma:
-            ewma *= exp((self._ewma_at - now) / _FORGET_SECONDS)
-        return (ewma + 1e-6) * (self.in_flight + 1) / self.settings.weight
+            ewma *= exp((self.ewma_at - now) / FORGET_SECONDS)
+        return (ewma + 1e-6) * (self.in_flight + 1) / self.weight
 
     @property
     def p95(self) -> float:
@@ -183,10 +185,10 @@ class Upstream:
     def answered(self, seconds: float, now: float) -> None:
         """Count an answer, and how long it took."""
         self.in_flight -= 1
-        weight = exp((self._ewma_at - now) / _FORGET_SECONDS)
-        held = self._ewma * weight
-        self._ewma = seconds if seconds > held else held + seconds * (1 - weight)
-        self._ewma_at = now
+        weight = exp((self.ewma_at - now) / FORGET_SECONDS)
+        held = self.ewma * weight
+        self.ewma = seconds if seconds > held else held + seconds * (1 - weight)
+        self.ewma_at = now
         p95 = self._p95
         self._p95 = (p95 * _P95_UP or seconds) if seconds > p95 else p95 * _P95_DOWN
         if self._in_a_row:
@@ -240,7 +242,7 @@ class Upstream:
             Fared(
                 self.calls,
                 self.failures,
-                int(self._ewma * exp((self._ewma_at - now) / _FORGET_SECONDS) * 1e6),
+                int(self.ewma * exp((self.ewma_at - now) / FORGET_SECONDS) * 1e6),
                 int(self._p95 * 1e6),
                 self._open_until,
                 self.in_flight,
