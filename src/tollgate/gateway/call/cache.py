@@ -1,13 +1,13 @@
 """Answers of upstreams that may be given again, and questions that are being asked already.
 
 An answer is kept for as long as `chains/` says that it holds: for ever, until the chain is reorganised below it,
-or until the next block. What the board says at the time of the *question* is what an answer is stamped with: one
-that was under way while a block came is never taken for an answer about that block. Nothing is swept: what no
-longer holds is found out when it is asked for, or makes room as the longest unused.
+or until the next block. What the shared status says at the time of the *question* is what an answer is stamped
+with: one that was under way while a block came is never taken for an answer about that block. Nothing is swept:
+what no longer holds is found out when it is asked for, or makes room as the longest unused.
 
-Bounded in bytes. When there is little room left, only what was asked for before is taken in: who reads each block
-of a chain once does not push out what others ask for again and again. One for each network and worker; it shares
-no lock with anybody.
+Bounded in bytes. When there is little room left, only what was asked for before is taken in: who reads each
+block of a chain once does not push out what others ask for again and again. One for each network and worker; it
+shares no lock with anybody.
 """
 
 from __future__ import annotations

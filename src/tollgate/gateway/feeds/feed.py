@@ -1,6 +1,6 @@
 """The feed of a network: what a worker's subscribers are told, made of blocks that are fetched once for all.
 
-The board says that there is a new head; the missing blocks are fetched by number, through whichever upstream
+The shared status has a new head; the missing blocks are fetched by number, through whichever upstream
 answers, and handed on in order (`follower.py`). So an upstream that dies costs time, never a block. A feed runs
 while somebody listens. Who begins in the past walks alone until it has come up to the others (`catch_up.py`).
 
@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.03
 ASK_SECONDS = 1.0
 _SOONEST, _LATEST = 0.05, 2.0
 MAX_BEHIND = 1_024
-# A reorganisation below the first block that is kept is followed this far down, where the board knows its depth.
+# A reorganisation below the first block that is kept is followed this far down, where its depth is known.
 _DEEPEST = 256
 _log = log.get("feed")
 
@@ -142,7 +142,7 @@ class Feed:
                 number = await self._source.number_of(start.hash)
             newest = self._row.head if self._is_heard else NOTHING
             if number is not None and number > newest:
-                # The board may be a moment behind what a caller has heard elsewhere.
+                # The shared status may be a moment behind what a caller has heard elsewhere.
                 newest = await self._source.newest()
         except NotNow as error:
             raise UpstreamUnavailable from error
@@ -172,7 +172,7 @@ class Feed:
             self._statuses.close()
 
     async def step(self) -> bool:
-        """Look at the board, and go on where there is something new. It is never done."""
+        """Look at the shared status, and go on where there is something new. It is never done."""
         newest = await self._newest()
         if newest is None:
             return False

@@ -1,15 +1,15 @@
 """The chain of one network: whose blocks it follows, and what is told of its head, finality and reorganisations.
 
-`follow` compares the chains of all who count and goes with the one that `core/branches.py` chooses; `publish` says
-where that leads. Asks nobody and has no clock: what is missing is wished for (`Fetch`), `now` is given.
+`follow` compares the chains of all who count and goes with the one that `core/branches.py` chooses; `publish`
+says where that leads. Asks nobody and has no clock: what is missing is wished for (`Fetch`), `now` is given.
 
 The head never goes down without a reorganisation being published first. Where nobody shows the highest head any
 more, that is because all went back (a reorganisation, at once), or because those who had it are gone (it is
 given up after a while).
 
-The successor of a prober that died finds a number on the board, and cannot know whether the block behind it is
-still the same. So its first word is that everything above what is final may have been replaced. It says nothing
-before it has found as much of the chain as callers were shown, or has given that up.
+The successor of a prober that died finds a number in the shared status, and cannot know whether the block behind
+it is still the same. So its first word is that everything above what is final may have been replaced. It says
+nothing before it has found as much of the chain as callers were shown, or has given that up.
 """
 
 from __future__ import annotations

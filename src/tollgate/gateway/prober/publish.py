@@ -1,6 +1,6 @@
 """What is known of upstreams, as it is shown: gauges for Prometheus, and a file for `tollgate upstreams`.
 
-Reads what `watch.py` knows and what workers wrote on the board; decides nothing.
+Reads what `watch.py` knows and what workers wrote into the shared status; decides nothing.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class StatusPublisher:
             fresh.replace(self._file)
             self._failed = False
         except OSError as error:
-            # The board is what counts; the file is for people.
+            # The shared status is what counts; the file is for people.
             if not self._failed:
                 _log.error("the state of upstreams cannot be written", error=error.strerror)
             self._failed = True

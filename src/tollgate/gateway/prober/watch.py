@@ -4,8 +4,8 @@ The steps of `_settle`, after each answer: follow the chain of those who count (
 upstream by `core/health.py`, publish. Every upstream is asked on its own, so that one that hangs delays nobody.
 
 Upstreams that are new, at the start and after a reload, have a say when all of them have been asked or had their
-time. Until then they are what the board says, unless that they are on the wrong chain is known already; the
-others go on without them.
+time. Until then they are what the shared status says, unless that they are on the wrong chain is known already;
+the others go on without them.
 """
 
 from __future__ import annotations
@@ -83,8 +83,7 @@ class Watch:
     ) -> None:
         """Take over settings. What is known of an upstream that stays the same node is kept.
 
-        What the board says of an upstream that is new here belongs to another one of its name, except at the
-        start.
+        The shared status of an upstream that is new here belongs to another one of its name, except at the start.
         """
         now = self._now()
         self._rules = health.HealthRules(heads.chain_id(network.chain_id), network.lag_blocks)

@@ -1,6 +1,6 @@
 """One upstream under watch: what is known of it, and how that changes with each answer.
 
-No I/O but the cells of the board. When it is asked, and what the network makes of it, is `watch.py`'s.
+No I/O but the cells of the shared status. When it is asked, and what the network makes of it, is `watch.py`'s.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Watched:
         self.row = row
         self.sight = Sight(upstream.name, upstream.priority)
         self.chain = UpstreamChain()
-        # Whatever the board says of it holds until it is asked: it may be a predecessor's word.
+        # Its shared status holds until it is asked: it may be a predecessor's word.
         self.verdict = UpstreamVerdict(State(row.state), "not probed yet")
         self.since = now
         """Since when it is in its state."""
@@ -101,7 +101,7 @@ class Watched:
         )
 
     def reported(self, report: ProbeReport, wanted: Wanted, shown: int, now: float) -> None:
-        """Take in an answer. `shown`: the head on the board when it was asked."""
+        """Take in an answer. `shown`: the head in the shared status when it was asked."""
         self._saw(report.block, now)
         sight = self.sight
         self.sight = replace(
@@ -158,7 +158,7 @@ class Watched:
         if self.sight.finalized > ancestor:
             self.sight = replace(self.sight, finalized=NOTHING)
 
-    # --- The board -------------------------------------------------------------------------------------
+    # --- The shared status--------------------------------------------------------------------------------
 
     def judged(self, verdict: UpstreamVerdict, now: float) -> bool:
         """Take over a verdict; whether that changes its state."""
@@ -175,11 +175,11 @@ class Watched:
             self.sight = replace(self.sight, disagreements=count)
 
     def tell(self, head: int) -> None:
-        """Write on the board how it is."""
+        """Write its shared status."""
         self.row.publish(self.verdict.state, head, self.sight.finalized, int(self.seconds * 1e6))
 
     def close(self) -> None:
-        """End. What the board says of it stays: calls that are under way go by it."""
+        """End. Its shared status stays: calls that are under way go by it."""
         if self.listener is not None:
             self.listener.stop()
         for task in (self.probing, self.fetching):

@@ -116,7 +116,7 @@ class Need(Struct, frozen=True, gc=False):
 
 
 class NetworkView(Struct, frozen=True, gc=False):
-    """What the board says of the network, for one choice."""
+    """What the shared status says of the network, for one choice."""
 
     floor: int = NOTHING
     """Nobody who is below this block may answer. None while nothing is believed."""

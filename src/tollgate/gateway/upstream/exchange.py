@@ -399,7 +399,7 @@ class Exchange:
         return verdict(self.network.family, kind, code, message)
 
     def has(self, slot: int) -> bool:
-        """Whether the upstream of this row of the board is one of ours."""
+        """Whether the upstream of this slot is one of ours."""
         return any(upstream.slot == slot for upstream in self.upstreams)
 
     def takers(self, method: str) -> list[bool]:

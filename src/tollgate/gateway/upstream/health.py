@@ -84,7 +84,7 @@ class Upstream:
         self.patience = 0.0
         """Seconds that a first attempt gets."""
         self.slot = slot
-        """Its row on the board: the same in every worker, for as long as the service runs."""
+        """Its slot in the shared status: the same in every worker, for as long as the service runs."""
         self.calls = 0
         self.failures = 0
         self.in_flight = 0
