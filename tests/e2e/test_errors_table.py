@@ -167,6 +167,11 @@ def test_origin_that_can_never_be_whitelisted(filled: FilledGateway, origin: str
     refused(answer, "origin_not_allowed", 403, -32016)
 
 
+def test_token_for_other_addresses(filled: FilledGateway) -> None:
+    error = refused(filled.ask(token="elsewhere"), "address_not_allowed", 403, -32016)
+    assert "127.0.0.1" in error["message"]
+
+
 def test_token_for_another_network(filled: FilledGateway) -> None:
     error = refused(filled.ask(token="dead-only"), "network_not_allowed", 403, -32601, 7)
     assert "eth/dead" in error["message"]

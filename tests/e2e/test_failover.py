@@ -81,7 +81,12 @@ def whole_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         # No second attempts but those that follow from failures.
         settings: dict[str, dict[str, object]] = {"limits": {"response_bytes": LARGEST}}
         for path in networks:
-            settings[f"families.{path.replace('/', '.')}"] = {"cache": False, "hedge": False}
+            settings[f"families.{path.replace('/', '.')}"] = {
+                "cache": False,
+                "hedge": False,
+                # A write that is not signed by its caller.
+                "open_methods": ["eth_sendTransaction"],
+            }
         with serving(tmp_path_factory.mktemp("failover"), networks, settings) as gateway:
             token, _ = gateway.books.token(gateway.books.team())
             yield Pair(gateway, first, second, token)

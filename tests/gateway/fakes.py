@@ -256,6 +256,10 @@ class Sink:
     def append(self, payload: bytes) -> None:
         self.waiting.append(decode(payload))
 
+    def extend(self, payloads: list[bytes]) -> None:
+        for payload in payloads:
+            self.append(payload)
+
     def write(self) -> None:
         self.written += self.waiting
         self.waiting = []

@@ -83,6 +83,11 @@ class Spool:
         self._records.append(payload)
         self._held += len(payload)
 
+    def extend(self, payloads: list[bytes]) -> None:
+        """Take records; `write` puts them on the disk."""
+        self._records += payloads
+        self._held += sum(map(len, payloads))
+
     def write(self) -> None:
         """Write what has gathered. Never raises: what the disk refuses is held, and `tick` tries it again."""
         if self._records:

@@ -63,6 +63,7 @@ def _fill(gateway: Gateway) -> dict[str, str]:
         "disabled": {"active": False},
         "dead-only": {"networks": ("eth/dead",)},
         "calls-only": {"methods": ("eth_call", "eth_get*")},
+        "elsewhere": {"addresses": ("198.51.100.0/24",)},
         "one": {"requests_per_second": 1},
         "three": {"requests_per_second": 3},
         "capped": {"capped_until": far, "monthly_requests": 0},

@@ -33,7 +33,7 @@ def strict(worker: Worker) -> StrictSink:
     sink = StrictSink()
     worker.sink = sink
     worker.journal._sink = sink
-    worker.journal._append = sink.append
+    worker.journal._append, worker.journal._extend = sink.append, sink.extend
     worker.context._write = sink.write
     return sink
 

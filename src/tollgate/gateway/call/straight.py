@@ -274,13 +274,17 @@ class StraightCall(Straight):
 
     def received(self, status: int, body: bytes) -> None:
         """Take the response of the upstream: a plain result goes straight back."""
-        reply: Reply | None = None
-        if status == 200 and (body.isascii() or is_text(body)):
-            try:
-                reply = _read_reply(body)
-            except UNREADABLE:
-                reply = None
-        if reply is None or reply.error is not ABSENT or reply.result is ABSENT:
+        try:
+            reply = _read_reply(body)
+        except UNREADABLE:
+            self.take_over(Response(status, body))
+            return
+        if (
+            reply.error is not ABSENT
+            or reply.result is ABSENT
+            or status != 200
+            or not (body.isascii() or is_text(body))
+        ):
             self.take_over(Response(status, body))
             return
         upstream, admission = self._upstream, self._admission

@@ -242,9 +242,9 @@ class WorkerContext:
         if record is not None:
             self._records.append(record)
         outbox = self._outbox
-        outbox.append((connection, data, close))
-        if len(outbox) == 1:
+        if not outbox:
             self._loop.call_soon(self._flush)
+        outbox.append((connection, data, close))
 
     def _flush(self) -> None:
         # Taken first: whatever happens below, the next answer must find an empty box, or nobody empties it again.

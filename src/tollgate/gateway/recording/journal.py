@@ -33,6 +33,10 @@ class RecordSink(Protocol):
         """Take a record."""
         ...
 
+    def extend(self, payloads: list[bytes]) -> None:
+        """Take several."""
+        ...
+
 
 class Recordable(Protocol):
     """An answered request, or a straight call."""
@@ -57,6 +61,7 @@ class Journal:
     ) -> None:
         self._sink = sink
         self._append = sink.append
+        self._extend = sink.extend
         self._address = address
         self._time = time
         self._monotonic = monotonic
@@ -69,15 +74,18 @@ class Journal:
         """Make the records of what was answered in this loop turn."""
         at, now = self._time(), self._monotonic()
         moment = pack(at)
+        records: list[bytes] = []
         for each in answered:
             try:
                 record = each.record(moment, now)
                 if record is not None:
-                    self._append(record)
+                    records.append(record)
                 elif isinstance(each, Request):
                     self._record(each, each.status, at, now)
             except Exception:  # noqa: BLE001 - a defect must not take the records of others with it
                 _log.exception("a request could not be recorded", request_id=each.request_id.decode("latin-1"))
+        if records:
+            self._extend(records)
 
     def _record(self, request: Request, status: int, at: float, now: float) -> None:
         caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
