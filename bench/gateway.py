@@ -26,6 +26,7 @@ SETTINGS = """\
 data_dir = "{data_dir}"
 
 [server]
+connections_per_address = 100000
 port = {port}
 metrics_port = {metrics_port}
 workers = {workers}
