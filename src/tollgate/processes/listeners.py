@@ -52,9 +52,9 @@ def fitting_connections(settings: Settings) -> int:
 
 
 def warn_of_few_descriptors(settings: Settings) -> None:
-    """Say where fewer callers are taken in than the settings allow."""
+    """Say where far fewer callers are taken in than the settings allow."""
     fitting = fitting_connections(settings)
-    if fitting < settings.server.connections:
+    if fitting < settings.server.connections // 2:
         _log.warning(
             "the limit on open files allows fewer connections than server.connections: raise it (ulimit -n)",
             connections=fitting,
