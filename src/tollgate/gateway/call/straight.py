@@ -11,6 +11,7 @@ One object for each caller's connection, used for one call after the other. A ba
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any
 
@@ -53,7 +54,7 @@ _read_reply = msgspec.json.Decoder(Reply).decode
 _numbers = struct.Struct(">BIHBBIBI").pack
 
 
-class Straight:
+class Straight(ABC):
     """What a call and a batch have in common: one request under way, and its doors to the general way."""
 
     __slots__ = (
@@ -96,9 +97,9 @@ class Straight:
         if close:
             connection.finish()
 
+    @abstractmethod
     def record(self, at: bytes, now: float) -> bytes:
         """What is written down of it, put together from parts that are encoded already."""
-        raise NotImplementedError
 
     # --- The doors to the general way ------------------------------------------------------------------
 
@@ -133,11 +134,11 @@ class Straight:
         connection.answering = request
         context.start(self._resumed(request, upstream, attempt), connection.answered)
 
+    @abstractmethod
     def _resumed(
         self, request: Request, upstream: Upstream, attempt: ResponseFuture
     ) -> Coroutine[Any, Any, Answer]:
         """The coroutine that goes on with it."""
-        raise NotImplementedError
 
     def stop(self) -> None:
         """Answer with a refusal: the service stops."""
@@ -150,9 +151,9 @@ class Straight:
         request = self._general_request()
         self._connection.refuse(request, admission.pipeline.refuse(request, Overloaded(_STOPPING)))
 
+    @abstractmethod
     def _let_go(self) -> None:
         """Leave nobody waiting."""
-        raise NotImplementedError
 
     def _general_request(self) -> Request:
         admission = self._admission
