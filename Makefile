@@ -28,7 +28,7 @@ GO_BUILD = cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDI
 absent = $(if $(realpath $(1)),,FORCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-deps system-parts check bench reliability fuzz mutants soak reference lock clean FORCE
+.PHONY: help setup demo test test-fast test-deps system-parts check bench reliability fuzz mutants soak dist reference lock clean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -69,6 +69,9 @@ mutants: .venv/.dev ## Change the code in a sample of places and count the chang
 
 soak: .venv/.dev ## Run the service under mixed load for ten minutes; memory and descriptors must stay flat
 	@$(BIN)/python -m bench.soak $(ARGS)
+
+dist: setup ## Build wheel, sdist and bill of materials into dist/, the same bytes for the same commit
+	@$(BIN)/python scripts/dist.py
 
 reference: setup ## Write docs/reference again from the code
 	@$(BIN)/python -m tollgate.cli.reference_pages

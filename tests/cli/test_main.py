@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import pytest
 
+from tollgate import __version__
 from tollgate.cli.main import cli
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Api, Tool
 
+HERE = Path(__file__).parent
 # Written elsewhere in the tree, with their examples above the options.
 OPERATION = {"serve", "demo", "migrate", "config", "admin"}
 HEAVY = (
@@ -178,9 +182,20 @@ def test_help_goes_to_stdout(tool: Tool, option: str) -> None:
     assert ran.out.startswith("Usage: tollgate rpc tokens ")
 
 
-def test_version(tool: Tool) -> None:
+def test_version_names_the_commit_of_a_checkout(tool: Tool) -> None:
     ran = tool.run("--version")
-    assert (ran.code, ran.out.startswith("tollgate, version ")) == (0, True)
+    found = re.fullmatch(rf"tollgate {re.escape(__version__)} \(([0-9a-f]{{12}})\)\n", ran.out)
+    assert (ran.code, found is not None) == (0, True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True)
+    assert found is not None
+    assert head.stdout.startswith(found[1])
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tollgate", "--version"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith(f"tollgate {__version__}")
 
 
 def test_a_reader_that_goes_away_is_no_reason_to_complain(api: Api, acme: Tool) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from tollgate import __version__
+from tollgate import __version__, commit
 from tollgate.cli.failures import INTERRUPTED
 from tollgate.cli.lazy import Group, Row
 from tollgate.cli.show import note
@@ -73,13 +73,27 @@ class _Root(Group):
             formatter.write_text(f"For the operator: {', '.join(_FOR_THE_OPERATOR)}")
 
 
+def _version(ctx: click.Context) -> NoReturn:
+    built = commit()
+    click.echo(f"tollgate {__version__}" + (f" ({built})" if built else ""))
+    ctx.exit()
+
+
 @click.group(
     cls=_Root,
     rows=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: tollgate auth login",
 )
-@click.version_option(__version__, "-V", "--version", prog_name="tollgate")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda ctx, _, given: _version(ctx) if given else None,
+    help="Show version and commit, and exit.",
+)
 def cli() -> None:
     """Blockchain RPC access that anyone can host. Try it: tollgate demo"""
 
