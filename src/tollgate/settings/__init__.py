@@ -5,6 +5,7 @@ environment  variables -> values
 lines        which line of a TOML file a key stands on
 check        unknown keys, types, bounds
 rules        what one setting demands beyond its type
+providers    shorthands for providers' addresses
 changes      what may change in place, and the words for it
 schema       the settings as rows: key, type in words, default, variable, help
 mask         effective values, secrets hidden

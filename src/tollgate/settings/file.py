@@ -23,6 +23,7 @@ from tollgate.settings.check import check
 from tollgate.settings.environment import Assignment, apply, assignments
 from tollgate.settings.lines import KeyPath, dotted, locate
 from tollgate.settings.model import Settings
+from tollgate.settings.providers import expand, provider_of
 from tollgate.settings.schema import leaves, root
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
             _note(origins, assignment)
         else:
             variable_problems.append(_no_place(assignment))
+    for network in _networks(tree).values():
+        _write_chain_id(network)
     problems = [(_origin(origins, problem.path), problem.text) for problem in check(tree)]
     problems.sort(key=lambda problem: (problem[0].line, problem[0].label))
     lines = [f"{origin.label}: {text}" for origin, text in problems] + variable_problems
@@ -103,6 +106,9 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
         raise SettingsError(lines)
     if path is not None:
         _place_in_folder(tree, origins, path.parent)
+    for (family, name), network in _networks(tree).items():
+        for upstream in network["upstreams"]:
+            _expand_shorthand(upstream, family, name)
     return _loaded(tree, origins)
 
 
@@ -123,6 +129,32 @@ def require_networks(settings: Settings) -> None:
         raise SettingsError(
             ["no networks are set: add [[families.eth.mainnet.upstreams]] with name and url, for example"]
         )
+
+
+def _networks(tree: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The tables of networks in a raw tree, as far as they are tables."""
+    families = tree.get("families")
+    return {
+        (family, name): network
+        for family, networks in (families.items() if isinstance(families, dict) else ())
+        for name, network in (networks.items() if isinstance(networks, dict) else ())
+        if isinstance(network, dict)
+    }
+
+
+def _write_chain_id(network: dict[str, Any]) -> None:
+    """Write a chain id that is a number as upstreams report it."""
+    given = network.get("chain_id")
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        network["chain_id"] = hex(given)
+
+
+def _expand_shorthand(upstream: dict[str, Any], family: str, network: str) -> None:
+    if provider_of(upstream["url"]) is not None:
+        made = expand(upstream["url"], family, network)
+        upstream["url"] = made.url
+        if made.ws_url:
+            upstream.setdefault("ws_url", made.ws_url)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], _Origins]:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tollgate.settings.lines import KeyPath, dotted
+from tollgate.settings.providers import PROVIDERS, provider_of
 from tollgate.settings.schema import Node, leaves, root
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ def shown(path: KeyPath, place: Node, value: Any) -> Any:
 
 
 def endpoint(url: str) -> str:
-    """Keep scheme, host and port of a URL: providers put API keys into the path."""
+    """Keep scheme, host and port of a URL: providers put API keys into the path. A shorthand is a key."""
+    if (provider := provider_of(url)) is not None:
+        return f"{provider}://{HIDDEN}" if PROVIDERS[provider].form != f"{provider}://" else url
     try:
         parts = urlsplit(url)
     except ValueError:

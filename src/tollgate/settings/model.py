@@ -379,8 +379,17 @@ class UpstreamSettings(Section, frozen=True):
         Help("Name in metrics and logs; unique in its network."),
     ]
     url: Annotated[
-        Annotated[str, Form(r"^https?://", "a URL that begins with `http://` or `https://`")],
-        Secret("Address of its JSON-RPC endpoint."),
+        Annotated[
+            str,
+            Form(
+                r"^(https?|alchemy|infura|quicknode|drpc|ankr|publicnode)://",
+                "a URL that begins with `http://` or `https://`, or a provider's shorthand such as `alchemy://KEY`",
+            ),
+        ],
+        Secret(
+            "Address of its JSON-RPC endpoint, or a shorthand: `alchemy://KEY`, `infura://KEY`, "
+            "`quicknode://NAME/KEY`, `drpc://KEY`, `ankr://KEY`, `publicnode://`."
+        ),
     ]
     ws_url: Annotated[
         Annotated[str, Form(r"^(wss?://.*)?\Z", "a URL that begins with `ws://` or `wss://`, or nothing")],
@@ -444,7 +453,8 @@ class NetworkSettings(Section, frozen=True):
     chain_id: Annotated[
         str,
         Help(
-            "The chain id that upstreams must report, such as `0x1` or `0x534e5f4d41494e`. Empty: the majority's."
+            "The chain id that upstreams must report: a number, or a string such as `0x1` or `0x534e5f4d41494e`. "
+            "Empty: the majority's."
         ),
     ] = ""
     lag_blocks: Annotated[

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from tollgate.core.methods import is_pattern
 from tollgate.settings.lines import KeyPath, dotted
 from tollgate.settings.model import DEFAULT_METRICS_PORT, DEFAULT_PORT
+from tollgate.settings.providers import expand, provider_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ _NAME = re.compile(r"[a-z0-9-]{1,32}")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PRINTABLE = re.compile(r"[ -~]*")
 _URL_CHARACTERS = re.compile(r"[!-~]+")
+# As examples and providers' pages write a key that is yet to come.
+_PLACEHOLDER = re.compile(r"\byour[-_ ]?(api[-_ ]?)?(key|token)\b|<[a-z_-]*key>", re.IGNORECASE)
 _DATABASE_URL = re.compile(r"[a-z][a-z0-9+]*://.*", re.DOTALL)
 # Written by the gateway itself for each request; a second copy would let two readers disagree about it.
 _OWN_HEADERS = frozenset({
@@ -116,8 +119,15 @@ def _base_url(key: str, url: str) -> Iterator[Finding]:
 def _upstream_url(key: str, url: str) -> Iterator[Finding]:
     if not url:
         return
+    if _PLACEHOLDER.search(url):
+        yield (), f"`{key}` still holds a placeholder: put your own key in its place"
+        return
     try:
-        _split(url)
+        if provider_of(url) is None:
+            _split(url)
+        else:
+            _, family, network, *_ = key.split(".")
+            expand(url, family, network)
     except ValueError as error:
         yield (), f"`{key}` {error}"
         return
@@ -156,6 +166,8 @@ def _headers(key: str, headers: dict[str, Any]) -> Iterator[Finding]:
         seen.add(name.lower())
         if name.lower() in _OWN_HEADERS:
             yield (name,), f"`{key}`: `{name}` is set by the gateway itself: remove it"
+        if isinstance(value, str) and _PLACEHOLDER.search(value):
+            yield (name,), f"`{key}`: `{name}` still holds a placeholder: put your own key in its place"
         if isinstance(value, str) and not _PRINTABLE.fullmatch(value):
             yield (name,), f"`{key}`: the value of `{name}` may hold printable ASCII characters only"
 
