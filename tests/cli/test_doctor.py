@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.account_rows import Books, calls, make_ledger
 
+from tollgate.core.audit_chain import AuditChain, linked
+from tollgate.core.people import AuditEntry
+from tollgate.store import sqlite, upgrade
+
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sqlalchemy import URL
     from tests.cli.conftest import Ran, Tool
 
 
@@ -98,3 +106,57 @@ def test_it_needs_no_login_and_no_server(tool: Tool, folder: Path) -> None:
     assert not (tool.home / "tollgate").exists()
     assert run(tool, folder).code == 0
     assert os.environ.get("TOLLGATE_TOKEN") is None
+
+
+# ---- the audit log
+
+
+def chained(folder: Path, count: int) -> URL:
+    """A store with entries of one team."""
+    url = sqlite.store_url("", folder)
+    upgrade.migrate(url)
+
+    async def fill() -> None:
+        store, chain = sqlite.open_store(url), AuditChain("team_1", 0.0)
+        async with store.changing() as records:
+            for number in range(count):
+                entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "x", "ann", team_id="team_1"), chain)
+                await records.audit.add(entry)
+            await records.audit_chains.add(chain)
+        await store.close()
+
+    asyncio.run(fill())
+    return url
+
+
+def audit_lines(tool: Tool, folder: Path) -> list[str]:
+    return run(tool, folder).out.splitlines()[7:]
+
+
+def test_whole_chains_of_the_audit_log_are_well_though_their_oldest_entries_are_swept(
+    tool: Tool, folder: Path
+) -> None:
+    url = chained(folder, 1_500)
+    assert audit_lines(tool, folder) == ["audit     ok       1500 entries in 1 chains"]
+    change(url, "DELETE FROM audit WHERE number < 7")
+    assert audit_lines(tool, folder) == ["audit     ok       1494 entries in 1 chains"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE audit SET actor = 'eve' WHERE number = 2", "team_1 entry 2: its content was changed"),
+        ("DELETE FROM audit WHERE number = 2", "team_1 entry 3: it comes after entry 1, others are missing"),
+        ("DELETE FROM audit WHERE number = 4", "team_1 entry 4: the newest entries are gone, 3 is the last"),
+    ],
+)
+def test_tampering_with_the_audit_log_is_told(tool: Tool, folder: Path, statement: str, told: str) -> None:
+    change(chained(folder, 4), statement)
+    assert run(tool, folder).code == 1
+    assert audit_lines(tool, folder)[1:] == [f"  {told}"]
+
+
+def change(url: URL, statement: str) -> None:
+    with closing(sqlite3.connect(url.database or "")) as connection:
+        connection.execute(statement)
+        connection.commit()

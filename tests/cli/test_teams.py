@@ -8,6 +8,8 @@ import pytest
 
 from tollgate.cli.credentials import Choices
 from tollgate.cli.options import ROLES
+from tollgate.core.audit_chain import AuditChain, line_of, linked
+from tollgate.core.people import AuditEntry
 from tollgate.core.roles import Role
 
 if TYPE_CHECKING:
@@ -261,3 +263,41 @@ def test_audit_for_a_role_that_may_not_says_which_may(api: Api, acme: Tool) -> N
     api.problem("GET", "teams/acme/audit?limit=100", 403, "role_needed", detail, role="developer")
     ran = acme.run("audit")
     assert (ran.code, ran.err) == (5, f"tollgate: {detail}\n")
+
+
+def exported(count: int) -> list[bytes]:
+    chain, lines = AuditChain("team_1", 0.0), []
+    for number in range(count):
+        entry, chain = linked(AuditEntry(f"aud_{number}", 1.5, "token.create", "ann@example.com"), chain)
+        lines.append(line_of(entry))
+    return lines
+
+
+def on_export(api: Api, after: int, body: bytes) -> None:
+    path = f"teams/acme/audit/export?after={after}&limit=1000"
+    api.on("GET", path, body=body, headers={"Content-Type": "application/x-ndjson"})
+
+
+def test_audit_export_prints_every_line_as_it_is(api: Api, acme: Tool) -> None:
+    lines = exported(3)
+    on_export(api, 0, lines[0] + lines[1])
+    on_export(api, 2, lines[2])
+    on_export(api, 3, b"")
+    ran = acme.run("audit", "--export")
+    assert (ran.code, ran.out.encode(), ran.err) == (0, b"".join(lines), "")
+
+
+def test_audit_export_goes_on_after_a_number(api: Api, acme: Tool) -> None:
+    lines = exported(3)
+    on_export(api, 2, lines[2])
+    on_export(api, 3, b"")
+    assert acme.run("audit", "--export", "--after", "2").out.encode() == lines[2]
+    assert acme.run("audit", "--export", "--after", "c1").code == 2
+
+
+def test_audit_export_says_where_the_chain_is_broken(api: Api, acme: Tool) -> None:
+    lines = exported(3)
+    on_export(api, 0, lines[0] + lines[1].replace(b"token.create", b"token.delete") + lines[2])
+    ran = acme.run("audit", "--export")
+    assert (ran.code, ran.out.count("\n")) == (1, 3)
+    assert "entry 2: its content was changed" in ran.err

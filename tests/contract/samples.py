@@ -6,6 +6,7 @@ from typing import Any
 from tests.contract.backends import Store
 
 from tollgate.core.alerts import Alert, BillingSettings
+from tollgate.core.audit_chain import AuditChain
 from tollgate.core.invoices import Report
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import (
@@ -83,7 +84,7 @@ INVITATION = Invitation(
 )
 AUDIT = AuditEntry(
     "aud_1", 1.5, "token.create", "ann@example.com", "acc_1", "team_1", "tok_1", "ci", '{"a":1}', "192.0.2.1",
-    "tool", "req-1",
+    "tool", "req-1", "team_1", 7, "a" * 64, "b" * 64,
 )  # fmt: skip
 
 FULL: dict[str, Any] = {
@@ -100,6 +101,7 @@ FULL: dict[str, Any] = {
     "failures": Failures("password acc_1", 3, 1.5),
     "replays": Replay("f" * 64, b"B" * 32, 1.5, 201, b'{"id":"tok_1"}\x00\xff'),
     "audit": AUDIT,
+    "audit_chains": AuditChain("team_1", 1.5, 7, "b" * 64),
     "billing": BillingSettings("team_1", 1.5, "https://hooks.example/x", "a1b2", emails=False),
     "alerts": Alert("alr_1", "team_1", "2026-11", 80, "webhook", 1.5, 4, 5, "given_up", 6, 2.5),
     "reports": Report("rep_1", "team_1", "2026-11", "invoice_item", 1.5, 2.5, "ii_1"),
@@ -118,6 +120,7 @@ PLAIN: dict[str, Any] = {
     "failures": Failures("address 192.0.2.1", 1, 2.0),
     "replays": Replay("0" * 64, b"b" * 32, 2.0),
     "audit": AuditEntry("aud_2", 2.0, "account.create", "operator"),
+    "audit_chains": AuditChain("service", 2.0),
     "billing": BillingSettings("team_2", 2.0),
     "alerts": Alert("alr_2", "team_2", "2026-11", 80, "webhook", 2.0, 4, 5),
     "reports": Report("rep_2", "team_2", "", "customer", 2.0),

@@ -13,7 +13,7 @@ IN_ORDER = sorted(MADE)
 async def fill_audit(store: Store, made: list[tuple[float, str]], team_id: str = "team_1") -> None:
     async with store.changing() as records:
         for created_at, row_id in made:
-            await records.audit.add(AuditEntry(row_id, created_at, "a", "operator", team_id=team_id))
+            await records.audit.add(AuditEntry(row_id, created_at, "a", "operator", team_id=team_id, chain=row_id))
 
 
 async def walk(store: Store, size: int, *, newest_first: bool, **where: object) -> list[tuple[float, str]]:
@@ -73,3 +73,15 @@ async def test_page_after_any_place_is_answered(place: Position, older: int, sto
     async with store.reading() as records:
         assert len(await records.audit.page(100, place, newest_first=True)) == older
         assert len(await records.audit.page(100, place)) == len(MADE) - older
+
+
+async def test_numbered_rows_come_in_the_order_of_their_numbers_whatever_the_clock_said(store: Store) -> None:
+    async with store.changing() as records:
+        for chain, number, created_at in (("a", 2, 1.0), ("b", 1, 2.0), ("a", 1, 3.0), ("a", 3, 0.5)):
+            await records.audit.add(
+                AuditEntry(f"{chain}{number}", created_at, "a", "operator", chain=chain, number=number)
+            )
+    async with store.reading() as records:
+        assert [row.number for row in await records.audit.numbered(0, 9, chain="a")] == [1, 2, 3]
+        assert [row.number for row in await records.audit.numbered(1, 1, chain="a")] == [2]
+        assert await records.audit.numbered(3, 9, chain="a") == []

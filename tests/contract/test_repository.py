@@ -203,7 +203,7 @@ async def test_replacing_writes_only_what_differs(store: Store, another_worker: 
 async def test_removing_says_how_many_went(store: Store) -> None:
     async with store.changing() as records:
         for number in range(8):
-            await records.audit.add(AuditEntry(f"a{number}", float(number // 2), "a", "operator"))
+            await records.audit.add(AuditEntry(f"a{number}", float(number // 2), "a", "operator", number=number))
         assert await records.audit.remove(created_at=(1.0, 2.0)) == 4
         assert await records.audit.remove(created_at=2.0) == 0
         assert await records.audit.remove(id=("a0", "a1", "a7", "nobody"), created_at=0.0) == 2

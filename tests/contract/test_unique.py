@@ -90,7 +90,7 @@ NOT_TAKEN: list[tuple[str, Any]] = [
     ("members", replace(FULL["members"], id="another", team_id=OTHER.id)),
     ("invitations", replace(INVITATION, id="another", digest=b"a" * 32)),
     ("reset_links", replace(FULL["reset_links"], id="another", digest=b"a" * 32)),
-    ("audit", replace(AUDIT, id="another")),
+    ("audit", replace(AUDIT, id="another", number=8)),
 ]
 
 

@@ -16,6 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import MetaData, create_engine
 from sqlalchemy.engine import URL
 
+from tollgate.core.audit_chain import fault_of, shown
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.errors import StartError
 from tollgate.store import ledger_tables, sql, sqlite, tables, upgrade
@@ -25,6 +26,7 @@ FIRST_TABLES = {"teams", "tokens", "domains", "changes", "facts"}
 TABLES = FIRST_TABLES | {
     "accounts",
     "audit",
+    "audit_chains",
     "device_logins",
     "failures",
     "identities",
@@ -80,7 +82,7 @@ def test_address_that_is_no_sqlite_file_is_refused_and_not_repeated(configured: 
 
 def test_empty_database_is_migrated_and_the_steps_are_told(url: URL) -> None:
     steps = upgrade.migrate(url)
-    assert [step.split()[0] for step in steps] == ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
+    assert [step.split()[0] for step in steps] == ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"]
     assert tables_of(url) == TABLES
 
 
@@ -114,7 +116,15 @@ async def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_chang
             """
         )
         changes = connection.execute("SELECT revision, kind, key FROM changes").fetchall()
-    assert [step.split()[0] for step in upgrade.migrate(url)] == ["0002", "0003", "0004", "0005", "0006", "0007"]
+    assert [step.split()[0] for step in upgrade.migrate(url)] == [
+        "0002",
+        "0003",
+        "0004",
+        "0005",
+        "0006",
+        "0007",
+        "0008",
+    ]
     assert tables_of(url) == TABLES
     with database(url) as connection:
         assert connection.execute("SELECT revision, kind, key FROM changes").fetchall() == changes
@@ -132,6 +142,33 @@ async def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_chang
     told = await store.changes(len(changes))
     assert told is not None
     assert told.tokens == (bytes(32),)
+    await store.close()
+
+
+async def test_audit_log_of_an_older_version_is_chained(url: URL) -> None:
+    migrate_to("0007", url)
+    with database(url) as connection:
+        connection.executemany(
+            "INSERT INTO audit VALUES (?, ?, 'x', 'ann', NULL, ?, '', '', '{}', '', '', '')",
+            [(f"aud_{at}", 1e9 - at, f"team_{at % 2}" if at % 3 else None) for at in range(2_500)],
+        )
+    upgrade.migrate(url)
+    store = sqlite.open_store(url)
+    async with store.reading() as records:
+        chains = await records.audit_chains.page(10)
+        assert {(chain.id, chain.count) for chain in chains} == {
+            ("service", 834),
+            ("team_0", 833),
+            ("team_1", 833),
+        }
+        for chain in chains:
+            entries = await records.audit.numbered(0, 10_000, chain=chain.id)
+            assert [entry.created_at for entry in entries] == sorted(entry.created_at for entry in entries)
+            lines = [shown(entry) for entry in entries]
+            assert [fault_of(line, before) for line, before in zip(lines, [None, *lines], strict=False)] == (
+                [None] * chain.count
+            )
+            assert entries[-1].hash == chain.hash
     await store.close()
 
 

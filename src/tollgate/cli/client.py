@@ -224,6 +224,12 @@ class Client:
         """List what was changed in a team, newest first."""
         return self._read("GET", Page[ApiAuditEntry], "teams", team, "audit", query=_page(limit, after))
 
+    def audit_export(self, team: str, after: int) -> bytes:
+        """Return entries of a team's audit log above a number, as JSON lines."""
+        query = {"after": str(after), "limit": str(LARGEST_LIMIT)}
+        reply = self._ask("GET", ("teams", team, "audit", "export"), query, None)
+        return answers.text(reply, "application/x-ndjson", self._transport.url).encode()
+
     # ---- how it is done
 
     def _read(

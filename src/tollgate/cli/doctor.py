@@ -1,21 +1,27 @@
 """`tollgate doctor`: whether what is kept agrees with itself. For the operator, on the data folder; never writes.
 
-Owns words and exit codes; the checks are in `ledger/doctor.py`.
+Owns words and exit codes; the checks are in `ledger/doctor.py`, that of the audit log is here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
 
 import click
+from sqlalchemy import URL
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
+from tollgate.control.service_context import MAX_ROWS, every
+from tollgate.core.audit_chain import AuditChain, Line, fault_of, shown
 from tollgate.ledger.doctor import Check, examine
 from tollgate.settings import file as settings_file
+from tollgate.settings.model import Settings
 from tollgate.store import sqlite
+from tollgate.store.base import Repositories, StoreUnavailable
 from tollgate.store.ledger_facts import LedgerFacts
 
 # Of each check; the rest is a number.
@@ -36,7 +42,7 @@ def doctor(config_file: str | None, as_json: bool) -> None:
     Works beside a running service and changes nothing. Exits with 1 where something disagrees.
     """
     settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
-    checks = _examine(Path(settings.data_dir))
+    checks = _examine(settings)
     healthy = all(check.ok for check in checks)
     if as_json:
         show.as_json({"ok": healthy, "checks": [_shown(check) for check in checks]})
@@ -47,7 +53,8 @@ def doctor(config_file: str | None, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _examine(data_dir: Path) -> list[Check]:
+def _examine(settings: Settings) -> list[Check]:
+    data_dir = Path(settings.data_dir)
     file = Path(sqlite.ledger_url(data_dir).database or "")
     if not file.exists():
         raise Failure(
@@ -56,9 +63,45 @@ def _examine(data_dir: Path) -> list[Check]:
         )
     ledger = LedgerFacts(file)
     try:
-        return examine(data_dir / "spool", ledger, time.time())
+        checks = examine(data_dir / "spool", ledger, time.time())
     finally:
         ledger.close()
+    url = sqlite.store_url(settings.store.url, data_dir)
+    return [*checks, asyncio.run(_check_audit(url))] if Path(url.database or "").exists() else checks
+
+
+async def _check_audit(url: URL) -> Check:
+    """Whether the chains of the audit log are whole, from the oldest entry that is kept to the newest."""
+    store, wrong, looked_at = sqlite.open_store(url), list[str](), 0
+    chains: list[AuditChain] = []
+    try:
+        async with store.reading() as records:
+            chains = await _all_chains(records)
+        for chain in chains:
+            before: Line | None = None
+            place = 0
+            while place < chain.count:
+                # A transaction for each page: none has to last as long as a large log takes.
+                async with store.reading() as records:
+                    page = await records.audit.numbered(place, MAX_ROWS, chain=chain.id)
+                if not page:
+                    break
+                for line in map(shown, page):
+                    fault = fault_of(line, before)
+                    wrong += [f"{chain.id} {fault}"] if fault else []
+                    before = line
+                place, looked_at = page[-1].number, looked_at + len(page)
+            if before is not None and place < chain.count:
+                wrong.append(f"{chain.id} entry {chain.count}: the newest entries are gone, {place} is the last")
+    except StoreUnavailable:
+        wrong.append("the database cannot be read, or is of an older version: run `tollgate migrate`")
+    finally:
+        await store.close()
+    return Check("audit", f"{looked_at} entries in {len(chains)} chains", tuple(wrong))
+
+
+async def _all_chains(records: Repositories) -> list[AuditChain]:
+    return [chain async for chain in every(records.audit_chains, AuditChain)]
 
 
 def _shown(check: Check) -> dict[str, object]:

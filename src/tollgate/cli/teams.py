@@ -5,11 +5,13 @@ Members and invitations are in `members.py`.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
 
 from tollgate.cli import show
+from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group, Row
 from tollgate.cli.options import for_team, logged_in, page_options
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import ApiTeam
+    from tollgate.core.audit_chain import Line
 
 
 @click.group(
@@ -102,11 +105,19 @@ def _choose_if_none(session: Session, name: str) -> None:
         show.note(f"Commands act for team {name} unless --team is given.")
 
 
-@click.command(epilog="Example: tollgate audit --team acme --limit 20")
+@click.command(epilog="Example: tollgate audit --team acme --export > audit.jsonl")
+@click.option(
+    "--export",
+    is_flag=True,
+    help="Print all entries, oldest first, as JSON lines with hashes; `--after N` goes on after entry N.",
+)
 @page_options
 @for_team
-def audit(session: Session, limit: int, after: str | None) -> None:
+def audit(session: Session, limit: int, after: str | None, export: bool) -> None:
     """Show who changed what in a team, newest first. For owners and admins."""
+    if export:
+        _export(session, after or "0")
+        return
     answer = session.client.audit(session.team, limit, after)
     rows = [
         (entry.at, entry.actor, entry.action, entry.target, entry.name, entry.via, entry.address)
@@ -118,3 +129,19 @@ def audit(session: Session, limit: int, after: str | None) -> None:
         rows,
         empty="Nothing has been changed yet.",
     )
+
+
+def _export(session: Session, after: str) -> None:
+    """Print the audit log as it is given, and check each entry against the one before."""
+    from tollgate.core.audit_chain import fault_of  # noqa: PLC0415 - only here
+
+    if not after.isdecimal():
+        raise click.UsageError("With --export, --after is the number of the last entry that you have.")
+    before: Line | None = None
+    place = int(after)
+    while text := session.client.audit_export(session.team, place):
+        click.echo(text, nl=False)
+        for line in map(json.loads, text.splitlines()):
+            if fault := fault_of(line, before):
+                raise Failure(f"The audit log was tampered with: {fault}. Tell whoever runs the service.")
+            before, place = line, line["number"]

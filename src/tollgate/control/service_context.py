@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Struct
 
 from tollgate.control.problems import InvalidInput, NoSuchTeam, PersonalTokenRefused, RoleNeeded
-from tollgate.core import cursors, secrets
+from tollgate.core import audit_chain, cursors, secrets
 from tollgate.core.addresses import limit_key
+from tollgate.core.audit_chain import AuditChain
 from tollgate.core.cursors import Position
 from tollgate.core.models import Team
 from tollgate.core.people import PERSONAL, Account, AuditEntry, Login, Member
@@ -190,7 +191,9 @@ class ServiceContext:
         **details: object,
     ) -> None:
         """Write down what is being done."""
-        await records.audit.add(
+        chain = audit_chain.chain_of(team_id)
+        known = await records.audit_chains.get(chain)
+        entry, end = audit_chain.linked(
             AuditEntry(
                 id=secrets.new_id("aud"),
                 created_at=self.now(),
@@ -204,8 +207,11 @@ class ServiceContext:
                 address=actor.visit.address,
                 via=actor.via,
                 request_id=actor.visit.request_id,
-            )
+            ),
+            known or AuditChain(chain, self.now()),
         )
+        await records.audit.add(entry)
+        await (records.audit_chains.replace(end) if known else records.audit_chains.add(end))
 
 
 async def _team(records: Repositories, team: str) -> Team | None:

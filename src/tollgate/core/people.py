@@ -179,3 +179,8 @@ class AuditEntry(Struct, frozen=True):
     via: str = ""
     """How the actor was logged in."""
     request_id: str = ""
+    chain: str = ""
+    """These four by `audit_chain`."""
+    number: int = 0
+    previous: str = ""
+    hash: str = ""

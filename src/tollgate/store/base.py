@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from tollgate.core.alerts import Alert, BillingSettings
+from tollgate.core.audit_chain import AuditChain
 from tollgate.core.clock import Clock
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, Report
@@ -99,6 +100,10 @@ class Repository(Protocol[Value]):
         """Return rows that fit, in the order of their making, from after a place on."""
         ...
 
+    async def numbered(self, above: int, limit: int, **where: object) -> list[Value]:
+        """Rows that fit whose number is above one, in the order of their numbers."""
+        ...
+
     async def replace(self, row: Value) -> bool:
         """Write what differs from the row of the same id; False where there is none. May be a `Conflict`."""
         ...
@@ -132,6 +137,7 @@ class Repositories(Protocol):
     failures: Repository[Failures]
     replays: Repository[Replay]
     audit: Repository[AuditEntry]
+    audit_chains: Repository[AuditChain]
     billing: Repository[BillingSettings]
     alerts: Repository[Alert]
     reports: Repository[Report]

@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgate.core.alerts import Alert, BillingSettings
+from tollgate.core.audit_chain import AuditChain
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Report
 from tollgate.core.models import Domain, Team, Token
@@ -66,6 +67,13 @@ class SqlRepository(Generic[Value]):
         for column in (self._table.c.created_at, self._table.c.id):
             query = query.order_by(column.desc() if newest_first else column)
         rows = (await self._connection.execute(query)).mappings()
+        return [value_of(self._kind, row) for row in rows]
+
+    async def numbered(self, above: int, limit: int, **where: object) -> list[Value]:
+        """Return rows that fit, in the order of their numbers."""
+        number = self._table.c.number
+        query = select(*self._columns).where(number > above, *self._conditions(where)).order_by(number)
+        rows = (await self._connection.execute(query.limit(limit))).mappings()
         return [value_of(self._kind, row) for row in rows]
 
     async def replace(self, row: Value) -> bool:
@@ -126,6 +134,7 @@ class SqlRepositories:
         self.failures: Repository[Failures] = SqlRepository(connection, tables.failures, Failures)
         self.replays: Repository[Replay] = SqlRepository(connection, tables.replays, Replay)
         self.audit: Repository[AuditEntry] = SqlRepository(connection, tables.audit, AuditEntry)
+        self.audit_chains: Repository[AuditChain] = SqlRepository(connection, tables.audit_chains, AuditChain)
         self.billing: Repository[BillingSettings] = SqlRepository(connection, tables.billing, BillingSettings)
         self.alerts: Repository[Alert] = SqlRepository(connection, tables.alerts, Alert)
         self.reports: Repository[Report] = SqlRepository(connection, tables.reports, Report)

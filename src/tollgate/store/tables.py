@@ -267,8 +267,24 @@ audit = Table(
     Column("address", String(45), nullable=False),
     Column("via", String(120), nullable=False),
     Column("request_id", String(128), nullable=False),
+    Column("chain", String(32), nullable=False, server_default=""),
+    Column("number", Integer, nullable=False, server_default="0"),
+    Column("previous", String(64), nullable=False, server_default=""),
+    Column("hash", String(64), nullable=False, server_default=""),
+    # No chain ever forks, whoever writes.
+    Index("ix_audit_chain", "chain", "number", unique=True),
     Index("ix_audit_team_id", "team_id", "created_at", "id"),
     Index("ix_audit_actor_id", "actor_id", "created_at", "id"),
+)
+
+# Where each chain of the audit log ends: a team's, or that of the service. Never removed.
+audit_chains = Table(
+    "audit_chains",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("hash", String(64), nullable=False),
 )
 
 # One row for each change of a grant; the newest revision is the store's.

@@ -179,7 +179,7 @@ class Description:
             return
         media_type = answer.headers["Content-Type"].partition(";")[0]
         assert media_type in content, (media_type, list(content))
-        if media_type.endswith("json"):
+        if media_type.endswith(("/json", "+json")):
             self._validator(content[media_type]["schema"]).validate(answer.json())
 
     def _validator(self, schema: Json) -> Any:

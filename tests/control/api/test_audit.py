@@ -1,5 +1,9 @@
 """The audit log over HTTP."""
 
+import hashlib
+import json
+
+import pytest
 from tests.control.api.caller import Api, reason
 from tests.control.services.house import House
 
@@ -39,3 +43,37 @@ def test_no_secret_stands_in_the_log(api: Api) -> None:
     text = api.ask("GET", "/teams/acme/audit").text + api.ask("GET", "/me/audit").text
     for secret in (made["secret"], link.rpartition("/")[2], api.secrets("owner").access):
         assert secret not in text
+
+
+# --- The export ----------------------------------------------------------------------------------------
+
+
+def test_export_can_be_checked_by_hand_and_continued(api: Api, house: House) -> None:
+    for name in ("a", "b", "c"):
+        api.make("/teams/acme/tokens", {"name": name})
+        house.clock.advance(-5)
+    answer = api.ask("GET", "/teams/acme/audit/export?limit=2")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson")
+    more = api.ask("GET", "/teams/acme/audit/export?after=2")
+    lines = [json.loads(line) for line in (answer.text + more.text).splitlines()]
+    assert [(line["number"], line["name"], line["action"]) for line in lines] == [
+        (1, "a", "token.create"), (2, "b", "token.create"), (3, "c", "token.create")
+    ]  # fmt: skip
+    before = "0" * 64
+    for line in lines:
+        told = line.pop("hash")
+        assert line["previous"] == before
+        text = json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        before = hashlib.sha256(text.encode()).hexdigest()
+        assert before == told
+    assert api.ask("GET", "/teams/acme/audit/export?after=3").text == ""
+
+
+def test_export_is_for_those_who_lead_and_of_their_team_alone(api: Api) -> None:
+    assert reason(api.ask("GET", "/teams/acme/audit/export", who="developer")) == (403, "role_needed")
+    assert reason(api.ask("GET", "/teams/acme/audit/export", who="stranger")) == (403, "no_such_team")
+
+
+@pytest.mark.parametrize("query", ["after=-1", "after=x", "after=", "after=2147483648", "limit=0", "limit=1001"])
+def test_export_refuses_what_is_no_number(api: Api, query: str) -> None:
+    assert reason(api.ask("GET", f"/teams/acme/audit/export?{query}")) == (400, "invalid_request")

@@ -82,7 +82,10 @@ def test_every_list_of_the_document_is_tried(api: Api) -> None:
         path.removeprefix("/api/v1")
         for path, methods in api.document["paths"].items()
         for operation in methods.values()
-        if any(each["name"] == "after" for each in operation.get("parameters", []))
+        if any(
+            (each["name"], each["schema"]["type"]) == ("after", "string")
+            for each in operation.get("parameters", [])
+        )
     }
     assert listing == set(LISTS)
 

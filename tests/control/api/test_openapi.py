@@ -65,6 +65,7 @@ updateBilling           PATCH  /api/v1/teams/{team}/billing
 listInvoices            GET    /api/v1/teams/{team}/invoices
 getInvoice              GET    /api/v1/teams/{team}/invoices/{month}
 listAudit               GET    /api/v1/teams/{team}/audit
+exportAudit             GET    /api/v1/teams/{team}/audit/export
 """
 LISTED = [line.split() for line in OPERATIONS.strip().splitlines()]
 

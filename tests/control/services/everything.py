@@ -198,6 +198,7 @@ class Everything:
     def _rest(self) -> None:
         owner, replays = self.actor("owner"), self.plane.replays
         self.step("audit.of_team", self.plane.audit.of_team(owner, ACME.id, ALL))
+        self.step("audit.chain", self.plane.audit.chain(owner, ACME.id, 0, 10))
         self.step("audit.of_self", self.plane.audit.of_self(owner, ALL))
         begun = self.step("replays.begin", replays.begin(owner, "POST /teams", "key", b"{}"))
         self.step("replays.finish", replays.finish(begun, 201, b'{"secret": null}'))

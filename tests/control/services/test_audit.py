@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from inspect import getmembers, iscoroutinefunction
 
@@ -13,6 +14,7 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor, ClientInfo, PageRequest
 from tollgate.control.services.tokens import TokenSettings
+from tollgate.core.audit_chain import fault_of, shown
 from tollgate.core.people import PERSONAL, Login
 
 # What each deed notes: action, whose log, by whom, from where, by which way in.
@@ -63,8 +65,8 @@ SILENT = {
     "accounts.account_of_reset", "operator.accounts", "logins.actor", "logins.list", "logins.refresh",
     "devices.start", "devices.look", "teams.list", "teams.roles", "teams.show", "teams.members",
     "invitations.list", "invitations.look", "tokens.list", "tokens.show", "domains.list", "domains.show",
-    "domains.check", "audit.of_team", "audit.of_self", "replays.begin", "replays.finish", "replays.abandon",
-    "sweep.run", "logs.page", "usage.of_team", "billing.show", "invoices.list", "invoices.show",
+    "domains.check", "audit.of_team", "audit.chain", "audit.of_self", "replays.begin", "replays.finish",
+    "replays.abandon", "sweep.run", "logs.page", "usage.of_team", "billing.show", "invoices.list", "invoices.show",
     "invoices.close_due",
 }  # fmt: skip
 SERVICES = (
@@ -194,3 +196,48 @@ def test_what_is_refused_is_not_noted(house: House, plane: ControlPlane) -> None
     house.refused(InvalidInput, plane.tokens.create(house.actor("owner"), "acme", TokenSettings(name="")))
     house.refused(InvalidInput, plane.teams.create(house.actor("owner"), "A"))
     assert house.notes() == []
+
+
+# --- The chain -----------------------------------------------------------------------------------------
+
+
+def test_every_entry_is_chained_to_the_one_before_of_its_team(everything: Everything) -> None:
+    entries = everything.house.notes()
+    ends = {}
+    for chain in {entry.chain for entry in entries}:
+        before = None
+        mine = sorted((entry for entry in entries if entry.chain == chain), key=lambda entry: entry.number)
+        assert [entry.number for entry in mine] == list(range(1, len(mine) + 1))
+        assert {entry.team_id for entry in mine} == {None if chain == "service" else chain}
+        for line in map(shown, mine):
+            assert fault_of(line, before) is None
+            before = line
+        ends[chain] = (len(mine), mine[-1].hash)
+    assert {"service", ACME.id} < set(ends)
+    chains = everything.house.write(lambda records: records.audit_chains.page(100))
+    assert {each.id: (each.count, each.hash) for each in chains} == ends
+
+
+def test_writers_at_the_same_time_make_one_chain(house: House, plane: ControlPlane) -> None:
+    owner = house.actor("owner")
+
+    async def together() -> None:
+        settings = [TokenSettings(name=f"n{number}") for number in range(20)]
+        await asyncio.gather(*(plane.tokens.create(owner, "acme", each) for each in settings))
+
+    house.do(together())
+    entries = house.do(plane.audit.chain(house.actor("owner"), "acme", 0, 100))
+    assert [entry.number for entry in entries] == list(range(1, 21))
+
+
+def test_chain_goes_on_after_its_entries_were_swept(house: House, plane: ControlPlane) -> None:
+    owner = house.actor("owner")
+    house.do(plane.tokens.create(owner, "acme", TokenSettings(name="a")))
+    house.do(plane.tokens.create(owner, "acme", TokenSettings(name="b")))
+    first = house.do(plane.audit.chain(owner, "acme", 0, 100))
+    house.clock.advance(401 * 86_400)
+    house.do(plane.sweep.run())
+    assert house.do(plane.audit.chain(owner, "acme", 0, 100)) == []
+    house.do(plane.tokens.create(owner, "acme", TokenSettings(name="c")))
+    [entry] = house.do(plane.audit.chain(owner, "acme", 0, 100))
+    assert (entry.number, entry.previous) == (3, first[1].hash)

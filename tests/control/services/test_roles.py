@@ -58,6 +58,7 @@ DEEDS: dict[str, Deed] = {
     "domains.verify": lambda plane, who, team: plane.domains.verify(who, team, DOMAIN),
     "domains.check": lambda plane, who, team: plane.domains.check(who, team, "https://example.com"),
     "audit.of_team": lambda plane, who, team: plane.audit.of_team(who, team, ALL),
+    "audit.chain": lambda plane, who, team: plane.audit.chain(who, team, 0, 10),
     "logs.page": lambda plane, who, team: plane.logs.page(who, team, logs.LogAsk()),
     "usage.of_team": lambda plane, who, team: plane.usage.of_team(who, team),
     "billing.show": lambda plane, who, team: plane.billing.show(who, team),
@@ -93,6 +94,7 @@ domains.remove         x      x        x         -       -
 domains.verify         x      x        x         -       -
 domains.check          x      x        x         x       x
 audit.of_team          x      x        -         -       -
+audit.chain            x      x        -         -       -
 logs.page              x      x        x         -       x
 usage.of_team          x      x        x         x       x
 billing.show           x      x        -         x       -

@@ -54,7 +54,7 @@ async def fill(records: Repositories) -> None:
                 refresh_digest=digest(f"r{name}"), refresh_until=end,
             )
         )  # fmt: skip
-        await records.audit.add(AuditEntry(f"aud_{name}", end - 400 * DAY, "x", "y"))
+        await records.audit.add(AuditEntry(f"aud_{name}", end - 400 * DAY, "x", "y", chain=name))
 
 
 async def keep(records: Repositories) -> None:

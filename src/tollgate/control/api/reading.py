@@ -16,12 +16,12 @@ from msgspec import Struct
 from tollgate.control.api.access import Asked
 from tollgate.control.api.errors import WrongMediaType
 from tollgate.control.problems import InvalidInput
-from tollgate.control.service_context import MAX_ROWS, PageRequest
+from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS, PageRequest
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 MAX_FIELDS = 50
 LONGEST_SHOWN = 60
-_LIMIT = re.compile(r"[0-9]{1,4}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
 # What msgspec says of a value that does not fit: what is wrong, and where.
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
@@ -99,12 +99,17 @@ def query(request: Asked, name: str) -> str | None:
 
 def page(request: Asked) -> PageRequest:
     """Which part of a list is wanted."""
-    limit, after = query(request, "limit"), query(request, "after")
-    if limit is None:
-        return PageRequest(after=after)
-    if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= MAX_ROWS:
-        raise InvalidInput(f"`limit` is a whole number from 1 to {MAX_ROWS}.", field="limit")
-    return PageRequest(int(limit), after)
+    return PageRequest(number(request, "limit", 1, MAX_ROWS, usual=USUAL_ROWS), query(request, "after"))
+
+
+def number(request: Asked, name: str, least: int, most: int, *, usual: int) -> int:
+    """A whole number of the query."""
+    given = query(request, name)
+    if given is None:
+        return usual
+    if not _NUMBER.fullmatch(given) or not least <= int(given) <= most:
+        raise InvalidInput(f"`{name}` is a whole number from {least} to {most}.", field=name)
+    return int(given)
 
 
 def if_match(request: Asked) -> str | None:

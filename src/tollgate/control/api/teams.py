@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from litestar import Response
+
 from tollgate.control.api import bodies, reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.creation import Made, once
-from tollgate.control.api.operations import AUDIT, TEAMS, Operation, endpoint
+from tollgate.control.api.errors import NO_STORE
+from tollgate.control.api.operations import AUDIT, TEAMS, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, listed_items, shown
-from tollgate.control.problems import LimitReached, NameTaken, RoleNeeded
+from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, RoleNeeded
+from tollgate.control.service_context import MAX_ROWS
+from tollgate.core.audit_chain import line_of
+
+LINES = "application/x-ndjson"
+_MAX_NUMBER = 2**31 - 1
 
 
 @endpoint(
@@ -94,4 +102,37 @@ async def list_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> An
     return listed(await plane.audit.of_team(actor, team, reading.page(request)), shapes.audit_entry)
 
 
-HANDLERS = [create, list_teams, show, update, list_audit]
+@endpoint(
+    "GET",
+    "/teams/{team}/audit/export",
+    Operation(
+        id="exportAudit",
+        tag=AUDIT,
+        summary="Export a team's audit log, oldest first, with the hashes that chain its entries",
+        description=(
+            "One JSON object a line. `number` counts the entries of the team; `previous` is the `hash` of the one "
+            "before; `hash` is the SHA-256 of the line without `hash`, members sorted by name, no spaces, in "
+            "UTF-8. Give the last `number` as `after` for what follows; an empty answer: there is nothing more."
+        ),
+        query=(
+            Query(
+                "after",
+                "Only entries with a higher `number`.",
+                {"type": "integer", "minimum": 0, "maximum": _MAX_NUMBER, "default": 0},
+            ),
+            Query("limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": MAX_ROWS}),
+        ),
+        gives=str,
+        media_type=LINES,
+        raises=(InvalidInput, RoleNeeded),
+        cost=5,
+    ),
+)
+async def export_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+    after = reading.number(request, "after", 0, _MAX_NUMBER, usual=0)
+    limit = reading.number(request, "limit", 1, MAX_ROWS, usual=MAX_ROWS)
+    entries = await plane.audit.chain(actor, team, after, limit)
+    return Response(b"".join(map(line_of, entries)), media_type=LINES, headers=NO_STORE)
+
+
+HANDLERS = [create, list_teams, show, update, list_audit, export_audit]

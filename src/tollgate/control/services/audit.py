@@ -1,8 +1,9 @@
-"""Reading the audit log."""
+"""Reading and exporting the audit log."""
 
 from __future__ import annotations
 
 from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, page_of
+from tollgate.core.audit_chain import chain_of
 from tollgate.core.people import AuditEntry
 from tollgate.core.roles import Action
 
@@ -22,6 +23,12 @@ class Audit:
                 ask.limit + 1, ask.place(scope), newest_first=True, team_id=membership.team.id
             )
         return page_of(scope, rows, ask.limit)
+
+    async def chain(self, actor: Actor, team: str, above: int, limit: int) -> list[AuditEntry]:
+        """A team's entries in the order of their numbers, above one: for an export that can be checked."""
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
+            return await records.audit.numbered(above, limit, chain=chain_of(membership.team.id))
 
     async def of_self(self, actor: Actor, ask: PageRequest) -> ResultPage[AuditEntry]:
         """What one did oneself, newest first."""

@@ -1,0 +1,82 @@
+"""The chain of an audit log: each entry holds the hash of the one before, and a hash of itself.
+
+Whoever changes, removes or inserts an entry later has to write all later hashes anew, and those stand in every
+export that was made meanwhile. One chain for each team, and one for what concerns no team. How a hash is made is
+a promise (`docs/managing.md`): exports of years ago are checked with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tollgate.core.people import AuditEntry
+
+# The chain of what concerns no team.
+SERVICE = "service"
+# What stands before the first entry.
+START = "0" * 64
+
+Line = dict[str, str | int | None]
+
+
+class AuditChain(Struct, frozen=True):
+    """Where a chain ends."""
+
+    id: str
+    """A team's id, or `service`."""
+    created_at: float
+    count: int = 0
+    """The number of the newest entry."""
+    hash: str = START
+
+
+def chain_of(team_id: str | None) -> str:
+    """Which chain an entry belongs to."""
+    return team_id or SERVICE
+
+
+def linked(entry: AuditEntry, chain: AuditChain) -> tuple[AuditEntry, AuditChain]:
+    """Append an entry to its chain."""
+    placed = replace(entry, chain=chain.id, number=chain.count + 1, previous=chain.hash)
+    placed = replace(placed, hash=hash_of(shown(placed)))
+    return placed, replace(chain, count=placed.number, hash=placed.hash)
+
+
+def shown(entry: AuditEntry) -> Line:
+    """An entry as it is exported: texts, one whole number and nulls, which no two programs write differently."""
+    at = datetime.fromtimestamp(entry.created_at, UTC).isoformat(timespec="microseconds")
+    names = (name for name in entry.__struct_fields__ if name != "created_at")
+    return {"at": at.replace("+00:00", "Z"), **{name: getattr(entry, name) for name in names}}
+
+
+def line_of(entry: AuditEntry) -> bytes:
+    """An entry as a line of an export."""
+    return _written(shown(entry)) + b"\n"
+
+
+def hash_of(line: Line) -> str:
+    """SHA-256 of a line without its hash."""
+    return hashlib.sha256(_written({name: value for name, value in line.items() if name != "hash"})).hexdigest()
+
+
+def _written(line: Line) -> bytes:
+    return json.dumps(line, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def fault_of(line: Line, before: Line | None) -> str | None:
+    """What is wrong with an entry, given the one before; without one it is the oldest that is kept."""
+    number = line.get("number")
+    if hash_of(line) != line.get("hash"):
+        return f"entry {number}: its content was changed"
+    if before is None:
+        return f"entry {number}: something stood before it" if number == 1 and line["previous"] != START else None
+    if number != int(before["number"] or 0) + 1:
+        return f"entry {number}: it comes after entry {before['number']}, others are missing"
+    if line["previous"] != before["hash"]:
+        return f"entry {number}: it does not follow on entry {before['number']}"
+    return None
