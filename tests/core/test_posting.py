@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.stored_blocks import batch_of
 
-from tollgate.core.blocks import OpenBlock, read_facts
+from tollgate.core.blocks import Block, OpenBlock, read_facts
 from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
 from tollgate.core.posting import BILLABLE, MonthKey, Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Plan, Price
 from tollgate.core.pricing import cost as cost_of
+from tollgate.core.shared_blocks import Stored, sorted_out
 from tollgate.processes.collector import billing_month
 
 NOVEMBER = datetime.fromisoformat("2026-11-15T12:00:00Z").timestamp()
@@ -51,11 +52,17 @@ def posted(
 def rows(posting: Posting) -> list[dict[str, Any]]:
     """The log rows of all blocks, newest last."""
     found: list[dict[str, Any]] = []
-    for block in posting.blocks:
+    for block in (*posting.blocks, *small_blocks(posting)):
         opened = OpenBlock(block.first_no, block.rows, block.records, read_facts(block.facts), block.data)
         older = opened.older(LogFilter(block.team_id), block.first_no + block.rows)
         found += [msgspec.structs.asdict(row) for row in older][::-1]
     return found
+
+
+def small_blocks(posting: Posting) -> list[Block]:
+    """The parts of shared blocks, as they become blocks."""
+    stored = [Stored(0.0, shared.parts, shared.data) for shared in posting.shared]
+    return [block for each in stored for block, _ in sorted_out([each])]
 
 
 def column(posting: Posting, name: str) -> list[Any]:

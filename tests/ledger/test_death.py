@@ -21,13 +21,13 @@ from tollgate.core.entries import encode
 from tollgate.ledger import collector as collecting
 from tollgate.ledger.segments import DAMAGED_SUFFIX, HEADER_BYTES, frame
 from tollgate.store import ledger as storing
-from tollgate.store import ledger_blocks, ledger_usage
+from tollgate.store import ledger_blocks, ledger_shared, ledger_usage
 
 A, B, D, E, F = (entry(name) for name in "abdef")
 BATCH = entry("batch", "ok", "node_error", "method_not_allowed", team="team_2")
 LATE = entry("late", at=A.at - 40 * 86_400)
 ALL = (A, B, BATCH, D, E, F, LATE)
-FILES = {each.__file__ for each in (collecting, storing, ledger_blocks, ledger_usage)}
+FILES = {each.__file__ for each in (collecting, storing, ledger_blocks, ledger_shared, ledger_usage)}
 
 
 def fill(house: House) -> None:

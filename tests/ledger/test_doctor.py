@@ -201,11 +201,16 @@ def tamper(house: House, statement: str) -> None:
     ("statement", "expected"),
     [
         (
-            "DELETE FROM blocks_20261115 WHERE team_id = 'team_2'",
-            {"logs": ("team_2 2026-11: logs 0, usage 1 requests (-1); logs 0, usage 1 billable requests (-1)",)},
+            "DELETE FROM shared_blocks WHERE day = '20261115'",
+            {
+                "logs": (
+                    "team_1 2026-11: logs 0, usage 3 requests (-3); logs 0, usage 2 billable requests (-2)",
+                    "team_2 2026-11: logs 0, usage 1 requests (-1); logs 0, usage 1 billable requests (-1)",
+                )
+            },
         ),
         (
-            "UPDATE usage_new SET lines = json_set(lines, '$[0][5]', 5) WHERE month = '2026-12' AND hour = 498984",
+            "UPDATE usage_new SET lines = json_set(lines, '$.team_1[0][2]', 5) WHERE hour = 498984",
             {
                 "logs": ("team_1 2026-12: logs 3, usage 5 µUSD (-2)",),
                 "usage": ("team_1 2026-12: usage 5, months 3 µUSD (+2)",),
@@ -273,7 +278,7 @@ def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: House) ->
     used.segment(9, entry("feb", at=used.now))
     used.collect()
     assert look(used)["logs"].looked_at == "against usage, 2027-02 to 2027-02"
-    tamper(used, "UPDATE usage_new SET lines = json_set(lines, '$[0][4]', 9) WHERE month = '2027-02'")
+    tamper(used, "UPDATE usage_new SET lines = json_set(lines, '$.team_1[0][1]', 9) WHERE month = '2027-02'")
     assert set(wrong(used)) == {"logs", "usage", "tokens"}
 
 
@@ -290,8 +295,8 @@ def test_damaged_data_is_named_and_blocks_beside_it_are_shown(house: House) -> N
     for number, name in enumerate("xyz", 1):
         house.segment(number, entry(name))
         house.collect()
-    (data,) = house.sql("SELECT data FROM data_20261115 WHERE id = 2")[0]
-    house.sql("UPDATE data_20261115 SET data = ? WHERE id = 2", data[:-6] + b"\xff\xff" + data[-4:])
+    (data,) = house.sql("SELECT data FROM shared_blocks WHERE id = 2")[0]
+    house.sql("UPDATE shared_blocks SET data = ? WHERE id = 2", data[:-6] + b"\xff\xff" + data[-4:])
     found = wrong(house)
     assert [words.partition(":")[0] for words in found["blocks"]] == ["day 20261115, team_1, rows 2 to 2"]
     assert found["logs"] == (

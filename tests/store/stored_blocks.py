@@ -27,17 +27,21 @@ def batch_of(entries: Iterable[Entry], label: Callable[[str, str], str] = lambda
 def stored_rows(path: Path) -> list[LogRow]:
     """All log rows, in the order of commit as far as one can tell: days, then batches, then teams and numbers."""
     with closing(sqlite3.connect(path)) as connection:
-        return [row for day in _days(connection) for row in _of_day(connection, day)]
+        return [row for day in _days(connection) for row in (*_of_day(connection, day), *_shared(connection, day))]
 
 
 def stored_blocks(path: Path) -> list[tuple[str, str, int, int, int]]:
-    """Day, team, first number, rows and level of every block."""
+    """Day, team, first number, rows and level of every block; parts of shared ones have level 0."""
     with closing(sqlite3.connect(path)) as connection:
-        return [
+        found = [
             (day, *row)
             for day in _days(connection)
             for row in connection.execute(f"SELECT team_id, first_no, rows, level FROM blocks_{day} ORDER BY 1, 2")
         ]
+        for day, parts in connection.execute("SELECT day, parts FROM shared_blocks ORDER BY id"):
+            for team, (first, _, (rows, _, _), _, _) in msgspec.msgpack.decode(parts).items():
+                found.append((day, team, first, rows, 0))
+        return found
 
 
 def _days(connection: sqlite3.Connection) -> list[str]:
@@ -56,6 +60,21 @@ def _of_day(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
         assert sum(row.outcome != "ok" for row in found) == errors
         assert (min(row.at for row in found), max(row.at for row in found)) == (least, greatest)
         _check_facts(found, facts)
+        yield from found
+
+
+def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
+    query = "SELECT rows, errors, least_at, greatest_at, parts, data FROM shared_blocks WHERE day = ? ORDER BY id"
+    for count, errors, least, greatest, parts, content in connection.execute(query, (day,)):
+        data, found = decompress(content), []
+        for team, (first, records, run, start, size) in msgspec.msgpack.decode(parts).items():
+            facts = msgspec.msgpack.encode([[run]])
+            rows = list(_of_block(first, run[0], records, facts, data[start : start + size]))
+            assert {row.team_id for row in rows} == {team}
+            found += rows
+        assert len(found) == count
+        assert sum(row.outcome != "ok" for row in found) == errors
+        assert all(least <= row.at <= greatest for row in found)
         yield from found
 
 

@@ -26,7 +26,7 @@ from tollgate.core.posting import MonthKey, Rules, post
 from tollgate.core.pricing import MILLION, Plan, Price, cost
 from tollgate.core.usage import By, Period, TeamMonth
 from tollgate.processes.collector import billing_month
-from tollgate.store import ledger_blocks, sqlite, upgrade
+from tollgate.store import ledger_blocks, ledger_shared, sqlite, upgrade
 from tollgate.store.ledger import open_ledger
 
 DAY = 86_400.0
@@ -238,15 +238,22 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     filters=st.lists(FILTERS, min_size=1, max_size=3),
     limit=st.sampled_from([1, 7, 1_000]),
     fan=st.sampled_from([2, 8]),
+    commits=st.sampled_from([1, 2, 16]),
 )
 def test_blocks_and_a_plain_list_of_rows_are_equal(
-    template: Path, steps: list[tuple[str, Any]], filters: list[dict[str, Any]], limit: int, fan: int
+    template: Path,
+    steps: list[tuple[str, Any]],
+    filters: list[dict[str, Any]],
+    limit: int,
+    fan: int,
+    commits: int,
 ) -> None:
     if sum(entry["copies"] for kind, what in steps if kind == "commit" for entry in what) > 900:
         limit = 1_000
     with fresh(template) as both, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger_blocks, "FAN", fan)
         patch.setattr("tollgate.store.ledger.FAN", fan)
+        patch.setattr(ledger_shared, "MAX_COMMITS", commits)
         for kind, what in steps:
             both.act(kind, what)
         both.check_sums()

@@ -7,15 +7,19 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
+from alembic import command
 from sqlalchemy.exc import IntegrityError
 from tests.store.stored_blocks import batch_of, stored_blocks, stored_rows
 
+from tollgate.core.blocks import ENOUGH_ROWS
 from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.months import month_of
 from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
-from tollgate.store import ledger_blocks, sqlite, upgrade
+from tollgate.store import ledger as storing
+from tollgate.store import ledger_blocks, ledger_shared, sqlite, upgrade
 from tollgate.store.base import Mark
 from tollgate.store.ledger import LedgerBehind, LedgerStore, open_ledger
 from tollgate.store.ledger_tables import FINAL
@@ -223,8 +227,10 @@ def test_old_days_are_dropped_and_numbers_go_on(ledger: Ledger) -> None:
 def test_dropped_day_is_deleted_in_slices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_blocks, "SLICE_DATA", 2)
     for _ in range(5):
-        ledger.commit(entry())
+        ledger.commit(*(entry() for _ in range(ENOUGH_ROWS)))
+    ledger.commit(entry())
     ledger.store.drop_days("20270101")
+    assert ledger.sql("SELECT count(*) FROM shared_blocks") == [(0,)]
     left = []
     while ledger.store.sweep(0):
         with suppress(sqlite3.OperationalError):
@@ -237,7 +243,7 @@ def test_numbers_go_on_also_after_the_last_day_was_dropped(ledger: Ledger) -> No
     assert ledger.store.drop_days("20270101") == ["20261115"]
     assert ledger.store.drop_days("20270101") == []
     ledger.now += 60 * DAY
-    assert ledger.commit(entry()).blocks[0].first_no == 3
+    assert ledger.commit(entry()).next_no == {"team_1": 4}
 
 
 # --- Blocks ------------------------------------------------------------------------------------------------
@@ -269,6 +275,8 @@ def test_joining_is_done_in_slices_beside_which_commits_go_on(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger_blocks, "SLICE_ROWS", 3)
+    monkeypatch.setattr(ledger_shared, "SLICE_ROWS", 3)
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
     teams = [f"team_{number}" for number in range(4)]
     for _ in range(ledger_blocks.FAN):
         ledger.commit(*(entry(team=team) for team in teams))
@@ -338,3 +346,79 @@ def test_last_uses_are_those_of_the_last_seconds_before_the_newest_commit(ledger
     ledger.commit(entry(source="tok_3", at=NOON + DAY))
     assert ledger.store.last_uses(10.0) == {"tok_3": NOON + DAY}
     assert ledger.store.last_uses(2 * DAY)["tok_old"] == NOON - 1
+
+
+# --- Damage ------------------------------------------------------------------------------------------------
+
+
+def spoil(ledger: Ledger, table: str, key: int) -> None:
+    (data,) = ledger.sql(f"SELECT data FROM {table} WHERE id = ?", key)[0]
+    ledger.sql(f"UPDATE {table} SET data = ? WHERE id = ?", data[:-6] + b"\xff\xff" + data[-4:], key)
+
+
+def test_damaged_shared_block_stays_and_the_others_are_sorted(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 3)
+    for _ in range(3):
+        ledger.commit(entry(), entry(team="team_2"))
+    spoil(ledger, "shared_blocks", 2)
+    ledger.chores()
+    assert ledger.sql("SELECT id, is_damaged FROM shared_blocks ORDER BY id") == [(1, 0), (2, 1), (3, 0)]
+    ledger.commit(entry(), entry(team="team_2"))
+    ledger.chores()
+    assert ledger.sql("SELECT id, is_damaged FROM shared_blocks") == [(2, 1)]
+    blocks = ledger.sql("SELECT team_id, first_no, rows, level FROM blocks_20261115 ORDER BY 1, 2")
+    assert blocks == [(team, *rest, 1) for team in ("team_1", "team_2") for rest in ((1, 1), (3, 2))]
+
+
+def test_damaged_data_of_small_blocks_is_not_joined_and_does_not_stop_others(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 1)
+    monkeypatch.setattr(storing, "FAN", 3)
+    for _ in range(2):
+        ledger.commit(entry())
+        ledger.chores()
+    spoil(ledger, "data_20261115", 2)
+    ledger.commit(entry(), entry(team="team_2"))
+    ledger.chores()
+    blocks = ledger.sql("SELECT team_id, first_no, rows, level FROM blocks_20261115 ORDER BY 1, 2")
+    assert blocks == [("team_1", 1, 1, 2), ("team_1", 2, 1, FINAL), ("team_1", 3, 1, 2), ("team_2", 1, 1, 2)]
+
+
+# --- Upgrading ---------------------------------------------------------------------------------------------
+
+
+def test_what_was_appended_by_team_is_kept_when_a_ledger_is_upgraded(tmp_path: Path) -> None:
+    url = sqlite.ledger_url(tmp_path)
+    with upgrade._migrating(url, upgrade.LEDGER) as (_, config):
+        command.upgrade(config, "0002")
+    old = [
+        ("team_1", "2026-11", 5, '[["tok_1","eth/mainnet","eth_call","ok",3,6]]'),
+        ("team_1", "2026-11", 5, '[["tok_1","eth/mainnet","eth_call","ok",1,2],["t","n","m","ok",1,0]]'),
+    ]
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection, connection:
+        connection.executemany("INSERT INTO usage_new VALUES (?, ?, ?, ?)", old)
+        connection.execute(
+            "INSERT INTO latencies_new VALUES ('team_1', 5, 'n', 'ok', ?)", (msgspec.msgpack.encode({7: 2}),)
+        )
+        connection.execute("INSERT INTO months VALUES ('team_1', '2026-11', 5, 8), ('team_1', '2026-10', 1, 1)")
+        connection.execute("INSERT INTO token_months VALUES ('tok_1', '2026-11', 4)")
+        connection.execute("INSERT INTO teams VALUES ('team_1', 6, 1)")
+        connection.execute("INSERT INTO closed_months VALUES ('2026-10', 1)")
+    upgrade.migrate(url, upgrade.LEDGER)
+    ledger = Ledger(tmp_path)
+    ledger.commit(entry())
+    ledger.chores()
+    assert ledger.sql("SELECT team_id, hour, source_id, requests, cost FROM usage WHERE hour = 5 ORDER BY 3") == [
+        ("team_1", 5, "t", 1, 0),
+        ("team_1", 5, "tok_1", 4, 8),
+    ]
+    assert ledger.sql("SELECT buckets FROM latencies WHERE hour = 5") == [(msgspec.msgpack.encode({7: 2}),)]
+    assert ledger.store.team_months("2026-11") == {"team_1": (6, 9)}
+    assert ledger.store.token_months("2026-11", ["tok_1"]) == {"tok_1": 5}
+    assert ledger.sql("SELECT next_no, oldest_no FROM teams") == [(7, 1)]
+    with pytest.raises(sqlite3.IntegrityError, match="the month is closed"):
+        ledger.sql("UPDATE months SET cost = 0 WHERE month = '2026-10'")
+    ledger.store.close()

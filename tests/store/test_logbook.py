@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, event
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger, Reader, entry
 
+from tollgate.core.blocks import ENOUGH_ROWS
 from tollgate.core.entries import CallEntry
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.store import sqlite
@@ -220,13 +221,14 @@ def test_a_clock_that_was_set_back_by_an_hour_hides_nothing(ledger: Ledger, read
 
 
 def test_blocks_whose_facts_say_that_nothing_fits_are_not_opened(ledger: Ledger, short_sighted: Reader) -> None:
-    ledger.commit(entry(NOON, WEB, method="eth_chainId"))
+    ledger.commit(entry(NOON, WEB, method="eth_chainId"), *(entry(NOON, CI) for _ in range(ENOUGH_ROWS)))
     for _ in range(9):
-        ledger.commit(entry(NOON, CI))
+        ledger.commit(*(entry(NOON, CI) for _ in range(ENOUGH_ROWS)))
+    newest = 10 * ENOUGH_ROWS + 1
     for wanted in (LogFilter(ACME, WEB), LogFilter(ACME, method="eth_chainId")):
-        assert short_sighted.older(wanted, 11, 5) == ([1], None)
+        assert short_sighted.older(wanted, newest + 1, 5) == ([1], None)
     for more in ({"method": "eth_getCode"}, {"status": 404}, {"network": "eth/sepolia"}, {"errors": True}):
-        assert short_sighted.older(LogFilter(ACME, **more), 11, 5) == ([], None)
+        assert short_sighted.older(LogFilter(ACME, **more), newest + 1, 5) == ([], None)
 
 
 def test_page_stops_by_time_and_tells_how_far_it_has_looked(ledger: Ledger, short_sighted: Reader) -> None:
@@ -321,8 +323,9 @@ def test_pages_are_read_through_the_key_of_blocks_in_its_order(ledger: Ledger, m
             for query, values in asked
             for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", values)
         ]
-    assert len(steps) == 2
-    for step in steps:
+    assert len(steps) == 4
+    assert steps[::2] == ["SCAN shared_blocks"] * 2, "those of a few commits"
+    for step in steps[1::2]:
         assert step.startswith("SEARCH blocks_20261115 USING PRIMARY KEY (team_id=? AND first_no"), step
 
 

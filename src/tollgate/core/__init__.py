@@ -16,6 +16,7 @@ patience   waits after failed attempts
 months     months of UTC
 entries    one answered request, as the spool has it
 posting    from entries to usage and money
+blocks     records of a team as the ledger stores them;  shared_blocks: those of many small teams
 pricing    the price list
 upstreams  what `tollgate upstreams` shows
 cursors    where a page of a list ended

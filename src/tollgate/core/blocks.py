@@ -13,20 +13,30 @@ import heapq
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from tollgate.core import entries
-from tollgate.core.entries import BILLABLE, LONGEST_METHOD, LONGEST_TEXT, Detail, Record, Subject
+from tollgate.core.entries import (
+    BILLABLE,
+    LONGEST_METHOD,
+    LONGEST_TEXT,
+    CountedCall,
+    Detail,
+    Record,
+    Subject,
+)
 from tollgate.core.logs import LogFilter, LogRow
 
 # Rows of a block: enough to compress well, few enough that a page which needs one reads little.
 FULL_ROWS = 1_024
+# From so many rows on a block is not joined any more.
+ENOUGH_ROWS = 256
 # Of one kind of fact in one block. Beyond it a search cannot pass over the block by this kind.
 MAX_WORDS = 64
 _LENGTHS, _COUNTS = "I", "H"
@@ -85,6 +95,32 @@ def words(found: Iterable[Word]) -> list[Word] | None:
     return sorted(kept) if len(kept) <= MAX_WORDS else None
 
 
+class Caller(Protocol):
+    """What facts are made of."""
+
+    @property
+    def source_id(self) -> str: ...
+    @property
+    def network(self) -> str: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def calls(self) -> tuple[CountedCall, ...]: ...
+
+
+def facts_of(runs: list[Run], callers: Collection[Caller]) -> Facts:
+    """The facts of a block with rows of these callers."""
+    calls = {call for caller in callers for call in caller.calls}
+    return Facts(
+        runs,
+        words([caller.source_id for caller in callers]),
+        words([caller.network for caller in callers]),
+        words([cut(method) for method, _ in calls]),
+        words([caller.status for caller in callers]),
+        words([outcome for _, outcome in calls]),
+    )
+
+
 def cut(method: str) -> str:
     """A method as a log shows it."""
     if method.isascii():
@@ -104,7 +140,7 @@ def joined(blocks: Sequence[Block]) -> Block:
     """One block of several whose rows follow each other."""
     if len(blocks) == 1:
         return blocks[0]
-    parts = [_split(block.data, block.records, block.rows) for block in blocks]
+    parts = [split(block.data, block.records, block.rows) for block in blocks]
     rows, records = (sum(getattr(block, name) for block in blocks) for name in ("rows", "records"))
     counts = b""
     if rows != records:
@@ -140,8 +176,17 @@ def groups(blocks: Sequence[Block], enough: int) -> Iterator[list[Block]]:
 
 
 def _joined_facts(facts: Sequence[Facts]) -> Facts:
+    kinds = []
+    for name in ("sources", "networks", "methods", "statuses", "outcomes"):
+        each = [getattr(fact, name) for fact in facts]
+        kinds.append(None if None in each else words(word for some in each for word in some))
+    return Facts(joined_runs(run for each in facts for run in each.runs), *kinds)
+
+
+def joined_runs(parts: Iterable[Run]) -> list[Run]:
+    """Runs that follow each other, those that have a month and a cost in common as one."""
     runs: list[Run] = []
-    for run in (run for each in facts for run in each.runs):
+    for run in parts:
         last = runs[-1] if runs else None
         if last is not None and last.month == run.month and isinstance(run.costs, int) and last.costs == run.costs:
             runs[-1] = Run(last.rows + run.rows, last.month, last.costs)
@@ -154,11 +199,7 @@ def _joined_facts(facts: Sequence[Facts]) -> Facts:
             runs[-1] = Run(last.rows + run.rows, last.month, last.costs + run.costs)
         else:
             runs.append(run)
-    kinds = []
-    for name in ("sources", "networks", "methods", "statuses", "outcomes"):
-        each = [getattr(fact, name) for fact in facts]
-        kinds.append(None if None in each else words(word for some in each for word in some))
-    return Facts(runs, *kinds)
+    return runs
 
 
 def _little(numbers: array[int]) -> bytes:
@@ -176,14 +217,14 @@ def _numbers(kind: str, data: bytes) -> array[int]:
     return numbers
 
 
-_subject = lru_cache(4_096)(entries.read_subject)
+read_subject = lru_cache(4_096)(entries.read_subject)
 
 
 class Broken(ValueError):
     """Data that no writer wrote."""
 
 
-def _split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] | None, bytes]:
+def split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] | None, bytes]:
     """Lengths, rows of each record, and the records."""
     start = _WIDE * records
     lengths, counts = _numbers(_LENGTHS, data[:start]), None
@@ -203,7 +244,7 @@ class OpenBlock:
     """The rows of a block, as a page reads them."""
 
     def __init__(self, first_no: int, rows: int, records: int, facts: Facts, data: bytes) -> None:
-        lengths, counts, self._content = _split(data, records, rows)
+        lengths, counts, self._content = split(data, records, rows)
         self._facts = facts
         self._starts = list(accumulate(lengths, initial=0))
         self._firsts: Sequence[int] = (
@@ -268,7 +309,7 @@ class OpenBlock:
         first = self._firsts[place]
         try:
             record = entries.read_record(payload)
-            subject = _subject(record.subject)
+            subject = read_subject(record.subject)
             if len(subject.calls) == len(record.details):
                 return self._shown(record, subject, first)
         except ValueError:
@@ -279,7 +320,7 @@ class OpenBlock:
         """What was counted of a record that cannot be read whole; `doctor` names it."""
         try:
             counted = entries.read_counted(payload)
-            subject = _subject(counted.subject)
+            subject = read_subject(counted.subject)
         except ValueError:
             return []
         details = (Detail(),) * len(subject.calls)

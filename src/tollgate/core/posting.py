@@ -12,19 +12,28 @@ calls that cost the same are counted together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeVar
+from sys import intern
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
 from tollgate.core import entries
-from tollgate.core.blocks import FULL_ROWS, Block, Facts, Run, cut, words, written
-from tollgate.core.entries import BILLABLE, CountedCall, CountedRecord, Subject
+from tollgate.core.blocks import (
+    ENOUGH_ROWS,
+    FULL_ROWS,
+    Block,
+    Run,
+    facts_of,
+    written,
+)
+from tollgate.core.entries import BILLABLE, CountedCall, CountedRecord, Subject, pack
 from tollgate.core.latencies import bucket_of
 from tollgate.core.pricing import MILLION, Plan, Price, cost
+from tollgate.core.shared_blocks import SharedBlock, SharedWriter
 
 __all__ = [
     "BILLABLE",
@@ -75,15 +84,22 @@ class Opening(Struct, frozen=True):
     """Months that take nothing more."""
 
 
+Line = list[Any]
+"""A line of usage: its key, requests, cost."""
+Buckets = dict[int, int]
+
+
 class Posting(Struct):
     """What is to be written."""
 
     blocks: list[Block] = field(default_factory=list)
-    """In the order of their teams' rows."""
-    lines: dict[tuple[str, str, int], dict[LineKey, list[int]]] = field(default_factory=dict)
-    """Usage: requests and cost to add, by team, month and hour, then by line."""
-    latencies: dict[LatencyKey, dict[int, int]] = field(default_factory=dict)
-    """Calls to add, by bucket."""
+    """Of teams that have many rows, in the order of those."""
+    shared: list[SharedBlock] = field(default_factory=list)
+    """Of all other teams."""
+    lines: dict[tuple[str, int], dict[str, dict[LineKey, Line]]] = field(default_factory=dict)
+    """Usage: requests and cost to add, by month and hour, then by team, then by line."""
+    latencies: dict[int, dict[str, dict[tuple[str, str], Buckets]]] = field(default_factory=dict)
+    """Calls to add, by hour, then by team, then by network and outcome, then by bucket."""
     months: dict[MonthKey, list[int]] = field(default_factory=dict)
     """Billable requests and cost to add, by team."""
     tokens: dict[MonthKey, int] = field(default_factory=dict)
@@ -96,7 +112,12 @@ class Posting(Struct):
     @property
     def usage(self) -> dict[UsageKey, list[int]]:
         """Usage, line by line."""
-        return {(*key, *line): sums for key, lines in self.lines.items() for line, sums in lines.items()}
+        return {
+            (team_id, month, hour, *key): sums
+            for (month, hour), teams in self.lines.items()
+            for team_id, lines in teams.items()
+            for key, *sums in lines.values()
+        }
 
 
 class LatencyKind:
@@ -113,21 +134,21 @@ class CountedSubject:
     """A subject, worked out once: what one record of it adds."""
 
     __slots__ = (
-        "billable", "calls", "cap", "errors", "facts", "is_used", "latency", "lines", "methods", "network",
-        "outcomes", "rows", "source_id", "stands_for", "status", "team_id",
+        "billable", "calls", "cap", "errors", "is_used", "latency", "lines", "network", "rows", "source_id",
+        "stands_for", "status", "team_id",
     )  # fmt: skip
 
     def __init__(
         self,
         subject: Subject,
-        lines: Mapping[CountedCall, int],
+        calls: Mapping[CountedCall, int],
         latency: LatencyKind,
         label: Callable[[str, str], str],
     ) -> None:
-        """`lines` are its calls, equal ones counted together."""
-        self.team_id = subject.team_id
-        self.source_id = subject.source_id
-        self.network = subject.network
+        """`calls` are its calls, equal ones counted together."""
+        # Tens of thousands are remembered: what they have in common is kept once.
+        self.team_id, self.source_id = intern(subject.team_id), intern(subject.source_id)
+        self.network = latency.network
         self.status = subject.status
         self.cap = subject.cap
         self.stands_for = subject.stands_for
@@ -136,16 +157,17 @@ class CountedSubject:
         self.calls = subject.calls
         self.rows = len(subject.calls)
         self.latency = latency
-        self.outcomes = [outcome for outcome, _ in latency.outcomes]
-        self.errors = sum(count for outcome, count in latency.outcomes if outcome != "ok")
-        billable = sum(count for outcome, count in latency.outcomes if outcome in BILLABLE)
+        self.errors = sum([count for outcome, count in latency.outcomes if outcome != "ok"])
+        billable = sum([count for outcome, count in latency.outcomes if outcome in BILLABLE])
         self.billable = billable * self.stands_for
         """Requests that one record of it bills."""
         # Under the name that usage has for their method.
-        self.lines = [(label(self.network, method), outcome, count) for (method, outcome), count in lines.items()]
-        self.methods = {cut(method) for method, _ in lines}
-        self.facts: bytes | None = None
-        """What the facts of a block say that has no other subject; made when it is needed."""
+        self.lines = tuple(
+            [
+                ((self.source_id, self.network, intern(label(self.network, method)), outcome), count)
+                for (method, outcome), count in calls.items()
+            ]
+        )
 
 
 class Subjects:
@@ -235,11 +257,13 @@ class Batch:
 def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
     """Post a batch."""
     posting = Posting(last_used=batch.last_used)
+    buckets = list(map(bucket_of, batch.durations))
     for hour, start, end in _hours(batch.times):
         month = rules.month_for(float(hour * _SECONDS_OF_HOUR), opening.closed)
+        accounts = _Accounts(posting, batch, opening, rules, buckets, hour, month)
         for team_id, places in _by_team(batch.subjects, start, end).items():
-            _Account(posting, opening, rules, team_id, hour, month).add(batch, places)
-    _sum_up(posting)
+            accounts.add(team_id, places)
+        accounts.close(batch.times[start:end])
     return posting
 
 
@@ -285,164 +309,197 @@ def _by_team(subjects: Sequence[CountedSubject], start: int, end: int) -> dict[s
     return found
 
 
-def _sum_up(posting: Posting) -> None:
-    """What follows from the usage of the batch: the requests of each token and domain."""
-    tokens = posting.tokens
-    for (_, month, _), lines in posting.lines.items():
-        for (source_id, _, _, outcome), (requests, _) in lines.items():
-            if outcome in BILLABLE:
-                tokens[source_id, month] = tokens.get((source_id, month), 0) + requests
-
-
-class _Account:
-    """A team's calls of one hour, which have one billing month."""
+class _Accounts:
+    """The accounts of teams in one hour, whose calls have one billing month."""
 
     def __init__(
-        self, posting: Posting, opening: Opening, rules: Rules, team_id: str, hour: int, month: str
+        self,
+        posting: Posting,
+        batch: Batch,
+        opening: Opening,
+        rules: Rules,
+        buckets: list[int],
+        hour: int,
+        month: str,
     ) -> None:
         self._posting = posting
-        self._key = (team_id, month)
-        self._hour = hour
-        self._price = rules.price(team_id)
-        self._total = posting.months.setdefault(self._key, [0, 0])
-        self._lines = posting.lines.setdefault((team_id, month, hour), {})
-        self._before = opening.requests.get(self._key, 0) + self._total[0]
-        self._next_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
+        self._batch = batch
+        self._opening = opening
+        self._rules = rules
+        self._month = month
+        self._lines = posting.lines.setdefault((month, hour), {})
+        self._latencies = posting.latencies.setdefault(hour, {})
+        self._buckets = buckets
+        self._shared = SharedWriter()
 
-    def add(self, batch: Batch, places: list[int]) -> None:
-        """Count records and make blocks of them."""
-        subjects = [batch.subjects[place] for place in places]
-        counts = _counted(subjects)
-        billed = sum(subject.billable * count for subject, count in counts.items())
-        unit = self._unit(billed, {subject.cap for subject in counts})
+    def add(self, team_id: str, places: list[int]) -> None:
+        """Count a team's records, and make a block or a part of one of them."""
+        posting, opening, month, all_subjects = self._posting, self._opening, self._month, self._batch.subjects
+        subjects = [all_subjects[place] for place in places]
+        kinds = _counted(subjects)
+        billed = rows = errors = 0
+        lowest: int | None = None
+        for subject, count in kinds.items():
+            billed += subject.billable * count
+            rows += subject.rows * count
+            errors += subject.errors * count
+            if subject.cap is not None and (lowest is None or subject.cap < lowest):
+                lowest = subject.cap
+        key = (team_id, month)
+        total = posting.months.get(key)
+        if total is None:
+            total = posting.months[key] = [0, 0]
+        before = opening.requests.get(key, 0) + total[0]
+        price = self._rules.price(team_id)
+        unit = _unit(price, before, billed, lowest)
+        usage = self._lines.get(team_id)
+        if usage is None:
+            usage = self._lines[team_id] = {}
         costs: int | list[int]
         if unit is None:
-            costs = self._costs(subjects, batch.label)
-            self._total[1] += sum(costs)
+            costs = _costs(usage, subjects, price, before, self._batch.label)
+            total[1] += sum(costs)
         else:
             costs = unit
-            self._add_usage(counts, unit)
-            self._total[1] += unit * billed
-        self._total[0] += billed
-        durations = batch.durations
-        self._add_latencies(subjects, [durations[place] for place in places])
-        self._add_blocks(batch, places, subjects, costs)
+            _add_usage(usage, kinds, unit)
+            total[1] += unit * billed
+        total[0] += billed
+        self._add_tokens(kinds)
+        self._add_latencies(team_id, subjects, kinds, places)
+        first_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
+        posting.rows += rows
+        posting.next_no[team_id] = first_no + rows
+        if rows >= ENOUGH_ROWS:
+            self._add_blocks(team_id, first_no, places, subjects, costs)
+            return
+        payloads = self._batch.payloads
+        counts = None if rows == len(places) else [subject.rows for subject in subjects]
+        self._shared.add(
+            team_id, first_no, errors, (rows, month, costs), [payloads[place] for place in places], counts
+        )
 
-    def _unit(self, billed: int, caps: set[int | None]) -> int | None:
-        """What each of these requests costs; None where they do not all cost the same."""
-        price, before = self._price, self._before
-        after = price.total(before + billed)
-        if not after or not billed:
-            return 0
-        lowest = min((cap for cap in caps if cap is not None), default=after)
-        if (
-            price.plan is Plan.PER_REQUEST
-            and price.micros_per_million % MILLION == 0
-            and before >= price.free_requests
-            and after <= lowest
-        ):
-            return price.micros_per_million // MILLION
-        return None
+    def close(self, times: Sequence[float]) -> None:
+        """Make shared blocks of the parts of small teams."""
+        self._posting.shared += self._shared.blocks(min(times), max(times))
 
-    def _costs(self, subjects: Iterable[CountedSubject], label: Callable[[str, str], str]) -> list[int]:
-        """What each row costs, one after the other; counted as usage on the way."""
-        usage, price, requests, costs = self._lines, self._price, self._before, []
-        for subject in subjects:
-            count = subject.stands_for
-            for method, outcome in subject.calls:
-                charged = 0
-                if outcome in BILLABLE:
-                    charged = cost(price, requests, count, subject.cap)
-                    requests += count
-                key = (subject.source_id, subject.network, label(subject.network, method), outcome)
-                line = usage.setdefault(key, [0, 0])
-                line[0] += count
-                line[1] += charged
-                costs.append(charged)
-        return costs
+    def _add_tokens(self, kinds: Mapping[CountedSubject, int]) -> None:
+        tokens, month = self._posting.tokens, self._month
+        for subject, count in kinds.items():
+            if subject.billable:
+                key = (subject.source_id, month)
+                tokens[key] = tokens.get(key, 0) + subject.billable * count
 
-    def _add_usage(self, counts: Mapping[CountedSubject, int], unit: int) -> None:
-        usage = self._lines
-        for subject, records in counts.items():
-            for method, outcome, calls in subject.lines:
-                requests = records * calls * subject.stands_for
-                key = (subject.source_id, subject.network, method, outcome)
-                line = usage.get(key)
-                if line is None:
-                    line = usage[key] = [0, 0]
-                line[0] += requests
-                if unit and outcome in BILLABLE:
-                    line[1] += requests * unit
-
-    def _add_latencies(self, subjects: Sequence[CountedSubject], durations: Sequence[int]) -> None:
-        found, (team_id, _), hour = self._posting.latencies, self._key, self._hour
-        kinds = [subject.latency for subject in subjects]
-        for kind in set(kinds):
-            of_kind = durations
-            if kinds.count(kind) != len(kinds):
-                of_kind = [each for each, other in zip(durations, kinds, strict=True) if other is kind]
-            counts = _counted(list(map(bucket_of, of_kind)))
-            for outcome, calls in kind.outcomes:
-                key = (team_id, hour, kind.network, outcome)
-                buckets = found.get(key)
-                if buckets is None:
-                    buckets = found[key] = {}
+    def _add_latencies(
+        self,
+        team_id: str,
+        subjects: Sequence[CountedSubject],
+        kinds: Mapping[CountedSubject, int],
+        places: Sequence[int],
+    ) -> None:
+        buckets = self._buckets
+        of_team = self._latencies.get(team_id)
+        if of_team is None:
+            of_team = self._latencies[team_id] = {}
+        latencies = {kind.latency for kind in kinds}
+        for latency in latencies:
+            if len(latencies) == 1:
+                of_kind = [buckets[place] for place in places]
+            else:
+                of_kind = [
+                    buckets[place]
+                    for place, subject in zip(places, subjects, strict=True)
+                    if subject.latency is latency
+                ]
+            counts = _counted(of_kind)
+            for outcome, calls in latency.outcomes:
+                key = (latency.network, outcome)
+                found = of_team.get(key)
+                if found is None:
+                    found = of_team[key] = {}
                 for bucket, records in counts.items():
-                    buckets[bucket] = buckets.get(bucket, 0) + records * calls
+                    found[bucket] = found.get(bucket, 0) + records * calls
 
     def _add_blocks(
-        self, batch: Batch, places: list[int], subjects: list[CountedSubject], costs: int | list[int]
+        self,
+        team_id: str,
+        first_no: int,
+        places: list[int],
+        subjects: list[CountedSubject],
+        costs: int | list[int],
     ) -> None:
-        team_id, month = self._key
-        payloads, times = batch.payloads, batch.times
+        payloads, times = self._batch.payloads, self._batch.times
         row = 0
         for start, end in _pieces(subjects):
             some, of = places[start:end], subjects[start:end]
-            kinds = set(of)
-            rows, counts = len(some), None
-            if any(kind.rows != 1 for kind in kinds):
-                counts = [subject.rows for subject in of]
-                rows = sum(counts)
+            counts = [subject.rows for subject in of]
+            rows = sum(counts)
             at = [times[place] for place in some]
-            run = Run(rows, month, costs if isinstance(costs, int) else costs[row : row + rows])
+            run = Run(rows, self._month, costs if isinstance(costs, int) else costs[row : row + rows])
             self._posting.blocks.append(
                 Block(
                     team_id,
-                    self._next_no + row,
+                    first_no + row,
                     rows,
                     len(some),
                     sum([subject.errors for subject in of if subject.errors]),
                     min(at),
                     max(at),
-                    _facts(run, kinds),
+                    pack(facts_of([run], set(of))),
                     written([payloads[place] for place in some], counts if rows != len(some) else None),
                 )
             )
             row += rows
-        self._posting.rows += row
-        self._posting.next_no[team_id] = self._next_no + row
 
 
-def _facts(run: Run, kinds: Collection[CountedSubject]) -> bytes:
-    """The facts of a block, encoded."""
-    if len(kinds) > 1:
-        return entries.pack(Facts([run], *_words(kinds)))
-    (only,) = kinds
-    if only.facts is None:
-        only.facts = b"".join(map(entries.pack, _words(kinds)))
-    return b"\x96\x91" + entries.pack(run) + only.facts
+def _unit(price: Price, before: int, billed: int, lowest_cap: int | None) -> int | None:
+    """What each of these requests costs; None where they do not all cost the same."""
+    after = price.total(before + billed)
+    if not after or not billed:
+        return 0
+    if (
+        price.plan is Plan.PER_REQUEST
+        and price.micros_per_million % MILLION == 0
+        and before >= price.free_requests
+        and (lowest_cap is None or after <= lowest_cap)
+    ):
+        return price.micros_per_million // MILLION
+    return None
 
 
-def _words(
-    kinds: Iterable[CountedSubject],
-) -> tuple[list[str] | None, list[str] | None, list[str] | None, list[int] | None, list[str] | None]:
-    return (
-        words([kind.source_id for kind in kinds]),
-        words([kind.network for kind in kinds]),
-        words([method for kind in kinds for method in kind.methods]),
-        words([kind.status for kind in kinds]),
-        words([outcome for kind in kinds for outcome in kind.outcomes]),
-    )
+def _costs(
+    usage: dict[LineKey, Line],
+    subjects: Iterable[CountedSubject],
+    price: Price,
+    requests: int,
+    label: Callable[[str, str], str],
+) -> list[int]:
+    """What each row costs, one after the other; counted as usage on the way."""
+    costs = []
+    for subject in subjects:
+        count = subject.stands_for
+        for method, outcome in subject.calls:
+            charged = 0
+            if outcome in BILLABLE:
+                charged = cost(price, requests, count, subject.cap)
+                requests += count
+            key = (subject.source_id, subject.network, label(subject.network, method), outcome)
+            line = usage.setdefault(key, [key, 0, 0])
+            line[1] += count
+            line[2] += charged
+            costs.append(charged)
+    return costs
+
+
+def _add_usage(usage: dict[LineKey, Line], kinds: Mapping[CountedSubject, int], unit: int) -> None:
+    for subject, records in kinds.items():
+        requests = records * subject.stands_for
+        for key, calls in subject.lines:
+            line = usage.get(key)
+            if line is None:
+                line = usage[key] = [key, 0, 0]
+            line[1] += requests * calls
+            if unit and key[3] in BILLABLE:
+                line[2] += requests * calls * unit
 
 
 def _pieces(subjects: Sequence[CountedSubject]) -> list[tuple[int, int]]:

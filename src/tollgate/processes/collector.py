@@ -38,6 +38,8 @@ IDLE_SECONDS = 0.2
 # Under load: a commit costs as much as reading hundreds of records, so they had better gather.
 COMMIT_SECONDS = 0.5
 SOME_ROWS, MANY_ROWS = 100, 10_000
+# Lines of usage that are folded before the minute is over: whoever reads usage reads them one by one.
+MANY_LINES = 40_000
 # At the end, while workers finish: look again after this.
 LAST_SECONDS = 0.02
 CAPS_SECONDS = 1.0
@@ -153,7 +155,7 @@ class CollectorLoop:
     def _do_chores(self) -> None:
         """Do some chores, slice by slice, for a short time: collecting comes first."""
         end = self._monotonic() + SLICE_SECONDS
-        while self._ledger.join():
+        while self._ledger.join() or self._ledger.fold(MANY_LINES):
             if self._monotonic() >= end:
                 return
         if self._monotonic() >= self._chores_at:

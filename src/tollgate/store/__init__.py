@@ -6,8 +6,9 @@ tables      one SQLAlchemy Core schema;  migrations/ (Alembic) brings a database
 sql         the ports over SQLAlchemy
 repository  the tables of the control data, all by one small class
 ledger_tables  the schema of the ledger, in a file of its own;  ledger_migrations/ brings a database to it
-ledger      what the collector writes;  ledger_blocks: blocks, their joining and their end;  ledger_usage: usage
-            and latencies, appended and folded;  ledger_rows: rows of the first version, converted
+ledger      what the collector writes;  ledger_blocks: blocks, their joining and their end;  ledger_shared: what
+            small teams add, until it is sorted into blocks;  ledger_usage: usage and latencies, appended and
+            folded;  ledger_rows: rows of the first version, converted
 logbook     reading the ledger
 accountbook usage and invoices of the ledger
 ledger_facts  all of the ledger added up, for the doctor

@@ -25,7 +25,7 @@ from tollgate.core.posting import BILLABLE
 from tollgate.core.usage import By, Period, TeamMonth, UsageItem
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Bill, ClockDoubted, StoreUnavailable
-from tollgate.store.ledger_usage import FOLD_MONTH
+from tollgate.store.ledger_usage import FOLD_MONTH, latencies_of
 
 DEADLINE_SECONDS = 10.0
 # All of a month's usage is added up, once a month.
@@ -143,15 +143,22 @@ class SqlAccountBook:
     ) -> dict[tuple[str, str], dict[int, int]]:
         """How many calls of some hours took how long, by network and outcome, then by bucket."""
         found: dict[tuple[str, str], dict[int, int]] = {}
+        table, appended = tables.latencies.c, tables.latencies_new.c
+        folded = select(table.network, table.outcome, table.buckets).where(
+            table.team_id == team_id, table.hour.between(first_hour, last_hour)
+        )
+        waiting = select(appended.lines).where(appended.hour.between(first_hour, last_hour))
         async with self._connection() as connection:
-            for table in (tables.latencies.c, tables.latencies_new.c):
-                query = select(table.network, table.outcome, table.buckets).where(
-                    table.team_id == team_id, table.hour.between(first_hour, last_hour)
-                )
-                for row in await connection.execute(query):
-                    total = found.setdefault((row.network, row.outcome), {})
-                    for bucket, count in msgspec.msgpack.decode(row.buckets, type=dict[int, int]).items():
-                        total[bucket] = total.get(bucket, 0) + count
+            lines = [
+                (row.network, row.outcome, msgspec.msgpack.decode(row.buckets, type=dict[int, int]))
+                for row in await connection.execute(folded)
+            ]
+            for content in (await connection.execute(waiting)).scalars():
+                lines += latencies_of(team_id, content)
+        for network, outcome, buckets in lines:
+            total = found.setdefault((network, outcome), {})
+            for bucket, count in buckets.items():
+                total[bucket] = total.get(bucket, 0) + count
         return found
 
     @asynccontextmanager

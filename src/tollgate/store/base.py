@@ -190,15 +190,18 @@ class LedgerBook(Protocol):
         ...
 
     def join(self) -> bool:
-        """Do a slice of joining small blocks of today; whether there is more to do. So with the other chores."""
+        """Do a slice of sorting shared blocks and of joining small ones of today, when there are many.
+
+        Whether there is more to do: so with the other chores.
+        """
         ...
 
     def settle(self) -> bool:
         """Do a slice of joining what days that are over have left."""
         ...
 
-    def fold(self) -> bool:
-        """Do a slice of adding up the usage that commits appended."""
+    def fold(self, at_least: int = 0) -> bool:
+        """Do a slice of adding up the usage that commits appended, where it has so many lines."""
         ...
 
     def convert(self) -> bool:

@@ -29,6 +29,8 @@ from tollgate.store import ledger_usage, sqlite
 from tollgate.store.base import Mark
 from tollgate.store.ledger_blocks import FAN, FIRST, DayBlocks, Days, Joining
 from tollgate.store.ledger_rows import OldRows
+from tollgate.store.ledger_shared import SharedBlocks, Waiting
+from tollgate.store.ledger_usage import fetched
 
 BUSY_MILLISECONDS = 10_000
 # Values that one statement may name; SQLite takes 32,766.
@@ -61,6 +63,10 @@ class LedgerStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._waiting: Waiting | None = None
+        """Shared blocks that are not sorted; None where they are to be counted."""
+        self._unfolded: int | None = None
+        """Lines of usage that are not folded; None where that is not known."""
         self._generations: dict[int, int] | None = None
         """Of open blocks of the newest day, by level; None where they are to be counted."""
         self._joining: Joining | None = None
@@ -93,24 +99,36 @@ class LedgerStore:
 
         `known` is where its segments were read from; `LedgerBehind` where the ledger stands elsewhere.
         """
-        generations, self._generations = self._generations, None
+        waiting, self._waiting = self._waiting, None
+        unfolded, self._unfolded = self._unfolded, None
         with self._writing() as connection:
             if known is not None and _marks(connection, marks) != known:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")
             posting = post(_opening(connection, teams))
-            if posting.blocks:
-                before, day = Days(connection).at(_day(now))
-                DayBlocks(connection, day).add(posting.blocks, _note_commit(connection, now))
-                ledger_usage.add(connection, posting)
-                connection.exec_driver_sql(_NUMBER, list(posting.next_no.items()))
+            if posting.rows:
+                self._write(connection, posting, now)
             if marks:
                 rows = [(key, mark.offset, mark.done, now) for key, mark in marks.items()]
                 connection.exec_driver_sql(_MARK, rows)
-        if not posting.blocks:
-            self._generations = generations
-        elif generations is not None and before == day:
-            self._generations = {**generations, 0: generations.get(0, 0) + 1}
+        if waiting is not None:
+            self._waiting = waiting.and_more(posting.shared)
+        if unfolded is not None:
+            self._unfolded = unfolded + ledger_usage.lines_in(posting)
         return posting
+
+    def _write(self, connection: Connection, posting: Posting, now: float) -> None:
+        days = Days(connection)
+        newest = days.newest()
+        day = days.at(_day(now), newest)
+        if day != newest:
+            self._generations = None
+        committed_at = _note_commit(connection, now)
+        if posting.shared:
+            SharedBlocks(connection).add(day, posting.shared, committed_at)
+        if posting.blocks:
+            DayBlocks(connection, day).add(posting.blocks, committed_at)
+        ledger_usage.add(connection, posting)
+        connection.exec_driver_sql(_NUMBER, list(posting.next_no.items()))
 
     def team_months(self, month: str) -> dict[str, tuple[int, int]]:
         """Billable requests and cost of every team in a month."""
@@ -137,18 +155,26 @@ class LedgerStore:
             newest = connection.execute(select(tables.state.c.committed_at)).scalar()
             if newest is None:
                 return {}
+            recent = SharedBlocks(connection).recent(newest - seconds)
             for day in reversed(Days(connection).listed()):
-                recent = DayBlocks(connection, day).recent(newest - seconds)
-                if not recent:
+                blocks = DayBlocks(connection, day)
+                of_day = blocks.recent(newest - seconds)
+                recent += of_day
+                if not of_day and not blocks.is_empty():
                     break
-                for block in recent:
-                    _note_uses(block, found)
+        for block in recent:
+            _note_uses(block, found)
         return found
 
     # --- Chores --------------------------------------------------------------------------------------------
 
     def join(self) -> bool:
-        """Join a slice of the small blocks of the newest day, when there are many; whether there is more to do."""
+        """Sort shared blocks, or join small ones of the newest day, when there are many: a slice of it.
+
+        Whether there may be more to do.
+        """
+        if self._waiting is None or self._waiting.is_enough:
+            return self._sort_out()
         if self._generations is not None and not self._joining and self._crowded_level() is None:
             return False
         with self._writing() as connection:
@@ -170,6 +196,17 @@ class LedgerStore:
             self._generations = None
         return True
 
+    def _sort_out(self) -> bool:
+        with self._writing() as connection:
+            shared = SharedBlocks(connection)
+            waiting = shared.waiting()
+            if waiting.is_enough:
+                shared.sort_out()
+                waiting = shared.waiting()
+                self._generations = None
+        self._waiting = waiting
+        return True
+
     def _crowded_level(self) -> int | None:
         """The lowest level whose blocks are to be joined."""
         return min((level for level, count in (self._generations or {}).items() if count >= FAN), default=None)
@@ -177,7 +214,11 @@ class LedgerStore:
     def settle(self) -> bool:
         """Make a slice of the open blocks of days that are over final; whether there is more to do."""
         with self._writing() as connection:
-            for day in Days(connection).listed()[:-1]:
+            days = Days(connection).listed()
+            if days and SharedBlocks(connection).sort_out(before=days[-1]):
+                self._waiting = None
+                return True
+            for day in days[:-1]:
                 blocks = DayBlocks(connection, day)
                 if blocks.has_open():
                     after = self._settling[1] if self._settling and self._settling[0] == day else FIRST
@@ -189,10 +230,14 @@ class LedgerStore:
         self._settling = None if following is None else (day, following)
         return True
 
-    def fold(self) -> bool:
-        """Fold a slice of the usage that was appended; whether there is more to do."""
+    def fold(self, at_least: int = 0) -> bool:
+        """Fold a slice of the usage that was appended, where it has so many lines; whether there is more to do."""
+        if self._unfolded is not None and self._unfolded < at_least:
+            return False
         with self._writing() as connection:
-            return ledger_usage.fold(connection)
+            folded = ledger_usage.fold(connection)
+        self._unfolded = None if folded else 0
+        return folded
 
     def convert(self) -> bool:
         """Convert a slice of the rows of the first version to blocks; whether there is more to do."""
@@ -204,6 +249,8 @@ class LedgerStore:
         with self._writing() as connection:
             gone = sorted({*Days(connection).drop(before), *OldRows(connection).drop(before)})
             if gone:
+                SharedBlocks(connection).drop(before)
+                self._waiting = None
                 connection.exec_driver_sql("UPDATE state SET dropped_before = ?", (before,))
         return gone
 
@@ -263,7 +310,7 @@ def among(column: ColumnElement[str], names: Iterable[str]) -> ColumnElement[boo
 def _opening(connection: Connection, teams: Iterable[str]) -> Opening:
     named = json.dumps(list(teams))
     query = "SELECT id, next_no FROM teams WHERE id IN (SELECT value FROM json_each(?))"
-    numbers = {row[0]: row[1] for row in connection.exec_driver_sql(query, (named,))}
+    numbers = dict(fetched(connection.exec_driver_sql(query, (named,))))
     closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
     return Opening(numbers, ledger_usage.requests_of(connection, named), closed)
 

@@ -1,10 +1,10 @@
 """Blocks in the ledger's database: written by each commit, joined later, dropped by the day.
 
-A block with many rows has compressed data of its own. Small ones of a commit share theirs: so a thousand teams
-with two calls each cost a few pages of data, not a thousand. They are open, at level 0. When a level has open
-blocks of `FAN` generations, they are joined team by team into blocks of the next level, until they are large
-enough to be final; when a day is over, whatever is open becomes final. Joining is done in slices, each a
-transaction of its own, between which collecting goes on. Nothing of it changes a row or its number.
+A block with many rows has compressed data of its own. Small ones, which come from shared blocks
+(`store/ledger_shared.py`), share theirs and are open, at level 1. When a level has open blocks of `FAN`
+generations, they are joined team by team into blocks of the next level, until they are large enough to be final;
+when a day is over, whatever is open becomes final. Joining is done in slices, each a transaction of its own,
+between which collecting goes on. Nothing of it changes a row or its number. A damaged block is not joined.
 
 Works within the transaction of whoever calls.
 """
@@ -12,24 +12,24 @@ Works within the transaction of whoever calls.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import Connection
 
-from tollgate.core.blocks import Block, OpenBlock, groups, joined, read_facts
-from tollgate.core.zstandard import compress, decompress
+from tollgate import log
+from tollgate.core.blocks import ENOUGH_ROWS, Block, OpenBlock, groups, joined, read_facts
+from tollgate.core.shared_blocks import SHARED_ROWS
+from tollgate.core.zstandard import ZstdError, compress, decompress
 from tollgate.store.ledger_tables import BLOCK_COLUMNS, FINAL, block_statements
 
-# Rows of a block that is not joined any more, and of data that small blocks share.
-ENOUGH_ROWS = 256
-SHARED_ROWS = 512
 FAN = 8
 # One slice of work.
 SLICE_BLOCKS, SLICE_ROWS = 4_000, 20_000
 SLICE_DATA = 100
 FIRST = ("", 0)
+_log = log.get("ledger")
 
 
 class Joining(Struct, frozen=True):
@@ -56,16 +56,15 @@ class Days:
         """The newest day."""
         return self._connection.exec_driver_sql("SELECT max(day) FROM days").scalar()
 
-    def at(self, day: str) -> tuple[str | None, str]:
-        """The newest day before, and the day that rows are written to; made where it is new.
+    def at(self, day: str, newest: str | None) -> str:
+        """The day that rows are written to; made where it is new.
 
         A clock that was set back must not put rows into an older day: pages read days in order.
         """
-        newest = self.newest()
         if newest is not None and day <= newest:
-            return newest, newest
+            return newest
         self.make(day)
-        return newest, day
+        return day
 
     def make(self, day: str) -> None:
         """Make the tables of a day, where it has none."""
@@ -114,9 +113,9 @@ class DayBlocks:
         self._columns = columns
         self._insert = f"INSERT INTO blocks_{day} ({columns}) VALUES ({slots})"  # noqa: S608 - names of our own
 
-    def add(self, blocks: Sequence[Block], committed_at: float, *, level: int = 0) -> None:
-        """Write new blocks; the small ones are of this level."""
-        self._write([(block, committed_at) for block in blocks], level)
+    def add(self, blocks: Iterable[Block], committed_at: float) -> None:
+        """Write blocks that stay as they are."""
+        self.write_open(((block, committed_at) for block in blocks), FINAL)
 
     def generations(self) -> dict[int, int]:
         """How many generations of open blocks each level has."""
@@ -158,10 +157,14 @@ class DayBlocks:
         query = f"SELECT {self._columns} FROM blocks_{self._day} WHERE committed_at >= ?"  # noqa: S608 - names of our own
         rows = self._connection.exec_driver_sql(query, (since,)).all()
         data = self._data({row[11] for row in rows})
-        blocks = [_block(row, data[row[11]]) for row in rows]
+        blocks = [_block(row, data[row[11]]) for row in rows if row[11] in data]
         return [
             OpenBlock(each.first_no, each.rows, each.records, read_facts(each.facts), each.data) for each in blocks
         ]
+
+    def is_empty(self) -> bool:
+        """Whether there are no blocks."""
+        return self._connection.exec_driver_sql(f"SELECT 1 FROM blocks_{self._day} LIMIT 1").first() is None  # noqa: S608
 
     def has_open(self) -> bool:
         """Whether some block is not final."""
@@ -182,28 +185,28 @@ class DayBlocks:
 
     def _rewrite(self, headers: Sequence[Any], level: int) -> None:
         """Put joined blocks in the place of these, which are in the order of teams and numbers."""
-        if not headers:
-            return
         data = self._data({row[11] for row in headers})
-        made: list[tuple[Block, float]] = []
-        by_team: dict[str, list[Any]] = {}
-        for row in headers:
-            by_team.setdefault(row[0], []).append(row)
-        for rows in by_team.values():
-            committed = {row[1]: row[9] for row in rows}
-            parts = [_block(row, data[row[11]]) for row in rows]
-            made += [
-                (joined(group), max(committed[part.first_no] for part in group))
-                for group in groups(parts, ENOUGH_ROWS)
-            ]
-        self._remove(headers)
-        self._write(made, level)
+        sound = [row for row in headers if row[11] in data]
+        damaged = [row for row in headers if row[11] not in data]
+        if damaged:
+            self._connection.exec_driver_sql(
+                f"UPDATE blocks_{self._day} SET level = {FINAL} WHERE team_id = ? AND first_no = ?",  # noqa: S608
+                [(row[0], row[1]) for row in damaged],
+            )
+        if sound:
+            self._remove(sound)
+            self.write_open(_joined(sound, data), level)
 
     def _data(self, ids: Iterable[int]) -> dict[int, bytes]:
+        """Data by id, without what is damaged."""
         query = f"SELECT data FROM data_{self._day} WHERE id = ?"  # noqa: S608 - a day of our own
-        return {
-            each: decompress(self._connection.exec_driver_sql(query, (each,)).scalar_one()) for each in sorted(ids)
-        }
+        found = {}
+        for each in sorted(ids):
+            try:
+                found[each] = decompress(self._connection.exec_driver_sql(query, (each,)).scalar_one())
+            except ZstdError as error:
+                _log.error("data of blocks is damaged", day=self._day, data=each, why=str(error))
+        return found
 
     def _remove(self, headers: Sequence[Any]) -> None:
         day, execute = self._day, self._connection.exec_driver_sql
@@ -221,10 +224,8 @@ class DayBlocks:
             [(each,) for each in pointed],
         )
 
-    def _write(self, blocks: Sequence[tuple[Block, float]], level: int) -> None:
-        """Write blocks: large ones with data of their own, small ones together."""
-        if not blocks:
-            return
+    def write_open(self, blocks: Iterable[tuple[Block, float]], level: int) -> None:
+        """Write blocks with their times of commit: large ones with data of their own, small ones together."""
         first_id = self.newest_generation() + 1
         headers: list[tuple[Any, ...]] = []
         stored: list[tuple[int, int, bytes]] = []
@@ -240,11 +241,23 @@ class DayBlocks:
                 )  # fmt: skip
                 start += len(block.data)
             stored.append((data_id, len(group), compress(b"".join([block.data for block, _ in group]))))
-        self._connection.exec_driver_sql(f"INSERT INTO data_{self._day} VALUES (?, ?, ?)", stored)  # noqa: S608
-        self._connection.exec_driver_sql(self._insert, headers)
+        if headers:
+            self._connection.exec_driver_sql(f"INSERT INTO data_{self._day} VALUES (?, ?, ?)", stored)  # noqa: S608
+            self._connection.exec_driver_sql(self._insert, headers)
 
 
-def _shelves(blocks: Sequence[tuple[Block, float]]) -> Iterator[tuple[list[tuple[Block, float]], bool]]:
+def _joined(headers: Sequence[Any], data: Mapping[int, bytes]) -> Iterator[tuple[Block, float]]:
+    """Joined blocks of these, which are in the order of teams and numbers."""
+    by_team: dict[str, list[Any]] = {}
+    for row in headers:
+        by_team.setdefault(row[0], []).append(row)
+    for rows in by_team.values():
+        committed = {row[1]: row[9] for row in rows}
+        for group in groups([_block(row, data[row[11]]) for row in rows], ENOUGH_ROWS):
+            yield joined(group), max(committed[part.first_no] for part in group)
+
+
+def _shelves(blocks: Iterable[tuple[Block, float]]) -> Iterator[tuple[list[tuple[Block, float]], bool]]:
     """Blocks as they are stored together, and whether they are large enough to stay as they are."""
     shelf: list[tuple[Block, float]] = []
     rows = 0

@@ -24,6 +24,7 @@ from tollgate.core.clock import Clock
 from tollgate.core.entries import BILLABLE
 from tollgate.core.invoices import Invoice
 from tollgate.core.posting import MonthKey
+from tollgate.core.shared_blocks import read_parts
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Mark, StoreUnavailable
@@ -167,8 +168,35 @@ def _logs(connection: Connection, damaged: list[str]) -> dict[MonthKey, Sums]:
                 damaged.append(f"day {day}, {team_id}, rows {first_no} to {first_no + rows - 1}: {error}")
                 continue
             _add_block(f"day {day}, {team_id}", block, found, damaged)
+    _add_shared(connection, found, damaged)
     _add_old_rows(connection, found)
     return {key: Sums(*sums) for key, sums in found.items()}
+
+
+def _add_shared(connection: Connection, found: dict[MonthKey, list[int]], damaged: list[str]) -> None:
+    """What small teams have added since it was last sorted into blocks."""
+    query = "SELECT id, day, parts, data FROM shared_blocks ORDER BY id"
+    for key, day, parts, content in connection.execution_options(stream_results=True).exec_driver_sql(query):
+        try:
+            listed = read_parts(parts)
+        except ValueError as error:
+            damaged.append(f"day {day}, shared block {key}: {error}")
+            continue
+        data: bytes | ZstdError
+        try:
+            data = decompress(content)
+        except ZstdError as error:
+            data = error
+        for team_id, part in listed.items():
+            place = f"day {day}, {team_id}"
+            try:
+                if isinstance(data, ZstdError):
+                    raise data
+                block = part.opened(data)
+            except (ZstdError, ValueError) as error:
+                damaged.append(f"{place}, rows {part.first_no} to {part.first_no + part.run.rows - 1}: {error}")
+                continue
+            _add_block(place, block, found, damaged)
 
 
 def _add_block(place: str, block: OpenBlock, found: dict[MonthKey, list[int]], damaged: list[str]) -> None:

@@ -18,7 +18,6 @@ from sqlalchemy import Connection
 from tollgate.core.blocks import FULL_ROWS, Block, Facts, Run, words, written
 from tollgate.core.entries import encode, pack
 from tollgate.store.ledger_blocks import DayBlocks, Days
-from tollgate.store.ledger_tables import FINAL
 
 SLICE_ROWS = 8_192
 SECONDS_OF_DAY = 86_400.0
@@ -92,7 +91,7 @@ class OldRows:
             self._execute("UPDATE teams SET oldest_no = ? WHERE id = ?", (oldest, team_id))
         Days(self._connection).make(day)
         # As of the end of its day: when a row was committed is not known any more.
-        DayBlocks(self._connection, day).add(blocks, _end_of(day), level=FINAL)
+        DayBlocks(self._connection, day).add(blocks, _end_of(day))
 
 
 def _end_of(day: str) -> float:

@@ -2,7 +2,8 @@
 
 A file of its own, so that its constant writing neither holds up a change of tokens nor looks like one. Log records
 stand in blocks, in two tables for each day of commit that are made when the day begins: small headers, and the
-compressed data that they point to. Blocks with few rows share their data (`store/ledger_blocks.py`).
+compressed data that they point to. Blocks with few rows share their data (`store/ledger_blocks.py`). What teams
+with few rows add in a commit waits in one table for all of them, until it is sorted into those.
 """
 
 from __future__ import annotations
@@ -47,6 +48,25 @@ teams = Table(
     Column("id", String(32), primary_key=True),
     Column("next_no", BigInteger, nullable=False),
     Column("oldest_no", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Shared blocks (`core/shared_blocks.py`) of the last commits, in their order. `commit_no` is the same for those of
+# one commit; `is_damaged` are left where they are.
+shared_blocks = Table(
+    "shared_blocks",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("day", String(8), nullable=False),
+    Column("commit_no", BigInteger, nullable=False),
+    Column("is_damaged", Boolean, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("errors", Integer, nullable=False),
+    Column("least_at", Float, nullable=False),
+    Column("greatest_at", Float, nullable=False),
+    Column("committed_at", Float, nullable=False),
+    Column("parts", LargeBinary, nullable=False),
+    Column("data", LargeBinary, nullable=False),
 )
 
 # One row: when the last batch was committed, what the ledger knows of time (`core/clock.py`), and the day before
@@ -83,14 +103,13 @@ def _usage_columns(*, keys: bool) -> list[Column[Any]]:
     ]
 
 
-# What was used. Each commit appends a row for each team and hour to `usage_new`, whose `lines` are a JSON array of
-# (source, network, method, outcome, requests, cost): a row for each line would cost three times as much. A chore
-# adds that up into `usage`; the view `usage_all` shows both.
+# What was used. Each commit appends a row for each hour to `usage_new`, whose `lines` are a JSON object: team ->
+# array of ((source, network, method, outcome), requests, cost). A row for each would cost three times as much. A
+# chore adds that up into `usage`; the view `usage_all` shows both.
 usage = Table("usage", metadata, *_usage_columns(keys=True), sqlite_with_rowid=False)
 usage_new = Table(
     "usage_new",
     metadata,
-    Column("team_id", String(32), nullable=False),
     Column("month", String(7), nullable=False),
     Column("hour", Integer, nullable=False),
     Column("lines", String, nullable=False),
@@ -98,25 +117,25 @@ usage_new = Table(
 usage_all = Table("usage_all", MetaData(), *_usage_columns(keys=False))
 
 
-def _latency_columns(*, keys: bool) -> list[Column[Any]]:
-    return [
-        Column("team_id", String(32), primary_key=keys, nullable=False),
-        Column("hour", Integer, primary_key=keys, nullable=False),
-        Column("network", String(65), primary_key=keys, nullable=False),
-        Column("outcome", String(40), primary_key=keys, nullable=False),
-        Column("buckets", LargeBinary, nullable=False),
-    ]
-
-
-# How long calls took (`core/latencies.py`), appended and added up like usage; kept as long as logs.
+# How long calls took (`core/latencies.py`), appended and added up like usage; kept as long as logs. What is
+# appended is in MessagePack: team -> array of (network, outcome, buckets).
 latencies = Table(
     "latencies",
     metadata,
-    *_latency_columns(keys=True),
+    Column("team_id", String(32), primary_key=True),
+    Column("hour", Integer, primary_key=True),
+    Column("network", String(65), primary_key=True),
+    Column("outcome", String(40), primary_key=True),
+    Column("buckets", LargeBinary, nullable=False),
     Index("ix_latencies_hour", "hour"),
     sqlite_with_rowid=False,
 )
-latencies_new = Table("latencies_new", metadata, *_latency_columns(keys=False))
+latencies_new = Table(
+    "latencies_new",
+    metadata,
+    Column("hour", Integer, nullable=False),
+    Column("lines", LargeBinary, nullable=False),
+)
 
 # What each team used and owes, by billing month. `requests` are the billable ones.
 months = Table(
@@ -127,6 +146,7 @@ months = Table(
     Column("requests", BigInteger, nullable=False),
     Column("cost", BigInteger, nullable=False),
     Index("ix_months_month", "month"),
+    sqlite_with_rowid=False,
 )
 
 # Billing months that are closed: what comes late is billed in the open one.
@@ -143,6 +163,7 @@ token_months = Table(
     Column("token_id", String(32), primary_key=True),
     Column("month", String(7), primary_key=True),
     Column("requests", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 BLOCK_COLUMNS = (

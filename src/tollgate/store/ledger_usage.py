@@ -5,23 +5,29 @@ Within the transaction of whoever calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, CursorResult, Table
 
 from tollgate.core.entries import pack
-from tollgate.core.posting import LatencyKey, LineKey, Posting, UsageKey
+from tollgate.core.posting import LatencyKey, LineKey, Posting
 from tollgate.store import ledger_tables as tables
 
-# Rows of usage and of latencies that are folded at once, and old ones that are deleted at once.
-SLICE_ROWS, SLICE_LINES = 10_000, 20_000
+# Lines of usage and of latencies that are folded at once, and old ones that are deleted at once.
+SLICE_LINES, SLICE_OLD = 40_000, 20_000
 
-Lines = list[tuple[str, str, str, str, int, int]]
-"""source, network, method, outcome, requests, cost"""
+Lines = dict[str, list[tuple[LineKey, int, int]]]
+"""Team -> line, requests, cost."""
+LatencyLines = dict[str, list[tuple[str, str, dict[int, int]]]]
+"""Team -> network, outcome, buckets."""
 
 _write_lines = msgspec.json.Encoder().encode
 _read_lines = msgspec.json.Decoder(Lines).decode
+_read_latencies = msgspec.msgpack.Decoder(LatencyLines).decode
+_read_raw = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+_read_of_team = msgspec.msgpack.Decoder(list[tuple[str, str, dict[int, int]]]).decode
 _read_buckets = msgspec.msgpack.Decoder(dict[int, int]).decode
 
 
@@ -51,10 +57,23 @@ FOLD_MONTH = (f"{_FOLD} GROUP BY {_KEYS} {_sums(tables.usage)}", "DELETE FROM us
 
 
 def add(connection: Connection, posting: Posting) -> None:
-    """Add what a batch counts. Past the expression language: there may be a line for every record."""
+    """Add what a batch counts."""
+    usage = [
+        (month, hour, _write_lines({team_id: [*lines.values()] for team_id, lines in teams.items()}).decode())
+        for (month, hour), teams in posting.lines.items()
+    ]
+    latencies = [
+        (
+            hour,
+            pack(
+                {team_id: [(*key, buckets) for key, buckets in kinds.items()] for team_id, kinds in teams.items()}
+            ),
+        )
+        for hour, teams in posting.latencies.items()
+    ]
     for statement, values in (
-        (_ADD_USAGE, [(*key, _written(lines)) for key, lines in posting.lines.items()]),
-        (_ADD_LATENCIES, [(*key, pack(buckets)) for key, buckets in posting.latencies.items()]),
+        (_ADD_USAGE, usage),
+        (_ADD_LATENCIES, latencies),
         (_ADD_MONTHS, [(*key, *sums) for key, sums in posting.months.items() if sums[0]]),
         (_ADD_TOKENS, [(*key, requests) for key, requests in posting.tokens.items()]),
     ):
@@ -62,59 +81,77 @@ def add(connection: Connection, posting: Posting) -> None:
             connection.exec_driver_sql(statement, values)
 
 
-def _written(lines: Mapping[LineKey, list[int]]) -> str:
-    return _write_lines([(*key, *sums) for key, sums in lines.items()]).decode()
+def lines_in(posting: Posting) -> int:
+    """How many lines of usage a batch has."""
+    return sum([sum(map(len, teams.values())) for teams in posting.lines.values()])
 
 
 def fold(connection: Connection) -> bool:
     """Fold a slice of what was appended; whether there may be more."""
     execute = connection.exec_driver_sql
-    first = execute("SELECT min(rowid) FROM usage_new").scalar()
-    if first is None:
+    sums: dict[tuple[str, str, int], dict[LineKey, list[int]]] = {}
+    last = size = 0
+    with execute("SELECT rowid, month, hour, lines FROM usage_new ORDER BY rowid") as rows:
+        for rowid, month, hour, content in rows:
+            last = rowid
+            for team_id, lines in _read_lines(content).items():
+                size += len(lines)
+                of_team = sums.setdefault((team_id, month, hour), {})
+                for line, requests, cost in lines:
+                    total = of_team.get(line)
+                    if total is None:
+                        of_team[line] = [requests, cost]
+                    else:
+                        total[0] += requests
+                        total[1] += cost
+            if size >= SLICE_LINES:
+                break
+    if not last:
         return _fold_latencies(connection)
-    below = first + SLICE_ROWS
-    sums: dict[UsageKey, list[int]] = {}
-    for team_id, month, hour, lines in execute(
-        "SELECT team_id, month, hour, lines FROM usage_new WHERE rowid < ?", (below,)
-    ):
-        for source_id, network, method, outcome, requests, cost in _read_lines(lines):
-            total = sums.setdefault((team_id, month, hour, source_id, network, method, outcome), [0, 0])
-            total[0] += requests
-            total[1] += cost
-    execute(_ADD_UP, [(*key, *total) for key, total in sums.items()])
-    execute("DELETE FROM usage_new WHERE rowid < ?", (below,))
+    if size:
+        # In the order of the key, so that each page of the table is met once.
+        values = [(*key, *line, *total) for key in sorted(sums) for line, total in sorted(sums[key].items())]
+        execute(_ADD_UP, values)
+    execute("DELETE FROM usage_new WHERE rowid <= ?", (last,))
     return True
 
 
 def _fold_latencies(connection: Connection) -> bool:
     execute = connection.exec_driver_sql
-    first = execute("SELECT min(rowid) FROM latencies_new").scalar()
-    if first is None:
+    sums: dict[LatencyKey, dict[int, int]] = {}
+    last = size = 0
+    with execute("SELECT rowid, hour, lines FROM latencies_new ORDER BY rowid") as rows:
+        for rowid, hour, content in rows:
+            last = rowid
+            for team_id, lines in _read_latencies(content).items():
+                size += len(lines)
+                for network, outcome, buckets in lines:
+                    _add_buckets(sums.setdefault((team_id, hour, network, outcome), {}), buckets)
+            if size >= SLICE_LINES:
+                break
+    if not last:
         return False
-    below = first + SLICE_LINES
-    names = "team_id, hour, network, outcome"
-    rows = execute(f"SELECT {names}, buckets FROM latencies_new WHERE rowid < ?", (below,))  # noqa: S608
-    sums = added((tuple(row[:4]), row[4]) for row in rows)
-    known = f"SELECT buckets FROM latencies WHERE ({names}) = (?, ?, ?, ?)"  # noqa: S608 - names of our own
     values = []
-    for key, buckets in sums.items():
+    known = "SELECT buckets FROM latencies WHERE (team_id, hour, network, outcome) = (?, ?, ?, ?)"
+    for key in sorted(sums):
         before = execute(known, key).scalar()
         if before is not None:
-            buckets = added([(key, before), (key, pack(buckets))])[key]
-        values.append((*key, pack(buckets)))
+            _add_buckets(sums[key], _read_buckets(before))
+        values.append((*key, pack(sums[key])))
     execute("INSERT OR REPLACE INTO latencies VALUES (?, ?, ?, ?, ?)", values)
-    execute("DELETE FROM latencies_new WHERE rowid < ?", (below,))
+    execute("DELETE FROM latencies_new WHERE rowid <= ?", (last,))
     return bool(execute("SELECT 1 FROM latencies_new LIMIT 1").first())
 
 
-def added(lines: Iterable[tuple[LatencyKey, bytes]]) -> dict[LatencyKey, dict[int, int]]:
-    """Histograms of the same key, added up."""
-    sums: dict[LatencyKey, dict[int, int]] = {}
-    for key, content in lines:
-        total = sums.setdefault(key, {})
-        for bucket, count in _read_buckets(content).items():
-            total[bucket] = total.get(bucket, 0) + count
-    return sums
+def _add_buckets(total: dict[int, int], more: Mapping[int, int]) -> None:
+    for bucket, count in more.items():
+        total[bucket] = total.get(bucket, 0) + count
+
+
+def latencies_of(team_id: str, content: bytes) -> list[tuple[str, str, dict[int, int]]]:
+    """What was appended of a team's latencies: network, outcome, buckets."""
+    lines = _read_raw(content).get(team_id)
+    return [] if lines is None else _read_of_team(lines)
 
 
 def forget_latencies(connection: Connection, before_hour: int) -> bool:
@@ -122,12 +159,18 @@ def forget_latencies(connection: Connection, before_hour: int) -> bool:
     removed = connection.exec_driver_sql(
         "DELETE FROM latencies WHERE (team_id, hour, network, outcome) IN "
         "(SELECT team_id, hour, network, outcome FROM latencies WHERE hour < ? LIMIT ?)",
-        (before_hour, SLICE_LINES),
+        (before_hour, SLICE_OLD),
     )
-    return removed.rowcount == SLICE_LINES
+    return removed.rowcount == SLICE_OLD
 
 
 def requests_of(connection: Connection, teams: str) -> Mapping[tuple[str, str], int]:
     """Billable requests of some teams, named as a JSON array, by month."""
     query = "SELECT team_id, month, requests FROM months WHERE team_id IN (SELECT value FROM json_each(?))"
-    return {(row[0], row[1]): row[2] for row in connection.exec_driver_sql(query, (teams,))}
+    rows = fetched(connection.exec_driver_sql(query, (teams,)))
+    return {(team_id, month): requests for team_id, month, requests in rows}
+
+
+def fetched(result: CursorResult[Any]) -> Sequence[Any]:
+    """All rows as the driver gives them: there may be thousands in each commit."""
+    return result.cursor.fetchall()

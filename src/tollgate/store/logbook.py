@@ -1,15 +1,16 @@
 """Reading the ledger: pages of logs. For the control plane; never writes.
 
-A page goes through the headers of a team's blocks in the order of their commit, passes over those whose facts say
-that nothing fits, and searches the others. So a page costs the same at any depth; a filter that seldom fits looks
-for a bounded time, and the page says how far it has looked. A page is read in one transaction, so that no block is
-joined or dropped under it, and in one go by a thread: each hop to a thread and back would cost more than the
-answer.
+A page goes through the headers of a team's blocks, and of its parts of shared ones, in the order of their commit,
+passes over those whose facts say that nothing fits, and searches the others. So a page costs the same at any
+depth; a filter that seldom fits looks for a bounded time, and the page says how far it has looked. A page is read
+in one transaction, so that no block is joined or dropped under it, and in one go by a thread: each hop to a thread
+and back would cost more than the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,10 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from tollgate import log
-from tollgate.core.blocks import OpenBlock, may_hold, read_facts
+from tollgate.core.blocks import Facts, OpenBlock, may_hold, read_facts
+from tollgate.core.entries import pack
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
+from tollgate.core.shared_blocks import part_of
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store.base import StoreUnavailable
 
@@ -34,6 +37,8 @@ _HEADERS_AT_ONCE = 64
 # A row is committed after its own time, so `since` need not look at what was committed before. The clock may have
 # been set back in between, by this much at most.
 CLOCK_SLACK_SECONDS = 10.0
+# In the place of a day: of a shared block.
+_SHARED = ""
 _COLUMNS = "first_no, rows, records, errors, greatest_at, committed_at, facts, data_id, start, size"
 _log = log.get("logbook")
 
@@ -83,7 +88,7 @@ class SqlLogBook:
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, whole)
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             raise StoreUnavailable(f"{type(error).__name__}: the ledger cannot be read") from error
 
 
@@ -148,6 +153,16 @@ class _Search:
         return position if row is not None and row[0] > 1 else None
 
     def _headers_down(self, below: int) -> Iterator[tuple[str, Any]]:
+        """Headers of blocks that have a row below a number, the newest first."""
+        shared = [header for header in self._shared() if header[0] < below]
+        for each in self._stored_down(below):
+            while shared and shared[-1][0] > each[1][0]:
+                yield _SHARED, shared.pop()
+            yield each
+        for header in reversed(shared):
+            yield _SHARED, header
+
+    def _stored_down(self, below: int) -> Iterator[tuple[str, Any]]:
         for day in _days(self._connection):
             query = (
                 f"SELECT {_COLUMNS} FROM blocks_{day} "  # noqa: S608 - names of our own
@@ -156,8 +171,37 @@ class _Search:
             for header in self._rows(query, (self._wanted.team_id, below)):
                 yield day, header
 
+    def _shared(self) -> list[Any]:
+        """Headers of the team's parts of shared blocks, the oldest first."""
+        found = []
+        query = "SELECT id, errors, greatest_at, committed_at, parts FROM shared_blocks ORDER BY id"
+        for data_id, errors, greatest_at, committed_at, parts in self._rows(query, ()):
+            try:
+                part = part_of(self._wanted.team_id, parts)
+            except ValueError as error:
+                _log.error("a shared block cannot be read", id=data_id, why=str(error))
+                continue
+            if part is not None:
+                facts = pack(Facts([part.run], None, None, None, None, None))
+                found.append(
+                    (
+                        part.first_no, part.run.rows, part.records, errors, greatest_at, committed_at, facts,
+                        data_id, part.start, part.size,
+                    )
+                )  # fmt: skip
+        return found
+
     def _headers_up(self, above: int) -> Iterator[tuple[str, Any]]:
-        """Headers of blocks that have a row above a number."""
+        """Headers of blocks that have a row above a number, the oldest first."""
+        shared = [header for header in reversed(self._shared()) if header[0] + header[1] > above + 1]
+        for each in self._stored_up(above):
+            while shared and shared[-1][0] < each[1][0]:
+                yield _SHARED, shared.pop()
+            yield each
+        for header in reversed(shared):
+            yield _SHARED, header
+
+    def _stored_up(self, above: int) -> Iterator[tuple[str, Any]]:
         team_id = self._wanted.team_id
         days: list[tuple[str, int]] = []
         for day in _days(self._connection):
@@ -198,7 +242,8 @@ class _Search:
 
     def _data(self, day: str, data_id: int) -> bytes:
         if self._held[0] != (day, data_id):
-            query = f"SELECT data FROM data_{day} WHERE id = ?"  # noqa: S608 - a day of our own
+            table = "shared_blocks" if day == _SHARED else f"data_{day}"
+            query = f"SELECT data FROM {table} WHERE id = ?"  # noqa: S608 - a day of our own
             content = self._connection.exec_driver_sql(query, (data_id,)).scalar_one()
             self._held = ((day, data_id), decompress(content))
         return self._held[1]

@@ -1,0 +1,127 @@
+"""Shared blocks in the ledger's database: what small teams add in a commit, until it is sorted into their blocks.
+
+When there are enough commits or rows, a chore sorts the oldest into blocks of one team each, in the tables of
+their day. One that is damaged stays, so that `doctor` goes on to name it, and the others are sorted without it.
+
+Within the transaction of whoever calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Connection
+
+from tollgate import log
+from tollgate.core.blocks import OpenBlock
+from tollgate.core.shared_blocks import SharedBlock, Stored, read_parts, sorted_out
+from tollgate.core.zstandard import ZstdError, compress, decompress
+from tollgate.store.ledger_blocks import DayBlocks
+
+# Commits that wait to be sorted, and rows: a page of a small team looks at each.
+MAX_COMMITS, MAX_ROWS = 16, 32_000
+# Rows that are sorted at once, and a few more.
+SLICE_ROWS = 32_000
+_log = log.get("ledger")
+
+
+class Waiting(Struct, frozen=True):
+    """What is to be sorted."""
+
+    commits: int
+    rows: int
+
+    def and_more(self, blocks: Sequence[SharedBlock]) -> Waiting:
+        """With those of one commit more."""
+        if not blocks:
+            return self
+        return Waiting(self.commits + 1, self.rows + sum([block.rows for block in blocks]))
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is worth while, or has to be."""
+        return self.commits >= MAX_COMMITS or self.rows >= MAX_ROWS
+
+
+class SharedBlocks:
+    """The shared blocks of all days."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._execute = connection.exec_driver_sql
+        self._connection = connection
+
+    def add(self, day: str, blocks: Sequence[SharedBlock], committed_at: float) -> None:
+        """Write those of a commit."""
+        last = self._execute("SELECT commit_no FROM shared_blocks ORDER BY id DESC LIMIT 1").scalar() or 0
+        rows = [
+            (
+                day, last + 1, block.rows, block.errors, block.least_at, block.greatest_at, committed_at,
+                block.parts, compress(block.data),
+            )
+            for block in blocks
+        ]  # fmt: skip
+        self._execute(_ADD, rows)
+
+    def waiting(self) -> Waiting:
+        """What is to be sorted."""
+        query = "SELECT count(DISTINCT commit_no), coalesce(sum(rows), 0) FROM shared_blocks WHERE NOT is_damaged"
+        return Waiting(*self._execute(query).one())
+
+    def sort_out(self, *, before: str | None = None) -> bool:
+        """Sort the oldest, up to a slice of one day, where there are some (before a day); whether there were."""
+        rows = self._oldest(before)
+        if not rows:
+            return False
+        try:
+            blocks = DayBlocks(self._connection, rows[0][1])
+            blocks.write_open(sorted_out([Stored(row[3], row[4], decompress(row[5])) for row in rows]), level=1)
+            gone = [(row[0],) for row in rows]
+        except (ZstdError, ValueError):
+            self._leave(rows)
+            return True
+        self._execute("DELETE FROM shared_blocks WHERE id = ?", gone)
+        return True
+
+    def recent(self, since: float) -> list[OpenBlock]:
+        """Rows that were committed since a time."""
+        query = "SELECT parts, data FROM shared_blocks WHERE committed_at >= ? AND NOT is_damaged"
+        found = []
+        for parts, content in self._execute(query, (since,)):
+            data = decompress(content)
+            found += [part.opened(data) for part in read_parts(parts).values()]
+        return found
+
+    def drop(self, before: str) -> None:
+        """Delete those of days before one."""
+        self._execute("DELETE FROM shared_blocks WHERE day < ?", (before,))
+
+    def _oldest(self, before: str | None) -> list[Any]:
+        query = (
+            "SELECT id, day, rows, committed_at, parts, data FROM shared_blocks WHERE NOT is_damaged ORDER BY id"
+        )
+        found: list[Any] = []
+        size = 0
+        with self._execute(query) as result:
+            for row in result:
+                if size >= SLICE_ROWS or (found and row[1] != found[0][1]) or (before and row[1] >= before):
+                    break
+                found.append(row)
+                size += row[2]
+        return found
+
+    def _leave(self, rows: Sequence[Any]) -> None:
+        """Leave those that cannot be sorted where they are."""
+        for key, day, _, committed_at, parts, data in rows:
+            try:
+                list(sorted_out([Stored(committed_at, parts, decompress(data))]))
+            except (ZstdError, ValueError) as error:
+                _log.error("a shared block is damaged", day=day, id=key, why=str(error))
+                self._execute("UPDATE shared_blocks SET is_damaged = 1 WHERE id = ?", (key,))
+
+
+_ADD = (
+    "INSERT INTO shared_blocks (day, commit_no, is_damaged, rows, errors, least_at, greatest_at, committed_at, "
+    "parts, data) VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?)"
+)
