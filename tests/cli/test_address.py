@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgate.cli.address import DEFAULT_URL, is_exposed, is_loopback, normal
+from tollgate.cli.address import DEFAULT_URL, from_here, is_exposed, is_loopback, normal
 from tollgate.settings.model import DEFAULT_PORT
 
 
@@ -42,3 +42,19 @@ def test_the_default_is_where_the_service_listens() -> None:
 )
 def test_secrets_in_clear_are_seen(url: str, loopback: bool, exposed: bool) -> None:
     assert (is_loopback(url), is_exposed(url)) == (loopback, exposed)
+
+
+@pytest.mark.parametrize(
+    ("link", "url", "expected"),
+    [
+        ("http://127.0.0.1:8402/a?b=c", "https://rpc.example.com", "https://rpc.example.com/a?b=c"),
+        ("http://127.0.0.1:8402/a", "http://192.168.1.7:8402", "http://192.168.1.7:8402/a"),
+        ("http://localhost:8402/a", "https://example.com/tollgate", "https://example.com/tollgate/a"),
+        ("https://rpc.example.com/a", "http://10.0.0.1:8402", "https://rpc.example.com/a"),
+        ("http://127.0.0.1:8402/a", "http://127.0.0.1:9000", "http://127.0.0.1:8402/a"),
+    ],
+)
+def test_a_link_of_a_server_that_does_not_know_its_address_is_made_with_ours(
+    link: str, url: str, expected: str
+) -> None:
+    assert from_here(link, url) == expected

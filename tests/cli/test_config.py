@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -36,16 +37,21 @@ def run(*arguments: str, **environ: str) -> Result:
     return CliRunner().invoke(config, arguments, env=environ, catch_exceptions=False)
 
 
+def check(*arguments: str, **environ: str) -> Result:
+    """Check with ports that are free."""
+    return run(*arguments, TOLLGATE_SERVER__PORT="0", TOLLGATE_SERVER__METRICS_PORT="0", **environ)
+
+
 def test_check_of_good_settings_says_in_one_line_which_networks_are_served() -> None:
     Path("tollgate.toml").write_text(GOOD, encoding="utf-8")
-    result = run("check")
+    result = check("check")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "tollgate.toml is fine; networks served: eth/mainnet, eth/sepolia\n"
 
 
 def test_check_of_bad_settings_lists_the_problems_on_stderr_and_exits_with_1() -> None:
     Path("other.toml").write_text("[server]\nprot = 1\nworkers = 999\n", encoding="utf-8")
-    result = run("check", "--config", "other.toml")
+    result = check("check", "--config", "other.toml")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == [
         "other.toml:2: unknown key `server.prot`; did you mean `server.port`?",
@@ -54,13 +60,13 @@ def test_check_of_bad_settings_lists_the_problems_on_stderr_and_exits_with_1() -
 
 
 def test_check_of_settings_that_serve_nothing_fails_as_serve_would() -> None:
-    result = run("check")
+    result = check("check")
     assert result.exit_code == 1
     assert result.stderr.startswith("no networks are set: add [[families.eth.mainnet.upstreams]]")
 
 
 def test_check_works_from_the_environment_alone() -> None:
-    result = run("check", TOLLGATE_FAMILIES__ETH__MAINNET__UPSTREAMS='[{name = "a", url = "http://a"}]')
+    result = check("check", TOLLGATE_FAMILIES__ETH__MAINNET__UPSTREAMS='[{name = "a", url = "http://a"}]')
     assert result.exit_code == 0
     assert result.stdout == "The environment is fine; networks served: eth/mainnet\n"
 
@@ -113,3 +119,27 @@ def test_the_commands_load_without_table_and_server_libraries() -> None:
     code = "import sys, tollgate.cli.config; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"rich", "sqlalchemy", "uvicorn", "asyncio"} & set(loaded.stdout.split())
+
+
+def test_check_refuses_a_port_that_is_taken() -> None:
+    Path("tollgate.toml").write_text(GOOD, encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("check", TOLLGATE_SERVER__PORT=str(port), TOLLGATE_SERVER__METRICS_PORT="0")
+    assert (result.exit_code, result.stdout) == (1, "")
+    words = f"Port {port} on 127.0.0.1 is in use: stop what listens there, or set another server.port.\n"
+    assert result.stderr == words
+
+
+def test_check_warns_of_links_that_lead_nowhere_and_of_passwords_in_clear() -> None:
+    Path("tollgate.toml").write_text(GOOD, encoding="utf-8")
+    everywhere = check("check", TOLLGATE_SERVER__HOST="0.0.0.0")
+    assert (everywhere.exit_code, "lead to 127.0.0.1" in everywhere.stderr) == (0, True)
+    set_right = check(
+        "check", TOLLGATE_SERVER__HOST="0.0.0.0", TOLLGATE_SERVER__BASE_URL="https://rpc.example.com"
+    )
+    assert (set_right.exit_code, set_right.stderr) == (0, "")
+    in_clear = check("check", TOLLGATE_SERVER__BASE_URL="http://rpc.example.com")
+    assert "cross the network in clear" in in_clear.stderr
+    behind = check("check", TOLLGATE_SERVER__TRUSTED_PROXIES='["10.0.0.1"]')
+    assert "Set server.base_url to the address of the proxy." in behind.stderr

@@ -27,6 +27,7 @@ INVITATION: dict[str, Any] = {
     "expires_at": "2026-11-22T06:44:44Z",
     "mailed": False,
 }
+SERVICE = {"name": "tollgate", "version": "0.1.0", "sign_up": "invited"}
 LINK = "https://t.example.com/invitation/tgi_secret"
 MEMBERS = "teams/acme/members"
 
@@ -137,15 +138,26 @@ def test_members_list(api: Api, acme: Tool) -> None:
 def test_invite_prints_the_link_and_says_whether_it_was_mailed(
     api: Api, acme: Tool, mailed: bool, words: str
 ) -> None:
+    api.on("GET", "service", SERVICE)
     api.on("POST", "teams/acme/invitations", {**INVITATION, "link": LINK, "mailed": mailed}, status=201)
     ran = acme.run("teams", "members", "invite", "eve@example.com", "--role", "developer")
     assert (ran.code, ran.err) == (0, words)
     assert f"link     {LINK}\n" in ran.out
-    assert api.asked[0].json == {"email": "eve@example.com", "role": "developer"}
+    assert api.asked[1].json == {"email": "eve@example.com", "role": "developer"}
+
+
+def test_invite_warns_where_only_people_with_an_account_could_take_it(api: Api, acme: Tool) -> None:
+    api.on("GET", "service", {**SERVICE, "sign_up": "closed"})
+    api.on("POST", "teams/acme/invitations", {**INVITATION, "link": LINK, "mailed": False}, status=201)
+    ran = acme.run("teams", "members", "invite", "eve@example.com", "--role", "developer")
+    assert ran.code == 0
+    assert "Warning: sign-up is closed" in ran.err
+    assert "ask the operator for `tollgate admin invite`" in ran.err
 
 
 def test_a_replayed_invitation_without_its_link_says_how_to_go_on(api: Api, acme: Tool) -> None:
     path = "teams/acme/invitations"
+    api.on("GET", "service", SERVICE)
     api.on("POST", path, drop=True).on("POST", path, {**INVITATION, "link": None}, status=201)
     ran = acme.run("teams", "members", "invite", "eve@example.com", "--role", "developer")
     assert (ran.code, ran.out) == (1, "")

@@ -89,6 +89,34 @@ def test_nobody_outside_speaks_for_a_worker() -> None:
 
 
 @pytest.mark.parametrize(
+    ("trusted", "host", "proto", "expected"),
+    [
+        (("192.0.2.7",), b"rpc.example.org", b"https", (b"rpc.example.org", b"https")),
+        (
+            ("192.0.2.7",),
+            b"evil.example, rpc.example.org:8443",
+            b"http,https",
+            (b"rpc.example.org:8443", b"https"),
+        ),
+        (("192.0.2.7",), b"a b", b"gopher", (b"rpc.example", b"http")),
+        (("192.0.2.7",), b"", b"", (b"rpc.example", b"http")),
+        (("192.0.2.8",), b"evil.example", b"https", (b"rpc.example", b"http")),
+        ((), b"evil.example", b"https", (b"rpc.example", b"http")),
+    ],
+)
+def test_host_and_scheme_of_a_proxy_are_believed_where_it_is_trusted(
+    trusted: tuple[str, ...], host: bytes, proto: bytes, expected: tuple[bytes, bytes]
+) -> None:
+    async def test(inner: Inner) -> None:
+        asked = scope("GET", (b"x-forwarded-host", host), (b"x-forwarded-proto", proto))
+        _, headers, _ = await asked_with(inner, inner.app(*trusted), asked)
+        assert [value for name, value in headers if name == b"host"] == [expected[0]]
+        assert (b"x-tollgate-scheme", expected[1]) in headers
+
+    with_inner(test)
+
+
+@pytest.mark.parametrize(
     ("peer", "forwarded", "trusted", "expected"),
     [
         ("192.0.2.7", [b"203.0.113.9"], (), b"192.0.2.7"),

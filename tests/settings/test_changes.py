@@ -159,7 +159,7 @@ def _another(default: Any) -> Any:
             return not default
         case int() | float():
             return default * 0.9 if isinstance(default, float) else default + 1
-        case "closed":
+        case "invited":
             return "open"
         case "per_request":
             return "per_started_million"

@@ -29,6 +29,8 @@ address        addresses of servers
 show           tables, fields, JSON, words
 
 For the operator:
+init           `init`: settings, first account and team
+examined       upstreams that were tried out: table and problems
 serve          `serve`, `migrate` and `collect`
 reload         `reload`: changed settings, in place
 config         `config check` and `config show`

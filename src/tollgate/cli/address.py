@@ -43,6 +43,17 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def from_here(link: str, url: str) -> str:
+    """Return a link of a server as it can be followed from where the server has the address `url`.
+
+    A server that was not told its own address takes itself for 127.0.0.1, which is another machine here.
+    """
+    if not is_loopback(link) or is_loopback(url):
+        return link
+    base, parts = urlsplit(url), urlsplit(link)
+    return urlunsplit((base.scheme, base.netloc, base.path + parts.path, parts.query, parts.fragment))
+
+
 def is_exposed(url: str) -> bool:
     """Whether secrets would travel to it in clear over a network."""
     return url.startswith("http://") and not is_loopback(url)

@@ -16,8 +16,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import BinaryIO, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from tollgate import log
+from tollgate.cli.address import normal
 from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.show import note
 from tollgate.control.passwords import LONGEST, SHORTEST
@@ -42,6 +44,11 @@ _config_option = click.option(
     "config_file",
     metavar="FILE",
     help="Settings file. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
+)
+_url_option = click.option(
+    "--url",
+    metavar="URL",
+    help="Address of the service in the link. Default: server.base_url, else this machine's.",
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -72,12 +79,12 @@ def create_account(
     address = email_of(email)  # before a password is typed for nothing
     if team is not None:
         team_name(team)
-    password = _password(stdin=password_stdin, generate=generate)
+    password = password_from(stdin=password_stdin, generate=generate)
 
     def tell(account: Account) -> None:
         note(f"Made the account {account.email}" + (f" and its team {team}." if team else "."))
         shown: Shown = {"id": account.id, "email": account.email, "team": team}
-        _show(shown | ({"password": password} if generate else {}), as_json=as_json)
+        show_values(shown | ({"password": password} if generate else {}), as_json=as_json)
 
     _run(config_file, lambda plane: plane.operator.create_account(address, password, name=name, team=team), tell)
 
@@ -86,9 +93,12 @@ def create_account(
 @click.argument("email")
 @click.option("--team", metavar="NAME", help="Invite to this team of the service.")
 @click.option("--role", default="developer", show_default=True, help="Role in that team.")
+@_url_option
 @_json_option
 @_config_option
-def invite(email: str, team: str | None, role: str, as_json: bool, config_file: str | None) -> None:
+def invite(
+    email: str, team: str | None, role: str, url: str | None, as_json: bool, config_file: str | None
+) -> None:
     """Print a link that lets a person make an account, even while sign-up is closed."""
     if team is not None:
         team_name(team)  # an empty one must not become an invitation to no team
@@ -100,24 +110,25 @@ def invite(email: str, team: str | None, role: str, as_json: bool, config_file: 
             if made.mailed
             else f"Hand this link to {address}; it works once:"
         )
-        _show({"email": address, "link": made.link, "mailed": made.mailed}, as_json=as_json, alone="link")
+        show_values({"email": address, "link": made.link, "mailed": made.mailed}, as_json=as_json, alone="link")
 
-    _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, email, team, role), tell)
+    _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, email, team, role), tell, url)
 
 
 @admin.command("reset-link", epilog="Example: tollgate admin reset-link ada@example.com")
 @click.argument("email")
+@_url_option
 @_json_option
 @_config_option
-def reset_link(email: str, as_json: bool, config_file: str | None) -> None:
+def reset_link(email: str, url: str | None, as_json: bool, config_file: str | None) -> None:
     """Print a link that lets a person choose a new password."""
     address = email_of(email)
 
     def tell(link: str) -> None:
         note(f"Hand this link to {address}; it works once:")
-        _show({"email": address, "link": link}, as_json=as_json, alone="link")
+        show_values({"email": address, "link": link}, as_json=as_json, alone="link")
 
-    _run(config_file, lambda plane: plane.accounts.reset_link(OPERATOR, address), tell)
+    _run(config_file, lambda plane: plane.accounts.reset_link(OPERATOR, address), tell, url)
 
 
 @admin.command(epilog="Example: tollgate admin accounts --json")
@@ -168,7 +179,8 @@ def enable(email: str, config_file: str | None) -> None:
     )
 
 
-def _password(*, stdin: bool, generate: bool) -> str:
+def password_from(*, stdin: bool, generate: bool) -> str:
+    """Return a new password: made, read, or asked for."""
     if stdin and generate:
         raise click.UsageError("Give --password-stdin or --generate, not both.")
     if generate:
@@ -193,7 +205,8 @@ def _first_line(stream: BinaryIO) -> str:
         raise Failure("The password on standard input is not UTF-8: send it in that encoding.") from None
 
 
-def _show(values: Shown, *, as_json: bool, alone: str = "") -> None:
+def show_values(values: Shown, *, as_json: bool = False, alone: str = "") -> None:
+    """Print what was made."""
     if as_json:
         click.echo(json.dumps(values))
     elif alone:
@@ -201,25 +214,35 @@ def _show(values: Shown, *, as_json: bool, alone: str = "") -> None:
     else:
         for name, value in values.items():
             if value is not None:
-                click.echo(f"{name:<9} {value}")
+                click.echo(f"{name:<14} {value}")
 
 
 def _run(
     config_file: str | None,
     act: Callable[[ControlPlane], Awaitable[Result]],
     tell: Callable[[Result], None],
+    url: str | None = None,
 ) -> None:
-    """Run an action of the services, on the store of the settings, and return its result.
+    """Run an action of the services, on the store of the settings; `url` is where links lead."""
+    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    if url is not None:
+        settings = replace(settings, server=replace(settings.server, base_url=normal(url, named="--url")))
+    control_plane(settings, act, tell)
+
+
+def control_plane(
+    settings: Settings, act: Callable[[ControlPlane], Awaitable[Result]], tell: Callable[[Result], None]
+) -> None:
+    """Run an action of the services on a store.
 
     It is told before mail is waited for: a link is shown once, and whoever interrupts a slow mail server has it.
     """
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
     log.configure("warning", settings.logging.format)
     bootstrap = prepare(settings)
 
     async def whole() -> None:
         store = sqlite.open_store(bootstrap.store_url)
-        plane = ControlPlane(store, settings, bootstrap.pepper, _base_url(settings), time.time)
+        plane = ControlPlane(store, settings, bootstrap.pepper, base_url(settings), time.time)
         try:
             tell(await act(plane))
         finally:
@@ -235,7 +258,7 @@ def _run(
         ) from error
 
 
-def _base_url(settings: Settings) -> str:
+def base_url(settings: Settings) -> str:
     """Where links lead. A service on a port of its own choosing is asked for its address by nobody here."""
     server = settings.server
     if server.base_url:

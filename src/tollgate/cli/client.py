@@ -26,6 +26,7 @@ from tollgate.cli.shapes import (
     ApiLogPage,
     ApiMember,
     ApiOriginCheck,
+    ApiService,
     ApiTeam,
     ApiToken,
     ApiUsage,
@@ -87,6 +88,9 @@ class Client:
         return None if reply.status == HTTPStatus.NO_CONTENT else answers.read(reply, ApiTeam, self._transport.url)
 
     # ---- teams
+
+    def service(self) -> ApiAnswer[ApiService]:
+        return self._read("GET", ApiService, "service")
 
     def teams(self, limit: int = DEFAULT_LIMIT, after: str | None = None) -> ApiAnswer[Page[ApiTeam]]:
         return self._read("GET", Page[ApiTeam], "teams", query=_page(limit, after))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -16,6 +17,7 @@ from tollgate.settings.file import Loaded, SettingsError, find, load, require_ne
 from tollgate.settings.mask import effective
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 # Beyond this a value no longer pushes the sources of all others to the right.
@@ -36,19 +38,34 @@ def config() -> None:
 
 @config.command()
 @_file_option
-def check(file: str | None) -> None:
+@click.option("--online", is_flag=True, help="Also ask every upstream for its chain id, head and methods.")
+def check(file: str | None, online: bool) -> None:
     """Say what is wrong with the settings, or which networks they serve.
 
-    Exits with 1 when `tollgate serve` would refuse them.
+    Exits with 1 when `tollgate serve` would refuse them: also for files that cannot be read, ports that are in use
+    and a data folder that cannot be written to. With --online also when an upstream cannot be used.
 
-    Example: tollgate config check --config /etc/tollgate/tollgate.toml
+    Example: tollgate config check --online --config /etc/tollgate/tollgate.toml
     """
+    # Not for `config show`, which needs none of it.
+    from tollgate.processes import preflight  # noqa: PLC0415
+
     path, loaded = _load(file)
+    settings = loaded.settings
     try:
-        require_networks(loaded.settings)
+        require_networks(settings)
     except SettingsError as error:
-        _fail(error)
-    families = loaded.settings.families
+        _fail(error.problems)
+    problems = preflight.problems(settings)
+    for words in preflight.warnings(settings, time.time()):
+        click.echo(f"warning: {words}", err=True)
+    if online:
+        from tollgate.cli.examined import ask_all  # noqa: PLC0415
+
+        problems += ask_all(settings)
+    if problems:
+        _fail(problems)
+    families = settings.families
     networks = ", ".join(f"{family}/{network}" for family in families for network in families[family])
     click.echo(f"{path or 'The environment'} is fine; networks served: {networks}")
 
@@ -82,10 +99,10 @@ def _load(file: str | None) -> tuple[Path | None, Loaded]:
     try:
         return path, load(path, os.environ)
     except SettingsError as error:
-        _fail(error)
+        _fail(error.problems)
 
 
-def _fail(error: SettingsError) -> NoReturn:
-    for problem in error.problems:
+def _fail(problems: Iterable[str]) -> NoReturn:
+    for problem in problems:
         click.echo(problem, err=True)
     raise SystemExit(1)

@@ -11,7 +11,10 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from tollgate.cli import answers
+from tollgate.cli.address import from_here
 from tollgate.cli.failures import Failure, Lost, NoServer, NotTollgate, OAuthRefusal, TooSlow
 from tollgate.cli.login import CLIENT_ID, TOKEN_PATH, post_form
 from tollgate.cli.shapes import DeviceGrant, TokenResponse
@@ -67,7 +70,12 @@ def start(transport: Transport, machine: str) -> DeviceGrant:
         # It may be handed to a browser: nothing but a page may come of it.
         if urlsplit(page).scheme not in {"http", "https"} or not page.isprintable():
             raise NotTollgate(f"{transport.url} names no page to approve the login on. Check the address.")
-    return grant
+    whole = grant.verification_uri_complete
+    return replace(
+        grant,
+        verification_uri=from_here(grant.verification_uri, transport.url),
+        verification_uri_complete=None if whole is None else from_here(whole, transport.url),
+    )
 
 
 def wait_for_approval(

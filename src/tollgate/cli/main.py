@@ -48,6 +48,7 @@ _COMMANDS = {
     "audit": Row("tollgate.cli.teams:audit", "Show who changed what in a team."),
     "account": Row("tollgate.cli.account:account", "Your account and its personal access tokens."),
     "completion": Row("tollgate.cli.completion:completion", "Print a script that completes commands."),
+    "init": Row("tollgate.cli.init:init", "Write the settings of a service; make its first account and team."),
     "serve": Row("tollgate.cli.serve:serve", "Run the service."),
     "demo": Row("tollgate.cli.demo:demo", "Run the service with a simulated chain, to try it out."),
     "collect": Row("tollgate.cli.serve:collect", "Bring recorded calls into the ledger, without the service."),

@@ -38,9 +38,19 @@ def list_members(session: Session, limit: int, after: str | None) -> None:
 @members.command(epilog="Example: tollgate teams members invite ann@example.com --role developer")
 @click.argument("email")
 @click.option("--role", type=_role, required=True, help="What the new member may do.")
+@yes_option
 @for_team
-def invite(session: Session, email: str, role: str) -> None:
+def invite(session: Session, email: str, role: str, yes: bool) -> None:
     """Invite a person to a team. The link is shown once."""
+    from tollgate.cli.address import from_here  # noqa: PLC0415 - not for help
+
+    service = session.client.service().value
+    if service.sign_up == "closed":
+        show.note(
+            f"Warning: sign-up is closed at {session.url}. The invitation can be taken only by somebody who has "
+            "an account already; for anybody else ask the operator for `tollgate admin invite`."
+        )
+        confirm("Invite all the same?", yes)
     answer = session.client.invite(session.team, email, role)
     invitation = answer.value
     if invitation.link is None:
@@ -49,14 +59,15 @@ def invite(session: Session, email: str, role: str) -> None:
             f"only once. Run: tollgate teams invitations revoke {invitation.id} --team {session.team}, "
             "then invite again."
         )
+    link = from_here(invitation.link, session.url)
     session.thing(
-        answer.raw,
+        {**answer.raw, "link": link},
         [
             ("id", invitation.id),
             ("email", invitation.email),
             ("role", invitation.role),
             ("expires", invitation.expires_at),
-            ("link", invitation.link),
+            ("link", link),
         ],
     )
     show.note(

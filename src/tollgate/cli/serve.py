@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import click
 
 from tollgate import log
 from tollgate.gateway.call.networks import build_networks
-from tollgate.processes import collector, service
+from tollgate.processes import collector, preflight, service
 from tollgate.processes.bootstrap import migrate_in_child, prepare
 from tollgate.settings import file as settings_file
 from tollgate.store import sqlite
@@ -31,6 +32,11 @@ def serve(config_file: str | None) -> None:
     settings = origin.load()
     log.configure(settings.logging.level, settings.logging.format)
 
+    for words in preflight.warnings(settings, time.time()):
+        log.get("server").warning(words)
+    bootstrap = prepare(settings, origin)
+    has_accounts = sqlite.has_accounts(bootstrap.store_url)
+
     def ready(where: service.ServiceAddresses) -> None:
         networks = [f"{where.base_url}/x/{network.path}" for network in build_networks(settings)]
         log.get("server").info(
@@ -42,7 +48,14 @@ def serve(config_file: str | None) -> None:
             data_dir=settings.data_dir,
         )
 
-    service.run(prepare(settings, origin), on_ready=ready)
+        if not has_accounts:
+            file = f" --config {origin.path}" if origin.path is not None else ""
+            log.get("server").warning(
+                "there is no account yet, so nobody can log in: make one with "
+                f"`tollgate admin create-account EMAIL --team NAME{file}`"
+            )
+
+    service.run(bootstrap, on_ready=ready)
 
 
 @click.command(epilog="Example: tollgate migrate --config /etc/tollgate/tollgate.toml")

@@ -188,6 +188,13 @@ class ApiLogPage(Page[ApiLog], frozen=True):
     newer: str | None = None
 
 
+class ApiService(Struct, frozen=True):
+    """What the service is."""
+
+    version: str
+    sign_up: str
+
+
 class DeviceGrant(Struct, frozen=True):
     """A started device login (RFC 8628)."""
 

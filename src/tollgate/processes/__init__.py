@@ -2,6 +2,8 @@
 
 service        `run`: sockets and shared memory made in the parent, then one supervisor for all children
 bootstrap      what the parent makes before it forks: data folder, migrated databases, the pepper
+preflight      whether a service could start, without starting it; what it should be warned of
+certificates   TLS: loaded again when its files change; expiry
 supervisor     starts the children, replaces one that dies or hangs, stops them all
 worker         one gateway process: answers `/x/`, forwards the rest
 control        the process of the control plane

@@ -90,15 +90,16 @@ def _pepper_of(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return _read_pepper(path)
+        return read_pepper(path)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(secrets.token_hex(32))
         file.flush()
         os.fsync(file.fileno())
-    return _read_pepper(path)
+    return read_pepper(path)
 
 
-def _read_pepper(path: Path) -> bytes:
+def read_pepper(path: Path) -> bytes:
+    """Return the pepper of a file that only its owner can read."""
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise StartError(f"{path} can be read by others: run `chmod 600 {path}`.")
     pepper = path.read_bytes().strip()

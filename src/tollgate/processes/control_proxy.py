@@ -8,6 +8,7 @@ workers, so no framework may enter.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any
 
@@ -29,6 +30,7 @@ _HOP_BY_HOP = frozenset(
 _OWN = b"x-tollgate-"
 _CLIENT = b"x-tollgate-client"
 _SCHEME = b"x-tollgate-scheme"
+_HOST = re.compile(rb"[A-Za-z0-9.:\[\]_-]{1,255}")
 _TRY_AGAIN = (b"retry-after", b"1")
 _CLOSE = (b"connection", b"close")
 _log = log.get("forward")
@@ -138,20 +140,32 @@ class ControlProxy:
         forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
         peer: str = scope["client"][0] if scope["client"] is not None else ""
         client = addresses.client_address(peer, forwarded.decode("latin-1"), self._trusted)
+        host, scheme = self._outside(scope, peer)
+        replaced = (b"content-length", b"x-request-id", *((b"host",) if host else ()))
         headers = [
             header
             for header in end_to_end(scope["headers"])
-            if header[0] not in (b"content-length", b"x-request-id")
-            and not header[0].startswith((_OWN, b"x-forwarded-"))
+            if header[0] not in replaced and not header[0].startswith((_OWN, b"x-forwarded-"))
         ]
+        headers += [(b"host", host)] if host else []
         headers += [
             (b"content-length", b"%d" % length),
             (b"x-request-id", identity),
             (_CLIENT, client.encode("latin-1")),
-            (_SCHEME, scope["scheme"].encode("ascii")),
+            (_SCHEME, scheme),
         ]
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (scope["method"].encode("ascii"), target, lines)
+
+    def _outside(self, scope: Scope, peer: str) -> tuple[bytes, bytes]:
+        """Host and scheme as the client sees them, where a trusted proxy names them; the host may be empty."""
+        given, scheme = dict(scope["headers"]), scope["scheme"].encode("ascii")
+        if not addresses.is_within(peer, self._trusted):
+            return b"", scheme
+        # Of several proxies each adds its own: the last word is that of the one we trust.
+        host = given.get(b"x-forwarded-host", b"").rpartition(b",")[2].strip()
+        proto = given.get(b"x-forwarded-proto", b"").rpartition(b",")[2].strip().lower()
+        return host if _HOST.fullmatch(host) else b"", proto if proto in (b"http", b"https") else scheme
 
     # --- The exchange ----------------------------------------------------------------------------------
 

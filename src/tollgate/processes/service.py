@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
@@ -16,7 +15,9 @@ from tollgate.core import origins
 from tollgate.errors import StartError
 from tollgate.processes import collector, control, listeners, prober, status
 from tollgate.processes.bootstrap import Bootstrap
+from tollgate.processes.certificates import ExpiryWatch
 from tollgate.processes.control import ControlAddress
+from tollgate.processes.preflight import tls_files
 from tollgate.processes.reload import SettingsFollower, SharedSettings, row_names
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock
@@ -47,7 +48,7 @@ def run(
     workers = settings.server.workers or os.cpu_count() or 1
     listeners.raise_descriptor_limit()
     listeners.warn_of_few_descriptors(settings)
-    tls = _tls(settings)
+    tls = tls_files(settings)
     lock = ServiceLock(bootstrap.data_dir)
     # Inherited by the workers, which need it to tell a stranger what to whitelist.
     origins.preload()
@@ -107,6 +108,12 @@ def run(
         child("metrics", lambda lifeline: _serve_metrics(lifeline, regions, shared, private), *private),
     ]
     counts = regions.writer(workers)
+    expiry = ExpiryWatch(*tls, counts) if tls else None
+
+    def turn() -> bool:
+        if expiry is not None:
+            expiry.turn()
+        return reloader.turn()
 
     def ready() -> None:
         lock.show()
@@ -124,7 +131,7 @@ def run(
         on_stop=stop,
         on_start=lambda child: counts.add(counts.cell(metrics.WORKER_STARTS, child.name)),
         on_hangup=reloader.ask,
-        on_turn=reloader.turn,
+        on_turn=turn,
     )
     try:
         supervisor.run()
@@ -159,17 +166,3 @@ def _serve_metrics(
         )
 
     serve(make, private, lifeline, grace_seconds=1.0)
-
-
-def _tls(settings: Settings) -> tuple[str, str] | None:
-    certificate, key = settings.server.tls_certificate, settings.server.tls_key
-    if not certificate:
-        return None
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise StartError(
-            f"server.tls_certificate or server.tls_key cannot be used ({error}): "
-            "give PEM files of a certificate chain and its key."
-        ) from error
-    return certificate, key

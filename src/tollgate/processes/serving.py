@@ -18,6 +18,7 @@ import uvicorn
 import uvloop
 
 from tollgate import log
+from tollgate.processes.certificates import POLL_SECONDS, Certificates
 from tollgate.processes.supervisor import Lifeline
 
 GC_THRESHOLD = 20_000
@@ -134,6 +135,8 @@ async def _serve(
     siblings: Mapping[int, socket.socket],
 ) -> None:
     service = await make()
+    certificates = Certificates(*tls) if tls else None
+    background = [*service.background, *([(POLL_SECONDS, certificates.turn)] if certificates else [])]
     # What stands now stands for good: the collector need not walk through it again and again. Requests leave
     # hardly any cycles behind, so it may also look less often.
     gc.collect()
@@ -156,15 +159,14 @@ async def _serve(
             proxy_headers=False,
             backlog=2048,
             timeout_graceful_shutdown=max(1, int(grace_seconds)),
-            ssl_certfile=tls[0] if tls else None,
-            ssl_keyfile=tls[1] if tls else None,
+            ssl_context_factory=None if certificates is None else lambda *_: certificates.context,
         ),
         lifeline,
         siblings,
     )
     loop = asyncio.get_running_loop()
     loop.add_reader(lifeline.parent_pipe, _parent_gone, loop, server, lifeline)
-    tasks = [loop.create_task(_repeat(seconds, run)) for seconds, run in service.background]
+    tasks = [loop.create_task(_repeat(seconds, run)) for seconds, run in background]
     try:
         await server.serve(sockets)
     finally:

@@ -90,7 +90,7 @@ class ServerSettings(Section, frozen=True):
     tls_key: Annotated[str, Location("PEM file with the private key of `tls_certificate`.")] = ""
     trusted_proxies: Annotated[
         tuple[str, ...],
-        Help("Addresses or networks whose `X-Forwarded-For` is trusted. Empty: none."),
+        Help("Addresses or networks whose `X-Forwarded-For`, `-Host` and `-Proto` are trusted. Empty: none."),
     ] = ()
     grace_seconds: Annotated[
         Seconds, Help("On stop: how long requests that were read whole may take to be answered.")
@@ -200,7 +200,7 @@ class AccountSettings(Section, frozen=True):
     sign_up: Annotated[
         Annotated[str, Form(r"^(closed|invited|open)\Z", "`closed`, `invited` or `open`")],
         Help("Who may make an account: the operator's guests alone, also those of teams, or anyone."),
-    ] = "closed"
+    ] = "invited"
     session_hours: Annotated[Hours, Help("How long a browser stays signed in.")] = 12
     access_minutes: Annotated[
         Annotated[int, Meta(ge=1, le=1440)], Help("Lifetime of an access token of the command-line tool.")

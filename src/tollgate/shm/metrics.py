@@ -205,6 +205,11 @@ LEDGER_CLOCK = Spec(
     MetricKind.GAUGE,
     "1 while the clock is far beyond what the ledger has seen: no month is closed and no logs are dropped.",
 )
+CERTIFICATE_EXPIRY = Spec(
+    "tollgate_certificate_expiry_timestamp_seconds",
+    MetricKind.GAUGE,
+    "When the certificate of `server.tls_certificate` ends, as a Unix time. Absent without TLS.",
+)
 DROPPED_LABELS = Spec(
     "tollgate_metrics_dropped", MetricKind.COUNTER, "Samples that found no free cell: a sign of a defect."
 )
@@ -242,6 +247,7 @@ ALL: tuple[Spec, ...] = (
     LEDGER_DAMAGED,
     LEDGER_TORN,
     LEDGER_CLOCK,
+    CERTIFICATE_EXPIRY,
     DROPPED_LABELS,
 )
 _BY_NAME = {spec.name: spec for spec in ALL}

@@ -107,6 +107,17 @@ def keep_fact(url: URL, name: str, value: str) -> str:
         engine.dispose()
 
 
+def has_accounts(url: URL) -> bool:
+    """Whether anybody could log in."""
+    engine = create_engine(url, hide_parameters=True)
+    set_pragmas(engine)
+    try:
+        with engine.connect() as connection:
+            return connection.execute(select(tables.accounts.c.id).limit(1)).first() is not None
+    finally:
+        engine.dispose()
+
+
 def set_pragmas(engine: Engine, busy_milliseconds: int = BUSY_MILLISECONDS) -> None:
     """Prepare every connection that this engine opens."""
     run_on_connect(

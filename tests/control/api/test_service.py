@@ -14,7 +14,7 @@ def test_service_says_what_it_is(api: Api) -> None:
     assert api.get("/service", who=None) == {
         "name": "tollgate",
         "version": __version__,
-        "sign_up": "closed",
+        "sign_up": "invited",
         "oidc": None,
         "console_url": f"{BASE_URL}/console",
         "device_login": True,

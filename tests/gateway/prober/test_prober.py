@@ -128,7 +128,7 @@ async def test_a_block_by_its_number() -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (http(b"", status=b"429 Too Many Requests"), "answers with HTTP 429"),
+        (http(b"", status=b"429 Too Many Requests"), "answers with HTTP 429: its rate limit is reached"),
         (http(b"<html>", status=b"200 OK"), "answers with something that is no JSON-RPC"),
         (http(b'{"error":"oops"}'), "answers with something that is no JSON-RPC"),
         (error(-32005), "answers eth_getBlockByNumber with error -32005"),

@@ -5,5 +5,6 @@ watched          one upstream: its last answer, and the state that follows
 head_follower    one network's chain: which upstream is followed; head, finality and reorganisations
 prober           asks an upstream for head, finality and chain id
 canonical_chain  the chain that upstreams agree on, as far back as it may change
+examine          tries an upstream out, before it is put to use
 publish          what operators see of all that
 """

@@ -8,6 +8,9 @@ a node's message may hold a key.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import ssl
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -18,7 +21,7 @@ from msgspec.structs import replace
 from tollgate import __version__
 from tollgate.chains import heads
 from tollgate.chains.heads import Block, Misread, NodeCall
-from tollgate.core.shapes import ErrorCode, Reply
+from tollgate.core.shapes import ErrorCode, ErrorWords, Reply
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, TimedOut
 from tollgate.gateway.upstream.pool import Pool
@@ -31,6 +34,7 @@ MAX_HELD_BYTES = 67_108_864
 T = TypeVar("T")
 _reply = msgspec.json.Decoder(Reply).decode
 _code = msgspec.json.Decoder(ErrorCode).decode
+_words = msgspec.json.Decoder(ErrorWords).decode
 
 
 class Wanted(Struct, frozen=True):
@@ -60,6 +64,15 @@ class ProbeFailed(Exception):
         self.refused = refused
         """Nobody listens at its address."""
         super().__init__(words)
+
+
+class NodeRefusal(ProbeFailed):
+    """A node answered with a JSON-RPC error."""
+
+    def __init__(self, words: str, code: int | None, message: str) -> None:
+        super().__init__(words)
+        self.code = code
+        self.message = message
 
 
 class Asker(Protocol):
@@ -105,7 +118,7 @@ class HttpAsker:
             calls["syncing"] = heads.syncing_call(self._family)
         if wanted.finalized:
             calls["finalized"] = heads.finalized_call(self._family)
-        asking = (self._ask(call) for call in calls.values())
+        asking = (self.ask(call) for call in calls.values())
         said = dict(zip(calls, await asyncio.gather(*asking, return_exceptions=True), strict=True))
         seconds = self._now() - asked_at
         return ProbeReport(
@@ -119,7 +132,7 @@ class HttpAsker:
 
     async def block(self, number: int) -> Block:
         """One of its blocks."""
-        return _read(heads.read_block, self._family, await self._ask(heads.block_call(self._family, number)))
+        return _read(heads.read_block, self._family, await self.ask(heads.block_call(self._family, number)))
 
     def sweep(self) -> None:
         """End what has taken too long."""
@@ -129,18 +142,20 @@ class HttpAsker:
         """End everything."""
         self._pool.close()
 
-    async def _ask(self, call: NodeCall) -> bytes:
+    async def ask(self, call: NodeCall) -> bytes:
+        """The result of a call, or ProbeFailed."""
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": call.method, "params": call.params})
         try:
             response = await self._pool.send(body, self._now() + self.timeout_seconds, repeatable=True)
         except AttemptFailed as failure:
             raise _failed(failure) from failure
         if response.status != 200:
-            raise ProbeFailed(f"answers with HTTP {response.status}")
+            raise ProbeFailed(f"answers with HTTP {response.status}{_ADVICE.get(response.status, '')}")
         try:
             reply = _reply(response.body)
             if reply.failed:
-                raise ProbeFailed(f"answers {call.method} with error {_code(reply.error).code}")
+                code = _code(reply.error).code
+                raise NodeRefusal(f"answers {call.method} with error {code}", code, _message(reply.error))
         except msgspec.DecodeError as error:
             raise ProbeFailed("answers with something that is no JSON-RPC") from error
         return bytes(reply.result)
@@ -156,6 +171,14 @@ def _read(reader: Callable[[str, bytes], T], family: str, said: bytes | BaseExce
         raise ProbeFailed("answers with something other than requested") from error
 
 
+def _message(error: msgspec.Raw) -> str:
+    """The words of a node's error; none where they cannot be read."""
+    try:
+        return _words(error).message
+    except msgspec.DecodeError:
+        return ""
+
+
 def _perhaps(reader: Callable[[str, bytes], T], family: str, said: bytes | BaseException | None) -> T | None:
     """Read an answer that it need not give."""
     if said is None:
@@ -167,10 +190,36 @@ def _perhaps(reader: Callable[[str, bytes], T], family: str, said: bytes | BaseE
 
 
 def _failed(failure: AttemptFailed) -> ProbeFailed:
+    """Say what exactly failed, without an address: it may hold a key."""
     if isinstance(failure, TimedOut):
         return ProbeFailed("does not answer in time")
     if not isinstance(failure, ConnectFailed):
         return ProbeFailed("breaks off")
-    if isinstance(failure.__cause__, ConnectionRefusedError):
-        return ProbeFailed("refuses connections", refused=True)
+    match failure.__cause__:
+        case ConnectionRefusedError():
+            return ProbeFailed("refuses connections", refused=True)
+        case TimeoutError():
+            return ProbeFailed("cannot be connected to in time")
+        case socket.gaierror():
+            return ProbeFailed("has a name that is not found: check its address, or the DNS server")
+        case ssl.SSLCertVerificationError() as error:
+            return ProbeFailed(f"shows a TLS certificate that is refused ({error.verify_message})")
+        case ssl.SSLError() as error:
+            return ProbeFailed(f"fails in the TLS handshake ({_reason(error)}): is it an https address?")
+        case OSError() as error if error.errno:
+            return ProbeFailed(f"cannot be reached: {os.strerror(error.errno)}")
     return ProbeFailed("cannot be reached")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "no reason given").replace("_", " ").lower()
+
+
+# What an operator can do about a status.
+_ADVICE = {
+    401: ": check its key",
+    402: ": its plan is used up",
+    403: ": check its key, and whether it allows this address",
+    404: ": check its path",
+    429: ": its rate limit is reached",
+}

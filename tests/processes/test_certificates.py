@@ -1,0 +1,89 @@
+"""The certificate of a service: replaced in place, connections that stand go on, expiry shown."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+
+from parts.certs import Certificate, make_certificate
+from tollgate.processes.certificates import Certificates, ExpiryWatch, expires_at
+from tollgate.shm import metrics
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Certificate, Certificate]:
+    made = []
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        made.append(make_certificate(tmp_path / name))
+    return made[0], made[1]
+
+
+def put(source: Certificate, target: Certificate, *names: str) -> None:
+    for name in names or ("certificate", "key"):
+        fresh = getattr(target, name).with_suffix(".fresh")
+        shutil.copy(getattr(source, name), fresh)
+        fresh.replace(getattr(target, name))
+
+
+async def connected(port: int, trusting: Certificate) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(
+        "127.0.0.1", port, ssl=trusting.client_context(), server_hostname="localhost"
+    )
+
+
+async def test_a_changed_certificate_is_shown_to_new_connections_and_old_ones_go_on(
+    tmp_path: Path, pair: tuple[Certificate, Certificate]
+) -> None:
+    old, new = pair
+    (tmp_path / "live").mkdir()
+    live = Certificate(old.authority, tmp_path / "live" / "cert.pem", tmp_path / "live" / "key.pem")
+    put(old, live)
+    loaded = Certificates(str(live.certificate), str(live.key))
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=loaded.context)
+    port = server.sockets[0].getsockname()[1]
+    reader, writer = await connected(port, old)
+    assert loaded.turn() is False
+
+    put(new, live, "certificate")  # half of it: refused, and the old one stays
+    assert loaded.turn() is False
+    _, second = await connected(port, old)
+    second.close()
+
+    put(new, live, "key")
+    assert loaded.turn() is True
+    _, third = await connected(port, new)
+    third.close()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await connected(port, old)
+
+    writer.write(b"still here")
+    assert await asyncio.wait_for(reader.read(100), 5) == b"still here"
+    writer.close()
+    server.close()
+
+
+def test_expiry_is_a_metric_and_is_shown_anew(pair: tuple[Certificate, Certificate]) -> None:
+    old, new = pair
+    writer = metrics.Regions(1).writer(0)
+    now = [expires_at(old.certificate) - 1_000_000.0]
+    watch = ExpiryWatch(str(old.certificate), str(old.key), writer, lambda: now[0])
+
+    def shown() -> int:
+        return writer.cells[writer.cell(metrics.CERTIFICATE_EXPIRY)]
+
+    assert shown() == int(expires_at(old.certificate))
+    put(new, old)
+    now[0] += 10
+    watch.turn()
+    assert shown() == int(expires_at(new.certificate))
