@@ -1,4 +1,4 @@
-"""The backends that pass the contract. A new one is a class with these three methods, and one line below."""
+"""The backends that pass the contract. A new one is a class with these methods, and one line below."""
 
 import functools
 import shutil
@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from tollgate.store import sqlite, upgrade
+from parts.postgres import cluster, pooler
+from tollgate.store import postgresql, sqlite, upgrade
 from tollgate.store.base import ControlStore, Directory
 
 
@@ -28,8 +29,16 @@ class Backend(Protocol):
         """Run SQL past all our code, as an operator might."""
         ...
 
+    def blob(self, content: bytes) -> str:
+        """Bytes, as they stand in such a statement."""
+        ...
+
     def break_down(self, how: str) -> None:
         """Become unusable for whoever connects from now on."""
+        ...
+
+    def close(self) -> None:
+        """End this installation."""
         ...
 
 
@@ -59,6 +68,12 @@ class Sqlite:
             connection.execute(statement)
             connection.commit()
 
+    def blob(self, content: bytes) -> str:
+        return f"x'{content.hex()}'"
+
+    def close(self) -> None:
+        """Its folder goes with the test."""
+
     def break_down(self, how: str) -> None:
         shutil.rmtree(self._folder)
         if how == "garbage":
@@ -68,4 +83,55 @@ class Sqlite:
             self._folder.mkdir()
 
 
-BACKENDS: dict[str, Callable[[Path], Backend]] = {"sqlite": Sqlite}
+@functools.cache
+def _template() -> str:
+    """A migrated database of the shared server, of which others are copies."""
+    server = cluster()
+    name = server.make()
+    upgrade.migrate(postgresql.checked(server.url(name)))
+    return name
+
+
+class Postgresql:
+    """A database of the shared server."""
+
+    def __init__(self, _folder: Path) -> None:
+        self._server = cluster()
+        self._database = self._server.make(_template())
+        self._url = postgresql.checked(self._server.url(self._database))
+
+    def open(self) -> Store:
+        return postgresql.open_store(self._url)
+
+    def by_hand(self, statement: str) -> None:
+        self._server.execute(f"SET search_path TO {postgresql.CONTROL_SCHEMA}; {statement}", self._database)
+
+    def blob(self, content: bytes) -> str:
+        return f"'\\x{content.hex()}'"
+
+    def break_down(self, how: str) -> None:
+        if how == "garbage":
+            for table in ("teams", "changes", "failures"):
+                self.by_hand(f"ALTER TABLE {table} RENAME TO {table}_of_others")
+        elif how == "empty":
+            self._server.execute(f"DROP SCHEMA {postgresql.CONTROL_SCHEMA} CASCADE", self._database)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        self._server.drop(self._database)
+
+
+class Pooled(Postgresql):
+    """A database behind PgBouncer in transaction mode."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._url = self._url.set(port=pooler())
+
+
+BACKENDS: dict[str, Callable[[Path], Backend]] = {
+    "sqlite": Sqlite,
+    "postgresql": Postgresql,
+    "pgbouncer": Pooled,
+}

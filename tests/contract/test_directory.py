@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.contract.backends import Store
+from tests.contract.backends import Backend, Store
 
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.store.base import Directory, Repositories, StoreUnavailable
@@ -142,14 +142,14 @@ async def test_every_kind_of_change_is_told_to_other_workers(
 @pytest.mark.parametrize(
     ("statement", "tokens", "domains", "teams"),
     [
-        ("UPDATE tokens SET active = 0 WHERE id = 'tok_1'", [DIGEST], [], []),
+        ("UPDATE tokens SET active = false WHERE id = 'tok_1'", [DIGEST], [], []),
         ("UPDATE tokens SET expires_at = 1", [DIGEST], [], []),
-        ("UPDATE tokens SET allow_in_url = 1", [DIGEST], [], []),
-        ("UPDATE tokens SET show_upstream = 1", [DIGEST], [], []),
+        ("UPDATE tokens SET allow_in_url = true", [DIGEST], [], []),
+        ("UPDATE tokens SET show_upstream = true", [DIGEST], [], []),
         ("UPDATE tokens SET addresses = '[]'", [DIGEST], [], []),
         ("UPDATE tokens SET contracts = '[]'", [DIGEST], [], []),
         ("DELETE FROM tokens", [DIGEST], [], []),
-        ("UPDATE domains SET active = 0", [], ["example.com"], []),
+        ("UPDATE domains SET active = false", [], ["example.com"], []),
         ("DELETE FROM domains WHERE id = 'dom_1'", [], ["example.com"], []),
         ("UPDATE teams SET requests_per_second = 1", [], [], ["team_1"]),
         ("DELETE FROM teams", [DIGEST], ["example.com"], ["team_1"]),
@@ -172,10 +172,10 @@ async def test_change_by_hand_in_the_database_is_told_too(
 
 
 async def test_replaced_digest_and_renamed_domain_tell_the_old_and_the_new(
-    change: Change, directory: Directory, by_hand: ByHand
+    change: Change, directory: Directory, by_hand: ByHand, backend: Backend
 ) -> None:
     revision = await start(directory)
-    by_hand(f"UPDATE tokens SET digest = x'{(b'n' * 32).hex()}'")
+    by_hand(f"UPDATE tokens SET digest = {backend.blob(b'n' * 32)}")
     by_hand("UPDATE domains SET domain = 'new.org'")
     changes = await directory.changes(revision)
     assert changes is not None
@@ -199,9 +199,9 @@ async def test_several_changes_are_told_together_and_each_once(
     change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
     revision = await start(directory)
-    for active in (0, 1, 0):
+    for active in ("false", "true", "false"):
         by_hand(f"UPDATE tokens SET active = {active}")
-    by_hand("UPDATE domains SET active = 0")
+    by_hand("UPDATE domains SET active = false")
     changes = await directory.changes(revision)
     assert changes is not None
     assert changes.tokens == (DIGEST,)
@@ -212,7 +212,7 @@ async def test_worker_that_missed_trimmed_changes_is_told_to_forget_everything(
     change: Change, directory: Directory, by_hand: ByHand
 ) -> None:
     revision = await start(directory)
-    for active in (0, 1, 0):
+    for active in ("false", "true", "false"):
         by_hand(f"UPDATE tokens SET active = {active}")
     by_hand(f"DELETE FROM changes WHERE revision <= {revision + 1}")
     changes = await directory.changes(revision)

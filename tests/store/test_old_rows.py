@@ -33,8 +33,7 @@ TEAMS = ("team_a", "team_b")
 def old_ledger(folder: Path, count: int = 60) -> list[LogRow]:
     """Make a ledger as the first version left it: three days, of which the first was dropped."""
     url = sqlite.ledger_url(folder)
-    with upgrade._migrating(url, upgrade.LEDGER) as (_, config):
-        command.upgrade(config, "0001")
+    upgrade._migrate(url, upgrade.LEDGER, lambda _, config: command.upgrade(config, "0001"))
     chance = random.Random(7)
     rows = []
     for number in range(count):

@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL
 from tollgate.core.audit_chain import fault_of, shown
 from tollgate.core.models import Domain, Grant, Team, Token
 from tollgate.errors import StartError
-from tollgate.store import ledger_tables, sql, sqlite, tables, upgrade
+from tollgate.store import engines, ledger_tables, sql, sqlite, tables, upgrade
 from tollgate.store.base import Conflict, StoreUnavailable
 
 FIRST_TABLES = {"teams", "tokens", "domains", "changes", "facts"}
@@ -128,7 +128,7 @@ async def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_chang
     assert tables_of(url) == TABLES
     with database(url) as connection:
         assert connection.execute("SELECT revision, kind, key FROM changes").fetchall() == changes
-    assert sqlite.keep_fact(url, "pepper", "another") == "p"
+    assert engines.keep_fact(url, "pepper", "another") == "p"
     store = sqlite.open_store(url)
     team = Team("team_1", "acme", requests_per_second=50, created_at=1.5)
     token = Token(
@@ -287,9 +287,9 @@ def test_old_changes_are_trimmed_and_young_ones_kept(url: URL) -> None:
 
 def test_first_fact_stands(url: URL) -> None:
     upgrade.migrate(url)
-    assert sqlite.keep_fact(url, "colour", "green") == "green"
-    assert sqlite.keep_fact(url, "colour", "red") == "green"
-    assert sqlite.keep_fact(url, "size", "red") == "red"
+    assert engines.keep_fact(url, "colour", "green") == "green"
+    assert engines.keep_fact(url, "colour", "red") == "green"
+    assert engines.keep_fact(url, "size", "red") == "red"
 
 
 async def test_reader_does_not_wait_for_a_writer(url: URL) -> None:

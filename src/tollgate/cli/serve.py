@@ -13,7 +13,7 @@ from tollgate.gateway.call.networks import build_networks
 from tollgate.processes import collector, preflight, service
 from tollgate.processes.bootstrap import migrate_in_child, prepare
 from tollgate.settings import file as settings_file
-from tollgate.store import sqlite
+from tollgate.store import engines, sqlite
 from tollgate.store.upgrade import CONTROL, LEDGER
 
 _config_option = click.option(
@@ -35,7 +35,7 @@ def serve(config_file: str | None) -> None:
     for words in preflight.warnings(settings, time.time()):
         log.get("server").warning(words)
     bootstrap = prepare(settings, origin)
-    has_accounts = sqlite.has_accounts(bootstrap.store_url)
+    has_accounts = engines.has_accounts(bootstrap.store_url)
 
     def ready(where: service.ServiceAddresses) -> None:
         networks = [f"{where.base_url}/x/{network.path}" for network in build_networks(settings)]

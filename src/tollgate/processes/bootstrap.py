@@ -21,7 +21,7 @@ from tollgate.errors import StartError
 from tollgate.processes.run_in_child import run_in_child
 from tollgate.settings.file import Origin
 from tollgate.settings.model import Settings
-from tollgate.store import sqlite
+from tollgate.store import engines, sqlite
 from tollgate.store.upgrade import CONTROL, LEDGER, migrate
 
 _log = log.get("server")
@@ -77,7 +77,7 @@ def load_pepper(configured: str, data_dir: Path, url: URL) -> bytes:
     path = data_dir / PEPPER
     pepper = configured.encode() if configured else _pepper_of(path)
     fingerprint = hmac.digest(pepper, b"tollgate pepper", "sha256").hex()[:32]
-    if sqlite.keep_fact(url, PEPPER, fingerprint) != fingerprint:
+    if engines.keep_fact(url, PEPPER, fingerprint) != fingerprint:
         where = "secrets.pepper" if configured else str(path)
         raise StartError(
             f"The pepper in {where} is not the one that this store's tokens were hashed with, so no token would "

@@ -14,6 +14,9 @@ accountbook usage and invoices of the ledger
 ledger_facts  all of the ledger added up, for the doctor
 caps        who is stopped by a cap, and last uses
 sqlite      what only SQLite has: its address and its pragmas
+postgresql  what only PostgreSQL has: its address, transactions, locks and notifications
+engines     which of them an address names
+retries     whether a request may be done again because the database asks for it
 upgrade     brings a database to the schema with Alembic
 
 Only `processes` names a backend; the planes know `base` alone.

@@ -1,6 +1,10 @@
 """The control plane's rows over SQLAlchemy Core: one small class for all tables. No rule lives here.
 
 A value's fields are the columns of the same name. Tuples are kept as JSON text.
+
+Whoever changes must not be surprised by others who change at the same time. Where a database does not keep those
+away by itself, what was looked at is locked until the transaction ends: the row that was found, or the conditions
+under which nothing was found or rows were counted.
 """
 
 from __future__ import annotations
@@ -37,8 +41,11 @@ from tollgate.store.base import Conflict, Repository, Value
 class SqlRepository(Generic[Value]):
     """The rows of one table, inside one transaction."""
 
-    def __init__(self, connection: AsyncConnection, table: Table, kind: type[Value]) -> None:
+    def __init__(
+        self, connection: AsyncConnection, table: Table, kind: type[Value], *, locks: bool = False
+    ) -> None:
         self._connection = connection
+        self._locks = locks
         self._table = table
         self._kind = kind
         self._columns = [table.c[name] for name in kind.__struct_fields__]
@@ -52,7 +59,12 @@ class SqlRepository(Generic[Value]):
     async def find(self, **where: object) -> Value | None:
         """Return the one row that fits."""
         query = select(*self._columns).where(*self._conditions(where)).limit(1)
+        if self._locks:
+            query = query.with_for_update(key_share=True)
         row = (await self._connection.execute(query)).mappings().first()
+        if row is None and self._locks:
+            await self._lock(where)
+            row = (await self._connection.execute(query)).mappings().first()
         return None if row is None else value_of(self._kind, row)
 
     async def page(
@@ -101,18 +113,25 @@ class SqlRepository(Generic[Value]):
 
     async def count(self, **where: object) -> int:
         """Count what fits."""
+        if self._locks:
+            await self._lock(where)
         query = select(func.count()).select_from(self._table).where(*self._conditions(where))
         return int((await self._connection.execute(query)).scalar_one())
 
     def _conditions(self, where: Mapping[str, object]) -> list[ColumnElement[bool]]:
         return [_fits(self._table.c[name], value) for name, value in where.items()]
 
+    async def _lock(self, where: Mapping[str, object]) -> None:
+        """Let no other transaction look under these conditions before this one ends."""
+        name = f"{self._table.name} {sorted(where.items(), key=lambda item: item[0])}"
+        await self._connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(name, 0))))
+
     async def _write(self, statement: Any) -> None:
         try:
             await self._connection.execute(statement)
         except IntegrityError as error:
             # A foreign key that does not hold is a defect, and must not pass for something taken.
-            if "unique" not in str(error.orig).lower():
+            if not _is_taken(error):
                 raise
             raise Conflict(f"taken in {self._table.name}") from error
 
@@ -120,24 +139,32 @@ class SqlRepository(Generic[Value]):
 class SqlRepositories:
     """All tables of the control plane, inside one transaction."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
-        self.teams: Repository[Team] = SqlRepository(connection, tables.teams, Team)
-        self.tokens: Repository[Token] = SqlRepository(connection, tables.tokens, Token)
-        self.domains: Repository[Domain] = SqlRepository(connection, tables.domains, Domain)
-        self.accounts: Repository[Account] = SqlRepository(connection, tables.accounts, Account)
-        self.identities: Repository[Identity] = SqlRepository(connection, tables.identities, Identity)
-        self.logins: Repository[Login] = SqlRepository(connection, tables.logins, Login)
-        self.device_logins: Repository[DeviceLogin] = SqlRepository(connection, tables.device_logins, DeviceLogin)
-        self.members: Repository[Member] = SqlRepository(connection, tables.members, Member)
-        self.invitations: Repository[Invitation] = SqlRepository(connection, tables.invitations, Invitation)
-        self.reset_links: Repository[ResetLink] = SqlRepository(connection, tables.reset_links, ResetLink)
-        self.failures: Repository[Failures] = SqlRepository(connection, tables.failures, Failures)
-        self.replays: Repository[Replay] = SqlRepository(connection, tables.replays, Replay)
-        self.audit: Repository[AuditEntry] = SqlRepository(connection, tables.audit, AuditEntry)
-        self.audit_chains: Repository[AuditChain] = SqlRepository(connection, tables.audit_chains, AuditChain)
-        self.billing: Repository[BillingSettings] = SqlRepository(connection, tables.billing, BillingSettings)
-        self.alerts: Repository[Alert] = SqlRepository(connection, tables.alerts, Alert)
-        self.reports: Repository[Report] = SqlRepository(connection, tables.reports, Report)
+    def __init__(self, connection: AsyncConnection, *, locks_rows: bool = False) -> None:
+        def made(table: Table, kind: type[Value]) -> Repository[Value]:
+            return SqlRepository(connection, table, kind, locks=locks_rows)
+
+        self.teams = made(tables.teams, Team)
+        self.tokens = made(tables.tokens, Token)
+        self.domains = made(tables.domains, Domain)
+        self.accounts = made(tables.accounts, Account)
+        self.identities = made(tables.identities, Identity)
+        self.logins = made(tables.logins, Login)
+        self.device_logins = made(tables.device_logins, DeviceLogin)
+        self.members = made(tables.members, Member)
+        self.invitations = made(tables.invitations, Invitation)
+        self.reset_links = made(tables.reset_links, ResetLink)
+        self.failures = made(tables.failures, Failures)
+        self.replays = made(tables.replays, Replay)
+        self.audit = made(tables.audit, AuditEntry)
+        self.audit_chains = made(tables.audit_chains, AuditChain)
+        self.billing = made(tables.billing, BillingSettings)
+        self.alerts = made(tables.alerts, Alert)
+        self.reports = made(tables.reports, Report)
+
+
+def _is_taken(error: IntegrityError) -> bool:
+    state = getattr(error.orig, "sqlstate", None)
+    return "unique" in str(error.orig).lower() if state is None else state == "23505"
 
 
 def _fits(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:

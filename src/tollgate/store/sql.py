@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from tollgate.core.models import Domain, Grant, Team, Token
-from tollgate.store import tables
+from tollgate.store import retries, tables
 from tollgate.store.base import Changes, StoreUnavailable
 from tollgate.store.repository import SqlRepositories, value_of
 
@@ -23,17 +23,28 @@ from tollgate.store.repository import SqlRepositories, value_of
 DEADLINE_SECONDS = 5.0
 # A worker that has missed more changes than this forgets everything instead of reading them one by one.
 MAX_CHANGES = 1_000
+# By these a database asks for the transaction to be done again: serialisation failure and deadlock.
+RETRIED = frozenset({"40001", "40P01"})
 
 
 class SqlStore:
     """All that is kept, in a relational database."""
 
-    def __init__(self, engine: AsyncEngine, deadline: float = DEADLINE_SECONDS) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        deadline: float = DEADLINE_SECONDS,
+        *,
+        changes_at_once: int = 1,
+        locks_rows: bool = False,
+    ) -> None:
+        """`locks_rows` where a transaction that changes does not have the whole database to itself."""
         self._engine = engine
         self._deadline = deadline
+        self._locks_rows = locks_rows
         # Whoever changes waits here for the others of this process, and not with a connection in hand: a handful
         # of them would leave none for the gateway's look-ups.
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Semaphore(changes_at_once)
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -86,7 +97,8 @@ class SqlStore:
     async def changing(self) -> AsyncIterator[SqlRepositories]:
         """Read and write, alone."""
         async with self._connection(immediate=True) as connection:
-            yield SqlRepositories(connection)
+            yield SqlRepositories(connection, locks_rows=self._locks_rows)
+        retries.note_commit()
 
     # --- Statements ------------------------------------------------------------------------------------
 
@@ -106,6 +118,8 @@ class SqlStore:
         except IntegrityError:
             raise
         except (SQLAlchemyError, OSError) as error:
+            if getattr(getattr(error, "orig", None), "sqlstate", None) in RETRIED:
+                retries.ask()
             # A timeout of the borrower's own, while ours has not run out, says nothing about the store.
             if lent and isinstance(error, OSError) and not deadline.expired():
                 raise

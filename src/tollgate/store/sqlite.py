@@ -11,13 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, select
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tollgate.errors import StartError
-from tollgate.store import tables
 from tollgate.store.accountbook import SqlAccountBook
 from tollgate.store.logbook import LOOK_SECONDS, THREADS, SqlLogBook
 from tollgate.store.sql import DEADLINE_SECONDS, SqlStore
@@ -34,7 +33,10 @@ def store_url(configured: str, data_dir: Path) -> URL:
     except ArgumentError as error:
         raise StartError("store.url is not a database URL: write sqlite:///path/to/control.db.") from error
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
-        raise StartError("store.url must name an SQLite file: sqlite:///path/to/control.db.")
+        raise StartError(
+            "store.url must name an SQLite file, sqlite:///path/to/control.db, or a PostgreSQL database, "
+            "postgresql://user:password@host/tollgate."
+        )
     return url
 
 
@@ -90,32 +92,6 @@ def _begin_as_told(engine: Engine) -> None:
     def begin(connection: Connection) -> None:
         immediate = connection.get_execution_options().get("immediate")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
-
-
-def keep_fact(url: URL, name: str, value: str) -> str:
-    """Write a fact once; return the one that stands, which may be older than ours."""
-    engine = create_engine(url, hide_parameters=True)
-    set_pragmas(engine)
-    try:
-        with engine.begin() as connection:
-            table = tables.facts
-            stands = connection.execute(select(table.c.value).where(table.c.name == name)).scalar()
-            if stands is None:
-                connection.execute(table.insert().values(name=name, value=value))
-            return value if stands is None else str(stands)
-    finally:
-        engine.dispose()
-
-
-def has_accounts(url: URL) -> bool:
-    """Whether anybody could log in."""
-    engine = create_engine(url, hide_parameters=True)
-    set_pragmas(engine)
-    try:
-        with engine.connect() as connection:
-            return connection.execute(select(tables.accounts.c.id).limit(1)).first() is not None
-    finally:
-        engine.dispose()
 
 
 def set_pragmas(engine: Engine, busy_milliseconds: int = BUSY_MILLISECONDS) -> None:

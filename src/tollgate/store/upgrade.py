@@ -1,21 +1,29 @@
 """Brings a database to this version's schema with Alembic, and refuses a newer one.
 
+Several nodes may start together: the first migrates, in one transaction, and the others wait for it (SQLite: the
+write lock of the file; PostgreSQL: an advisory lock). On PostgreSQL no step waits for long for the lock of a table
+that is in use, because everybody else would wait behind it: it gives up, and begins again a moment later.
+
 Alembic is imported only when it is used: it weighs 10 MB, which every worker would carry for good.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from tollgate.errors import StartError
+from tollgate.store import postgresql
+from tollgate.store.postgresql import CONTROL_SCHEMA, LEDGER_SCHEMA, is_postgresql
 from tollgate.store.sqlite import run_on_connect
 
 if TYPE_CHECKING:
@@ -25,51 +33,120 @@ if TYPE_CHECKING:
 BUSY_MILLISECONDS = 30_000
 # Folders of migrations.
 CONTROL, LEDGER = "migrations", "ledger_migrations"
+SCHEMAS = {CONTROL: CONTROL_SCHEMA, LEDGER: LEDGER_SCHEMA}
+# How long a step waits for the lock of a table that is in use, and how long it then leaves others alone.
+LOCK_MILLISECONDS = 2_000
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+LOCK_NOT_AVAILABLE = "55P03"
+_FRAME = frozenset({"BEGIN", "COMMIT"})
+
+Result = TypeVar("Result")
 
 
 def migrate(url: URL, folder: str = CONTROL) -> list[str]:
     """Bring the database to this version's schema; return the steps taken. Refuse a newer database."""
     from alembic import command  # noqa: PLC0415 - see above
-    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+
+    def work(connection: Connection, config: Config) -> list[str]:
+        _, steps = _pending(connection, config, url)
+        if steps:
+            command.upgrade(config, "head")
+        return steps
+
+    return _patiently(lambda: _migrate(url, folder, work))
+
+
+def plan(url: URL, folder: str = CONTROL) -> list[tuple[str, list[str]]]:
+    """What `migrate` would do: its steps, each with its statements. Changes nothing."""
+    from alembic import command  # noqa: PLC0415 - see above
+
+    def work(connection: Connection, config: Config) -> list[tuple[str, list[str]]]:
+        at, steps = _pending(connection, config, url)
+        found = []
+        for step in steps:
+            number = step.partition(" ")[0]
+            output = config.output_buffer = StringIO()
+            config.attributes["connection"] = None
+            config.attributes["dialect"] = url.get_backend_name()
+            command.upgrade(config, f"{at or 'base'}:{number}", sql=True)
+            found.append((step, _statements(output.getvalue())))
+            at = number
+        return found
+
+    return _migrate(url, folder, work, makes_schema=False)
+
+
+def _statements(text: str) -> list[str]:
+    """Statements of a script, without Alembic's own bookkeeping and comments."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("--")]
+    whole = " ".join(" ".join(lines).split())
+    return [each for each in whole.split("; ") if "alembic_version" not in each and each.rstrip(";") not in _FRAME]
+
+
+def _pending(connection: Connection, config: Config, url: URL) -> tuple[str | None, list[str]]:
+    """Where the database is, and the steps from there to this version."""
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415 - see above
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    with _migrating(url, folder) as (connection, config):
-        scripts = ScriptDirectory.from_config(config)
-        known = {script.revision: script for script in scripts.walk_revisions()}
-        at = MigrationContext.configure(connection).get_current_revision()
-        if at is not None and at not in known:
-            raise StartError(
-                f"The database {url.database} is at version {at}, made by a newer Tollgate. "
-                "Install that version or newer, or restore a backup."
-            )
-        if at == scripts.get_current_head():
-            return []
-        command.upgrade(config, "head")
-        steps = [script for script in scripts.iterate_revisions("head", at or "base") if script.revision != at]
-        return [f"{script.revision} {script.doc}" for script in reversed(steps)]
+    scripts = ScriptDirectory.from_config(config)
+    known = {script.revision for script in scripts.walk_revisions()}
+    at = MigrationContext.configure(connection).get_current_revision()
+    if at is not None and at not in known:
+        raise StartError(
+            f"The database {url.database} is at version {at}, made by a newer Tollgate. "
+            "Install that version or newer, or restore a backup."
+        )
+    steps = [script for script in scripts.iterate_revisions("head", at or "base") if script.revision != at]
+    return at, [f"{script.revision} {script.doc}" for script in reversed(steps)]
 
 
-@contextmanager
-def _migrating(url: URL, folder: str) -> Iterator[tuple[Connection, Config]]:
+def _patiently(work: Callable[[], list[str]]) -> list[str]:
+    """Do it again while a table is in use."""
+    for pause in PAUSES:
+        try:
+            return work()
+        except StartError as error:
+            if getattr(getattr(error.__cause__, "orig", None), "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+        time.sleep(pause)
+    return work()
+
+
+def _migrate(
+    url: URL, folder: str, work: Callable[[Connection, Config], Result], *, makes_schema: bool = True
+) -> Result:
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / folder))
-    engine = create_engine(url)
-    run_on_connect(engine, f"busy_timeout={BUSY_MILLISECONDS}", "foreign_keys=ON")
-    _whole_transactions(engine)
+    if is_postgresql(url):
+        schema = SCHEMAS[folder]
+        engine = postgresql.make_engine(url, schema, pool_size=1, seconds=0)
+    else:
+        engine = create_engine(url)
+        run_on_connect(engine, f"busy_timeout={BUSY_MILLISECONDS}", "foreign_keys=ON")
+        _whole_transactions(engine)
     try:
         with engine.begin() as connection:
+            if is_postgresql(url):
+                postgresql.lock(connection, postgresql.LOCK_MIGRATING)
+                if makes_schema:
+                    connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout TO {LOCK_MILLISECONDS}")
             config.attributes["connection"] = connection
-            yield connection, config
-        _write_ahead(engine)
+            done = work(connection, config)
+        if not is_postgresql(url):
+            _write_ahead(engine)
     except (SQLAlchemyError, OSError) as error:
-        raise StartError(
-            f"The database {url.database} cannot be used: {_cause(error)}. "
-            "Check that it is a Tollgate database and that its folder can be written."
-        ) from error
+        advice = (
+            "Check that the server runs, and that the user may connect and create schemas."
+            if is_postgresql(url)
+            else "Check that it is a Tollgate database and that its folder can be written."
+        )
+        raise StartError(f"The database {url.database} cannot be used: {_cause(error)}. {advice}") from error
     finally:
         engine.dispose()
+    return done
 
 
 def _write_ahead(engine: Engine) -> None:

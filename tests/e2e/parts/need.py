@@ -45,6 +45,12 @@ def _anvil() -> Path | None:
     return _installed("js", f"js/node_modules/@foundry-rs/{part}/bin/anvil") or _on_path("anvil")
 
 
+def _postgres() -> Path | None:
+    """The server itself, which Debian keeps off the path; the newest where there are several."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    return found[-1] if found else _on_path("postgres")
+
+
 # What a test may ask for: how it is found, and what it is.
 PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "nginx": (lambda: _on_path("nginx"), "nginx, on the path"),
@@ -53,6 +59,8 @@ PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "zsh": (lambda: _on_path("zsh"), "zsh, on the path"),
     "fish": (lambda: _on_path("fish"), "fish, on the path"),
     "wrk": (lambda: _on_path("wrk"), "wrk, on the path"),
+    "postgresql": (_postgres, "PostgreSQL 13 or newer, in /usr/lib/postgresql or on the path"),
+    "pgbouncer": (lambda: _on_path("pgbouncer"), "PgBouncer, on the path"),
     "valgrind": (lambda: _on_path("valgrind"), "valgrind, on the path"),
     "chromium": (
         lambda: _on_path("chromium", "chromium-browser", "google-chrome"),

@@ -1,4 +1,4 @@
-"""How Alembic reaches the database: over the connection that `sqlite.migrate` hands in."""
+"""How Alembic reaches the database: over the connection that `upgrade` hands in, or not at all for a plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from alembic import context
 
 from tollgate.store.ledger_tables import metadata
 
-connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
+given = context.config.attributes
+if given["connection"] is None:
+    context.configure(dialect_name=given["dialect"], target_metadata=metadata)
+else:
+    context.configure(connection=given["connection"], target_metadata=metadata, render_as_batch=True)
 with context.begin_transaction():
     context.run_migrations()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from tollgate.store.migrations.triggers import note_changes, trim_changes
+
 revision = "0001"
 down_revision = None
-
-# How many changes are kept for workers that look five times a second. One that has missed more starts anew.
-KEPT_CHANGES = 10_000
 
 # Only columns that the gateway obeys: noting when a token was last used must not look like a change of grants.
 TOKEN_COLUMNS = (
@@ -22,26 +21,9 @@ TEAM_COLUMNS = "name, requests_per_second, capped_until"
 
 def upgrade() -> None:
     _tables()
-    for table, kind, key, columns in (
-        ("tokens", "token", "lower(hex({row}.digest))", TOKEN_COLUMNS),
-        ("domains", "domain", "{row}.domain", DOMAIN_COLUMNS),
-        ("teams", "team", "{row}.id", TEAM_COLUMNS),
-    ):
-        _trigger(table, "insert", "AFTER INSERT", kind, key.format(row="NEW"))
-        _trigger(table, "update", f"AFTER UPDATE OF {columns}", kind, key.format(row="OLD"))
-        _trigger(table, "renamed", f"AFTER UPDATE OF {columns}", kind, key.format(row="NEW"))
-        _trigger(table, "delete", "AFTER DELETE", kind, key.format(row="OLD"))
-    op.execute(
-        "CREATE TRIGGER changes_trim AFTER INSERT ON changes WHEN NEW.revision % 1000 = 0 BEGIN "
-        f"DELETE FROM changes WHERE revision <= NEW.revision - {KEPT_CHANGES}; END"
-    )
-
-
-def _trigger(table: str, name: str, event: str, kind: str, key: str) -> None:
-    op.execute(
-        f"CREATE TRIGGER {table}_{name} {event} ON {table} BEGIN "
-        f"INSERT INTO changes (kind, key) VALUES ('{kind}', {key}); END"
-    )
+    for table, columns in (("tokens", TOKEN_COLUMNS), ("domains", DOMAIN_COLUMNS), ("teams", TEAM_COLUMNS)):
+        note_changes(table, columns)
+    trim_changes()
 
 
 def _tables() -> None:

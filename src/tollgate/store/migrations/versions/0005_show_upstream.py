@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from tollgate.store.migrations.triggers import note_updates
+
 revision = "0005"
 down_revision = "0004"
 
@@ -17,20 +19,10 @@ OLD_COLUMNS = (
 
 def upgrade() -> None:
     op.add_column("tokens", sa.Column("show_upstream", sa.Boolean, server_default=sa.false(), nullable=False))
-    _tell_changes_of(f"{OLD_COLUMNS}, show_upstream")
+    note_updates("tokens", f"{OLD_COLUMNS}, show_upstream")
 
 
 def downgrade() -> None:
     # First: SQLite keeps a column that a trigger names.
-    _tell_changes_of(OLD_COLUMNS)
+    note_updates("tokens", OLD_COLUMNS)
     op.drop_column("tokens", "show_upstream")
-
-
-def _tell_changes_of(columns: str) -> None:
-    """Let the workers hear when one of these columns changes. A trigger cannot be altered, only made anew."""
-    for name, row in (("update", "OLD"), ("renamed", "NEW")):
-        op.execute(f"DROP TRIGGER tokens_{name}")
-        op.execute(
-            f"CREATE TRIGGER tokens_{name} AFTER UPDATE OF {columns} ON tokens BEGIN "
-            f"INSERT INTO changes (kind, key) VALUES ('token', lower(hex({row}.digest))); END"
-        )

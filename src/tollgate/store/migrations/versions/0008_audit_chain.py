@@ -37,7 +37,8 @@ def upgrade() -> None:
         sa.Column("hash", sa.String(64), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_audit_chains"),
     )
-    _link()
+    if not op.get_context().as_sql:
+        _link()
     op.create_index("ix_audit_chain", "audit", ["chain", "number"], unique=True)
 
 

@@ -1,0 +1,70 @@
+"""Which backend an address names: SQLite files in the data folder, or one PostgreSQL database for everything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Engine, create_engine, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from tollgate.errors import StartError
+from tollgate.store import postgresql, sqlite, tables
+from tollgate.store.postgresql import CONTROL_SCHEMA, is_postgresql
+from tollgate.store.sql import SqlStore
+
+# Of what is not a caller: it may wait for a busy database.
+PATIENT_SECONDS = 10.0
+
+
+def store_url(configured: str, data_dir: Path) -> URL:
+    """Return the store's address: the configured one, or `control.db` in the data folder."""
+    if configured:
+        try:
+            url = make_url(configured)
+        except ArgumentError as error:
+            raise StartError(
+                "store.url is not a database URL: write sqlite:///path/to/control.db, "
+                "or postgresql://user:password@host/tollgate."
+            ) from error
+        if is_postgresql(url):
+            return postgresql.checked(url)
+    return sqlite.store_url(configured, data_dir)
+
+
+def open_store(url: URL) -> SqlStore:
+    """Open the store for a worker. Call it in the process that uses it, never before a fork."""
+    return postgresql.open_store(url) if is_postgresql(url) else sqlite.open_store(url)
+
+
+def open_control(url: URL, busy_milliseconds: int) -> Engine:
+    """Open the control data for a process without an event loop, which may wait for a busy database."""
+    if is_postgresql(url):
+        return postgresql.make_engine(url, CONTROL_SCHEMA, pool_size=2, seconds=busy_milliseconds / 1_000)
+    engine = create_engine(url, hide_parameters=True)
+    sqlite.set_pragmas(engine, busy_milliseconds)
+    return engine
+
+
+def keep_fact(url: URL, name: str, value: str) -> str:
+    """Write a fact once; return the one that stands, which may be older than ours."""
+    engine = open_control(url, int(PATIENT_SECONDS * 1_000))
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value)
+            )
+            table = tables.facts
+            return str(connection.execute(select(table.c.value).where(table.c.name == name)).scalar_one())
+    finally:
+        engine.dispose()
+
+
+def has_accounts(url: URL) -> bool:
+    """Whether anybody could log in."""
+    engine = open_control(url, int(PATIENT_SECONDS * 1_000))
+    try:
+        with engine.connect() as connection:
+            return connection.execute(select(tables.accounts.c.id).limit(1)).first() is not None
+    finally:
+        engine.dispose()

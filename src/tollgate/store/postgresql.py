@@ -1,0 +1,261 @@
+"""What only PostgreSQL has: its address, how transactions begin, its locks, and how it tells of changes.
+
+Control data and ledger are two schemas of one database. Every transaction sets its own search path and timeouts
+with its BEGIN, and no statement is prepared: so nothing depends on which server connection is used, and PgBouncer
+may stand in between in transaction mode.
+
+psycopg is imported only here, and only when an address names PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Column, Connection, Engine, String, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.compiler import compiles
+
+from tollgate import log
+from tollgate.errors import StartError
+from tollgate.store.base import Changes
+from tollgate.store.sql import DEADLINE_SECONDS, SqlStore
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+CONTROL_SCHEMA, LEDGER_SCHEMA = "tollgate", "tollgate_ledger"
+CHANNEL = "tollgate_changes"
+CONNECT_SECONDS = 5
+# Changes under way in one process. Each may wait for a row that another one holds: others must have connections.
+CHANGES_AT_ONCE = 4
+POOL_SIZE = 8
+# While notifications arrive, changes are polled for this often all the same.
+NET_SECONDS = 0.8
+RETRY_LISTENING_SECONDS = 5.0
+# Advisory locks of ours: the first number of each pair. The second says what is locked.
+LOCKS = 0x746F6C6C
+LOCK_MIGRATING, LOCK_CHANGES, LOCK_CHORES, LOCK_MONTHS, LOCK_DAYS = 1, 2, 3, 4, 5
+_PLACE = re.compile(r"\?")
+_log = log.get("store")
+
+
+@compiles(String, "postgresql")
+def _text(kind: String, compiler: Any, **options: Any) -> str:
+    """Text columns are ordered by bytes, as in SQLite; and no upgrade of a system's locales spoils an index."""
+    is_column = isinstance(options.get("type_expression"), Column)
+    return str(compiler.visit_VARCHAR(kind, **options)) + (' COLLATE "C"' if is_column else "")
+
+
+def is_postgresql(url: URL) -> bool:
+    """Whether an address names PostgreSQL."""
+    return url.get_backend_name() in ("postgresql", "postgres")
+
+
+def checked(url: URL) -> URL:
+    """An address that can be used, or StartError."""
+    if importlib.util.find_spec("psycopg") is None:
+        raise StartError('store.url names PostgreSQL, which needs psycopg: pip install "tollgate-rpc[postgres]".')
+    if not url.database:
+        raise StartError("store.url names no database: write postgresql://user:password@host:5432/tollgate.")
+    return url.set(drivername="postgresql+psycopg")
+
+
+def make_engine(url: URL, schema: str, *, pool_size: int, seconds: float, begin: str = "BEGIN") -> Engine:
+    """An engine of one thread or several."""
+    engine = create_engine(url, **_options(pool_size, seconds))
+    _prepare(engine, schema, seconds, begin)
+    return engine
+
+
+def make_async_engine(url: URL, schema: str, *, pool_size: int, seconds: float) -> AsyncEngine:
+    """An engine of an event loop."""
+    engine = create_async_engine(url, **_options(pool_size, seconds))
+    _prepare(engine.sync_engine, schema, seconds, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    return engine
+
+
+def open_store(url: URL, *, deadline: float = DEADLINE_SECONDS) -> SqlStore:
+    """Open the store for a worker. Call it in the process that uses it, never before a fork."""
+    engine = make_async_engine(url, CONTROL_SCHEMA, pool_size=POOL_SIZE, seconds=deadline)
+    return PostgresStore(engine, url, deadline)
+
+
+def lock(connection: Connection, what: int, *, shared: bool = False) -> None:
+    """Hold one of our locks until the transaction ends."""
+    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}({LOCKS}, {what})")
+
+
+def try_lock(connection: Connection, what: int) -> bool:
+    """Hold one of our locks until the transaction ends, unless another has it."""
+    return bool(connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock({LOCKS}, {what})").scalar())
+
+
+def _options(pool_size: int, seconds: float) -> dict[str, Any]:
+    return {
+        "pool_size": pool_size,
+        "max_overflow": 0,
+        "pool_timeout": seconds,
+        # A restarted server has closed all of them.
+        "pool_pre_ping": True,
+        "hide_parameters": True,  # digests and addresses of people, which the text of an error would repeat
+        "connect_args": {
+            # Transactions are begun by us; see `_prepare`.
+            "autocommit": True,
+            "prepare_threshold": None,
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": "tollgate",
+            # A server that is cut off is noticed while we wait for it.
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": int(seconds * 1_000),
+        },
+    }
+
+
+def _prepare(engine: Engine, schema: str, seconds: float, usual: str) -> None:
+    """Begin transactions ourselves, with all that they need in one round trip; translate placeholders."""
+    settings = f"SET LOCAL search_path TO {schema}; SET LOCAL statement_timeout TO {int(seconds * 1_000)}"
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        immediate = connection.get_execution_options().get("immediate")
+        connection.exec_driver_sql(f"{'BEGIN' if immediate else usual}; {settings}")
+
+    @event.listens_for(engine, "before_cursor_execute", retval=True)
+    def translate(
+        _connection: Any, _cursor: Any, statement: str, parameters: Any, context: Any, _many: bool
+    ) -> tuple[str, Any]:
+        # Only what was written by hand; SQLAlchemy's own is as the driver wants it.
+        return (statement if context.compiled is not None else _translated(statement)), parameters
+
+    @event.listens_for(engine, "handle_error")
+    def shorten(context: Any) -> None:
+        # The further lines repeat the row: digests, and addresses of people.
+        for error in (context.original_exception, context.sqlalchemy_exception):
+            if error is not None:
+                error.args = (str(error.args[0]).partition("\n")[0], *error.args[1:])
+
+    @event.listens_for(engine, "connect")
+    def adapt(connection: Any, _record: Any) -> None:
+        driver = getattr(connection, "driver_connection", connection)
+        driver.adapters.register_dumper(str, _text_dumper())
+
+
+@cache
+def _text_dumper() -> Any:
+    """Text as PostgreSQL takes it: without NUL, for which it has no place. Nothing is found by such a text."""
+    from psycopg.types.string import StrDumperUnknown  # noqa: PLC0415 - see above
+
+    class Text(StrDumperUnknown):
+        def dump(self, obj: str) -> Any:
+            return super().dump(obj.replace("\x00", "\x01") if "\x00" in obj else obj)
+
+    return Text
+
+
+@lru_cache(maxsize=1_000)
+def _translated(statement: str) -> str:
+    """SQLite's placeholders as psycopg's."""
+    return _PLACE.sub("%s", statement)
+
+
+class PostgresStore(SqlStore):
+    """The store, and what PostgreSQL tells of changes."""
+
+    def __init__(self, engine: AsyncEngine, url: URL, deadline: float) -> None:
+        super().__init__(engine, deadline, changes_at_once=CHANGES_AT_ONCE, locks_rows=True)
+        self._listener = Listener(url)
+
+    async def close(self) -> None:
+        await self._listener.close()
+        await super().close()
+
+    async def changes(self, since: int | None) -> Changes | None:
+        """Return what changed after `since`; without a look while the server would have told."""
+        if since is None:
+            return await super().changes(since)
+        if self._listener.is_quiet():
+            return None
+        self._listener.looks()
+        try:
+            return await super().changes(since)
+        except BaseException:
+            self._listener.forget()
+            raise
+
+
+class Listener:
+    """Knows whether there was a notification since the last look. Without a connection, there always was."""
+
+    def __init__(self, url: URL, clock: Callable[[], float] = time.monotonic) -> None:
+        self._url = url
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self._listening = False
+        self._notified = True
+        self._looked_at = 0.0
+
+    def is_quiet(self) -> bool:
+        """Whether no look is needed now."""
+        return self._listening and not self._notified and self._clock() - self._looked_at < NET_SECONDS
+
+    def looks(self) -> None:
+        """Note that somebody looks now; listen from now on."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._listen())
+        self._notified = False
+        self._looked_at = self._clock()
+
+    def forget(self) -> None:
+        """Note that the last look has failed."""
+        self._notified = True
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _listen(self) -> None:
+        import psycopg  # noqa: PLC0415 - see above
+
+        while True:
+            try:
+                async with asyncio.timeout(2 * CONNECT_SECONDS):
+                    connection = await self._connect()
+                async with connection:
+                    if not await _is_direct(connection):
+                        _log.info("a pooler stands before PostgreSQL: changes are polled for")
+                        return
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    self._listening, self._notified = True, True
+                    async for _ in connection.notifies():
+                        self._notified = True
+            except (psycopg.Error, OSError) as error:
+                _log.warning("changes are polled for: PostgreSQL cannot notify", why=type(error).__name__)
+            finally:
+                self._listening = False
+            await asyncio.sleep(RETRY_LISTENING_SECONDS)
+
+    async def _connect(self) -> AsyncConnection[Any]:
+        from psycopg import AsyncConnection  # noqa: PLC0415 - see above
+
+        engine = create_async_engine(self._url)
+        _, values = engine.dialect.create_connect_args(self._url)
+        options = {**values, **_options(1, DEADLINE_SECONDS)["connect_args"]}
+        return await AsyncConnection.connect(**options)
+
+
+async def _is_direct(connection: AsyncConnection[Any]) -> bool:
+    """Whether this is a connection to the server. A pooler tells process numbers of its own."""
+    row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
+    return row is not None and row[0] == connection.info.backend_pid
