@@ -392,8 +392,7 @@ def test_damaged_data_of_small_blocks_is_not_joined_and_does_not_stop_others(
 
 def test_what_was_appended_by_team_is_kept_when_a_ledger_is_upgraded(tmp_path: Path) -> None:
     url = sqlite.ledger_url(tmp_path)
-    with upgrade._migrating(url, upgrade.LEDGER) as (_, config):
-        command.upgrade(config, "0002")
+    upgrade._migrate(url, upgrade.LEDGER, lambda _, config: command.upgrade(config, "0002"))
     old = [
         ("team_1", "2026-11", 5, '[["tok_1","eth/mainnet","eth_call","ok",3,6]]'),
         ("team_1", "2026-11", 5, '[["tok_1","eth/mainnet","eth_call","ok",1,2],["t","n","m","ok",1,0]]'),
