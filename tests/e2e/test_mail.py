@@ -125,6 +125,39 @@ def test_words_say_that_the_link_was_mailed(post: Post) -> None:
     assert post.server.first_to("words@example.com").link in said.out
 
 
+# ---- open sign-up
+
+
+def test_open_sign_up_makes_no_account_before_the_mailed_link_is_used(tmp_path: Path) -> None:
+    with mail_server() as server, upstream() as node:
+        settings: dict[str, dict[str, object]] = {
+            "mail": {"host": LOOPBACK, "port": server.port, "security": "none", "sender": SENDER},
+            "accounts": {"sign_up": "open"},
+        }
+        with serving(tmp_path, {"eth/mainnet": [node.url]}, settings) as gateway:
+            gateway.books.account("ada@example.com")
+            with visitor(gateway.base_url) as mallory:
+                answers = [mallory.sign_up(email, PASSWORD) for email in ("new@example.com", "ada@example.com")]
+                assert {answer.status_code for answer in answers} == {200}
+                told = {
+                    answer.text.replace(name, "")
+                    for answer, name in zip(answers, ("new@example.com", "ada@example.com"), strict=True)
+                }
+                assert len(told) == 1
+                assert not mallory.signed_in()
+                assert mallory.sign_in("new@example.com", PASSWORD).status_code == 401
+                # However often one asks: five mails, and no more.
+                for _ in range(8):
+                    assert mallory.sign_up("new@example.com", PASSWORD).status_code == 200
+            link = server.first_to("new@example.com").link
+            assert "You have an account already" in server.first_to("ada@example.com").text
+            with visitor(gateway.base_url) as person:
+                assert person.join(link, PASSWORD).status_code == 303
+                assert person.signed_in()
+            assert len(server.to("new@example.com")) == 5
+            assert "Traceback" not in gateway.program.err.read_text()
+
+
 # ---- a forgotten password
 
 

@@ -13,7 +13,7 @@ from parts.certs import Certificate, make_certificate
 from parts.nginx import Nginx, tls_proxy
 from parts.stack import PATH, Stack, open_stack
 from parts.tollgate import linux_only, refusal_to_start, write_settings
-from parts.wire import JSON, Wire, call
+from parts.wire import JSON, Wire, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, linux_only]
 
+HANDSHAKE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
 PAGE = {**JSON, "Origin": "https://example.com"}
 
 
@@ -64,6 +70,33 @@ def test_tls_with_a_generated_certificate(tmp_path: Path, certificate: Certifica
             assert wire.ask(PATH, b" " * (3 << 20), stack.headers).status == 413
         with pytest.raises(ssl.SSLCertVerificationError):
             Wire.open(stack.gateway.port, tls=ssl.create_default_context())
+
+
+def test_every_answer_binds_browsers_to_https_where_the_certificate_is_ours(
+    tmp_path: Path, certificate: Certificate
+) -> None:
+    files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
+    with open_stack(tmp_path, {"server": files}, tls=certificate.client_context()) as stack:
+        asked = {
+            "a result": stack.request(1),
+            "a batch": request(PATH, b"[" + call("eth_chainId") + b"]", stack.headers),
+            "a refusal": request(PATH, call("eth_chainId"), JSON),
+            "a preflight": request(PATH, headers=PAGE, method="OPTIONS"),
+            "another method": request(PATH, method="GET"),
+            "no JSON": request(PATH, b"{", stack.headers),
+            "no such path": request("/nowhere", method="GET"),
+            "the console": request("/console/sign-in", method="GET"),
+            "the API": request("/api/v1/me", method="GET"),
+            "health": request("/healthz", method="GET"),
+            "no HTTP": b"\x00\x01\r\n\r\n",
+            "no WebSocket": request(PATH, headers={**HANDSHAKE, "Sec-WebSocket-Version": "9"}, method="GET"),
+            "a WebSocket without a token": request(PATH, headers=HANDSHAKE, method="GET"),
+            "a WebSocket": request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"),
+        }
+        for what, sent in asked.items():
+            with stack.gateway.wire() as wire:
+                wire.send(sent)
+                assert wire.read(to="HEAD").headers["strict-transport-security"] == "max-age=31536000", what
 
 
 def test_certificate_that_cannot_be_used_is_told(tmp_path: Path, certificate: Certificate) -> None:

@@ -35,7 +35,7 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
         before_request=_check_rate,
         dependencies={"plane": Provide(_plane, sync_to_thread=False)},
         exception_handlers=HANDLERS,
-        before_send=[_name_request, *([_bind_to_https] if plane.settings.server.tls_certificate else [])],
+        before_send=[_name_request],
         # Ours is in `api/openapi.py`; Litestar's pages would load scripts from elsewhere.
         openapi_config=None,
         request_max_body_size=MAX_BODY_BYTES,
@@ -58,12 +58,6 @@ def _check_rate(request: access.Asked) -> None:
 def _plane(state: State) -> ControlPlane:
     plane: ControlPlane = state.plane
     return plane
-
-
-async def _bind_to_https(message: Message, _scope: Scope) -> None:
-    """Let browsers come by HTTPS alone from now on (RFC 6797): the certificate is ours."""
-    if message["type"] == "http.response.start":
-        message["headers"] = [*message["headers"], (b"strict-transport-security", b"max-age=31536000")]
 
 
 async def _name_request(message: Message, scope: Scope) -> None:

@@ -129,6 +129,13 @@ class SignUpClosed(Problem):
     when = "The setting `accounts.sign_up` does not let this account be made."
 
 
+class AddressUnproved(Problem):
+    """Somebody whose mail address may be another's."""
+
+    status, reason = 403, "address_unproved"
+    when = "The account's mail address is not proved yet: a link by mail does that."
+
+
 class InvitationForOther(Problem):
     """The invitation names another person."""
 

@@ -130,6 +130,16 @@ class Invitation(_Guarded, frozen=True):
     by_operator: bool = False
     """Whether it also lets an account be made while sign-up is closed."""
 
+    @property
+    def by_oneself(self) -> bool:
+        """Whether somebody who signs up asked for it: nobody but the mailbox of this address has seen it."""
+        return self.created_by == self.email and self.team_id is None
+
+    @property
+    def proves_address(self) -> bool:
+        """Whether who holds the link has shown that the address is theirs."""
+        return self.by_operator or self.by_oneself
+
 
 class ResetLink(_Guarded, frozen=True):
     """A link that lets a password be set, once."""

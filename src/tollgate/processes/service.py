@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from tollgate import log
 from tollgate.core import origins
 from tollgate.errors import StartError
 from tollgate.processes import collector, control, listeners, prober, status
@@ -28,6 +29,8 @@ from tollgate.settings.model import Settings
 from tollgate.shm import metrics
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import MAX_NETWORKS, MAX_UPSTREAMS, SharedStatus, StatusSlots, assign_slots
+
+_log = log.get("server")
 
 
 class ServiceAddresses(Struct, frozen=True):
@@ -48,6 +51,8 @@ def run(
     workers = settings.server.workers or os.cpu_count() or 1
     listeners.raise_descriptor_limit()
     listeners.warn_of_few_descriptors(settings)
+    if settings.accounts.sign_up == "open" and not settings.mail.host:
+        _log.warning("anyone can sign up with any mail address: set [mail], so that addresses are proved")
     tls = tls_files(settings)
     lock = ServiceLock(bootstrap.data_dir)
     # Inherited by the workers, which need it to tell a stranger what to whitelist.

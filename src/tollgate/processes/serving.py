@@ -24,6 +24,8 @@ from tollgate.processes.supervisor import Lifeline
 GC_THRESHOLD = 20_000
 # A WebSocket's client is asked for a sign of life this often, and has this long to give it.
 PING_SECONDS, PONG_SECONDS = 20.0, 20.0
+# Where the certificate is ours, browsers come by HTTPS alone from now on (RFC 6797).
+HTTPS_ALONE = ("strict-transport-security", "max-age=31536000")
 _log = log.get("serving")
 
 
@@ -159,6 +161,8 @@ async def _serve(
             proxy_headers=False,
             backlog=2048,
             timeout_graceful_shutdown=max(1, int(grace_seconds)),
+            # Of every answer but those of `/x/`, which write their own.
+            headers=[HTTPS_ALONE] if certificates else [],
             ssl_context_factory=None if certificates is None else lambda *_: certificates.context,
         ),
         lifeline,

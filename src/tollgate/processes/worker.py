@@ -36,7 +36,7 @@ from tollgate.processes import listeners, status
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.control import ControlAddress
 from tollgate.processes.reload import HEAD_START_SECONDS, POLL_SECONDS, SettingsFollower, SharedSettings
-from tollgate.processes.serving import ServerProcess, serve
+from tollgate.processes.serving import HTTPS_ALONE, ServerProcess, serve
 from tollgate.processes.supervisor import Lifeline
 from tollgate.settings.model import LimitSettings, Settings, UpstreamSettings
 from tollgate.shm import metrics
@@ -208,6 +208,9 @@ class Worker:
             by_address=Addresses(
                 addresses.parse_networks(settings.server.trusted_proxies), settings.server.connections_per_address
             ),
+            constant_headers="{}: {}\r\n".format(*HTTPS_ALONE).encode()
+            if settings.server.tls_certificate
+            else b"",
         )
 
     def _feed(self, path: str, networks: Networks) -> Feed:

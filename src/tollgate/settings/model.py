@@ -199,7 +199,10 @@ class AccountSettings(Section, frozen=True):
 
     sign_up: Annotated[
         Annotated[str, Form(r"^(closed|invited|open)\Z", "`closed`, `invited` or `open`")],
-        Help("Who may make an account: the operator's guests alone, also those of teams, or anyone."),
+        Help(
+            "Who may make an account: the operator's guests alone, also those of teams, or anyone. With `[mail]` "
+            "set, who signs up proves the address by a link."
+        ),
     ] = "invited"
     session_hours: Annotated[Hours, Help("How long a browser stays signed in.")] = 12
     access_minutes: Annotated[

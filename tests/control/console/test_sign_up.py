@@ -7,6 +7,7 @@ from tests.control.console.site import ADA, ADDRESS, PASSWORD, Site, leads_to, w
 
 from tollgate.core import patience
 from tollgate.core.people import Failures
+from tollgate.settings.model import MailSettings
 
 OpenSite = Callable[..., Site]
 FORM = {"email": ADA, "name": "Ada", "password": PASSWORD, "again": PASSWORD}
@@ -96,3 +97,35 @@ def test_many_accounts_from_one_address_have_to_wait(open_site: OpenSite) -> Non
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
     assert "wait 2 seconds" in words(answer)
     assert 'value="eve@example.com"' in answer.text
+
+
+def test_where_mail_can_be_sent_a_link_makes_the_account(
+    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = open_site(sign_up="open", mail=MailSettings(host="127.0.0.1", port=1, security="none"))
+    posted: list[tuple[str, str]] = []
+
+    def post(to: str, subject: str, text: str) -> bool:
+        posted.append((to, text))
+        return bool(subject)
+
+    monkeypatch.setattr(site.plane.mailer, "post", post)
+    browser = site.browser()
+    page = browser.get("/console/sign-up")
+    assert 'type="password"' not in page.text
+    answer = browser.post("/console/sign-up", **FORM)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
+    assert f"A mail is on its way to {ADA}" in words(answer)
+    assert site.do(site.plane.accounts.find(ADA)) is None
+    [(to, text)] = posted
+    path = next(line for line in text.splitlines() if "/invitations/" in line).removeprefix(site.base_url)
+    assert to == ADA
+    assert "yourself, by mail" in words(browser.get(path))
+    form = {"act": "sign-up", "name": "Ada", "password": PASSWORD, "again": PASSWORD}
+    assert leads_to(browser.post(path, **form)) == "/console?done=joined"
+    account = site.do(site.plane.accounts.find(ADA))
+    assert account is not None
+    assert account.verified_at == site.now
+    # The next one is answered by the same words, though there is an account.
+    again = site.browser().post("/console/sign-up", **FORM)
+    assert (again.status_code, words(again)) == (200, words(answer))

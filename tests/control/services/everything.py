@@ -73,7 +73,11 @@ class Everything:
         accounts, invitations = self.plane.accounts, self.plane.invitations
         self.step("accounts.find", accounts.find("made@x.example"))
         password = self.typed("the password of somebody who signs up")
+        self.step("invitations.ask", self.plane.invitations.ask(VISIT, "ask@x.example"))
+        self.link(next(line for line in self.house.post.posted[-1][2].splitlines() if "/invitations/" in line))
+        self.house.post.open = False
         self.step("accounts.sign_up", accounts.sign_up(VISIT, "up@x.example", password))
+        self.house.post.open = True
         made = self.step(
             "invitations.create_by_operator",
             invitations.create_by_operator(OPERATOR, "in@x.example", None, "viewer"),

@@ -174,7 +174,7 @@ def test_reset_forgives_failures(house: House, plane: ControlPlane) -> None:
 
 def test_link_proves_the_address_and_throws_out_whoever_took_it_first(house: House) -> None:
     """Someone signs up with a stranger's address and links a provider; the stranger resets the password."""
-    plane = house.choose(sign_up="open")
+    plane, house.post.open = house.choose(sign_up="open"), False
     squatted = house.do(plane.accounts.sign_up(ELSEWHERE, "victim@x.example", PASSWORD))
     identity = Identity("idn_1", squatted.id, "https://idp.example", "attacker", house.clock.now)
     house.write(lambda records: records.identities.add(identity))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.control.services.house import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISIT, House, details_of
+from msgspec.structs import replace
+from tests.control.services.house import ELSEWHERE, HOUR, PASSWORD, PEOPLE, VISIT, House, details_of, settings
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import (
+    AddressUnproved,
     InvalidInput,
     LoginExpired,
     NameTaken,
@@ -15,8 +17,10 @@ from tollgate.control.problems import (
     TooManyAttempts,
     WrongPassword,
 )
-from tollgate.control.service_context import OPERATOR, ClientInfo, email_of, name_of
+from tollgate.control.service_context import OPERATOR, Actor, ClientInfo, email_of, name_of
+from tollgate.control.services.invitations import MAX_OWN
 from tollgate.core.people import CONSOLE
+from tollgate.settings.model import MailSettings
 
 NEW = "new@x.example"
 
@@ -93,8 +97,13 @@ def test_nobody_signs_up_unless_it_is_open(house: House, setting: str) -> None:
     )  # fmt: skip
 
 
+def without_mail(house: House) -> ControlPlane:
+    house.post.open = False
+    return house.choose(sign_up="open")
+
+
 def test_anybody_signs_up_where_it_is_open_and_the_address_is_not_yet_theirs(house: House) -> None:
-    plane = house.choose(sign_up="open")
+    plane = without_mail(house)
     made = house.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD, name="Nina"))
     assert (made.email, made.name, made.verified_at) == (NEW, "Nina", None)
     entry = house.notes()[0]
@@ -103,13 +112,13 @@ def test_anybody_signs_up_where_it_is_open_and_the_address_is_not_yet_theirs(hou
 
 
 def test_two_who_sign_up_at_once_with_one_address_make_one_account(house: House) -> None:
-    plane = house.choose(sign_up="open")
+    plane = without_mail(house)
     results = house.at_once(*(plane.accounts.sign_up(VISIT, NEW, PASSWORD) for _ in range(4)))
     assert sum(isinstance(result, NameTaken) for result in results) == 3
 
 
 def test_sign_ups_from_one_place_are_rationed(house: House) -> None:
-    plane = house.choose(sign_up="open")
+    plane = without_mail(house)
 
     def sign_up(number: int, address: str) -> None:
         house.do(plane.accounts.sign_up(ClientInfo(address), f"n{number}@x.example", PASSWORD))
@@ -127,11 +136,97 @@ def test_sign_ups_from_one_place_are_rationed(house: House) -> None:
 
 @pytest.mark.parametrize("password", ["short-one", "x" * 257, NEW, "N1n2N3n4n5@x.example", "\ud800" * 12])
 def test_poor_passwords_are_refused(house: House, password: str) -> None:
-    plane = house.choose(sign_up="open")
+    plane = without_mail(house)
     email = "n1n2n3n4n5@x.example" if password.startswith("N1") else NEW
     problem = house.refused(InvalidInput, plane.accounts.sign_up(VISIT, email, password))
     assert problem.extras == {"field": "password"}
     assert password not in problem.detail
+
+
+# --- Sign-up by mail -----------------------------------------------------------------------------------
+
+
+def link_to(house: House, email: str) -> str:
+    """The link in the last mail to somebody."""
+    text = next(text for to, _, text in reversed(house.post.posted) if to == email)
+    return next(line for line in text.splitlines() if "/console/invitations/" in line)
+
+
+def test_account_is_made_by_the_mailed_link_alone_and_its_address_is_proved(house: House) -> None:
+    plane = house.choose(sign_up="open")
+    house.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
+    house.do(plane.invitations.ask(VISIT, "NEW@x.example"))
+    assert house.do(plane.accounts.find(NEW)) is None
+    invitation, team = house.do(plane.invitations.look(link_to(house, NEW)))
+    assert (invitation.email, invitation.by_oneself, team) == (NEW, True, None)
+    made = house.do(plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD, name="Nina"))
+    assert (made.email, made.verified_at) == (NEW, house.clock.now)
+    assert house.actions() == ["account.create"]
+
+
+def test_who_has_an_account_is_told_by_mail_alone(house: House) -> None:
+    plane = house.choose(sign_up="open")
+    house.do(plane.invitations.ask(VISIT, PEOPLE["owner"]))
+    [(to, subject, text)] = house.post.posted
+    assert (to, subject) == (PEOPLE["owner"], "Your Tollgate account")
+    assert "You have an account already" in text
+    assert "/console/invitations/" not in text
+    assert house.write(lambda records: records.invitations.count()) == 0
+
+
+@pytest.mark.parametrize("setting", ["closed", "invited"])
+def test_nobody_is_mailed_a_link_unless_sign_up_is_open(house: House, setting: str) -> None:
+    plane = house.choose(sign_up="open")
+    house.do(plane.invitations.ask(VISIT, NEW))
+    invitation, _ = house.do(plane.invitations.look(link_to(house, NEW)))
+    plane = house.choose(sign_up=setting)
+    house.refused(SignUpClosed, plane.invitations.ask(VISIT, NEW))
+    # Nor is one good that was mailed before.
+    house.refused(SignUpClosed, plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD))
+
+
+def test_a_stranger_who_asks_again_and_again_neither_floods_a_mailbox_nor_spoils_the_first_link(
+    house: House,
+) -> None:
+    plane = house.choose(sign_up="open")
+    for email in (NEW, PEOPLE["owner"]):
+        house.post.posted.clear()
+        for number in range(60):
+            house.do(plane.invitations.ask(ClientInfo(f"192.0.2.{number}"), email))
+        assert len(house.post.posted) == 5
+    assert house.write(lambda records: records.invitations.count(email=NEW)) == 5
+    for hour in range(30):
+        house.clock.advance(2 * HOUR)
+        house.do(plane.invitations.ask(ClientInfo(f"198.51.100.{hour}"), NEW))
+    assert house.write(lambda records: records.invitations.count(email=NEW)) == MAX_OWN
+
+
+def test_asking_from_one_place_is_rationed(house: House) -> None:
+    plane = house.choose(sign_up="open")
+    for number in range(21):
+        house.do(plane.invitations.ask(VISIT, f"n{number}@x.example"))
+    house.refused(TooManyAttempts, plane.invitations.ask(VISIT, "one.more@x.example"))
+
+
+def test_guest_of_a_team_owns_no_team_before_the_address_is_proved(house: House) -> None:
+    chosen = replace(settings(sign_up="open"), mail=MailSettings(host="mail.example"))
+    plane = house.plane = house.another(chosen)
+    made = house.do(plane.invitations.create(house.actor("owner"), "acme", NEW, "viewer"))
+    guest = house.do(plane.accounts.sign_up_invited(VISIT, made.invitation, PASSWORD))
+    problem = house.refused(AddressUnproved, plane.teams.create(Actor(guest, None, VISIT), "mine"))
+    assert (problem.status, "/console/forgot" in problem.detail) == (403, True)
+    house.do(plane.accounts.forgot(VISIT, NEW))
+    link = next(line for line in house.post.posted[-1][2].splitlines() if line.startswith("https:"))
+    proved = house.do(plane.accounts.reset(VISIT, link.rpartition("/")[2], PASSWORD))
+    assert house.do(plane.teams.create(Actor(proved, None, VISIT), "mine")).team.name == "mine"
+
+
+def test_without_mail_and_by_a_provider_nobody_has_to_prove_an_address(house: House) -> None:
+    plane = without_mail(house)
+    made = house.do(plane.accounts.sign_up(VISIT, NEW, PASSWORD))
+    house.do(plane.teams.create(Actor(made, None, VISIT), "mine"))
+    plane = house.plane = house.another(replace(settings(sign_up="open"), mail=MailSettings(host="mail.example")))
+    house.do(plane.teams.create(Actor(replace(made, password_hash=""), None, VISIT), "other"))
 
 
 # --- Invitations ---------------------------------------------------------------------------------------

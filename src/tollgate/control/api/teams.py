@@ -10,7 +10,7 @@ from tollgate.control.api.creation import Made, once
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.operations import AUDIT, TEAMS, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, listed_items, shown
-from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, RoleNeeded
+from tollgate.control.problems import AddressUnproved, InvalidInput, LimitReached, NameTaken, RoleNeeded
 from tollgate.control.service_context import MAX_ROWS
 from tollgate.core.audit_chain import line_of
 
@@ -30,7 +30,7 @@ _MAX_NUMBER = 2**31 - 1
         status=201,
         gives=shapes.TeamView,
         tagged=True,
-        raises=(NameTaken, LimitReached),
+        raises=(NameTaken, LimitReached, AddressUnproved),
     ),
 )
 async def create(request: Asked, plane: Plane, actor: Who) -> Answer:

@@ -89,9 +89,11 @@ async def sign_up_page(request: Asked, plane: Plane) -> Response[str]:
 
 @post("/sign-up")
 async def sign_up(request: Asked, plane: Plane) -> Response[str]:
-    """Make an account and sign in."""
+    """Make an account and sign in; where mail can be sent, mail a link that does."""
     form = await read_form(request)
     back = local_path(form.get("next"))
+    if plane.mailer.enabled:
+        return await _ask_for_link(request, plane, form)
     try:
         account = await plane.accounts.sign_up(
             session.visit_of(request), form.get("email", ""), new_password(form), name=form.get("name", "")
@@ -101,10 +103,22 @@ async def sign_up(request: Asked, plane: Plane) -> Response[str]:
     return await session.enter(request, plane, account, back)
 
 
-def _sign_up_form(plane: ControlPlane, back: str, form: Form, problem: Problem | None = None) -> Response[str]:
+async def _ask_for_link(request: Asked, plane: ControlPlane, form: Form) -> Response[str]:
+    """The answer is the same whether the address has an account or not."""
+    try:
+        await plane.invitations.ask(session.visit_of(request), form.get("email", ""))
+    except Problem as problem:
+        return _sign_up_form(plane, HOME, form, problem)
+    return _sign_up_form(plane, HOME, form, asked=True)
+
+
+def _sign_up_form(
+    plane: ControlPlane, back: str, form: Form, problem: Problem | None = None, *, asked: bool = False
+) -> Response[str]:
     setting = plane.settings.accounts.sign_up
+    template = "sign_up_by_mail.html" if plane.mailer.enabled else "sign_up.html"
     return render.page(
-        "sign_up.html" if setting == "open" else "no_sign_up.html",
+        template if setting == "open" else "no_sign_up.html",
         status=problem.status if problem else 200,
         headers=problem.headers if problem else None,
         next=back,
@@ -113,6 +127,8 @@ def _sign_up_form(plane: ControlPlane, back: str, form: Form, problem: Problem |
         fault=fault_of(problem) if problem else None,
         provider=provider_of(plane),
         invited=setting == "invited",
+        asked=asked,
+        days=plane.settings.accounts.invitation_days,
     )
 
 

@@ -35,9 +35,11 @@ class Accounts:
     # --- Making them -----------------------------------------------------------------------------------
 
     async def sign_up(self, visit: ClientInfo, email: str, password: str, *, name: str = "") -> Account:
-        """Make an account for oneself, where sign-up is open."""
+        """Make an account for oneself, where sign-up is open and no mail can be sent."""
         if self._context.settings.accounts.sign_up != "open":
             raise SignUpClosed(CLOSED)
+        if self._mailer.enabled:
+            raise SignUpClosed("Accounts are made by a link that is sent by mail: ask for one.")
         address = email_of(email)
         self._passwords.check_new(password, address)
         # Hashing is expensive, and the answer shows whether an address has an account: both are limited.
@@ -53,10 +55,12 @@ class Accounts:
     ) -> Account:
         """Make an account for whom an invitation was made.
 
-        Only the operator's link proves the address: a team's was seen by whoever invited, who must not be able to
-        make an account that a provider would later take for the invited person's.
+        Only a link of the operator, or one that was mailed to who asked for it, proves the address: a team's was
+        seen by whoever invited, who must not be able to make an account that a provider would later take for the
+        invited person's.
         """
-        if not invitation.by_operator and self._context.settings.accounts.sign_up == "closed":
+        sign_up = self._context.settings.accounts.sign_up
+        if (not invitation.by_operator and sign_up == "closed") or (invitation.by_oneself and sign_up != "open"):
             raise SignUpClosed(CLOSED)
         self._passwords.check_new(password, invitation.email)
         hashed = await self._passwords.hash(password)
@@ -65,7 +69,7 @@ class Accounts:
             if row is None or self._context.now() >= row.expires_at:
                 raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
             actor = Actor(None, None, visit)
-            return await self.add(records, actor, row.email, hashed, name=name, verified=invitation.by_operator)
+            return await self.add(records, actor, row.email, hashed, name=name, verified=invitation.proves_address)
 
     async def add(
         self, records: Repositories, actor: Actor, email: str, hashed: str, *,

@@ -8,9 +8,17 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tollgate.control.mail import Mailer
-from tollgate.control.problems import AlreadyMember, InvitationForOther, LimitReached, NotFound, RoleNeeded
+from tollgate.control.problems import (
+    AlreadyMember,
+    InvitationForOther,
+    LimitReached,
+    NotFound,
+    RoleNeeded,
+    SignUpClosed,
+)
 from tollgate.control.service_context import (
     Actor,
+    ClientInfo,
     Membership,
     PageRequest,
     ResultPage,
@@ -18,8 +26,9 @@ from tollgate.control.service_context import (
     email_of,
     page_of,
 )
+from tollgate.control.services import throttle
 from tollgate.control.services.teams import Teams, role_of
-from tollgate.core import secrets
+from tollgate.core import patience, secrets
 from tollgate.core.models import Team
 from tollgate.core.people import Invitation
 from tollgate.core.roles import Action, Role, may_change_member
@@ -27,6 +36,8 @@ from tollgate.store.base import Repositories
 
 PATH = "/console/invitations/"
 DAY = 86_400.0
+# Links that were mailed to one who signs up and are good at the same time.
+MAX_OWN = 8
 
 
 class Invited(Struct, frozen=True):
@@ -75,6 +86,39 @@ class Invitations:
             await records.invitations.remove(team_id=found.id if found else None, email=address)
             invitation, link = await self._add(records, actor, address, found, wanted, by_operator=True)
         return Invited(invitation, link, self._mail(invitation, link, "use Tollgate"))
+
+    async def ask(self, visit: ClientInfo, email: str) -> None:
+        """Mail a link that makes an account to who asks for one, where sign-up is open.
+
+        The account is made by the link alone, with a password chosen there: so nobody has one with another's
+        address. Nothing tells whether the address has an account already, but a mail to it.
+        """
+        if self._context.settings.accounts.sign_up != "open" or not self._mailer.enabled:
+            raise SignUpClosed("Accounts are made by the operator here: ask for an invitation.")
+        address = email_of(email)
+        guards = [(self._context.key_from("sign-up", visit), patience.ADDRESS)]
+        async with self._context.store.changing() as records:
+            await throttle.begin(self._context, records, guards, "new accounts from this address")
+            guard = (self._context.key("sign-up-mail", address), patience.LINK)
+            if not await throttle.may(self._context, records, guard):
+                return
+            account = await records.accounts.find(email=address)
+            link = None if account else await self._add_own(records, address)
+        if link:
+            days = self._context.settings.accounts.invitation_days
+            text = f"Open this link within {days} days to make your account:\n\n{link}\n\n"
+        else:
+            console = f"{self._context.base_url}/console"
+            text = f"You have an account already. Sign in: {console}/sign-in\nForgotten? {console}/forgot\n\n"
+        self._mailer.post(address, "Your Tollgate account", f"{text}If you did not ask for it, do nothing.\n")
+
+    async def _add_own(self, records: Repositories, email: str) -> str:
+        """Add an invitation of somebody for themselves; the newest that were mailed before stay good."""
+        older = await records.invitations.page(MAX_OWN, newest_first=True, email=email, created_by=email)
+        await records.invitations.remove(id=tuple(row.id for row in older[MAX_OWN - 1 :]))
+        row, secret = self._new(email, email, None, Role.VIEWER, by_operator=False)
+        await records.invitations.add(row)
+        return f"{self._context.base_url}{PATH}{secret}"
 
     async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Invitation]:
         """The open invitations of a team."""
@@ -143,6 +187,16 @@ class Invitations:
     async def _add(
         self, records: Repositories, actor: Actor, email: str, team: Team | None, role: Role, *, by_operator: bool
     ) -> tuple[Invitation, str]:
+        row, secret = self._new(email, actor.label, team, role, by_operator=by_operator)
+        await records.invitations.add(row)
+        await self._context.note(
+            records, actor, "invitation.create", team_id=row.team_id, target=row.id, name=email, role=role.value
+        )
+        return row, f"{self._context.base_url}{PATH}{secret}"
+
+    def _new(
+        self, email: str, created_by: str, team: Team | None, role: Role, *, by_operator: bool
+    ) -> tuple[Invitation, str]:
         secret = secrets.new_token(secrets.INVITATION)
         now = self._context.now()
         row = Invitation(
@@ -151,16 +205,12 @@ class Invitations:
             digest=self._context.digest(secret),
             created_at=now,
             expires_at=now + DAY * self._context.settings.accounts.invitation_days,
-            created_by=actor.label,
+            created_by=created_by,
             team_id=team.id if team else None,
             role=role.value,
             by_operator=by_operator,
         )
-        await records.invitations.add(row)
-        await self._context.note(
-            records, actor, "invitation.create", team_id=row.team_id, target=row.id, name=email, role=role.value
-        )
-        return row, f"{self._context.base_url}{PATH}{secret}"
+        return row, secret
 
     def _mail(self, row: Invitation, link: str, what: str) -> bool:
         return self._mailer.post(

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.control.problems import (
+    AddressUnproved,
     InvalidInput,
     LastOwner,
     LimitReached,
@@ -76,12 +77,27 @@ class Teams:
 
     async def create(self, actor: Actor, name: str) -> Membership:
         """Make a team that one owns."""
+        self._check_proved(actor)
         async with self._context.store.changing() as records:
             owned = await records.members.count(account_id=actor.id, role=Role.OWNER.value)
             most = self._context.settings.accounts.teams_per_account
             if owned >= most:
                 raise LimitReached(f"You own {owned} teams, the most that one account may.", limit=most)
             return await self.add(records, actor, team_name(name), actor.id)
+
+    def _check_proved(self, actor: Actor) -> None:
+        """Where mail can be sent, who owns a team has shown that their address is theirs.
+
+        A provider answers for those whom it signs in; without mail nobody could show it.
+        """
+        account = actor.account
+        if not self._context.settings.mail.host or account is None or not account.password_hash:
+            return
+        if account.verified_at is None:
+            raise AddressUnproved(
+                f"{account.email} is not proved to be yours: ask for a link at "
+                f"{self._context.base_url}/console/forgot and choose your password by it, then make the team."
+            )
 
     async def add(self, records: Repositories, actor: Actor, name: str, owner_id: str) -> Membership:
         """Add a team with its first owner to the records."""

@@ -127,6 +127,7 @@ class WorkerContext:
         now: Callable[[], float],
         time: Callable[[], float],
         by_address: Addresses | None = None,
+        constant_headers: bytes = b"",
     ) -> None:
         self.addresses = by_address or Addresses()
         self.pipeline = pipeline
@@ -161,7 +162,9 @@ class WorkerContext:
         ]
         self.connections: set[Idle] = set()
         self.draining = False
-        self.date = b""
+        self._constant_headers = constant_headers
+        self.date = constant_headers
+        """Header lines of every answer: the date, and what never changes."""
         self.clock = now()
         """The time of the last tick: exact enough for idle connections, and costs nothing."""
         self._loop = asyncio.get_running_loop()
@@ -196,7 +199,8 @@ class WorkerContext:
 
     def tick(self) -> None:
         """Once a second: the date, the gauges, and connections that have waited too long."""
-        self.date = b"date: %b\r\n" % formatdate(self.time(), usegmt=True).encode()
+        date = formatdate(self.time(), usegmt=True).encode()
+        self.date = b"date: %b\r\n%b" % (date, self._constant_headers)
         for cell, value in zip(
             self._cells, (len(self.connections), self.in_flight, self.budget.held), strict=True
         ):

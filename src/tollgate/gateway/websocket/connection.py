@@ -142,6 +142,9 @@ class Socket(WebSocketsSansIOProtocol):
             # Beside what ASGI knows.
             max_bytes = cast("dict[str, Any]", message).get("max_bytes")
             self.conn.max_message_size = max_bytes or self.conn.max_message_size
+        elif message["type"] == "websocket.http.response.start":
+            # uvicorn gives them to every answer but this one.
+            message["headers"] = [*self.default_headers, *message["headers"]]
         elif message["type"] == "websocket.close":
             self.writable.set()
             self._give_up_soon()
