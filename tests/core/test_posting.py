@@ -61,7 +61,7 @@ def rows(posting: Posting) -> list[dict[str, Any]]:
 
 def small_blocks(posting: Posting) -> list[Block]:
     """The parts of shared blocks, as they become blocks."""
-    stored = [Stored(0.0, shared.parts, shared.data) for shared in posting.shared]
+    stored = [Stored(shared.rows, shared.records, 0.0, shared.parts, shared.data) for shared in posting.shared]
     return [block for each in stored for block, _ in sorted_out([each])]
 
 

@@ -39,7 +39,7 @@ def stored_blocks(path: Path) -> list[tuple[str, str, int, int, int]]:
             for row in connection.execute(f"SELECT team_id, first_no, rows, level FROM blocks_{day} ORDER BY 1, 2")
         ]
         for day, parts in connection.execute("SELECT day, parts FROM shared_blocks ORDER BY id"):
-            for team, (first, _, (rows, _, _), _, _) in msgspec.msgpack.decode(parts).items():
+            for team, (first, (rows, _, _), _, _) in msgspec.msgpack.decode(parts).items():
                 found.append((day, team, first, rows, 0))
         return found
 
@@ -64,15 +64,20 @@ def _of_day(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
 
 
 def _shared(connection: sqlite3.Connection, day: str) -> Iterator[LogRow]:
-    query = "SELECT rows, errors, least_at, greatest_at, parts, data FROM shared_blocks WHERE day = ? ORDER BY id"
-    for count, errors, least, greatest, parts, content in connection.execute(query, (day,)):
-        data, found = decompress(content), []
-        for team, (first, records, run, start, size) in msgspec.msgpack.decode(parts).items():
-            facts = msgspec.msgpack.encode([[run]])
-            rows = list(_of_block(first, run[0], records, facts, data[start : start + size]))
-            assert {row.team_id for row in rows} == {team}
-            found += rows
-        assert len(found) == count
+    columns = "rows, records, errors, least_at, greatest_at, parts, data"
+    query = f"SELECT {columns} FROM shared_blocks WHERE day = ? ORDER BY id"
+    for rows, records, errors, least, greatest, content, data in connection.execute(query, (day,)):
+        parts = msgspec.msgpack.decode(content)
+        runs = [run for _, run, _, _ in parts.values()]
+        found = list(_of_block(1, rows, records, msgspec.msgpack.encode([runs]), decompress(data)))
+        place = done = 0
+        for team, (first, (count, _, _), start, size) in parts.items():
+            assert start == place
+            assert {row.team_id for row in found[done : done + count]} == {team}
+            for number in range(count):
+                found[done + number] = msgspec.structs.replace(found[done + number], seq=first + number)
+            place, done = place + size, done + count
+        assert (done, place) == (rows, records)
         assert sum(row.outcome != "ok" for row in found) == errors
         assert all(least <= row.at <= greatest for row in found)
         yield from found

@@ -39,9 +39,9 @@ FULL_ROWS = 1_024
 ENOUGH_ROWS = 256
 # Of one kind of fact in one block. Beyond it a search cannot pass over the block by this kind.
 MAX_WORDS = 64
-_LENGTHS, _COUNTS = "I", "H"
+LENGTHS, COUNTS = "I", "H"
 _NIL = entries.pack(None)
-_WIDE, _SHORT = array(_LENGTHS).itemsize, array(_COUNTS).itemsize
+_WIDE, _SHORT = array(LENGTHS).itemsize, array(COUNTS).itemsize
 
 
 class Run(Struct, array_like=True, gc=False):
@@ -130,9 +130,9 @@ def cut(method: str) -> str:
 
 def written(records: Sequence[bytes], counts: Sequence[int] | None) -> bytes:
     """The data of a block. `counts` are the rows of each record, None where all have one."""
-    head = _little(array(_LENGTHS, map(len, records)))
+    head = _little(array(LENGTHS, map(len, records)))
     if counts is not None:
-        head += _little(array(_COUNTS, counts))
+        head += _little(array(COUNTS, counts))
     return head + b"".join(records)
 
 
@@ -144,7 +144,7 @@ def joined(blocks: Sequence[Block]) -> Block:
     rows, records = (sum(getattr(block, name) for block in blocks) for name in ("rows", "records"))
     counts = b""
     if rows != records:
-        counts = b"".join(_little(each or array(_COUNTS, [1] * len(lengths))) for lengths, each, _ in parts)
+        counts = b"".join(_little(each or array(COUNTS, [1] * len(lengths))) for lengths, each, _ in parts)
     lengths = b"".join(_little(each) for each, _, _ in parts)
     facts = [read_facts(block.facts) for block in blocks]
     return Block(
@@ -227,9 +227,9 @@ class Broken(ValueError):
 def split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] | None, bytes]:
     """Lengths, rows of each record, and the records."""
     start = _WIDE * records
-    lengths, counts = _numbers(_LENGTHS, data[:start]), None
+    lengths, counts = _numbers(LENGTHS, data[:start]), None
     if rows != records:
-        counts = _numbers(_COUNTS, data[start : start + _SHORT * records])
+        counts = _numbers(COUNTS, data[start : start + _SHORT * records])
         start += _SHORT * records
     content = data[start:]
     if len(lengths) != records or sum(lengths) != len(content) or (counts is not None and sum(counts) != rows):
@@ -244,7 +244,22 @@ class OpenBlock:
     """The rows of a block, as a page reads them."""
 
     def __init__(self, first_no: int, rows: int, records: int, facts: Facts, data: bytes) -> None:
-        lengths, counts, self._content = split(data, records, rows)
+        self._open(first_no, facts, *split(data, records, rows))
+
+    @classmethod
+    def of(
+        cls, first_no: int, facts: Facts, lengths: array[int], counts: array[int] | None, content: bytes
+    ) -> OpenBlock:
+        """Rows whose records are apart already."""
+        found = cls.__new__(cls)
+        found._open(first_no, facts, lengths, counts, content)
+        return found
+
+    def _open(
+        self, first_no: int, facts: Facts, lengths: array[int], counts: array[int] | None, content: bytes
+    ) -> None:
+        records = len(lengths)
+        self._content = content
         self._facts = facts
         self._starts = list(accumulate(lengths, initial=0))
         self._firsts: Sequence[int] = (

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from sys import intern
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -123,11 +123,12 @@ class Posting(Struct):
 class LatencyKind:
     """A network, and how many calls of a record had each outcome: what a duration counts for."""
 
-    __slots__ = ("network", "outcomes")
+    __slots__ = ("keys", "network", "outcomes")
 
     def __init__(self, network: str, outcomes: Iterable[tuple[str, int]]) -> None:
         self.network = network
         self.outcomes = tuple(outcomes)
+        self.keys = tuple([((network, outcome), calls) for outcome, calls in self.outcomes])
 
 
 class CountedSubject:
@@ -188,7 +189,7 @@ class Subjects:
 
     def _meet(self, content: bytes) -> CountedSubject:
         subject = entries.read_subject(content)
-        lines = _counted(subject.calls)
+        lines = _calls(subject.calls)
         found = CountedSubject(subject, lines, self._latency(subject.network, lines), self.label)
         if len(content) <= LONGEST_SUBJECT:
             if len(self._known) >= MAX_SUBJECTS:
@@ -267,16 +268,22 @@ def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
     return posting
 
 
-Thing = TypeVar("Thing")
+Kinds = Iterable[tuple[CountedSubject, int]]
+"""Subjects, and how many records there are of each."""
 
 
-def _counted(things: Sequence[Thing]) -> dict[Thing, int]:
-    """How many there are of each. A `Counter` is faster for many, and slower to make than to count a few."""
-    if len(things) > _FEW:
-        return Counter(things)
-    counts: dict[Thing, int] = {}
-    for thing in things:
-        counts[thing] = counts.get(thing, 0) + 1
+def _counted(subjects: list[CountedSubject]) -> Kinds:
+    """Equal ones together. Of a few it is not worth while to count them."""
+    if len(subjects) > _FEW:
+        return Counter(subjects).items()
+    return [(subject, 1) for subject in subjects]
+
+
+def _calls(calls: Sequence[CountedCall]) -> dict[CountedCall, int]:
+    """Calls, equal ones counted together."""
+    counts: dict[CountedCall, int] = {}
+    for call in calls:
+        counts[call] = counts.get(call, 0) + 1
     return counts
 
 
@@ -339,7 +346,7 @@ class _Accounts:
         kinds = _counted(subjects)
         billed = rows = errors = 0
         lowest: int | None = None
-        for subject, count in kinds.items():
+        for subject, count in kinds:
             billed += subject.billable * count
             rows += subject.rows * count
             errors += subject.errors * count
@@ -364,8 +371,9 @@ class _Accounts:
             _add_usage(usage, kinds, unit)
             total[1] += unit * billed
         total[0] += billed
-        self._add_tokens(kinds)
-        self._add_latencies(team_id, subjects, kinds, places)
+        if billed:
+            self._add_tokens(kinds)
+        self._add_latencies(team_id, subjects, places)
         first_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
         posting.rows += rows
         posting.next_no[team_id] = first_no + rows
@@ -373,51 +381,42 @@ class _Accounts:
             self._add_blocks(team_id, first_no, places, subjects, costs)
             return
         payloads = self._batch.payloads
-        counts = None if rows == len(places) else [subject.rows for subject in subjects]
         self._shared.add(
-            team_id, first_no, errors, (rows, month, costs), [payloads[place] for place in places], counts
+            team_id,
+            first_no,
+            errors,
+            (rows, month, costs),
+            [payloads[place] for place in places],
+            [subject.rows for subject in subjects],
         )
 
     def close(self, times: Sequence[float]) -> None:
         """Make shared blocks of the parts of small teams."""
         self._posting.shared += self._shared.blocks(min(times), max(times))
 
-    def _add_tokens(self, kinds: Mapping[CountedSubject, int]) -> None:
+    def _add_tokens(self, kinds: Kinds) -> None:
         tokens, month = self._posting.tokens, self._month
-        for subject, count in kinds.items():
+        for subject, count in kinds:
             if subject.billable:
                 key = (subject.source_id, month)
                 tokens[key] = tokens.get(key, 0) + subject.billable * count
 
-    def _add_latencies(
-        self,
-        team_id: str,
-        subjects: Sequence[CountedSubject],
-        kinds: Mapping[CountedSubject, int],
-        places: Sequence[int],
-    ) -> None:
+    def _add_latencies(self, team_id: str, subjects: Sequence[CountedSubject], places: Sequence[int]) -> None:
         buckets = self._buckets
-        of_team = self._latencies.get(team_id)
-        if of_team is None:
-            of_team = self._latencies[team_id] = {}
-        latencies = {kind.latency for kind in kinds}
+        found = self._latencies.get(team_id)
+        if found is None:
+            found = self._latencies[team_id] = {}
+        if len(places) <= _FEW:
+            for place, subject in zip(places, subjects, strict=True):
+                _add_bucket(found, subject.latency, buckets[place], 1)
+            return
+        latencies = {subject.latency for subject in subjects}
         for latency in latencies:
-            if len(latencies) == 1:
-                of_kind = [buckets[place] for place in places]
-            else:
-                of_kind = [
-                    buckets[place]
-                    for place, subject in zip(places, subjects, strict=True)
-                    if subject.latency is latency
-                ]
-            counts = _counted(of_kind)
-            for outcome, calls in latency.outcomes:
-                key = (latency.network, outcome)
-                found = of_team.get(key)
-                if found is None:
-                    found = of_team[key] = {}
-                for bucket, records in counts.items():
-                    found[bucket] = found.get(bucket, 0) + records * calls
+            its = places
+            if len(latencies) > 1:
+                its = [place for place, each in zip(places, subjects, strict=True) if each.latency is latency]
+            for bucket, records in Counter([buckets[place] for place in its]).items():
+                _add_bucket(found, latency, bucket, records)
 
     def _add_blocks(
         self,
@@ -490,8 +489,8 @@ def _costs(
     return costs
 
 
-def _add_usage(usage: dict[LineKey, Line], kinds: Mapping[CountedSubject, int], unit: int) -> None:
-    for subject, records in kinds.items():
+def _add_usage(usage: dict[LineKey, Line], kinds: Kinds, unit: int) -> None:
+    for subject, records in kinds:
         requests = records * subject.stands_for
         for key, calls in subject.lines:
             line = usage.get(key)
@@ -500,6 +499,15 @@ def _add_usage(usage: dict[LineKey, Line], kinds: Mapping[CountedSubject, int], 
             line[1] += requests * calls
             if unit and key[3] in BILLABLE:
                 line[2] += requests * calls * unit
+
+
+def _add_bucket(found: dict[tuple[str, str], Buckets], latency: LatencyKind, bucket: int, records: int) -> None:
+    for key, calls in latency.keys:
+        buckets = found.get(key)
+        if buckets is None:
+            found[key] = {bucket: records * calls}
+        else:
+            buckets[bucket] = buckets.get(bucket, 0) + records * calls
 
 
 def _pieces(subjects: Sequence[CountedSubject]) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ commits into blocks of one team each (`sorted_out`), and lists their facts then.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tollgate.core.blocks import (
+    COUNTS,
     ENOUGH_ROWS,
     Block,
     Facts,
@@ -22,11 +24,10 @@ from tollgate.core.blocks import (
     Run,
     facts_of,
     joined_runs,
-    read_subject,
     split,
     written,
 )
-from tollgate.core.entries import Subject, pack, read_counted
+from tollgate.core.entries import CountedRecord, pack, read_counted, read_subject
 
 # Rows of a shared block: enough to compress well, few enough that a page of one of its teams reads little.
 SHARED_ROWS = 512
@@ -36,33 +37,24 @@ class Part(Struct, frozen=True, array_like=True, gc=False):
     """The rows of one team in a shared block."""
 
     first_no: int
-    records: int
     run: Run
-    start: int
-    """Where its data begins in that of the block."""
-    size: int
-
-    def data(self, shared: bytes) -> bytes:
-        """Its own data, in the form of a block's."""
-        return shared[self.start : self.start + self.size]
-
-    def opened(self, shared: bytes) -> OpenBlock:
-        """Its rows, as a page reads them."""
-        facts = Facts([self.run], None, None, None, None, None)
-        return OpenBlock(self.first_no, self.run.rows, self.records, facts, self.data(shared))
+    place: int
+    """Where its records begin among those of the block."""
+    records: int
 
 
 class SharedBlock(Struct, frozen=True):
     """Some rows of several teams, ready to be stored."""
 
     rows: int
+    records: int
     errors: int
     least_at: float
     greatest_at: float
     parts: bytes
     """Team -> `Part`, encoded."""
     data: bytes
-    """Not compressed."""
+    """In the form of a block's, not compressed."""
 
 
 read_parts = msgspec.msgpack.Decoder(dict[str, Part]).decode
@@ -82,13 +74,14 @@ class SharedWriter:
     """Puts parts together, each of another team, until a block has enough rows."""
 
     def __init__(self) -> None:
-        self._full: list[tuple[int, int, dict[str, object], list[bytes]]] = []
+        self._full: list[tuple[int, int, dict[str, object], list[bytes], list[int]]] = []
         self._begin()
 
     def _begin(self) -> None:
         self._parts: dict[str, object] = {}
-        self._data: list[bytes] = []
-        self._size = self._rows = self._errors = 0
+        self._records: list[bytes] = []
+        self._counts: list[int] = []
+        self._rows = self._errors = 0
 
     def add(
         self,
@@ -97,21 +90,19 @@ class SharedWriter:
         errors: int,
         run: tuple[int, str, int | list[int]],
         records: Sequence[bytes],
-        counts: Sequence[int] | None,
+        counts: Sequence[int],
     ) -> None:
-        """Add the part of a team. `counts` are the rows of each record, None where all have one."""
-        data = written(records, counts)
-        size = len(data)
-        self._parts[team_id] = (first_no, len(records), run, self._size, size)
-        self._data.append(data)
-        self._size += size
+        """Add the part of a team. `counts` are the rows of each record."""
+        self._parts[team_id] = (first_no, run, len(self._records), len(records))
+        self._records += records
+        self._counts += counts
         self._rows += run[0]
         self._errors += errors
         if self._rows >= SHARED_ROWS:
             self._end()
 
     def _end(self) -> None:
-        self._full.append((self._rows, self._errors, self._parts, self._data))
+        self._full.append((self._rows, self._errors, self._parts, self._records, self._counts))
         self._begin()
 
     def blocks(self, least_at: float, greatest_at: float) -> list[SharedBlock]:
@@ -119,18 +110,48 @@ class SharedWriter:
         if self._parts:
             self._end()
         return [
-            SharedBlock(rows, errors, least_at, greatest_at, pack(parts), b"".join(data))
-            for rows, errors, parts, data in self._full
+            SharedBlock(
+                rows,
+                len(records),
+                errors,
+                least_at,
+                greatest_at,
+                pack(parts),
+                written(records, None if rows == len(records) else counts),
+            )
+            for rows, errors, parts, records, counts in self._full
         ]
 
 
 class Stored(Struct, frozen=True):
     """A shared block as it is read back."""
 
+    rows: int
+    records: int
     committed_at: float
     parts: bytes
     data: bytes
     """Not compressed any more."""
+
+    def opened(self, part: Part) -> OpenBlock:
+        """The rows of a part, as a page reads them."""
+        lengths, counts, content = split(self.data, self.records, self.rows)
+        end = part.place + part.records
+        start = sum(lengths[: part.place])
+        content = content[start : start + sum(lengths[part.place : end])]
+        facts = Facts([part.run], None, None, None, None, None)
+        its_counts = None if counts is None else counts[part.place : end]
+        return OpenBlock.of(part.first_no, facts, lengths[part.place : end], its_counts, content)
+
+
+class _Rows(Struct, frozen=True):
+    """A part, with its records."""
+
+    part: Part
+    committed_at: float
+    records: list[bytes]
+    counted: list[CountedRecord]
+    counts: Sequence[int]
 
 
 def sorted_out(blocks: Iterable[Stored]) -> Iterator[tuple[Block, float]]:
@@ -138,60 +159,65 @@ def sorted_out(blocks: Iterable[Stored]) -> Iterator[tuple[Block, float]]:
 
     Shared blocks come in the order of their commits.
     """
-    by_team: dict[str, list[tuple[Part, float, bytes]]] = {}
+    by_team: dict[str, list[_Rows]] = {}
     for block in blocks:
+        lengths, counts, content = split(block.data, block.records, block.rows)
+        if counts is None:
+            counts = array(COUNTS, [1]) * block.records
+        records = [content[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
+        counted = list(map(read_counted, records))
         for team_id, part in read_parts(block.parts).items():
-            by_team.setdefault(team_id, []).append((part, block.committed_at, block.data))
+            start, end = part.place, part.place + part.records
+            rows = _Rows(part, block.committed_at, records[start:end], counted[start:end], counts[start:end])
+            try:
+                by_team[team_id].append(rows)
+            except KeyError:
+                by_team[team_id] = [rows]
     for team_id in sorted(by_team):
         for group in _groups(by_team[team_id]):
-            yield _block(team_id, group), max([committed_at for _, committed_at, _ in group])
+            yield _block(team_id, group), max([rows.committed_at for rows in group])
 
 
-def _groups(parts: Sequence[tuple[Part, float, bytes]]) -> Iterator[list[tuple[Part, float, bytes]]]:
+def _groups(parts: Sequence[_Rows]) -> Iterator[list[_Rows]]:
     """Parts of a team that follow each other, until there are enough rows."""
-    group: list[tuple[Part, float, bytes]] = []
-    rows = following = 0
-    for each in parts:
-        part = each[0]
-        if group and (part.first_no != following or rows >= ENOUGH_ROWS):
+    group: list[_Rows] = []
+    count = following = 0
+    for rows in parts:
+        first_no, run = rows.part.first_no, rows.part.run
+        if group and (first_no != following or count >= ENOUGH_ROWS):
             yield group
-            group, rows = [], 0
-        group.append(each)
-        rows += part.run.rows
-        following = part.first_no + part.run.rows
+            group, count = [], 0
+        group.append(rows)
+        count += run.rows
+        following = first_no + run.rows
     if group:
         yield group
 
 
-def _block(team_id: str, parts: Sequence[tuple[Part, float, bytes]]) -> Block:
-    records: list[bytes] = []
-    counts: list[int] = []
-    rows = 0
-    for part, _, data in parts:
-        lengths, each, content = split(part.data(data), part.records, part.run.rows)
-        records += [content[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
-        counts += [1] * part.records if each is None else each
-        rows += part.run.rows
-    counted = list(map(read_counted, records))
+def _block(team_id: str, parts: Sequence[_Rows]) -> Block:
+    records = [record for part in parts for record in part.records]
+    counted = [record for part in parts for record in part.counted]
+    runs = joined_runs([part.part.run for part in parts])
+    rows = sum([run.rows for run in runs])
+    counts = None
+    if rows != len(records):
+        counts = [count for part in parts for count in part.counts]
     times = [record.at for record in counted]
-    # Each distinct subject is looked at once.
-    kinds = [
-        (read_subject(content), count) for content, count in Counter([each.subject for each in counted]).items()
-    ]
-    errors = sum([count * _errors(subject) for subject, count in kinds])
-    runs = joined_runs(part.run for part, _, _ in parts)
+    errors, subjects = 0, []
+    for content, count in Counter([each.subject for each in counted]).items():
+        subject = read_subject(content)
+        subjects.append(subject)
+        for _, outcome in subject.calls:
+            if outcome != "ok":
+                errors += count
     return Block(
         team_id,
-        parts[0][0].first_no,
+        parts[0].part.first_no,
         rows,
         len(records),
         errors,
         min(times),
         max(times),
-        pack(facts_of(runs, [subject for subject, _ in kinds])),
-        written(records, None if rows == len(records) else counts),
+        pack(facts_of(runs, subjects)),
+        written(records, counts),
     )
-
-
-def _errors(subject: Subject) -> int:
-    return sum([outcome != "ok" for _, outcome in subject.calls])

@@ -51,7 +51,7 @@ def open_ledger(url: URL) -> LedgerStore:
         "synchronous=FULL",
         # Pages that every commit touches, those of indexes, are kept at hand and written back now and then.
         "wal_autocheckpoint=8000",
-        "cache_size=-16000",
+        "cache_size=-6000",
         # Many builds write zeros over what is deleted: 7 times the time, and a WAL as large as the dropped day.
         "secure_delete=FAST",
     )

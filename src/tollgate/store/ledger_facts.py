@@ -24,7 +24,7 @@ from tollgate.core.clock import Clock
 from tollgate.core.entries import BILLABLE
 from tollgate.core.invoices import Invoice
 from tollgate.core.posting import MonthKey
-from tollgate.core.shared_blocks import read_parts
+from tollgate.core.shared_blocks import Stored, read_parts
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Mark, StoreUnavailable
@@ -175,8 +175,10 @@ def _logs(connection: Connection, damaged: list[str]) -> dict[MonthKey, Sums]:
 
 def _add_shared(connection: Connection, found: dict[MonthKey, list[int]], damaged: list[str]) -> None:
     """What small teams have added since it was last sorted into blocks."""
-    query = "SELECT id, day, parts, data FROM shared_blocks ORDER BY id"
-    for key, day, parts, content in connection.execution_options(stream_results=True).exec_driver_sql(query):
+    query = "SELECT id, day, rows, records, parts, data FROM shared_blocks ORDER BY id"
+    for key, day, rows, records, parts, content in connection.execution_options(
+        stream_results=True
+    ).exec_driver_sql(query):
         try:
             listed = read_parts(parts)
         except ValueError as error:
@@ -192,7 +194,7 @@ def _add_shared(connection: Connection, found: dict[MonthKey, list[int]], damage
             try:
                 if isinstance(data, ZstdError):
                     raise data
-                block = part.opened(data)
+                block = Stored(rows, records, 0.0, parts, data).opened(part)
             except (ZstdError, ValueError) as error:
                 damaged.append(f"{place}, rows {part.first_no} to {part.first_no + part.run.rows - 1}: {error}")
                 continue

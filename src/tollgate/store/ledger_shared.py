@@ -57,8 +57,8 @@ class SharedBlocks:
         last = self._execute("SELECT commit_no FROM shared_blocks ORDER BY id DESC LIMIT 1").scalar() or 0
         rows = [
             (
-                day, last + 1, block.rows, block.errors, block.least_at, block.greatest_at, committed_at,
-                block.parts, compress(block.data),
+                day, last + 1, block.rows, block.records, block.errors, block.least_at, block.greatest_at,
+                committed_at, block.parts, compress(block.data),
             )
             for block in blocks
         ]  # fmt: skip
@@ -76,21 +76,20 @@ class SharedBlocks:
             return False
         try:
             blocks = DayBlocks(self._connection, rows[0][1])
-            blocks.write_open(sorted_out([Stored(row[3], row[4], decompress(row[5])) for row in rows]), level=1)
-            gone = [(row[0],) for row in rows]
+            blocks.write_open(sorted_out(map(_stored, rows)), level=1)
         except (ZstdError, ValueError):
             self._leave(rows)
             return True
-        self._execute("DELETE FROM shared_blocks WHERE id = ?", gone)
+        self._execute("DELETE FROM shared_blocks WHERE id = ?", [(row[0],) for row in rows])
         return True
 
     def recent(self, since: float) -> list[OpenBlock]:
         """Rows that were committed since a time."""
-        query = "SELECT parts, data FROM shared_blocks WHERE committed_at >= ? AND NOT is_damaged"
+        query = f"SELECT {_COLUMNS} FROM shared_blocks WHERE committed_at >= ? AND NOT is_damaged"  # noqa: S608
         found = []
-        for parts, content in self._execute(query, (since,)):
-            data = decompress(content)
-            found += [part.opened(data) for part in read_parts(parts).values()]
+        for row in self._execute(query, (since,)):
+            block = _stored(row)
+            found += [block.opened(part) for part in read_parts(block.parts).values()]
         return found
 
     def drop(self, before: str) -> None:
@@ -98,9 +97,7 @@ class SharedBlocks:
         self._execute("DELETE FROM shared_blocks WHERE day < ?", (before,))
 
     def _oldest(self, before: str | None) -> list[Any]:
-        query = (
-            "SELECT id, day, rows, committed_at, parts, data FROM shared_blocks WHERE NOT is_damaged ORDER BY id"
-        )
+        query = f"SELECT {_COLUMNS} FROM shared_blocks WHERE NOT is_damaged ORDER BY id"  # noqa: S608
         found: list[Any] = []
         size = 0
         with self._execute(query) as result:
@@ -113,15 +110,21 @@ class SharedBlocks:
 
     def _leave(self, rows: Sequence[Any]) -> None:
         """Leave those that cannot be sorted where they are."""
-        for key, day, _, committed_at, parts, data in rows:
+        for row in rows:
             try:
-                list(sorted_out([Stored(committed_at, parts, decompress(data))]))
+                list(sorted_out([_stored(row)]))
             except (ZstdError, ValueError) as error:
-                _log.error("a shared block is damaged", day=day, id=key, why=str(error))
-                self._execute("UPDATE shared_blocks SET is_damaged = 1 WHERE id = ?", (key,))
+                _log.error("a shared block is damaged", day=row[1], id=row[0], why=str(error))
+                self._execute("UPDATE shared_blocks SET is_damaged = 1 WHERE id = ?", (row[0],))
 
 
+_COLUMNS = "id, day, rows, records, committed_at, parts, data"
 _ADD = (
-    "INSERT INTO shared_blocks (day, commit_no, is_damaged, rows, errors, least_at, greatest_at, committed_at, "
-    "parts, data) VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO shared_blocks (day, commit_no, is_damaged, rows, records, errors, least_at, greatest_at, "
+    "committed_at, parts, data) VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+
+def _stored(row: Any) -> Stored:
+    _, _, rows, records, committed_at, parts, data = row
+    return Stored(rows, records, committed_at, parts, decompress(data))

@@ -61,6 +61,7 @@ shared_blocks = Table(
     Column("commit_no", BigInteger, nullable=False),
     Column("is_damaged", Boolean, nullable=False),
     Column("rows", Integer, nullable=False),
+    Column("records", Integer, nullable=False),
     Column("errors", Integer, nullable=False),
     Column("least_at", Float, nullable=False),
     Column("greatest_at", Float, nullable=False),

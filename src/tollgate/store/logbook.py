@@ -24,7 +24,7 @@ from tollgate import log
 from tollgate.core.blocks import Facts, OpenBlock, may_hold, read_facts
 from tollgate.core.entries import pack
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
-from tollgate.core.shared_blocks import part_of
+from tollgate.core.shared_blocks import Stored, part_of
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store.base import StoreUnavailable
 
@@ -172,10 +172,13 @@ class _Search:
                 yield day, header
 
     def _shared(self) -> list[Any]:
-        """Headers of the team's parts of shared blocks, the oldest first."""
+        """Headers of the team's parts of shared blocks, the oldest first.
+
+        They have the part in the place of its records, and what the whole block has in the place of its data's.
+        """
         found = []
-        query = "SELECT id, errors, greatest_at, committed_at, parts FROM shared_blocks ORDER BY id"
-        for data_id, errors, greatest_at, committed_at, parts in self._rows(query, ()):
+        query = "SELECT id, rows, records, errors, greatest_at, committed_at, parts FROM shared_blocks ORDER BY id"
+        for data_id, rows, records, errors, greatest_at, committed_at, parts in self._rows(query, ()):
             try:
                 part = part_of(self._wanted.team_id, parts)
             except ValueError as error:
@@ -185,8 +188,8 @@ class _Search:
                 facts = pack(Facts([part.run], None, None, None, None, None))
                 found.append(
                     (
-                        part.first_no, part.run.rows, part.records, errors, greatest_at, committed_at, facts,
-                        data_id, part.start, part.size,
+                        part.first_no, part.run.rows, part, errors, greatest_at, committed_at, facts, data_id,
+                        rows, records,
                     )
                 )  # fmt: skip
         return found
@@ -233,12 +236,18 @@ class _Search:
         self, day: str, header: Any, rows: Callable[[OpenBlock], Iterator[LogRow] | list[LogRow]]
     ) -> Iterator[LogRow]:
         """Rows of a block; none of one that is damaged, which `doctor` names."""
-        first_no, count, records, _, _, _, facts, data_id, start, size = header
+        first_no, data_id = header[0], header[7]
         try:
-            data = self._data(day, data_id)[start : start + size]
-            yield from rows(OpenBlock(first_no, count, records, read_facts(facts), data))
+            yield from rows(self._opened(day, header))
         except (ZstdError, ValueError) as error:
             _log.error("a block cannot be read", day=day, data=data_id, first=first_no, why=str(error))
+
+    def _opened(self, day: str, header: Any) -> OpenBlock:
+        first_no, count, records, _, _, _, facts, data_id, start, size = header
+        data = self._data(day, data_id)
+        if day == _SHARED:
+            return Stored(start, size, 0.0, b"", data).opened(records)
+        return OpenBlock(first_no, count, records, read_facts(facts), data[start : start + size])
 
     def _data(self, day: str, data_id: int) -> bytes:
         if self._held[0] != (day, data_id):

@@ -100,6 +100,7 @@ def _create_shared() -> None:
         sa.Column("commit_no", sa.BigInteger, nullable=False),
         sa.Column("is_damaged", sa.Boolean, nullable=False),
         sa.Column("rows", sa.Integer, nullable=False),
+        sa.Column("records", sa.Integer, nullable=False),
         sa.Column("errors", sa.Integer, nullable=False),
         sa.Column("least_at", sa.Float, nullable=False),
         sa.Column("greatest_at", sa.Float, nullable=False),
