@@ -68,7 +68,7 @@ def test_waits_are_one_five_and_thirty_minutes_two_and_six_hours_and_then_none()
 
 def test_signature_can_be_checked_with_the_secret_alone() -> None:
     secret = webhook_secret(PEPPER, "team_1", "salt")
-    header = signature(secret, 1_794_744_000.9, b'{"id":"alr_1"}')
+    header = signature([secret], 1_794_744_000.9, b'{"id":"alr_1"}')
     moment, _, mac = header.partition(",")
     assert moment == "t=1794744000"
     expected = hmac.new(secret.encode(), b'1794744000.{"id":"alr_1"}', hashlib.sha256).hexdigest()
@@ -77,7 +77,10 @@ def test_signature_can_be_checked_with_the_secret_alone() -> None:
 
 def test_another_body_time_or_secret_is_another_signature() -> None:
     made = {
-        signature(secret, at, body) for secret in ("tgw_a", "tgw_b") for at in (1.0, 2.0) for body in (b"x", b"y")
+        signature([secret], at, body)
+        for secret in ("tgw_a", "tgw_b")
+        for at in (1.0, 2.0)
+        for body in (b"x", b"y")
     }
     assert len(made) == 8
 

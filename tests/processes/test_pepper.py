@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy.engine import URL
 
 from tollgate.errors import StartError
-from tollgate.processes.bootstrap import PEPPER, load_pepper
+from tollgate.processes.bootstrap import PEPPER, PREVIOUS_PEPPER, load_peppers, write_pepper
+from tollgate.settings.model import SecretSettings, Settings
 from tollgate.store import sqlite, upgrade
 
 CONFIGURED = "a configured pepper of good length"
@@ -22,6 +23,11 @@ def url(tmp_path: Path) -> URL:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / PEPPER
+
+
+def load_pepper(configured: str, data_dir: Path, url: URL, previous: str = "") -> bytes:
+    secrets = SecretSettings(pepper=configured, previous_pepper=previous)
+    return load_peppers(Settings(secrets=secrets), data_dir, url)[0]
 
 
 def test_first_start_makes_a_pepper_that_only_its_owner_can_read(tmp_path: Path, url: URL, path: Path) -> None:
@@ -99,5 +105,25 @@ def test_changed_configured_pepper_refuses_to_start(tmp_path: Path, url: URL) ->
 
 def test_configured_pepper_after_a_made_one_refuses_to_start(tmp_path: Path, url: URL) -> None:
     load_pepper("", tmp_path, url)
+    with pytest.raises(StartError, match="not the one"):
+        load_pepper(CONFIGURED, tmp_path, url)
+
+
+def test_a_pepper_is_replaced_while_the_one_before_is_there(tmp_path: Path, url: URL) -> None:
+    old = load_pepper("", tmp_path, url)
+    write_pepper(tmp_path / PREVIOUS_PEPPER, old)
+    write_pepper(tmp_path / PEPPER, b"n" * 64)
+    assert load_peppers(Settings(), tmp_path, url) == (b"n" * 64, old)
+    (tmp_path / PREVIOUS_PEPPER).unlink()
+    assert load_peppers(Settings(), tmp_path, url) == (b"n" * 64, None)
+    write_pepper(tmp_path / PEPPER, old)
+    with pytest.raises(StartError, match="not the one"):
+        load_pepper("", tmp_path, url)
+
+
+def test_a_configured_pepper_is_replaced_by_settings(tmp_path: Path, url: URL) -> None:
+    load_pepper(CONFIGURED, tmp_path, url)
+    assert load_pepper("new" + CONFIGURED, tmp_path, url, previous=CONFIGURED) == b"new" + CONFIGURED.encode()
+    assert load_pepper("new" + CONFIGURED, tmp_path, url) == b"new" + CONFIGURED.encode()
     with pytest.raises(StartError, match="not the one"):
         load_pepper(CONFIGURED, tmp_path, url)

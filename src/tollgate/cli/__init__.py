@@ -33,6 +33,7 @@ init           `init`: settings, first account and team
 examined       upstreams that were tried out: table and problems
 serve          `serve`, `migrate` and `collect`
 reload         `reload`: changed settings, in place
+backup         `backup` and `restore`
 config         `config check` and `config show`
 doctor         `doctor`: whether spool, logs, usage and invoices agree
 upstreams      `upstreams`: which are in rotation, and why

@@ -13,6 +13,7 @@ import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import click
@@ -29,10 +30,18 @@ from tollgate.control.service_context import OPERATOR, email_of
 from tollgate.control.services.invitations import Invited
 from tollgate.control.services.teams import team_name
 from tollgate.core.people import Account
-from tollgate.processes.bootstrap import prepare
+from tollgate.processes.bootstrap import (
+    PEPPER,
+    PEPPER_REPLACED_AT,
+    PREVIOUS_PEPPER,
+    Bootstrap,
+    prepare,
+    write_pepper,
+)
+from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
 from tollgate.settings.model import DEFAULT_PORT, Settings
-from tollgate.store import sqlite
+from tollgate.store import engines, sqlite
 from tollgate.store.base import StoreUnavailable
 
 MAX_ACCOUNTS = 10_000
@@ -179,6 +188,55 @@ def enable(email: str, config_file: str | None) -> None:
     )
 
 
+@admin.command("rotate-pepper", epilog="Example: tollgate admin rotate-pepper")
+@click.option("--finish", is_flag=True, help="Take the previous pepper away for good.")
+@click.option("--force", is_flag=True, help="With --finish: also where API tokens would stop working.")
+@_config_option
+def rotate_pepper(finish: bool, force: bool, config_file: str | None) -> None:
+    """Replace the key under which tokens are hashed. The service must be stopped.
+
+    Until --finish both are valid: what was hashed under the previous one goes on working.
+    """
+    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    log.configure("warning", settings.logging.format)
+    data_dir = Path(settings.data_dir)
+    if settings.secrets.pepper:
+        raise Failure(
+            "The pepper comes from secrets.pepper. Put that value into secrets.previous_pepper and a new one into "
+            "secrets.pepper, and restart the service; to finish, remove secrets.previous_pepper and restart again."
+        )
+    if holder(data_dir) is not None:
+        raise Failure(f"The service runs on {data_dir}: stop it first, and start it again afterwards.")
+    bootstrap = prepare(settings)
+    previous = data_dir / PREVIOUS_PEPPER
+    if finish:
+        _finish_pepper(bootstrap, previous, force=force)
+        return
+    if previous.exists():
+        raise Failure("A pepper is being replaced already. First run: tollgate admin rotate-pepper --finish")
+    write_pepper(previous, bootstrap.pepper)
+    write_pepper(data_dir / PEPPER, secrets.token_hex(32).encode())
+    prepare(settings)  # so that the store knows the new one
+    note(
+        "The pepper is replaced; both work. Start the service, let teams rotate their tokens (`tollgate rpc "
+        "tokens rotate`), then run: tollgate admin rotate-pepper --finish"
+    )
+
+
+def _finish_pepper(bootstrap: Bootstrap, previous: Path, *, force: bool) -> None:
+    if bootstrap.previous_pepper is None:
+        raise Failure("No pepper is being replaced. Begin with: tollgate admin rotate-pepper")
+    replaced_at = float(engines.keep_fact(bootstrap.store_url, PEPPER_REPLACED_AT, str(time.time())))
+    left = engines.tokens_made_before(bootstrap.store_url, replaced_at)
+    if left and not force:
+        raise Failure(
+            f"{left} API tokens were made before the pepper was replaced and would stop working. Let their teams "
+            "rotate or delete them, or give --force."
+        )
+    previous.unlink()
+    note("The previous pepper is gone. Logins, personal tokens and API tokens from before it no longer work.")
+
+
 def password_from(*, stdin: bool, generate: bool) -> str:
     """Return a new password: made, read, or asked for."""
     if stdin and generate:
@@ -242,7 +300,14 @@ def control_plane(
 
     async def whole() -> None:
         store = sqlite.open_store(bootstrap.store_url)
-        plane = ControlPlane(store, settings, bootstrap.pepper, base_url(settings), time.time)
+        plane = ControlPlane(
+            store,
+            settings,
+            bootstrap.pepper,
+            base_url(settings),
+            time.time,
+            previous_pepper=bootstrap.previous_pepper,
+        )
         try:
             tell(await act(plane))
         finally:

@@ -55,6 +55,8 @@ _COMMANDS = {
     "doctor": Row("tollgate.cli.doctor:doctor", "Check that spool, logs, usage and invoices agree."),
     "upstreams": Row("tollgate.cli.upstreams:upstreams", "Show which upstreams are in rotation, and why."),
     "reload": Row("tollgate.cli.reload:reload", "Let the running service take over changed settings."),
+    "backup": Row("tollgate.cli.backup:backup", "Copy databases, spool and pepper, while the service runs."),
+    "restore": Row("tollgate.cli.backup:restore", "Put a backup into an empty data folder."),
     "migrate": Row("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
     "config": Row("tollgate.cli.config:config", "Check and show settings.", example="tollgate config check"),
     "admin": Row("tollgate.cli.admin:admin", "Accounts, for the operator of the service."),
@@ -62,7 +64,18 @@ _COMMANDS = {
 
 
 # Named together in the help of the whole, which must fit a screen; each has its own.
-_FOR_THE_OPERATOR = ("collect", "doctor", "upstreams", "reload", "migrate", "config", "admin")
+_FOR_THE_OPERATOR = (
+    "init",
+    "collect",
+    "doctor",
+    "upstreams",
+    "reload",
+    "backup",
+    "restore",
+    "migrate",
+    "config",
+    "admin",
+)
 
 
 class _Root(Group):

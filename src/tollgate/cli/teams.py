@@ -5,7 +5,6 @@ Members and invitations are in `members.py`.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
@@ -105,7 +104,7 @@ def _choose_if_none(session: Session, name: str) -> None:
         show.note(f"Commands act for team {name} unless --team is given.")
 
 
-@click.command(epilog="Example: tollgate audit --team acme --export > audit.jsonl")
+@click.command(epilog="Example: tollgate audit --team acme --export")
 @click.option(
     "--export",
     is_flag=True,
@@ -133,7 +132,9 @@ def audit(session: Session, limit: int, after: str | None, export: bool) -> None
 
 def _export(session: Session, after: str) -> None:
     """Print the audit log as it is given, and check each entry against the one before."""
-    from tollgate.core.audit_chain import fault_of  # noqa: PLC0415 - only here
+    import json  # noqa: PLC0415 - not for help
+
+    from tollgate.core.audit_chain import fault_of  # noqa: PLC0415
 
     if not after.isdecimal():
         raise click.UsageError("With --export, --after is the number of the last entry that you have.")

@@ -48,10 +48,11 @@ class ControlPlane:
         proofs: Proofs | None = None,
         logbook: LogBook | None = None,
         accountbook: AccountBook | None = None,
+        previous_pepper: bytes | None = None,
     ) -> None:
         self.settings = settings
         self.base_url = base_url
-        self.context = ServiceContext(store, settings, pepper, base_url, now)
+        self.context = ServiceContext(store, settings, pepper, base_url, now, previous_pepper)
         self.mailer = Mailer(settings.mail)
         passwords = Passwords()
         self.accounts = Accounts(self.context, passwords, self.mailer)
@@ -67,7 +68,7 @@ class ControlPlane:
         self.logs = LogService(self.context, logbook, pepper)
         self._accountbook = accountbook
         self.usage = Usages(self.context, accountbook)
-        self.billing = BillingService(self.context, pepper, accountbook)
+        self.billing = BillingService(self.context, pepper, accountbook, previous_pepper)
         self.invoices = Invoices(self.context, accountbook)
         self.alerts = Alerts(self.context, accountbook, self.billing, self.mailer, _caller(settings))
         self._payments = StripeClient(settings.stripe) if settings.stripe.api_key else None

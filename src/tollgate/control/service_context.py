@@ -143,18 +143,34 @@ class ServiceContext:
     """What all services share."""
 
     def __init__(
-        self, store: ControlStore, settings: Settings, pepper: bytes, base_url: str, now: Callable[[], float]
+        self,
+        store: ControlStore,
+        settings: Settings,
+        pepper: bytes,
+        base_url: str,
+        now: Callable[[], float],
+        previous_pepper: bytes | None = None,
     ) -> None:
         self.store = store
         self.settings = settings
         self.base_url = base_url
         self.now = now
         self._pepper = pepper
+        self._previous_pepper = previous_pepper
 
     def digest(self, secret: str) -> bytes:
         """What the store knows of a secret."""
         # Whatever was sent has a digest, also what is no text: it is merely nobody's.
         return secrets.digest(secret.encode(errors="surrogatepass"), self._pepper)
+
+    def digests(self, secret: str) -> tuple[bytes, ...]:
+        """What the store may know of a secret: while a pepper is replaced, those under either."""
+        if self._previous_pepper is None:
+            return (self.digest(secret),)
+        return (
+            self.digest(secret),
+            secrets.digest(secret.encode(errors="surrogatepass"), self._previous_pepper),
+        )
 
     def key(self, kind: str, text: str) -> str:
         """A name for something that should not be kept in clear, such as a mistyped address."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -77,7 +78,12 @@ def webhook_secret(pepper: bytes, team_id: str, salt: str) -> str:
     return SECRET_PREFIX + base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def signature(secret: str, at: float, body: bytes) -> str:
-    """The value of the signature's header: the time, and the HMAC-SHA-256 of the time, a dot and the body."""
+def signature(secrets: Sequence[str], at: float, body: bytes) -> str:
+    """The value of the signature's header: the time, and the HMAC-SHA-256 of the time, a dot and the body.
+
+    One `v1` for each secret: a receiver accepts the call where any of them is right.
+    """
     moment = str(int(at))
-    return f"t={moment},v1={hmac.new(secret.encode(), moment.encode() + b'.' + body, 'sha256').hexdigest()}"
+    signed = moment.encode() + b"." + body
+    made = (hmac.new(secret.encode(), signed, "sha256").hexdigest() for secret in secrets)
+    return ",".join([f"t={moment}", *(f"v1={each}" for each in made)])

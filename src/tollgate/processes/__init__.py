@@ -4,6 +4,7 @@ service        `run`: sockets and shared memory made in the parent, then one sup
 bootstrap      what the parent makes before it forks: data folder, migrated databases, the pepper
 preflight      whether a service could start, without starting it; what it should be warned of
 certificates   TLS: loaded again when its files change; expiry
+backup         a copy that can be started elsewhere, taken while the service runs
 supervisor     starts the children, replaces one that dies or hangs, stops them all
 worker         one gateway process: answers `/x/`, forwards the rest
 control        the process of the control plane

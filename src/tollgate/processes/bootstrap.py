@@ -11,6 +11,7 @@ import hmac
 import os
 import secrets
 import stat
+import time
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,6 +29,9 @@ _log = log.get("server")
 
 PEPPER = "pepper"
 """The name of its file in the data folder, and of its fingerprint in the store."""
+PREVIOUS_PEPPER = "pepper.previous"
+PEPPER_REPLACED_AT = "pepper_replaced_at"
+"""The name of the fact that says when: what was made before is hashed under the previous one."""
 
 
 class Bootstrap(Struct, frozen=True):
@@ -40,6 +44,8 @@ class Bootstrap(Struct, frozen=True):
     pepper: bytes
     origin: Origin | None = None
     """Where the settings came from; None: from nowhere that could be read again."""
+    previous_pepper: bytes | None = None
+    """The one that `pepper` replaces: what was hashed under it goes on working."""
 
     @property
     def spool_dir(self) -> Path:
@@ -63,8 +69,8 @@ def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
     for each, scripts in ((url, CONTROL), (ledger_url, LEDGER)):
         for step in migrate_in_child(each, scripts):
             _log.info("database migrated", step=step, database=each.database)
-    secret = load_pepper(settings.secrets.pepper, data_dir, url)
-    return Bootstrap(settings, data_dir, url, ledger_url, secret, origin)
+    pepper, previous = load_peppers(settings, data_dir, url)
+    return Bootstrap(settings, data_dir, url, ledger_url, pepper, origin, previous)
 
 
 def migrate_in_child(url: URL, scripts: str) -> list[str]:
@@ -72,18 +78,42 @@ def migrate_in_child(url: URL, scripts: str) -> list[str]:
     return run_in_child(lambda: migrate(url, scripts), list[str], f"Migrating the database {url.database}")
 
 
-def load_pepper(configured: str, data_dir: Path, url: URL) -> bytes:
-    """Return the pepper of this installation, making it on the first start."""
-    path = data_dir / PEPPER
+def load_peppers(settings: Settings, data_dir: Path, url: URL) -> tuple[bytes, bytes | None]:
+    """Return the pepper of this installation, made on the first start, and the one that it replaces, if any."""
+    path, before = data_dir / PEPPER, data_dir / PREVIOUS_PEPPER
+    configured = settings.secrets.pepper
     pepper = configured.encode() if configured else _pepper_of(path)
-    fingerprint = hmac.digest(pepper, b"tollgate pepper", "sha256").hex()[:32]
-    if engines.keep_fact(url, PEPPER, fingerprint) != fingerprint:
+    if settings.secrets.previous_pepper:
+        previous: bytes | None = settings.secrets.previous_pepper.encode()
+    else:
+        previous = read_pepper(before) if before.exists() and not configured else None
+    stands = engines.keep_fact(url, PEPPER, fingerprint(pepper))
+    if stands == fingerprint(pepper):
+        return pepper, previous
+    if previous is None or stands != fingerprint(previous):
         where = "secrets.pepper" if configured else str(path)
         raise StartError(
             f"The pepper in {where} is not the one that this store's tokens were hashed with, so no token would "
-            "work. Put the old pepper back, or start with a new data folder."
+            "work. Put the old pepper back, or start with a new data folder. To replace it, see docs/upgrade.md."
         )
-    return pepper
+    engines.replace_facts(url, {PEPPER: fingerprint(pepper), PEPPER_REPLACED_AT: str(time.time())})
+    _log.warning("the pepper was replaced: what was hashed under the one before works until that is taken away")
+    return pepper, previous
+
+
+def fingerprint(pepper: bytes) -> str:
+    """What a store remembers of its pepper."""
+    return hmac.digest(pepper, b"tollgate pepper", "sha256").hex()[:32]
+
+
+def write_pepper(path: Path, pepper: bytes) -> None:
+    """Write a pepper for its owner alone; the file is there whole or not at all."""
+    fresh = path.with_suffix(".new")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(pepper)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
 
 
 def _pepper_of(path: Path) -> bytes:

@@ -79,6 +79,7 @@ def run(
             time.time,
             logbook=logbook,
             accountbook=accountbook,
+            previous_pepper=bootstrap.previous_pepper,
         )
         follower = SettingsFollower(shared, "control", lambda settings, _slots: plane.change(settings))
         return ServerProcess(

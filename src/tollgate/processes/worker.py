@@ -249,6 +249,7 @@ class Worker:
             misses_per_address=misses_per_address,
             monotonic=time.monotonic,
             time=time.time,
+            previous_pepper=self._bootstrap.previous_pepper,
         )
 
     def _limiter(self, credentials: Credentials) -> Limiter:

@@ -176,6 +176,10 @@ class SecretSettings(Section, frozen=True):
         str,
         Secret("Key under which tokens are hashed, 32 characters or more. Empty: made once, in the data folder."),
     ] = ""
+    previous_pepper: Annotated[
+        str,
+        Secret("The pepper before, while `pepper` replaces it: what was hashed under it goes on working."),
+    ] = ""
 
 
 class WhitelistSettings(Section, frozen=True):

@@ -243,6 +243,7 @@ _RULES: dict[KeyPath, tuple[Rule, ...]] = {
     ("server", "trusted_proxies"): (_trusted_proxies,),
     ("server", "base_url"): (_base_url,),
     ("secrets", "pepper"): (_pepper,),
+    ("secrets", "previous_pepper"): (_pepper,),
     ("whitelist", "resolvers"): (_resolvers,),
     ("oidc",): (_oidc,),
     ("mail",): (_mail,),

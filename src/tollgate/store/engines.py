@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from sqlalchemy import Engine, create_engine, select
+from sqlalchemy import Engine, create_engine, func, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -66,5 +67,29 @@ def has_accounts(url: URL) -> bool:
     try:
         with engine.connect() as connection:
             return connection.execute(select(tables.accounts.c.id).limit(1)).first() is not None
+    finally:
+        engine.dispose()
+
+
+def replace_facts(url: URL, facts: Mapping[str, str]) -> None:
+    """Write facts over those that stand, all or none."""
+    engine = open_control(url, int(PATIENT_SECONDS * 1_000))
+    try:
+        with engine.begin() as connection:
+            for name, value in facts.items():
+                connection.execute(tables.facts.delete().where(tables.facts.c.name == name))
+                connection.execute(tables.facts.insert().values(name=name, value=value))
+    finally:
+        engine.dispose()
+
+
+def tokens_made_before(url: URL, at: float) -> int:
+    """How many API tokens that work were made before a moment."""
+    engine = open_control(url, int(PATIENT_SECONDS * 1_000))
+    try:
+        with engine.connect() as connection:
+            token = tables.tokens.c
+            query = select(func.count()).where(token.created_at < at, token.active)
+            return int(connection.execute(query).scalar_one())
     finally:
         engine.dispose()

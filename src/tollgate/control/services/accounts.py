@@ -247,7 +247,7 @@ class Accounts:
         return f"{self._context.base_url}{RESET_PATH}{secret}"
 
     async def _reset_account(self, records: Repositories, secret: str) -> Account:
-        link = await records.reset_links.find(digest=self._context.digest(secret))
+        link = await records.reset_links.find(digest=self._context.digests(secret))
         account = await records.accounts.get(link.account_id) if link else None
         if link is None or account is None or not account.active or self._context.now() >= link.expires_at:
             raise NotFound("This link was used or has expired: ask for another.")

@@ -190,7 +190,7 @@ class Alerts:
         headers = {
             "Content-Type": "application/json",
             DELIVERY_HEADER: letter.alert.id,
-            alerts.SIGNATURE_HEADER: alerts.signature(self._billing.secret_of(letter.settings), now, body),
+            alerts.SIGNATURE_HEADER: alerts.signature(self._billing.secrets_of(letter.settings), now, body),
         }
         try:
             target = target_of(letter.settings.webhook)

@@ -53,9 +53,16 @@ class BillingUpdate(Struct, frozen=True):
 class BillingService:
     """Caps and alerts."""
 
-    def __init__(self, context: ServiceContext, pepper: bytes, book: AccountBook | None = None) -> None:
+    def __init__(
+        self,
+        context: ServiceContext,
+        pepper: bytes,
+        book: AccountBook | None = None,
+        previous_pepper: bytes | None = None,
+    ) -> None:
         self._context = context
         self._pepper = pepper
+        self._previous_pepper = previous_pepper
         self._book = book
 
     async def show(self, actor: Actor, team: str) -> BillingTerms:
@@ -112,6 +119,12 @@ class BillingService:
     def secret_of(self, settings: BillingSettings) -> str:
         """The secret that a webhook's calls are signed with."""
         return webhook_secret(self._pepper, settings.id, settings.salt)
+
+    def secrets_of(self, settings: BillingSettings) -> tuple[str, ...]:
+        """All that its calls are signed with: while the pepper is replaced, also the secret of the one before."""
+        before = self._previous_pepper
+        older = () if before is None else (webhook_secret(before, settings.id, settings.salt),)
+        return (self.secret_of(settings), *older)
 
     async def _note(
         self, records: Repositories, actor: Actor, team: Team, old: BillingTerms, new: BillingTerms

@@ -119,7 +119,7 @@ class Devices:
         """Answer the tool's question: its secrets, or an OAuthError."""
         now = self._context.now()
         async with self._context.store.changing() as records:
-            row = await records.device_logins.find(digest=self._context.digest(device_code))
+            row = await records.device_logins.find(digest=self._context.digests(device_code))
             if row is None:
                 raise OAuthError("invalid_grant")
             if now >= row.expires_at:

@@ -173,7 +173,7 @@ class Invitations:
         secret = link.strip().rpartition("/")[2]
         row = None
         if secrets.well_formed(secret, secrets.INVITATION):
-            row = await records.invitations.find(digest=self._context.digest(secret))
+            row = await records.invitations.find(digest=self._context.digests(secret))
         if row is None or self._context.now() >= row.expires_at:
             raise NotFound("This invitation was used, withdrawn or has expired: ask for another.")
         return row

@@ -59,7 +59,7 @@ class Logins:
             raise NotLoggedIn(_advice(secret))
         now = self._context.now()
         async with self._context.store.reading() as records:
-            login = await records.logins.find(digest=self._context.digest(secret))
+            login = await records.logins.find(digest=self._context.digests(secret))
             account = await records.accounts.get(login.account_id) if login else None
         if login is None or account is None or login.kind not in kinds or not account.active:
             raise LoginExpired
@@ -157,7 +157,7 @@ class Logins:
         """Renew a tool's login."""
         if not secrets.well_formed(refresh_token, secrets.REFRESH):
             raise LoginExpired
-        digest = self._context.digest(refresh_token)
+        digest = self._context.digests(refresh_token)
         now = self._context.now()
         async with self._context.store.changing() as records:
             login = await records.logins.find(refresh_digest=digest)
@@ -180,7 +180,7 @@ class Logins:
 
     async def revoke(self, visit: ClientInfo, secret: str) -> None:
         """End the login that an access or refresh token belongs to, if there is one (RFC 7009)."""
-        digest = self._context.digest(secret)
+        digest = self._context.digests(secret)
         async with self._context.store.changing() as records:
             # The refresh token before is one as well: a tool that did not get the answer has no other.
             columns = ("digest", "refresh_digest", "old_refresh_digest")

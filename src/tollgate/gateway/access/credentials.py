@@ -51,11 +51,12 @@ class Credentials:
         misses_per_address: Limit,
         monotonic: Callable[[], float],
         time: Callable[[], float],
+        previous_pepper: bytes | None = None,
     ) -> None:
         self._directory = directory
         self._known_token = directory.tokens.get
         self._meters = meters
-        self._pepper = pepper
+        self._peppers = (pepper,) if previous_pepper is None else (pepper, previous_pepper)
         self._trusted = trusted
         self._allow_localhost = allow_localhost
         self.change(misses, misses_per_address)
@@ -107,16 +108,20 @@ class Credentials:
             return await self._look_up_host(request)
         if not secrets.well_formed(token.decode("latin-1")):
             raise TokenInvalid
-        digest = secrets.digest(token, self._pepper)
-        self._remember(request.headers.get(b"authorization") or _in_path(token), digest)
-        if self._directory.unknown_token(digest):
-            raise TokenInvalid
-        self._check_misses(request)
-        caller = await self._directory.find_token(digest)
-        if caller is None:
+        asked = False
+        for pepper in self._peppers:
+            digest = secrets.digest(token, pepper)
+            self._remember(request.headers.get(b"authorization") or _in_path(token), digest)
+            if self._directory.unknown_token(digest):
+                continue
+            self._check_misses(request)
+            asked = True
+            caller = await self._directory.find_token(digest)
+            if caller is not None:
+                return self._checked(caller, request)
+        if asked:
             self._count_miss(request)
-            raise TokenInvalid
-        return self._checked(caller, request)
+        raise TokenInvalid
 
     async def _look_up_host(self, request: Request) -> Caller:
         host = self._host(request)
