@@ -58,13 +58,14 @@ def backup(settings: Settings, target: Path, now: float) -> Manifest:
         raise BackupFailed(f"{target} is not empty: give a new folder.")
     (target / SPOOL).mkdir(mode=0o700, parents=True, exist_ok=True)
     target.chmod(0o700)
-    opened = _open_segments(source / SPOOL)
+    opened: dict[str, BinaryIO] = {}
     try:
+        _open_segments(source / SPOOL, opened)
         ledger = source / LEDGER
         if ledger.exists():
             _copy_database(ledger, target / LEDGER)
         # Segments that were begun since; none of the first may be missing.
-        opened |= {name: file for name, file in _open_segments(source / SPOOL).items() if name not in opened}
+        _open_segments(source / SPOOL, opened)
         for name, file in opened.items():
             _write(target / SPOOL / name, file)
     finally:
@@ -140,18 +141,16 @@ def _control_file(settings: Settings) -> Path:
     return Path(sqlite.store_url(configured, Path(settings.data_dir)).database or "")
 
 
-def _open_segments(folder: Path) -> dict[str, BinaryIO]:
-    """Open all files of the spool: what is open can be read even after the collector has deleted it."""
-    opened: dict[str, BinaryIO] = {}
+def _open_segments(folder: Path, opened: dict[str, BinaryIO]) -> None:
+    """Open what is new in the spool: what is open can be read even after the collector has deleted it."""
     if folder.is_dir():
         for path in sorted(folder.iterdir()):
             # One that is hidden has no record of an answered call yet.
-            if path.suffix in (SUFFIX, DAMAGED_SUFFIX):
+            if path.suffix in (SUFFIX, DAMAGED_SUFFIX) and path.name not in opened:
                 try:
                     opened[path.name] = path.open("rb")
                 except FileNotFoundError:
                     continue
-    return opened
 
 
 def _copy_database(source: Path, target: Path) -> None:

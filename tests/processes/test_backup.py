@@ -1,0 +1,76 @@
+"""Backups: what is in them, and what restoring refuses. That nothing is lost under load: tests/e2e/test_setup.py."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tollgate.errors import TollgateError
+from tollgate.processes import backup as backups
+from tollgate.processes.bootstrap import prepare
+from tollgate.processes.service_lock import ServiceLock
+from tollgate.settings.model import SecretSettings, Settings, StoreSettings
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    settings = Settings(data_dir=str(tmp_path / "data"))
+    prepare(settings)
+    (tmp_path / "data" / "spool" / "x.seg").write_bytes(b"")
+    backups.backup(settings, tmp_path / "copy", 1_000.0)
+    return tmp_path / "copy"
+
+
+def refused(settings: Settings, source: Path) -> str:
+    with pytest.raises(TollgateError) as refusal:
+        backups.restore(settings, source)
+    return str(refusal.value)
+
+
+def test_a_backup_is_readable_for_its_owner_alone_and_holds_everything(made: Path) -> None:
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    files = {path for path in made.rglob("*") if path.is_file()}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert {"control.db", "ledger.db", "pepper", "manifest.json"} <= {path.name for path in files}
+
+
+def test_a_backup_is_restored_into_an_empty_folder_and_starts(made: Path, tmp_path: Path) -> None:
+    elsewhere = Settings(data_dir=str(tmp_path / "elsewhere"))
+    backups.restore(elsewhere, made)
+    assert prepare(elsewhere).pepper == (tmp_path / "data" / "pepper").read_bytes()
+
+
+def test_nothing_is_written_over(made: Path, tmp_path: Path) -> None:
+    mine = Settings(data_dir=str(tmp_path / "data"))
+    assert "holds an installation already" in refused(mine, made)
+    with pytest.raises(TollgateError, match="is not empty"):
+        backups.backup(mine, made, 0.0)
+    lock = ServiceLock(tmp_path / "data")
+    try:
+        assert "A service runs on" in refused(mine, made)
+    finally:
+        lock.close()
+
+
+@pytest.mark.parametrize("name", ["control.db", "ledger.db", "pepper"])
+def test_a_backup_that_was_changed_is_refused(made: Path, tmp_path: Path, name: str) -> None:
+    (made / name).write_bytes((made / name).read_bytes()[:-1] + b"!")
+    assert f"{name} is missing or was changed" in refused(Settings(data_dir=str(tmp_path / "new")), made)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_backup_under_another_pepper_is_refused(made: Path, tmp_path: Path) -> None:
+    other = Settings(data_dir=str(tmp_path / "new"), secrets=SecretSettings(pepper="x" * 32))
+    assert "secrets.pepper is not the pepper of this backup" in refused(other, made)
+
+
+def test_a_folder_that_is_no_backup_is_refused(tmp_path: Path) -> None:
+    assert "holds no backup" in refused(Settings(data_dir=str(tmp_path / "new")), tmp_path)
+
+
+def test_another_engine_is_backed_up_by_its_own_tools(tmp_path: Path) -> None:
+    elsewhere = Settings(data_dir=str(tmp_path), store=StoreSettings(url="postgresql://u:p@db/tollgate"))
+    with pytest.raises(TollgateError, match="pg_dump"):
+        backups.backup(elsewhere, tmp_path / "copy", 0.0)
