@@ -1,4 +1,4 @@
-"""Backups: what is in them, and what restoring refuses. That nothing is lost under load: tests/e2e/test_setup.py."""
+"""Backups: what is in them, what restoring refuses. That nothing is lost under load: e2e/test_setup.py."""
 
 from __future__ import annotations
 
