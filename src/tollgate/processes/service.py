@@ -22,6 +22,7 @@ from tollgate.processes.preflight import tls_files
 from tollgate.processes.reload import SettingsFollower, SharedSettings, row_names
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock
+from tollgate.processes.service_manager import notify
 from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
 from tollgate.processes.worker import Worker
@@ -123,8 +124,10 @@ def run(
     def ready() -> None:
         lock.show()
         on_ready(where)
+        notify("READY=1", f"STATUS=Serving at {where.base_url}")
 
     def stop() -> None:
+        notify("STOPPING=1")
         lock.hide()
         for each in all_sockets:
             each.close()

@@ -24,13 +24,15 @@ from tollgate.settings.environment import Assignment, apply, assignments
 from tollgate.settings.lines import KeyPath, dotted, locate
 from tollgate.settings.model import Settings
 from tollgate.settings.providers import expand, provider_of
-from tollgate.settings.schema import leaves, root
+from tollgate.settings.schema import PREFIX, leaves, root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DEFAULT_FILE = "tollgate.toml"
 CONFIG_VARIABLE = "TOLLGATE_CONFIG"
+CREDENTIAL = "settings_"
+"""What systemd puts before the names of files in a folder of credentials that is called `settings`."""
 
 _SYNTAX_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
@@ -87,7 +89,7 @@ def find(explicit: str | None, environ: Mapping[str, str]) -> Path | None:
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
     """Read and check everything, or raise `SettingsError` with all problems together."""
-    found, variable_problems = assignments(environ)
+    found, variable_problems = assignments(_with_credentials(environ))
     try:
         tree, origins = ({}, {}) if path is None else _read(path)
     except SettingsError as error:
@@ -114,13 +116,27 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:
 
 def data_folder(path: Path | None, environ: Mapping[str, str]) -> Path:
     """Return which data folder is meant, whatever else is wrong: the service may have variables that we lack."""
-    for assignment in assignments(environ)[0]:
+    for assignment in assignments(_with_credentials(environ))[0]:
         if assignment.path == ("data_dir",) and assignment.value:
             return Path(assignment.value)
     written = None if path is None else _read(path)[0].get("data_dir")
     if path is None or not written or not isinstance(written, str):
         return Path(Settings().data_dir)
     return path.parent / written
+
+
+def _with_credentials(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment, with a variable for each file that systemd's `LoadCredential=settings:<folder>` brings."""
+    folder = environ.get("CREDENTIALS_DIRECTORY")
+    if not folder:
+        return environ
+    brought: dict[str, str] = {}
+    try:
+        for path in sorted(Path(folder).glob(f"{CREDENTIAL}{PREFIX}*")):
+            brought[path.name.removeprefix(CREDENTIAL)] = path.read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"{folder}: credentials cannot be read: {error}"]) from None
+    return {**environ, **brought}
 
 
 def require_networks(settings: Settings) -> None:

@@ -1,0 +1,43 @@
+# syntax=docker/dockerfile:1
+# Tollgate in a slim image: not root, nothing to write but /data, dependencies by hash.
+#   docker build --build-arg COMMIT=$(git rev-parse --short=12 HEAD) -t tollgate .
+#   docker run --read-only --tmpfs /tmp -v tollgate:/data -v ./tollgate.toml:/etc/tollgate/tollgate.toml:ro -p 8402:8402 tollgate
+FROM python:3.13-slim AS build
+WORKDIR /src
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+COPY requirements/runtime.txt requirements/build.txt requirements/
+RUN python -m venv /opt/tollgate \
+ && /opt/tollgate/bin/pip install --require-hashes -r requirements/runtime.txt \
+ && python -m venv /opt/build \
+ && /opt/build/bin/pip install --require-hashes -r requirements/build.txt
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY src src
+ARG COMMIT=""
+RUN if [ -n "$COMMIT" ]; then printf '%s\n' "$COMMIT" > src/tollgate/COMMIT; fi \
+ && /opt/build/bin/python -m hatchling build -t wheel -d dist \
+ && /opt/tollgate/bin/pip install --no-deps dist/*.whl \
+ && /opt/tollgate/bin/python -m compileall -q /opt/tollgate/lib
+
+FROM python:3.13-slim
+LABEL org.opencontainers.image.title="Tollgate" \
+      org.opencontainers.image.description="A blockchain RPC access service that anyone can host" \
+      org.opencontainers.image.licenses="Apache-2.0"
+RUN groupadd --gid 10001 tollgate \
+ && useradd --uid 10001 --gid tollgate --no-create-home --home-dir /data --shell /usr/sbin/nologin tollgate \
+ && install -d -o tollgate -g tollgate -m 0700 /data
+COPY --from=build /opt/tollgate /opt/tollgate
+ENV PATH=/opt/tollgate/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    TOLLGATE_CONFIG=/etc/tollgate/tollgate.toml \
+    TOLLGATE_DATA_DIR=/data \
+    TOLLGATE_SERVER__HOST=0.0.0.0 \
+    TOLLGATE_SERVER__METRICS_HOST=0.0.0.0
+USER 10001:10001
+WORKDIR /data
+VOLUME ["/data"]
+EXPOSE 8402 8403
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8402/healthz', timeout=2)"]
+ENTRYPOINT ["tollgate"]
+CMD ["serve"]
