@@ -11,11 +11,14 @@ from tollgate.core.invoices import Report
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import (
     APPROVED,
+    PASSKEY,
     PERSONAL,
+    RECOVERY,
     TOOL,
     Account,
     AuditEntry,
     DeviceLogin,
+    Factor,
     Failures,
     Identity,
     Invitation,
@@ -26,7 +29,14 @@ from tollgate.core.people import (
 )
 from tollgate.store.base import Repositories
 
-TEAM = Team("team_1", "acme", requests_per_second=50, capped_until=5.5, created_at=500.25, spending_cap=25)
+TEAM = Team(
+    "team_1",
+    "acme",
+    requests_per_second=50,
+    capped_until=5.5,
+    created_at=500.25,
+    spending_cap=25,
+)
 OTHER = Team("team_2", "other")
 TOKEN = Token(
     "tok_1",
@@ -59,7 +69,9 @@ DOMAIN = Domain(
     address_per_minute=60,
     domain_per_minute=600,
 )
-ACCOUNT = Account("acc_1", "ann@example.com", 1.5, "Ann Ø", "$argon2id$v=19$sample", verified_at=2.5, active=False)
+ACCOUNT = Account(
+    "acc_1", "ann@example.com", 1.5, "Ann Ø", "$argon2id$v=19$sample", verified_at=2.5, active=False, operator=True
+)
 LOGIN = Login(
     "log_1",
     "acc_1",
@@ -92,6 +104,7 @@ FULL: dict[str, Any] = {
     "tokens": TOKEN,
     "domains": DOMAIN,
     "accounts": ACCOUNT,
+    "factors": Factor("fac_1", "acc_1", PASSKEY, "laptop", 1.5, b"K" * 77, b"id", 7, 2.5, False),
     "identities": Identity("idn_1", "acc_1", "https://id.example", "248289761001", 1.5),
     "logins": LOGIN,
     "device_logins": DEVICE_LOGIN,
@@ -102,7 +115,9 @@ FULL: dict[str, Any] = {
     "replays": Replay("f" * 64, b"B" * 32, 1.5, 201, b'{"id":"tok_1"}\x00\xff'),
     "audit": AUDIT,
     "audit_chains": AuditChain("team_1", 1.5, 7, "b" * 64),
-    "billing": BillingSettings("team_1", 1.5, "https://hooks.example/x", "a1b2", emails=False),
+    "billing": BillingSettings(
+        "team_1", 1.5, "https://hooks.example/x", "a1b2", emails=False, buyer="Acme Ltd", tax_number="X1"
+    ),
     "alerts": Alert("alr_1", "team_1", "2026-11", 80, "webhook", 1.5, 4, 5, "given_up", 6, 2.5),
     "reports": Report("rep_1", "team_1", "2026-11", "invoice_item", 1.5, 2.5, "ii_1"),
 }
@@ -111,6 +126,7 @@ PLAIN: dict[str, Any] = {
     "tokens": Token("tok_2", "team_2", "plain", "tg_zzzzz", 2_000.0),
     "domains": Domain("dom_2", "team_2", "example.org", 2_000.0),
     "accounts": Account("acc_2", "bob@example.com", 2.0),
+    "factors": Factor("fac_2", "acc_2", RECOVERY, "", 2.0, b"r" * 32),
     "identities": Identity("idn_2", "acc_2", "https://id.example", "2", 2.0),
     "logins": Login("log_2", "acc_2", PERSONAL, "ci", 2.0, b"l" * 32),
     "device_logins": DeviceLogin("dev_2", b"d" * 32, b"c" * 32, "", "", "", 2.0, 602.0, 5),

@@ -63,6 +63,12 @@ async def test_deleted_token_is_not_found(change: Change, directory: Directory) 
     assert await directory.token(DIGEST) is None
 
 
+async def test_grants_of_a_suspended_team_are_not_found(change: Change, directory: Directory) -> None:
+    await change(lambda records: records.teams.replace(replace(TEAM, suspended_at=9.0)))
+    assert await directory.token(DIGEST) is None
+    assert await directory.domain(["example.com"]) is None
+
+
 async def test_domain_is_found_among_the_names_of_a_host(change: Change, directory: Directory) -> None:
     grant = Grant(TEAM, domain=DOMAIN)
     assert await directory.domain(["a.example.com", "example.com", "com"]) == grant
@@ -122,6 +128,7 @@ async def test_nothing_changes_by_itself_or_by_reading(change: Change, directory
         (lambda r: r.teams.add(Team("team_2", "other")), [], [], ["team_2"]),
         (lambda r: r.teams.replace(replace(TEAM, capped_until=9e9)), [], [], ["team_1"]),
         (lambda r: r.teams.replace(replace(TEAM, spending_cap=7)), [], [], ["team_1"]),
+        (lambda r: r.teams.replace(replace(TEAM, suspended_at=9.0)), [], [], ["team_1"]),
         (lambda r: r.teams.remove(id="team_1"), [DIGEST], ["example.com"], ["team_1"]),
     ],
 )

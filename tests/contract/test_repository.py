@@ -137,6 +137,8 @@ async def test_replaced_row_is_the_new_one_and_others_stay(table: str, store: St
 
 def other(value: Any) -> Any:
     """Another value of the same kind."""
+    if value is None:
+        return 9.5  # a time that is not set in the sample, because a set one would hide the team's grants
     if isinstance(value, bool):
         return not value
     if isinstance(value, tuple):

@@ -186,7 +186,11 @@ async def test_look_ups_do_not_wait_for_a_line_of_changers(store: Store) -> None
             "team_1",
             {"teams", "tokens", "domains", "members", "invitations", "billing", "alerts"},
         ),
-        ("accounts", "acc_1", {"accounts", "identities", "logins", "device_logins", "members", "reset_links"}),
+        (
+            "accounts",
+            "acc_1",
+            {"accounts", "factors", "identities", "logins", "device_logins", "members", "reset_links"},
+        ),
         ("tokens", "tok_1", {"tokens"}),
         ("members", "mem_1", {"members"}),
     ],

@@ -18,6 +18,7 @@ from tests.inner import (
     with_inner,
 )
 
+from tollgate.processes import control_proxy
 from tollgate.processes.control_proxy import AnswerCut
 from tollgate.processes.status import Receive, Scope, Send, public_app
 
@@ -231,6 +232,34 @@ def test_only_so_many_are_under_way() -> None:
         under_way[0][1].say(OK)
         assert (await under_way[0][0].answer())[0] == 200
         assert await asked_with(inner, app, scope())
+
+    with_inner(test)
+
+
+def test_open_streams_keep_no_request_out_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_proxy, "MAX_STREAMS", 2)
+    events = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def test(inner: Inner) -> None:
+        app = inner.app(max_at_once=1)
+        streams = []
+        for _ in range(2):
+            streams.append(Client(app))
+            (await inner.asked()).say(events)
+            assert (await streams[-1].next())["status"] == 200
+            assert await asked_with(inner, app, scope())
+        refused = Client(app)
+        (await inner.asked()).say(events)
+        headers, _ = await problem(refused, 503)
+        assert headers[b"retry-after"] == b"1"
+        for client in streams:
+            client.leave()
+            await client.task
+        last = Client(app)
+        (await inner.asked()).say(events)
+        assert (await last.next())["status"] == 200
+        last.leave()
+        await last.task
 
     with_inner(test)
 

@@ -48,6 +48,7 @@ def calls(
     method: str = "eth_call",
     outcome: str = "ok",
     cap: int | None = None,
+    micros: int = 0,
 ) -> Entry:
     """One record that stands for so many calls."""
     made = (CallEntry(method, outcome),)
@@ -60,6 +61,7 @@ def calls(
         status=200,
         stands_for=count,
         cap=cap,
+        duration_micros=micros,
         calls=made,
         request_id=b"req",
     )

@@ -23,12 +23,14 @@ from tollgate.store import engines, ledger_tables, sql, sqlite, tables, upgrade
 from tollgate.store.base import Conflict, StoreUnavailable
 
 FIRST_TABLES = {"teams", "tokens", "domains", "changes", "facts"}
+VERSIONS = [f"{number:04}" for number in range(1, 10)]
 TABLES = FIRST_TABLES | {
     "accounts",
     "audit",
     "audit_chains",
     "device_logins",
     "failures",
+    "factors",
     "identities",
     "invitations",
     "logins",
@@ -82,7 +84,7 @@ def test_address_that_is_no_sqlite_file_is_refused_and_not_repeated(configured: 
 
 def test_empty_database_is_migrated_and_the_steps_are_told(url: URL) -> None:
     steps = upgrade.migrate(url)
-    assert [step.split()[0] for step in steps] == ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"]
+    assert [step.split()[0] for step in steps] == VERSIONS
     assert tables_of(url) == TABLES
 
 
@@ -116,15 +118,7 @@ async def test_database_of_version_0001_keeps_its_rows_and_goes_on_telling_chang
             """
         )
         changes = connection.execute("SELECT revision, kind, key FROM changes").fetchall()
-    assert [step.split()[0] for step in upgrade.migrate(url)] == [
-        "0002",
-        "0003",
-        "0004",
-        "0005",
-        "0006",
-        "0007",
-        "0008",
-    ]
+    assert [step.split()[0] for step in upgrade.migrate(url)] == VERSIONS[1:]
     assert tables_of(url) == TABLES
     with database(url) as connection:
         assert connection.execute("SELECT revision, kind, key FROM changes").fetchall() == changes

@@ -35,6 +35,9 @@ class BillingSettings(Struct, frozen=True):
     salt: str = ""
     """What the webhook's secret is made of, beside the pepper; new with every webhook."""
     emails: bool = True
+    buyer: str = ""
+    """Whom invoices are made out to: name and address, line by line."""
+    tax_number: str = ""
 
     def __repr__(self) -> str:
         # The address of a webhook often is a secret itself.

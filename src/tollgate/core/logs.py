@@ -50,12 +50,15 @@ class LogFilter(Struct, frozen=True, dict=True):
     status: int | None = None
     errors: bool = False
     request_id: str | None = None
+    until: float | None = None
+    """The first time that is too late."""
 
     def fits(self, row: LogRow) -> bool:
         """Whether a row of the team is wanted."""
         return (
             (self.source_id is None or row.source_id == self.source_id)
             and (self.since is None or row.at >= self.since)
+            and (self.until is None or row.at < self.until)
             and (self.network is None or row.network == self.network)
             and (self.method is None or row.method == self.method)
             and (self.status is None or row.status == self.status)

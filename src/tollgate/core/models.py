@@ -18,6 +18,8 @@ class Team(Struct, frozen=True):
     created_at: float = 0.0
     spending_cap: int | None = None
     """What it will pay for a month at most, in micro-dollars."""
+    suspended_at: float | None = None
+    """Since when the operator has stopped its calls."""
 
 
 class Token(Struct, frozen=True):

@@ -12,7 +12,16 @@ from msgspec import Struct
 
 # Columns whose values never stand in a repr.
 _HIDDEN = frozenset(
-    {"password_hash", "digest", "refresh_digest", "old_refresh_digest", "code_digest", "body_digest", "answer"}
+    {
+        "password_hash",
+        "digest",
+        "refresh_digest",
+        "old_refresh_digest",
+        "code_digest",
+        "body_digest",
+        "answer",
+        "secret",
+    }
 )
 
 
@@ -40,6 +49,31 @@ class Account(_Guarded, frozen=True):
     verified_at: float | None = None
     """Since when the address is known to be theirs."""
     active: bool = True
+    operator: bool = False
+    """Whether they see the operator's pages."""
+
+
+# Kinds of factors.
+PASSKEY, TOTP, RECOVERY = "passkey", "totp", "recovery"
+
+
+class Factor(_Guarded, frozen=True):
+    """What signs an account in beside its password, or after it."""
+
+    id: str
+    account_id: str
+    kind: str
+    name: str
+    created_at: float
+    secret: bytes
+    """A passkey's public key, the sealed secret of a TOTP, or the digest of a recovery code."""
+    credential: bytes | None = None
+    """The id of a passkey."""
+    counter: int = 0
+    """How often a passkey was used, as it says itself; of a TOTP the newest step that was accepted."""
+    last_used_at: float | None = None
+    active: bool = True
+    """Whether a TOTP was confirmed by a first code."""
 
 
 class Identity(Struct, frozen=True):

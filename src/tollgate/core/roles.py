@@ -20,6 +20,7 @@ class Action(StrEnum):
 
     SEE_TEAM = "see the team"
     RENAME_TEAM = "rename the team"
+    DELETE_TEAM = "delete the team"
     SEE_MEMBERS = "see the members"
     CHANGE_MEMBERS = "invite and remove members and set their roles"
     SEE_TOKENS = "see tokens"
@@ -41,6 +42,7 @@ _PAYERS = _LEADERS | {Role.BILLING}
 ALLOWED: dict[Action, frozenset[Role]] = {
     Action.SEE_TEAM: _ALL,
     Action.RENAME_TEAM: _LEADERS,
+    Action.DELETE_TEAM: frozenset({Role.OWNER}),
     Action.SEE_MEMBERS: _ALL,
     Action.CHANGE_MEMBERS: _LEADERS,
     Action.SEE_TOKENS: _ALL,

@@ -25,6 +25,23 @@ class By(StrEnum):
     DAY = "day"
 
 
+class Split(StrEnum):
+    """What a timeline is split by. A source is a token or a domain."""
+
+    NETWORK = "network"
+    OUTCOME = "outcome"
+    SOURCE = "source"
+
+
+class Point(Struct, frozen=True):
+    """Requests of one network, outcome or source in one step of a timeline."""
+
+    start: int
+    """The step's first hour, counted from 1970."""
+    key: str
+    requests: int
+
+
 class UsageItem(Struct, frozen=True):
     """What one token, domain, network, method or day has of a month."""
 

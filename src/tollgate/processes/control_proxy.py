@@ -21,6 +21,8 @@ from tollgate.processes.status import App, Receive, Scope, Send
 # An answer that streams must send something more often than this, if only an empty line.
 SILENCE_SECONDS = 60.0
 MAX_HEAD_BYTES = 65_536
+# Open streams (server-sent events) that one worker carries beside its requests.
+MAX_STREAMS = 300
 _IN_DOUBT = "see whether it was done, then try again."
 
 # RFC 9110, 7.6.1, and `expect`, which the worker has met itself.
@@ -50,6 +52,34 @@ class _ProxyRefusal(Exception):
         self.status = status_code
         self.detail = detail
         self.headers = headers
+
+
+class _Slot:
+    """The place of one request among those that are under way, or of its stream among the streams.
+
+    A stream lasts for minutes and costs next to nothing: those that are open must not keep requests out.
+    """
+
+    def __init__(self, proxy: ControlProxy) -> None:
+        self._proxy = proxy
+        self._is_stream = False
+        proxy.under_way += 1
+
+    def stream(self) -> bool:
+        """Go over to the streams; False where there is no room among them."""
+        if self._proxy.streams >= MAX_STREAMS:
+            return False
+        self._proxy.under_way -= 1
+        self._proxy.streams += 1
+        self._is_stream = True
+        return True
+
+    def leave(self) -> None:
+        """Give the place back."""
+        if self._is_stream:
+            self._proxy.streams -= 1
+        else:
+            self._proxy.under_way -= 1
 
 
 def behind_workers(app: App) -> App:
@@ -82,7 +112,8 @@ class ControlProxy:
         self._max_bytes = max_bytes
         self._max_at_once = max_at_once
         self._seconds = seconds
-        self._under_way = 0
+        self.under_way = 0
+        self.streams = 0
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
         # clients that send nothing could keep everybody out.
         self._budget = Budget(max_at_once * max_bytes)
@@ -170,15 +201,15 @@ class ControlProxy:
     # --- The exchange ----------------------------------------------------------------------------------
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray) -> None:
-        if self._under_way >= self._max_at_once:
+        if self.under_way >= self._max_at_once:
             raise _ProxyRefusal(503, "Too many requests at once: try again.", _TRY_AGAIN)
-        self._under_way += 1
+        slot = _Slot(self)
         try:
-            await _unless_gone(receive, self._exchange(scope, send, identity, body))
+            await _unless_gone(receive, self._exchange(scope, send, identity, body, slot))
         finally:
-            self._under_way -= 1
+            slot.leave()
 
-    async def _exchange(self, scope: Scope, send: Send, identity: bytes, body: bytearray) -> None:
+    async def _exchange(self, scope: Scope, send: Send, identity: bytes, body: bytearray, slot: _Slot) -> None:
         """Ask, and send the answer on while it arrives."""
         deadline = asyncio.get_running_loop().time() + self._seconds
         try:
@@ -199,6 +230,8 @@ class ControlProxy:
                 raise _ProxyRefusal(504, why) from None
             except (EOFError, OSError, ValueError, asyncio.LimitOverrunError):
                 raise _ProxyRefusal(502, f"The control plane broke off: {_IN_DOUBT}") from None
+            if _is_stream(headers) and not slot.stream():
+                raise _ProxyRefusal(503, "Too many live views are open: close one, or try again.", _TRY_AGAIN)
             bodiless = code in (204, 304)
             await send(_start(code, headers, identity, b"content-length" if bodiless else b""))
             await _stream(_pieces(reader, [] if bodiless or scope["method"] == "HEAD" else headers), send)
@@ -221,6 +254,11 @@ def _parse_head(head: bytes) -> tuple[int, Headers]:
     if not 200 <= code < 600:
         raise ValueError(f"status {code}")
     return code, [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+
+
+def _is_stream(headers: Headers) -> bool:
+    """Whether an answer goes on until somebody leaves: server-sent events."""
+    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
 
 
 def _start(code: int, headers: Headers, identity: bytes, *dropped: bytes) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tollgate.core.clock import Clock
 from tollgate.core.invoices import Invoice
 from tollgate.core.months import month_of, start_of
 from tollgate.core.posting import BILLABLE
-from tollgate.core.usage import By, Period, TeamMonth, UsageItem
+from tollgate.core.usage import By, Period, Point, Split, TeamMonth, UsageItem
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Bill, ClockDoubted, StoreUnavailable
 from tollgate.store.ledger_usage import FOLD_MONTH, latencies_of
@@ -47,6 +47,12 @@ _KEYS: dict[By, ColumnElement[Any]] = {
     By.DAY: (_usage.hour - _usage.hour % 24),
 }
 
+_SPLITS: dict[Split, ColumnElement[str]] = {
+    Split.NETWORK: _usage.network,
+    Split.OUTCOME: _usage.outcome,
+    Split.SOURCE: _usage.source_id,
+}
+
 
 class SqlAccountBook:
     """What was used and what is owed."""
@@ -67,6 +73,28 @@ class SqlAccountBook:
         return [
             UsageItem(_day(row.key) if by is By.DAY else row.key, row.requests, row.billable, row.cost)
             for row in rows
+        ]
+
+    async def series(
+        self, team_id: str, months: Sequence[str], hours: tuple[int, int], step: int, split: Split
+    ) -> list[Point]:
+        """Requests of a span of hours, by steps."""
+        key = _SPLITS[split].label("key")
+        first, end = hours
+        # Hours are numbered from 1970, and no span has more than thousands of them: whole numbers throughout.
+        start = (
+            (_usage.hour - (_usage.hour - first) % step).label("start") if step else _usage.month.label("start")
+        )
+        within = (_usage.hour >= first, _usage.hour < end) if step else ()
+        query = (
+            select(start, key, func.sum(_usage.requests).label("requests"))
+            .where(_usage.team_id == team_id, _usage.month.in_(months), *within)
+            .group_by(start, key)
+        )
+        async with self._connection() as connection:
+            rows = (await connection.execute(query)).all()
+        return [
+            Point(row.start if step else int(start_of(row.start)) // HOUR, row.key, row.requests) for row in rows
         ]
 
     async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:

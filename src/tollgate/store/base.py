@@ -23,6 +23,7 @@ from tollgate.core.people import (
     Account,
     AuditEntry,
     DeviceLogin,
+    Factor,
     Failures,
     Identity,
     Invitation,
@@ -32,7 +33,7 @@ from tollgate.core.people import (
     ResetLink,
 )
 from tollgate.core.posting import Opening, Posting
-from tollgate.core.usage import By, TeamMonth, UsageItem
+from tollgate.core.usage import By, Point, Split, TeamMonth, UsageItem
 from tollgate.errors import TollgateError
 
 
@@ -128,6 +129,7 @@ class Repositories(Protocol):
     tokens: Repository[Token]
     domains: Repository[Domain]
     accounts: Repository[Account]
+    factors: Repository[Factor]
     identities: Repository[Identity]
     logins: Repository[Login]
     device_logins: Repository[DeviceLogin]
@@ -255,6 +257,12 @@ class AccountBook(Protocol):
 
     async def usage(self, team_id: str, month: str, by: By) -> list[UsageItem]:
         """What a team used in a billing month, by one of five; together exactly all of it."""
+        ...
+
+    async def series(
+        self, team_id: str, months: Sequence[str], hours: tuple[int, int], step: int, split: Split
+    ) -> list[Point]:
+        """Requests of a span of hours in these billing months, by steps of hours; a step of 0 is a month."""
         ...
 
     async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:

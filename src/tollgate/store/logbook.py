@@ -39,7 +39,7 @@ _HEADERS_AT_ONCE = 64
 CLOCK_SLACK_SECONDS = 10.0
 # In the place of a day: of a shared block.
 _SHARED = ""
-_COLUMNS = "first_no, rows, records, errors, greatest_at, committed_at, facts, data_id, start, size"
+_COLUMNS = "first_no, rows, records, errors, greatest_at, committed_at, facts, data_id, start, size, least_at"
 _log = log.get("logbook")
 
 Found = TypeVar("Found")
@@ -139,7 +139,8 @@ class _Search:
         return rows, max(newest, above)
 
     def _may_hold(self, header: Any) -> bool:
-        return may_hold(self._wanted, header[6], header[3])
+        until = self._wanted.until
+        return may_hold(self._wanted, header[6], header[3]) and (until is None or header[10] < until)
 
     def _stops(self, count: int, *, opens: bool) -> bool:
         """Whether enough time has passed. The clock is looked at before a block is opened, and now and then."""
@@ -189,7 +190,7 @@ class _Search:
                 found.append(
                     (
                         part.first_no, part.run.rows, part, errors, greatest_at, committed_at, facts, data_id,
-                        rows, records,
+                        rows, records, 0.0,
                     )
                 )  # fmt: skip
         return found
@@ -243,7 +244,7 @@ class _Search:
             _log.error("a block cannot be read", day=day, data=data_id, first=first_no, why=str(error))
 
     def _opened(self, day: str, header: Any) -> OpenBlock:
-        first_no, count, records, _, _, _, facts, data_id, start, size = header
+        first_no, count, records, _, _, _, facts, data_id, start, size, _ = header
         data = self._data(day, data_id)
         if day == _SHARED:
             return Stored(start, size, 0.0, b"", data).opened(records)

@@ -26,6 +26,7 @@ from tollgate.core.people import (
     Account,
     AuditEntry,
     DeviceLogin,
+    Factor,
     Failures,
     Identity,
     Invitation,
@@ -147,6 +148,7 @@ class SqlRepositories:
         self.tokens = made(tables.tokens, Token)
         self.domains = made(tables.domains, Domain)
         self.accounts = made(tables.accounts, Account)
+        self.factors = made(tables.factors, Factor)
         self.identities = made(tables.identities, Identity)
         self.logins = made(tables.logins, Login)
         self.device_logins = made(tables.device_logins, DeviceLogin)

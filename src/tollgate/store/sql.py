@@ -25,6 +25,7 @@ DEADLINE_SECONDS = 5.0
 MAX_CHANGES = 1_000
 # By these a database asks for the transaction to be done again: serialisation failure and deadlock.
 RETRIED = frozenset({"40001", "40P01"})
+_NOT_SUSPENDED = tables.teams.c.suspended_at.is_(None)
 
 
 class SqlStore:
@@ -53,12 +54,16 @@ class SqlStore:
 
     async def token(self, digest: bytes) -> Grant | None:
         """Return the grant of an active token."""
-        row = await self._first(_TOKEN_GRANT.where(tables.tokens.c.digest == digest, tables.tokens.c.active))
+        row = await self._first(
+            _TOKEN_GRANT.where(tables.tokens.c.digest == digest, tables.tokens.c.active, _NOT_SUSPENDED)
+        )
         return None if row is None else Grant(team=value_of(Team, row, "team_"), token=value_of(Token, row))
 
     async def domain(self, names: Sequence[str]) -> Grant | None:
         """Return the grant of the active entry among these names."""
-        row = await self._first(_DOMAIN_GRANT.where(tables.domains.c.domain.in_(names), tables.domains.c.active))
+        row = await self._first(
+            _DOMAIN_GRANT.where(tables.domains.c.domain.in_(names), tables.domains.c.active, _NOT_SUSPENDED)
+        )
         return None if row is None else Grant(team=value_of(Team, row, "team_"), domain=value_of(Domain, row))
 
     async def changes(self, since: int | None) -> Changes | None:

@@ -40,6 +40,7 @@ teams = Table(
     Column("requests_per_second", Integer),
     Column("capped_until", Float),
     Column("spending_cap", BigInteger),
+    Column("suspended_at", Float),
 )
 
 tokens = Table(
@@ -94,6 +95,24 @@ accounts = Table(
     Column("password_hash", String(200), nullable=False),
     Column("verified_at", Float),
     Column("active", Boolean, nullable=False),
+    Column("operator", Boolean, nullable=False, server_default=false()),
+)
+
+# What signs an account in beside its password, or after it: passkeys, one TOTP secret, recovery codes.
+factors = Table(
+    "factors",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("account_id", String(32), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("name", String(100), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("secret", LargeBinary(2048), nullable=False),
+    Column("credential", LargeBinary(1024), unique=True),
+    Column("counter", BigInteger, nullable=False),
+    Column("last_used_at", Float),
+    Column("active", Boolean, nullable=False),
+    Index("ix_factors_account_id", "account_id", "created_at"),
 )
 
 identities = Table(
@@ -216,6 +235,8 @@ billing = Table(
     Column("webhook", String(1000), nullable=False),
     Column("salt", String(64), nullable=False),
     Column("emails", Boolean, nullable=False),
+    Column("buyer", String(500), nullable=False, server_default=""),
+    Column("tax_number", String(40), nullable=False, server_default=""),
 )
 
 # Written before the first attempt: what stands here is never sent twice. Old rows are removed.
