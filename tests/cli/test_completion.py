@@ -35,7 +35,7 @@ def completed(tool: Tool, words: str, **env: str) -> list[str]:
     ("words", "offered"),
     [
         ("tollgate a", ["auth", "audit", "account", "admin"]),
-        ("tollgate rpc ", ["tokens", "whitelist", "logs"]),
+        ("tollgate rpc ", ["tokens", "whitelist", "networks", "logs"]),
         ("tollgate rpc tokens d", ["disable", "delete"]),
         ("tollgate teams m", ["members"]),
         ("tollgate teams members ", ["list", "invite", "remove", "set-role"]),

@@ -124,6 +124,21 @@ def invite(
     _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, email, team, role), tell, url)
 
 
+@admin.command(epilog="Example: tollgate admin operator ada@example.com")
+@click.argument("email")
+@click.option("--remove", is_flag=True, help="Take it away again.")
+@_json_option
+@_config_option
+def operator(email: str, remove: bool, as_json: bool, config_file: str | None) -> None:
+    """Let an account see the operator's pages of the console: upstreams, teams and their usage."""
+
+    def tell(account: Account) -> None:
+        note(f"{account.email} {'sees' if account.operator else 'does not see'} the operator's pages.")
+        _show({"email": account.email, "operator": account.operator}, as_json=as_json)
+
+    _run(config_file, lambda plane: plane.operator.mark(email, operator=not remove), tell)
+
+
 @admin.command("reset-link", epilog="Example: tollgate admin reset-link ada@example.com")
 @click.argument("email")
 @_url_option

@@ -25,11 +25,13 @@ from tollgate.cli.shapes import (
     ApiLogin,
     ApiLogPage,
     ApiMember,
+    ApiNetwork,
     ApiOriginCheck,
     ApiService,
     ApiTeam,
     ApiToken,
     ApiUsage,
+    ApiWebhookTest,
     Page,
 )
 
@@ -193,6 +195,18 @@ class Client:
         return self._read("GET", ApiLogPage, "teams", team, "logs", query=query)
 
     # ---- money
+
+    def networks(self) -> ApiAnswer[Page[ApiNetwork]]:
+        """List the networks that are served."""
+        return self._read("GET", Page[ApiNetwork], "networks")
+
+    def delete_team(self, team: str) -> None:
+        """Delete a team."""
+        self._done("DELETE", "teams", team)
+
+    def test_webhook(self, team: str) -> ApiAnswer[ApiWebhookTest]:
+        """Call a team's webhook once."""
+        return self._read("POST", ApiWebhookTest, "teams", team, "billing", "test")
 
     def usage(self, team: str, month: str | None, by: str) -> ApiAnswer[ApiUsage]:
         """Return what a team used in a month, by default the current one."""

@@ -47,6 +47,7 @@ _SETTING = re.compile(r"\bserver\.(host|port|metrics_port)\b")
     metavar="FAMILY/NETWORK=URL",
     help="A real node in the place of a simulated chain. Can be repeated.",
 )
+@click.option("--past/--no-past", default=True, help="Two invented months for a new team.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON once ready, and nothing else.")
 def demo(
     port: int,
@@ -55,9 +56,10 @@ def demo(
     workers: int,
     data_dir: str | None,
     upstreams: tuple[str, ...],
+    past: bool,
     as_json: bool,
 ) -> None:
-    """Run the service with a filled team and a SIMULATED chain. Needs no file and no network."""
+    """Run the service with a filled team and a SIMULATED chain, without a network."""
     log.configure("warning", "auto")
     given = dict(_upstream(text) for text in upstreams)
     try:
@@ -68,6 +70,7 @@ def demo(
             workers=workers,
             data_dir=data_dir,
             upstreams=given,
+            past=past,
             on_ready=_print_json if as_json else _print_page,
         )
     except StartError as error:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     rows={
         "tokens": Row("tollgate.cli.rpc_tokens:tokens", "API tokens, the credentials of programs."),
         "whitelist": Row("tollgate.cli.rpc_whitelist:whitelist", "Domains whose pages call without a token."),
+        "networks": Row("tollgate.cli.rpc_networks:networks", "Networks that are served, and their addresses."),
         "logs": Row(
             "tollgate.cli.rpc_logs:logs",
             "Request logs: calls, their callers and outcomes.",

@@ -233,6 +233,16 @@ class ApiProblem(Struct, frozen=True):
     problems: list[str] = field(default_factory=list)
 
 
+class ApiNetwork(Struct, frozen=True):
+    """A network that is served."""
+
+    network: str
+    url: str
+    state: str = ""
+    chain_id: str | None = None
+    head: int | None = None
+
+
 class TokenError(Struct, frozen=True):
     """An error of the token endpoint."""
 
@@ -299,3 +309,10 @@ class ApiInvoice(Struct, frozen=True):
     billable_requests: int = 0
     team: str = ""
     lines: list[ApiInvoiceLine] = field(default_factory=list)
+
+
+class ApiWebhookTest(Struct, frozen=True):
+    """How a call of the webhook went."""
+
+    delivered: bool
+    problem: str | None = None

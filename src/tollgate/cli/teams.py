@@ -12,7 +12,7 @@ import click
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group, Row
-from tollgate.cli.options import for_team, logged_in, page_options
+from tollgate.cli.options import confirm, for_team, logged_in, page_options, yes_option
 
 if TYPE_CHECKING:
     from tollgate.cli.answers import ApiAnswer
@@ -75,6 +75,16 @@ def rename(session: Session, new: str) -> None:
     _show(session, answer)
     if session.credentials.team_at(session.url) == before:
         session.credentials.choose(session.url, answer.value.name)
+
+
+@teams.command(epilog="Example: tollgate teams delete --team acme")
+@yes_option
+@for_team
+def delete(session: Session, yes: bool) -> None:
+    """Delete a team with its tokens, domains and members. For owners."""
+    confirm(f"Delete the team {session.team} with all its tokens and domains?", yes)
+    session.client.delete_team(session.team)
+    show.note(f"Deleted the team {session.team}.")
 
 
 @teams.command(epilog="Example: tollgate teams join https://tollgate.example.com/invitation/tgi_…")

@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from tollgate.cli import show
+from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import ParamKind, for_team, page_options
 
@@ -95,9 +96,16 @@ def cap(session: Session, amount: int | str) -> None:
 @usage.command(epilog="Example: tollgate usage alerts --webhook https://example.com/tollgate --emails")
 @click.option("--webhook", metavar="URL|none", help="Call this https:// URL; none for no call.")
 @click.option("--emails/--no-emails", default=None, help="Send mail to owners and billing members.")
+@click.option("--test", is_flag=True, help="Call the webhook once, as an alert would.")
 @for_team
-def alerts(session: Session, webhook: str | None, emails: bool | None) -> None:
+def alerts(session: Session, webhook: str | None, emails: bool | None, test: bool) -> None:
     """Choose who is alerted at 50, 80 and 100 % of the cap; without options, show it."""
+    if test:
+        went = session.client.test_webhook(session.team).value
+        if not went.delivered:
+            raise Failure(f"The webhook was called, and that failed: {went.problem}")
+        show.note("The webhook was called and took the test.")
+        return
     body: dict[str, Any] = {}
     if webhook is not None:
         body["alert_webhook"] = None if webhook == NONE else webhook

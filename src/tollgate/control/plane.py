@@ -16,15 +16,19 @@ from tollgate.control.services.audit import Audit
 from tollgate.control.services.billing import BillingService
 from tollgate.control.services.devices import Devices
 from tollgate.control.services.domains import Domains
+from tollgate.control.services.factors import SecondFactors
 from tollgate.control.services.invitations import Invitations
 from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.logins import Logins
 from tollgate.control.services.logs import LogService
+from tollgate.control.services.networks import Networks
+from tollgate.control.services.operations import Operations
 from tollgate.control.services.operator import Operator
 from tollgate.control.services.replays import Replays
 from tollgate.control.services.reports import Reports
 from tollgate.control.services.sweep import Sweep
 from tollgate.control.services.teams import Teams
+from tollgate.control.services.timelines import Timelines
 from tollgate.control.services.tokens import TokenService
 from tollgate.control.services.usage import Usages
 from tollgate.control.stripe import StripeClient
@@ -57,6 +61,7 @@ class ControlPlane:
         passwords = Passwords()
         self.accounts = Accounts(self.context, passwords, self.mailer)
         self.logins = Logins(self.context)
+        self.factors = SecondFactors(self.context, pepper)
         self.devices = Devices(self.context, self.logins)
         self.teams = Teams(self.context)
         self.operator = Operator(self.context, passwords, self.accounts, self.teams)
@@ -68,7 +73,14 @@ class ControlPlane:
         self.logs = LogService(self.context, logbook, pepper)
         self._accountbook = accountbook
         self.usage = Usages(self.context, accountbook)
+<<<<<<< HEAD
         self.billing = BillingService(self.context, pepper, accountbook, previous_pepper)
+=======
+        self.timelines = Timelines(self.context, accountbook)
+        self.networks = Networks(self.context)
+        self.operations = Operations(self.context, self.networks, accountbook)
+        self.billing = BillingService(self.context, pepper, accountbook)
+>>>>>>> f9c2aad (Add timelines, exports, networks, second factors and the operator's view to the API)
         self.invoices = Invoices(self.context, accountbook)
         self.alerts = Alerts(self.context, accountbook, self.billing, self.mailer, _caller(settings))
         self._payments = StripeClient(settings.stripe) if settings.stripe.api_key else None

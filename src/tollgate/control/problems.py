@@ -1,7 +1,7 @@
 """What the control plane refuses, as RFC 9457 problem details: one tree, each with status and reason.
 
     Problem
-    ├── InvalidRequest  NotARootDomain
+    ├── InvalidInput  NotARootDomain
     ├── NotLoggedIn  LoginExpired  WrongPassword
     ├── NoSuchTeam  RoleNeeded  PersonalTokenRefused  SignUpClosed  InvitationForOther
     ├── NotFound
@@ -187,8 +187,8 @@ class LastOwner(Problem):
     status, reason = 409, "last_owner"
     when = "The team would be left without an owner."
 
-    def __init__(self) -> None:
-        super().__init__("A team needs an owner: make another member owner first.")
+    def __init__(self, detail: str = "A team needs an owner: make another member owner first.") -> None:
+        super().__init__(detail)
 
 
 class AlreadyMember(Problem):

@@ -325,6 +325,8 @@ class PricingSettings(Section, frozen=True):
         Annotated[int, Meta(ge=0, le=744)],
         Help("After the end of a month: how long late records still count before its invoices are final."),
     ] = 48
+    seller: Annotated[str, Help("Who sends the invoices: name and address, with line ends between.")] = ""
+    seller_tax_number: Annotated[str, Help("The tax number that stands on invoices.")] = ""
 
     def price(self) -> Price:
         """The price as arithmetic."""

@@ -9,7 +9,13 @@ from tests.control.api.caller import Api, reason
 from tests.control.till import DOLLAR
 
 HOOK = "https://app.example.com/hook"
-NOTHING: dict[str, Any] = {"spending_cap_micros": None, "alert_webhook": None, "alert_emails": True}
+NOTHING: dict[str, Any] = {
+    "spending_cap_micros": None,
+    "alert_webhook": None,
+    "alert_emails": True,
+    "buyer": "",
+    "tax_number": "",
+}
 
 
 def change(api: Api, body: object, **more: Any) -> Any:
@@ -23,7 +29,7 @@ def test_what_is_set_is_shown_and_the_secret_once(api: Api) -> None:
     body = answer.json()
     secret = body.pop("webhook_secret")
     assert secret.startswith("tgw_")
-    chosen = {"spending_cap_micros": 25 * DOLLAR, "alert_webhook": HOOK, "alert_emails": False}
+    chosen = {**NOTHING, "spending_cap_micros": 25 * DOLLAR, "alert_webhook": HOOK, "alert_emails": False}
     assert body == chosen
     assert api.get("/teams/acme/billing") == chosen
     again = change(api, {"alert_emails": True})

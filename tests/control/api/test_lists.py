@@ -7,7 +7,7 @@ from contextlib import closing
 import msgspec
 import pytest
 from tests.control.api.caller import Api, reason
-from tests.control.services.house import ACME, RIVAL, House
+from tests.control.services.house import ACME, PEOPLE, RIVAL, House
 from tests.store.account_rows import CI, WEB, Books, calls
 
 from tollgate.core.months import start_of
@@ -59,6 +59,12 @@ def invoices(api: Api) -> None:
     api.house.do(api.house.plane.invoices.close_due())
 
 
+def operated(api: Api) -> None:
+    """Teams, and somebody who may see all of them."""
+    teams(api)
+    api.house.do(api.house.plane.operator.mark(PEOPLE["owner"], operator=True))
+
+
 def nothing(_api: Api) -> None:
     """What is there already is enough."""
 
@@ -74,6 +80,7 @@ LISTS: dict[str, Fill] = {
     "/teams/{team}/logs": logs,
     "/teams/{team}/invoices": invoices,
     "/teams/{team}/audit": domains,
+    "/operator/teams": operated,
 }
 
 
@@ -117,6 +124,7 @@ WRONG = (
 
 @pytest.mark.parametrize("route", LISTS)
 def test_wrong_limit_or_cursor_is_refused_by_name(api: Api, route: str) -> None:
+    operated(api)
     for query in WRONG:
         answer = api.ask("GET", f"{route.format(team='acme')}?{query}")
         assert reason(answer) == (400, "invalid_request"), query

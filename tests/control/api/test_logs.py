@@ -224,6 +224,8 @@ WRONG = [
     ("token=", "token", "1 to 300 characters"),
     ("domain=", "domain", "1 to 300 characters"),
     ("token=ci&domain=web.example", "domain", "give one of the two"),
+    ("until=", "until", "a time with its offset, such as 2026-11-15T06:44:44Z"),
+    ("until=2026-11-15T06:44:44", "until", "a time with its offset"),
 ]
 
 

@@ -43,6 +43,7 @@ def taking(api: Api) -> Iterator[tuple[str, str, Json, Json]]:
                     member="mem_owner",
                     invitation="inv_x",
                     login="log_x",
+                    name="acme",
                 )
                 yield method.upper(), filled, body, schemas[content["schema"]["$ref"].rpartition("/")[2]]
 

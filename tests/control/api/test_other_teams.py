@@ -39,6 +39,17 @@ TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
     "endLogin": (None, {404}),
     "createPersonalToken": ({"name": "walker"}, {201, 403}),
     "listOwnAudit": (None, {200}),
+    "getFactors": (None, {200}),
+    "beginTotp": ({}, {200, 403}),
+    "confirmTotp": ({"code": "123456"}, {400, 403}),
+    "endTotp": ({"code": "123456"}, {401, 403}),
+    "beginPasskey": ({}, {200, 403}),
+    "addPasskey": ({"ticket": "1.x.y", "credential": {"id": "{login}"}}, {401, 403}),
+    "removePasskey": (None, {403, 404}),
+    "listNetworks": (None, {200}),
+    "listUpstreams": (None, {403}),
+    "listAllTeams": (None, {403}),
+    "setTerms": ({"suspended": True}, {403}),
     "createTeam": ({"name": "{team}"}, {409}),
     "listTeams": (None, {200}),
     "acceptInvitation": ({"link": "{invitation}"}, {404}),
@@ -77,7 +88,7 @@ class Things(Struct, frozen=True):
         people = {f"acc_{role}" for role in ROLES} | {member_id(role) for role in ROLES}
         emails = {PEOPLE[role] for role in ROLES}
         # A month is everybody's.
-        ids = {thing for kind, thing in self.ids.items() if kind != "month"}
+        ids = {thing for kind, thing in self.ids.items() if kind not in {"month", "format", "factor"}}
         return {*ids, *self.names.values(), *(row.id for row in logins), *people, *emails, ACME.id}
 
 
@@ -102,6 +113,10 @@ def things(api: Api) -> Things:
             "member": member_id("viewer"),
             "login": api.login_id("owner"),
             "month": BEFORE,
+            "entry": api.get("/teams/acme/logs")["items"][0]["id"],
+            "format": "csv",
+            "factor": "fac_0",
+            "name": "acme",
         },
         names={
             "token_name": "first-secret",
@@ -253,12 +268,13 @@ def test_first_team_s_own_path_is_closed(api: Api, follower: Walker) -> None:
 def test_nothing_is_reached_through_one_s_own_team(api: Api, things: Things) -> None:
     follower = Walker(api, things, "stranger", api.secrets("stranger").access)
     for path, method, operation in operations(api):
-        if "{team}" not in path:
+        # Its own team is needed for the rest of the walk.
+        if "{team}" not in path or operation["operationId"] == "deleteTeam":
             continue
         filled = path.format(**{**things.ids, "team": RIVAL.name})
         body = things.filled(THROUGH_OWN.get(operation["operationId"]))
         answer = follower.ask(filled, method, operation, body)
-        if path.count("{") > 1:
+        if path.count("{") > 1 and "{format}" not in path:
             assert reason(answer) == (404, "not_found"), (method, filled)
     follower.nothing_changed()
 

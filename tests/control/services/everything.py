@@ -12,6 +12,7 @@ from tollgate.control.service_context import OPERATOR, Actor
 from tollgate.control.services import domains, tokens
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.logs import LogAsk
+from tollgate.control.services.operations import TeamTerms
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
 
@@ -68,6 +69,12 @@ class Everything:
         self.step("operator.create_account", operator.create_account("made@x.example", password))
         self.step("operator.accounts", operator.accounts(10))
         self.step("operator.switch", operator.switch("made@x.example", active=False))
+        self.step("operator.mark", operator.mark(PEOPLE["admin"], operator=True))
+        who = self.actor("admin")
+        self.step("operations.upstreams", self.plane.operations.upstreams(who))
+        self.step("operations.teams", self.plane.operations.teams(who, ALL))
+        self.step("operations.set_terms", self.plane.operations.set_terms(who, "acme", TeamTerms(True)))
+        self.house.do(self.plane.operations.set_terms(who, "acme", TeamTerms(False)))
 
     def _people(self) -> None:
         accounts, invitations = self.plane.accounts, self.plane.invitations
@@ -189,6 +196,13 @@ class Everything:
     def _ledger(self) -> None:
         plane, owner = self.plane, self.actor("owner")
         self.step("logs.page", plane.logs.page(owner, ACME.id, LogAsk()))
+        _, wanted = self.step("logs.wanted", plane.logs.wanted(owner, ACME.id, LogAsk()))
+        self.step("logs.newest", plane.logs.newest(wanted))
+        self.step("logs.fresh", plane.logs.fresh(wanted, 0, 1))
+        self.step("timelines.of_team", plane.timelines.of_team(owner, ACME.id))
+        self.step("timelines.latency", plane.timelines.latency(owner, ACME.id))
+        self.step("networks.list", plane.networks.list())
+        self.step("networks.status", plane.networks.status())
         self.step("usage.of_team", plane.usage.of_team(owner, ACME.id))
         self.step("billing.show", plane.billing.show(owner, ACME.id))
         change = BillingUpdate(spending_cap=5, alert_webhook="https://hooks.example/", alert_emails=False)
@@ -208,3 +222,5 @@ class Everything:
         self.step("replays.finish", replays.finish(begun, 201, b'{"secret": null}'))
         self.step("replays.abandon", replays.abandon(begun))
         self.step("sweep.run", self.plane.sweep.run())
+        self.step("teams.delete", self.plane.teams.delete(owner, "nova"))
+        self.step("accounts.delete", self.plane.accounts.delete(self.actor("viewer")))

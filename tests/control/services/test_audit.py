@@ -22,12 +22,15 @@ OWNER, STRANGER = PEOPLE["owner"], PEOPLE["stranger"]
 HERE, THERE, MACHINE = VISIT.address, ELSEWHERE.address, ""
 NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "operator.create_account": ("account.create", None, "operator", MACHINE, "operator"),
+    "operator.mark": ("account.operator", None, "operator", MACHINE, "operator"),
+    "operations.set_terms": ("team.terms", "acme", PEOPLE["admin"], HERE, "console"),
     "operator.switch": ("account.disable", None, "operator", MACHINE, "operator"),
     "accounts.sign_up": ("account.create", None, "up@x.example", HERE, "console"),
     "accounts.sign_up_invited": ("account.create", None, "in@x.example", HERE, "console"),
     "accounts.rename": ("account.rename", None, PEOPLE["viewer"], HERE, "console"),
     "accounts.by_provider (known address)": ("account.link", None, PEOPLE["viewer"], HERE, "console"),
     "accounts.by_provider (new)": ("account.create", None, "idp@x.example", HERE, "console"),
+    "accounts.delete": ("account.delete", None, PEOPLE["viewer"], HERE, "console"),
     "accounts.change_password": ("account.password", None, OWNER, HERE, "console"),
     "accounts.reset_link": ("account.reset_link", None, "operator", MACHINE, "operator"),
     "accounts.forgot": ("account.reset_link", None, OWNER, THERE, "console"),
@@ -40,6 +43,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "devices.deny": ("login.denied", None, OWNER, HERE, "console"),
     "devices.poll": ("login.open", None, OWNER, THERE, "tool"),
     "teams.create": ("team.create", "nova", OWNER, HERE, "console"),
+    "teams.delete": ("team.delete", "nova", OWNER, HERE, "console"),
     "teams.rename": ("team.rename", "acme", OWNER, HERE, "console"),
     "teams.set_role": ("member.role", "acme", OWNER, HERE, "console"),
     "teams.remove": ("member.remove", "acme", OWNER, HERE, "console"),
@@ -69,15 +73,19 @@ SILENT = {
     "domains.check", "audit.of_team", "audit.chain", "audit.of_self", "replays.begin", "replays.finish",
     "replays.abandon", "sweep.run", "logs.page", "usage.of_team", "billing.show", "invoices.list", "invoices.show",
     "invoices.close_due",
+    "logs.wanted", "logs.newest", "logs.fresh", "timelines.of_team", "timelines.latency",
+    "networks.list", "networks.status", "operations.upstreams", "operations.teams",
 }  # fmt: skip
 SERVICES = (
     "accounts", "operator", "logins", "devices", "teams", "invitations", "tokens", "domains", "audit", "replays",
-    "sweep", "logs", "usage", "billing", "invoices",
+    "sweep", "logs", "usage", "billing", "invoices", "timelines", "networks", "operations",
 )  # fmt: skip
 # Steps of others, inside a transaction of theirs.
 INNER = {
     "accounts.add", "teams.add", "teams.add_member", "tokens.add", "logins.issue", "logins.add_personal",
     "billing.settings_of",
+    # By the seal of an entry: `tests/control/api/test_logs.py`.
+    "logs.entry",
 }  # fmt: skip
 
 

@@ -48,9 +48,10 @@ def test_every_change_is_noted_with_before_and_after_and_no_secret_address(till:
     change(till, spending_cap=7, alert_webhook=HOOK)
     (entry,) = till.notes()
     assert (entry.action, entry.actor, entry.team_id) == ("billing.change", "owner@acme.example", till.team().id)
+    no_buyer = {"buyer": "", "tax_number": ""}
     assert details_of(entry) == {
-        "before": {"spending_cap_micros": None, "alert_webhook": None, "alert_emails": True},
-        "after": {"spending_cap_micros": 7, "alert_webhook": "hooks.example", "alert_emails": True},
+        "before": {"spending_cap_micros": None, "alert_webhook": None, "alert_emails": True, **no_buyer},
+        "after": {"spending_cap_micros": 7, "alert_webhook": "hooks.example", "alert_emails": True, **no_buyer},
     }
     change(till, spending_cap=7)
     assert len(till.notes()) == 1

@@ -5,46 +5,17 @@ An invoice's table and page are made from what the API shows as JSON, so that th
 
 from __future__ import annotations
 
-import base64
-import csv
-import hashlib
-import io
-from importlib import resources
-
-from jinja2 import Environment, StrictUndefined
-from litestar import Response
-
-from tollgate.control.api import bodies, money, reading
+from tollgate.control.api import bodies, money, printing, reading
 from tollgate.control.api.access import Asked, Part, Plane, Who
-from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.operations import INVOICES, USAGE, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, shown
-from tollgate.control.problems import InvalidInput, RoleNeeded
+from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.invoices import Listed
 from tollgate.core import months
 from tollgate.core.usage import By
 
-FORMATS = ("json", "csv", "html")
-CSV, HTML = "text/csv", "text/html"
-
-_FILES = resources.files("tollgate.control.api")
-_STYLE = _FILES.joinpath("invoice.css").read_text("utf-8")
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-
-PAGE_HEADERS = {
-    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-
-COLUMNS = (
-    *("number", "status", "team", "month", "line", "kind", "text", "of_month"),
-    *("requests", "amount_micros", "currency"),
-)
-# What spreadsheets take for the beginning of a formula (OWASP, CSV injection).
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+FORMATS = ("json", "csv", "html", "pdf")
 
 
 @endpoint(
@@ -119,7 +90,9 @@ async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
 )
 async def update_billing(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
     sent = await reading.body(request, bodies.BillingChange)
-    change = BillingUpdate(sent.spending_cap_micros, sent.alert_webhook, sent.alert_emails)
+    change = BillingUpdate(
+        sent.spending_cap_micros, sent.alert_webhook, sent.alert_emails, sent.buyer, sent.tax_number
+    )
     terms, secret = await plane.billing.change(actor, team, change, reading.if_match(request))
     return shown(money.billing_with_secret(terms, secret), terms)
 
@@ -148,7 +121,7 @@ async def list_invoices(request: Asked, plane: Plane, actor: Who, team: Part) ->
         id="getInvoice",
         tag=INVOICES,
         summary="Show the invoice of a month",
-        description="As CSV with `format=csv` or `Accept: text/csv`; as a page to print with `format=html`.",
+        description="As CSV with `format=csv` or `Accept: text/csv`; to print with `format=html` or `format=pdf`.",
         query=(
             Query(
                 "format",
@@ -157,20 +130,16 @@ async def list_invoices(request: Asked, plane: Plane, actor: Who, team: Part) ->
             ),
         ),
         gives=money.InvoiceView,
-        also_text=(CSV, HTML),
+        also_text=(printing.CSV, printing.HTML, printing.PDF),
         raises=(InvalidInput, RoleNeeded),
     ),
 )
 async def show_invoice(request: Asked, plane: Plane, actor: Who, team: Part, month: Part) -> Answer:
     form = _format(request)
     found = money.invoice(await plane.invoices.show(actor, team, month))
-    if form == "csv":
-        name = f'attachment; filename="{found.number}.csv"'
-        headers = {**NO_STORE, "Content-Disposition": name, "X-Content-Type-Options": "nosniff"}
-        return Response(csv_of(found), media_type=CSV, headers=headers)
-    if form == "html":
-        headers = {**NO_STORE, **PAGE_HEADERS}
-        return Response(page_of(found, plane.base_url), media_type=HTML, headers=headers)
+    if form != "json":
+        parties = printing.Parties.of(plane.settings.billing, await plane.billing.show(actor, team))
+        return printing.file_of(found, parties, form, plane.base_url)
     return shown(found)
 
 
@@ -181,7 +150,7 @@ def _format(request: Asked) -> str:
         accepted = [
             part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")
         ]
-        return "csv" if CSV in accepted and reading.JSON not in accepted else "json"
+        return "csv" if printing.CSV in accepted and reading.JSON not in accepted else "json"
     if chosen not in FORMATS:
         raise InvalidInput(f"`format` is one of {', '.join(FORMATS)}.", field="format")
     return chosen
@@ -191,32 +160,21 @@ def _invoice_head(row: Listed) -> money.InvoiceHead:
     return money.invoice_head(row.invoice)
 
 
-def csv_of(invoice: money.InvoiceView) -> bytes:
-    """Write a table: a row for each line, and one for the total (RFC 4180)."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    head = [invoice.number, invoice.status, invoice.team, invoice.month]
-    for place, line in enumerate(invoice.lines, 1):
-        rest = [line.kind, line.text, line.of_month, line.requests, line.amount_micros, invoice.currency]
-        writer.writerow(map(_cell, [*head, place, *rest]))
-    total = ["total", "Total", None, invoice.billable_requests, invoice.total_cents * 10_000, invoice.currency]
-    writer.writerow(map(_cell, [*head, len(invoice.lines) + 1, *total]))
-    return out.getvalue().encode()
+@endpoint(
+    "POST",
+    "/teams/{team}/billing/test",
+    Operation(
+        id="testWebhook",
+        tag=USAGE,
+        summary="Call the team's webhook once, as an alert would",
+        description="The `type` of what it is sent is `test`. Answers how that went; nothing is tried again.",
+        gives=money.WebhookTest,
+        raises=(RoleNeeded, InvalidInput, TooManyAttempts),
+    ),
+)
+async def test_webhook(plane: Plane, actor: Who, team: Part) -> Answer:
+    failure = await plane.alerts.test(actor, team)
+    return shown(money.WebhookTest(not failure, failure or None))
 
 
-def _cell(value: str | int | None) -> str | int | None:
-    """A text that no spreadsheet calculates; numbers are ours, and may be negative."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
-
-
-def page_of(invoice: money.InvoiceView, base_url: str) -> bytes:
-    """Write a page to print: one file, no script, nothing from elsewhere."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["number"] = lambda value: f"{value:,}"
-    environment.filters["day"] = lambda moment: moment.strftime("%Y-%m-%d")
-    template = environment.from_string(_FILES.joinpath("invoice.html").read_text("utf-8"))
-    return template.render(invoice=invoice, base_url=base_url, style=_STYLE).encode()
-
-
-HANDLERS = [show_usage, show_billing, update_billing, list_invoices, show_invoice]
+HANDLERS = [show_usage, show_billing, update_billing, test_webhook, list_invoices, show_invoice]

@@ -299,6 +299,13 @@ class BillingChange(_Body, frozen=True):
         bool | UnsetType,
         Meta(description="Whether owners and billing members get mail then.", examples=[True]),
     ] = UNSET
+    buyer: Annotated[
+        str | UnsetType,
+        text("Whom invoices are made out to, line by line.", "Acme Ltd", minimum=0, maximum=billing.LONGEST_BUYER),
+    ] = UNSET
+    tax_number: Annotated[
+        str | UnsetType, text("Its tax number.", "DE123456789", minimum=0, maximum=billing.LONGEST_TAX_NUMBER)
+    ] = UNSET
 
 
 # --- OAuth: forms, read one by one in `oauth.py`; unknown parameters are ignored (RFC 6749, section 3.2) ----

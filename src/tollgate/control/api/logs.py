@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from tollgate.control.api import reading, shapes
+import msgspec
+
+from tollgate.control.api import exports, reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.operations import LOGS, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, shown
@@ -38,6 +40,7 @@ _QUERY = (
     Query("token", "Only calls with this API token: its id, deleted or not, or its name.", {"type": "string"}),
     Query("request_id", "Only the calls of this request.", {"type": "string", "minLength": 1, "maxLength": 256}),
     Query("domain", "Only calls of this whitelisted domain: the entry's id, or the domain.", {"type": "string"}),
+    Query("until", "Only entries before this time.", {"type": "string", "format": "date-time"}),
 )
 
 
@@ -68,6 +71,44 @@ async def list_logs(request: Asked, plane: Plane, actor: Who, team: Part) -> Ans
     return shown(_shape(page, plane.logs))
 
 
+@endpoint(
+    "GET",
+    "/teams/{team}/logs/{entry}",
+    Operation(id="getLog", tag=LOGS, summary="Show one call of a team", gives=shapes.Log, raises=(RoleNeeded,)),
+)
+async def show(plane: Plane, actor: Who, team: Part, entry: Part) -> Answer:
+    """Show one call."""
+    found, row = await plane.logs.entry(actor, team, entry)
+    return shown(log_shape(row, plane.logs.cursors.id_of(row), found.name))
+
+
+@endpoint(
+    "GET",
+    "/teams/{team}/logs/export/{format}",
+    Operation(
+        id="exportLogs",
+        tag=LOGS,
+        summary="Export the calls of a team, newest first",
+        description=(
+            "As `csv` (RFC 4180; a text that a spreadsheet would take for a formula begins with an apostrophe) or "
+            f"as `jsonl`, one object a line. At most {exports.MAX_ROWS:,} entries: narrow the filters."
+        ),
+        query=_QUERY[1:],
+        gives=str,
+        media_type=exports.MEDIA_TYPES["csv"],
+        also_text=(exports.MEDIA_TYPES["jsonl"],),
+        raises=(InvalidInput, RoleNeeded),
+    ),
+)
+async def export(request: Asked, plane: Plane, actor: Who, team: Part, format: Part) -> Answer:  # noqa: A002
+    """Export the calls of a team."""
+    form = exports.form_of(format)
+    ask = _ask(request)
+    # Before the answer begins: whoever may not read them gets a refusal, not an empty file.
+    first = await plane.logs.page(actor, team, msgspec.structs.replace(ask, limit=exports.PAGE_ROWS))
+    return exports.answer(plane.logs, actor, first, ask, form)
+
+
 def _ask(request: Asked) -> LogAsk:
     part = reading.page(request)
     newer = reading.query(request, "newer")
@@ -85,6 +126,7 @@ def _ask(request: Asked) -> LogAsk:
         errors=_truth(request, "errors"),
         token=_short(request, "token", LONGEST_NAME),
         domain=_short(request, "domain", LONGEST_NAME),
+        until=_moment(request, "until"),
         request_id=_short(request, "request_id", LONGEST_TEXT),
     )
 
@@ -97,6 +139,19 @@ def _since(request: Asked) -> int | None:
         return durations.parse(given)
     except ValueError:
         raise InvalidInput(f"`since` is a duration: {durations.FORM}.", field="since") from None
+
+
+def _moment(request: Asked, name: str) -> float | None:
+    given = reading.query(request, name)
+    if given is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(given)
+        if moment.tzinfo is not None:
+            return moment.timestamp()
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"`{name}` is a time with its offset, such as 2026-11-15T06:44:44Z.", field=name)
 
 
 def _formed(request: Asked, name: str, form: re.Pattern[str], accepted: str) -> str | None:
@@ -121,11 +176,12 @@ def _truth(request: Asked, name: str) -> bool:
 
 
 def _shape(page: LogResults, logs: LogService) -> shapes.LogPage:
-    items = [_log(row, logs.cursors.id_of(row), page.team.name) for row in page.rows]
+    items = [log_shape(row, logs.cursors.id_of(row), page.team.name) for row in page.rows]
     return shapes.LogPage(items, page.next, page.newer)
 
 
-def _log(row: LogRow, entry_id: str, team: str) -> shapes.Log:
+def log_shape(row: LogRow, entry_id: str, team: str) -> shapes.Log:
+    """Show an entry."""
     family, _, network = row.network.partition("/")
     by_token = row.source_id.startswith("tok_")
     # Member by member, without `shapes.of`: a page may have a thousand of them.
@@ -159,4 +215,4 @@ def _log(row: LogRow, entry_id: str, team: str) -> shapes.Log:
     )
 
 
-HANDLERS = [list_logs]
+HANDLERS = [list_logs, show, export]

@@ -67,6 +67,8 @@ class Billing(Struct, frozen=True):
     ]
     alert_webhook: str | None
     alert_emails: bool
+    buyer: Annotated[str, Meta(description="Whom invoices are made out to, line by line.")]
+    tax_number: str
 
 
 class BillingWithSecret(Billing, frozen=True):
@@ -127,6 +129,13 @@ class InvoiceView(InvoiceHead, frozen=True):
     lines: list[InvoiceLine]
 
 
+class WebhookTest(Struct, frozen=True):
+    """How a call of the webhook went."""
+
+    delivered: bool
+    problem: Annotated[str | None, Meta(description="Why it was not delivered.")]
+
+
 class InvoicePage(Struct, frozen=True):
     """A part of the list of invoices."""
 
@@ -158,12 +167,14 @@ def usage(report: usages.MonthUsage) -> Usage:
 
 def billing(terms: service.BillingTerms) -> Billing:
     """Show what a team has chosen."""
-    return Billing(terms.spending_cap, terms.alert_webhook, terms.alert_emails)
+    return Billing(terms.spending_cap, terms.alert_webhook, terms.alert_emails, terms.buyer, terms.tax_number)
 
 
 def billing_with_secret(terms: service.BillingTerms, secret: str | None) -> BillingWithSecret:
     """Show what a team has just chosen."""
-    return BillingWithSecret(terms.spending_cap, terms.alert_webhook, terms.alert_emails, secret)
+    return BillingWithSecret(
+        terms.spending_cap, terms.alert_webhook, terms.alert_emails, terms.buyer, terms.tax_number, secret
+    )
 
 
 def invoice_head(row: invoices.Invoice) -> InvoiceHead:

@@ -66,6 +66,10 @@ _PATH_PARAMETERS = {
     "invitation": "An invitation's id, `inv_…`.",
     "token": "A token's id, `tok_…`.",
     "domain": "An entry's id, `dom_…`.",
+    "name": "A team's name or id.",
+    "entry": "An entry's id, `ent_…`.",
+    "format": "`csv` or `jsonl`.",
+    "factor": "A passkey's id, `fac_…`.",
     "month": "A calendar month in UTC, `2026-11`.",
 }
 

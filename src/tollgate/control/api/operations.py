@@ -21,7 +21,7 @@ OPERATION = "operation"
 
 SERVICE, LOGIN, SELF, TEAMS, MEMBERS = "Service", "Login", "Oneself", "Teams", "Members"
 INVITATIONS, TOKENS, DOMAINS, AUDIT = "Invitations", "Tokens", "Domains", "Audit"
-LOGS = "Logs"
+LOGS, NETWORKS, OPERATOR = "Logs", "Networks", "Operator"
 USAGE, INVOICES = "Usage", "Invoices"
 TAGS: dict[str, str] = {
     SERVICE: "Public information about the service.",
@@ -32,9 +32,11 @@ TAGS: dict[str, str] = {
     INVITATIONS: "Links that let people into a team.",
     TOKENS: "API tokens, which call `/x/`.",
     DOMAINS: "Root domains whose pages may call `/x/` without a token.",
+    NETWORKS: "What is served: addresses, chains, heads.",
     LOGS: "Request logs: calls, their callers and outcomes.",
     USAGE: "What was used, what it costs, the spending cap and its alerts.",
     INVOICES: "What is owed for a month.",
+    OPERATOR: "For whoever runs the service: accounts that `tollgate admin operator` has marked.",
     AUDIT: "Who changed what, when, from where.",
 }
 

@@ -10,12 +10,16 @@ from tollgate.control.api import (
     access,
     billing,
     domains,
+    factors,
     logs,
     members,
+    networks,
     oauth,
     oneself,
+    operator,
     service,
     teams,
+    timelines,
     tokens,
 )
 
@@ -24,7 +28,10 @@ BASE = "/api/v1"
 
 def router() -> Router:
     """All under `/api/v1`."""
-    handlers = (service, oneself, teams, members, tokens, domains, logs, billing)
+    handlers = (
+        *(service, oneself, factors, teams, members, tokens, domains),
+        *(networks, logs, timelines, billing, operator),
+    )
     return Router(
         path=BASE,
         route_handlers=[oauth.router(), *(handler for each in handlers for handler in each.HANDLERS)],

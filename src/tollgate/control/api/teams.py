@@ -9,8 +9,15 @@ from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.operations import AUDIT, TEAMS, Operation, Query, endpoint
-from tollgate.control.api.render import Answer, listed, listed_items, shown
-from tollgate.control.problems import AddressUnproved, InvalidInput, LimitReached, NameTaken, RoleNeeded
+from tollgate.control.api.render import Answer, done, listed, listed_items, shown
+from tollgate.control.problems import (
+    AddressUnproved,
+    InvalidInput,
+    LimitReached,
+    NameTaken,
+    PersonalTokenRefused,
+    RoleNeeded,
+)
 from tollgate.control.service_context import MAX_ROWS
 from tollgate.core.audit_chain import line_of
 
@@ -94,12 +101,18 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer
         tag=AUDIT,
         summary="List what was done to a team and its things, newest first",
         lists=True,
+        query=(
+            Query("action", "Only this action, such as `token.create`.", {"type": "string", "maxLength": 40}),
+            Query("actor", "Only what this person did, by email.", {"type": "string", "maxLength": 254}),
+        ),
         gives=shapes.AuditPage,
         raises=(RoleNeeded,),
     ),
 )
 async def list_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    return listed(await plane.audit.of_team(actor, team, reading.page(request)), shapes.audit_entry)
+    action, who = reading.query(request, "action"), reading.query(request, "actor")
+    page = await plane.audit.of_team(actor, team, reading.page(request), action=action, who=who)
+    return listed(page, shapes.audit_entry)
 
 
 @endpoint(
@@ -135,4 +148,21 @@ async def export_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> 
     return Response(b"".join(map(line_of, entries)), media_type=LINES, headers=NO_STORE)
 
 
-HANDLERS = [create, list_teams, show, update, list_audit, export_audit]
+@endpoint(
+    "DELETE",
+    "/teams/{team}",
+    Operation(
+        id="deleteTeam",
+        tag=TEAMS,
+        summary="Delete a team with its tokens, domains and members",
+        description="Its tokens and domains stop working within a second. What it used and owes is kept.",
+        status=204,
+        raises=(RoleNeeded, PersonalTokenRefused),
+    ),
+)
+async def delete(plane: Plane, actor: Who, team: Part) -> Answer:
+    await plane.teams.delete(actor, team)
+    return done()
+
+
+HANDLERS = [create, list_teams, show, update, delete, list_audit, export_audit]

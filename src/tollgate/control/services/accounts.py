@@ -10,12 +10,21 @@ from msgspec.structs import replace
 from tollgate.control.mail import Mailer
 from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.passwords import Passwords
-from tollgate.control.problems import Busy, InvalidInput, NameTaken, NotFound, SignUpClosed, WrongPassword
-from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, email_of, name_of
+from tollgate.control.problems import (
+    Busy,
+    InvalidInput,
+    LastOwner,
+    NameTaken,
+    NotFound,
+    SignUpClosed,
+    WrongPassword,
+)
+from tollgate.control.service_context import MAX_ROWS, Actor, ClientInfo, ServiceContext, email_of, name_of
 from tollgate.control.services import throttle
 from tollgate.core import patience, secrets
 from tollgate.core.addresses import limit_key
 from tollgate.core.people import Account, Identity, Invitation, ResetLink
+from tollgate.core.roles import Role
 from tollgate.store.base import Repositories
 
 RESET_PATH = "/console/reset/"
@@ -107,6 +116,20 @@ class Accounts:
             await records.accounts.replace(renamed)
             await self._context.note(records, actor, "account.rename", target=account.id, name=account.email)
         return renamed
+
+    async def delete(self, actor: Actor) -> None:
+        """Delete one's own account; whoever is the last owner of a team must hand it over first."""
+        account = actor.person("delete the account")
+        async with self._context.store.changing() as records:
+            for owned in await records.members.page(MAX_ROWS, account_id=account.id, role=Role.OWNER.value):
+                if await records.members.count(team_id=owned.team_id, role=Role.OWNER.value) < 2:
+                    team = await records.teams.get(owned.team_id)
+                    raise LastOwner(
+                        f"You are the last owner of {team.name if team else owned.team_id}: make "
+                        "somebody else one, or delete the team."
+                    )
+            await records.accounts.remove(id=account.id)
+            await self._context.note(records, actor, "account.delete", target=account.id, name=account.email)
 
     # --- Passwords -------------------------------------------------------------------------------------
 

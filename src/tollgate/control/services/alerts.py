@@ -22,16 +22,18 @@ from msgspec.structs import replace
 from tollgate import log
 from tollgate.control.mail import Mailer
 from tollgate.control.outbound import FetchRefused, Missing, Unreachable
+from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext, every
+from tollgate.control.services import throttle
 from tollgate.control.services.billing import BillingService
 from tollgate.control.services.usage import at_hand
 from tollgate.control.webhooks import target_of
-from tollgate.core import alerts, secrets
+from tollgate.core import alerts, patience, secrets
 from tollgate.core.alerts import DELIVERED, DROPPED, EMAIL, GIVEN_UP, PENDING, WEBHOOK, Alert, BillingSettings
 from tollgate.core.models import Team
 from tollgate.core.months import month_of
 from tollgate.core.pricing import dollars
-from tollgate.core.roles import Role
+from tollgate.core.roles import Action, Role
 from tollgate.store.base import AccountBook, Conflict, Repositories
 
 EVERY_SECONDS = 5.0
@@ -40,6 +42,9 @@ AT_ONCE = 8
 # Longer than a month, in which a threshold must not be reported again.
 KEPT_SECONDS = 90 * 86_400.0
 TIDY_SECONDS = 3_600.0
+TESTS = patience.Patience(free=10, first_wait=60.0, longest_wait=3_600.0, forgiven_after=3_600.0)
+# No share of a cap: what a test says.
+TEST_THRESHOLD = 0
 DELIVERY_HEADER = "X-Tollgate-Delivery"
 # Who is written down for what this does by itself.
 _OURSELVES = Actor(None, other="tollgate")
@@ -86,6 +91,27 @@ class Alerts:
         """Every few seconds."""
         await self.look()
         await self.deliver()
+
+    async def test(self, actor: Actor, team: str) -> str:
+        """Call the team's webhook as an alert would, now and once; why it failed, or nothing."""
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.CHANGE_BILLING)
+            settings = await self._billing.settings_of(records, membership.team)
+            if not settings.webhook:
+                raise InvalidInput("The team has no webhook: set one first.", field="alert_webhook")
+            # Whoever may call it again and again could use us against somebody else's server.
+            guards = [(self._context.key("webhook-test", membership.team.id), TESTS)]
+            await throttle.begin(self._context, records, guards, "tests of the webhook")
+            host = target_of(settings.webhook).host
+            await self._context.note(
+                records, actor, "webhook.test", team_id=membership.team.id, target=membership.team.id, host=host
+            )
+        now = self._context.now()
+        alert = Alert(
+            secrets.new_id("alr"), membership.team.id, month_of(now), TEST_THRESHOLD, WEBHOOK, now, 0,
+            membership.team.spending_cap or 0, next_at=now,
+        )  # fmt: skip
+        return await self._call(_Letter(alert, membership.team, settings))
 
     async def look(self) -> None:
         """Write down which alerts are due."""
@@ -230,7 +256,7 @@ def payload(alert: Alert, team: Team) -> dict[str, object]:
     """What a webhook is sent: the same at every attempt."""
     return {
         "id": alert.id,
-        "type": "spending_cap.threshold",
+        "type": "test" if alert.threshold == TEST_THRESHOLD else "spending_cap.threshold",
         "created_at": datetime.fromtimestamp(int(alert.created_at), UTC),
         "team": {"id": team.id, "name": team.name},
         "month": alert.month,

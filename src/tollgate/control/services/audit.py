@@ -14,13 +14,16 @@ class Audit:
     def __init__(self, context: ServiceContext) -> None:
         self._context = context
 
-    async def of_team(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[AuditEntry]:
+    async def of_team(
+        self, actor: Actor, team: str, ask: PageRequest, *, action: str | None = None, who: str | None = None
+    ) -> ResultPage[AuditEntry]:
         """What was done to a team and its things, newest first."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
             scope = f"audit:{membership.team.id}"
+            filters = {name: value for name, value in (("action", action), ("actor", who)) if value}
             rows = await records.audit.page(
-                ask.limit + 1, ask.place(scope), newest_first=True, team_id=membership.team.id
+                ask.limit + 1, ask.place(scope), newest_first=True, team_id=membership.team.id, **filters
             )
         return page_of(scope, rows, ask.limit)
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tollgate.control.outbound import FetchRefused
 from tollgate.control.problems import InvalidInput
-from tollgate.control.service_context import Actor, ServiceContext
+from tollgate.control.service_context import Actor, ServiceContext, name_of
 from tollgate.control.versions import check_version
 from tollgate.control.webhooks import target_of
 from tollgate.core.alerts import BillingSettings, webhook_secret
@@ -29,6 +29,7 @@ from tollgate.store.base import AccountBook, Repositories, StoreUnavailable
 
 MAX_CAP = 1_000_000_000_000_000
 """A thousand million dollars, in micro-dollars."""
+LONGEST_BUYER, LONGEST_TAX_NUMBER = 500, 40
 _SALT_BYTES = 16
 
 
@@ -38,6 +39,9 @@ class BillingTerms(Struct, frozen=True):
     spending_cap: int | None
     alert_webhook: str | None
     alert_emails: bool
+    buyer: str = ""
+    """Whom invoices are made out to, line by line."""
+    tax_number: str = ""
     edition: str = ""
     """Another one for each secret of the webhook, so that its change is a change of the version."""
 
@@ -48,6 +52,8 @@ class BillingUpdate(Struct, frozen=True):
     spending_cap: int | UnsetType | None = UNSET
     alert_webhook: str | UnsetType | None = UNSET
     alert_emails: bool | UnsetType = UNSET
+    buyer: str | UnsetType = UNSET
+    tax_number: str | UnsetType = UNSET
 
 
 class BillingService:
@@ -143,7 +149,9 @@ class BillingService:
 
 def _terms(team: Team, settings: BillingSettings) -> BillingTerms:
     edition = hashlib.blake2b(settings.salt.encode(), digest_size=6).hexdigest() if settings.salt else ""
-    return BillingTerms(team.spending_cap, settings.webhook or None, settings.emails, edition)
+    return BillingTerms(
+        team.spending_cap, settings.webhook or None, settings.emails, settings.buyer, settings.tax_number, edition
+    )
 
 
 def _changed(team: Team, settings: BillingSettings, change: BillingUpdate) -> tuple[Team, BillingSettings]:
@@ -154,6 +162,10 @@ def _changed(team: Team, settings: BillingSettings, change: BillingUpdate) -> tu
         settings = replace(settings, webhook=webhook, salt=secrets.token_hex(_SALT_BYTES) if webhook else "")
     if change.alert_emails is not UNSET:
         settings = replace(settings, emails=change.alert_emails)
+    if change.buyer is not UNSET:
+        settings = replace(settings, buyer="\n".join(filter(None, map(str.strip, change.buyer.splitlines()))))
+    if change.tax_number is not UNSET:
+        settings = replace(settings, tax_number=change.tax_number.strip())
     return team, settings
 
 
@@ -164,6 +176,8 @@ def _noted(terms: BillingTerms) -> dict[str, object]:
         "spending_cap_micros": terms.spending_cap,
         "alert_webhook": target_of(webhook).host if webhook else None,
         "alert_emails": terms.alert_emails,
+        "buyer": terms.buyer,
+        "tax_number": terms.tax_number,
     }
 
 
@@ -175,6 +189,13 @@ def _check(change: BillingUpdate) -> None:
             "or null for no cap.",
             field="spending_cap_micros",
         )
+    if isinstance(change.buyer, str):
+        for line in change.buyer.splitlines():
+            name_of(line, field="buyer", least=0, longest=LONGEST_BUYER)
+        if len(change.buyer) > LONGEST_BUYER:
+            raise InvalidInput(f"`buyer` has at most {LONGEST_BUYER} characters.", field="buyer")
+    if isinstance(change.tax_number, str):
+        name_of(change.tax_number, field="tax_number", least=0, longest=LONGEST_TAX_NUMBER)
     if isinstance(webhook, str):
         try:
             target_of(webhook)

@@ -45,6 +45,7 @@ class LogAsk(Struct, frozen=True):
     """Its id or its name."""
     domain: str | None = None
     """The entry's id or the domain."""
+    until: float | None = None
     request_id: str | None = None
 
 
@@ -96,6 +97,13 @@ class Cursors:
         """The id of an entry: always the same, and of no use to other teams."""
         return self._entry.close(row.team_id, row.seq.to_bytes(8, "big"))
 
+    def place_of(self, team_id: str, entry_id: str) -> int:
+        """The entry that an id of this team stands for."""
+        try:
+            return int.from_bytes(self._entry.open(team_id, entry_id), "big")
+        except BrokenSeal:
+            raise _gone(entry_id) from None
+
     def write(self, kind: str, team_id: str, place: LogPosition) -> str:
         """The cursor that leads back to a place, `after` it or to what is `newer`."""
         return self._kinds[kind].close(team_id, place.packed())
@@ -130,12 +138,18 @@ class LogService:
 
     async def page(self, actor: Actor, team: str, ask: LogAsk) -> LogResults:
         """A part of a team's logs: newest first, or, with `newer`, oldest first."""
+        found, wanted = await self.wanted(actor, team, ask)
+        book = self._at_hand()
+        if ask.newer is not None:
+            return await self._newer(book, found, ask, ask.newer, wanted)
+        return await self._older(book, found, ask, wanted)
+
+    async def wanted(self, actor: Actor, team: str, ask: LogAsk) -> tuple[Team, LogFilter]:
+        """Whose logs are asked for, and which of them; a refusal where these may not be read."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
             source_id = await _source(records, membership, ask)
-        if self._book is None:
-            raise StoreUnavailable("no ledger is open here")
-        wanted = LogFilter(
+        return membership.team, LogFilter(
             membership.team.id,
             source_id,
             network=ask.network,
@@ -143,10 +157,31 @@ class LogService:
             status=ask.status,
             errors=ask.errors,
             request_id=ask.request_id,
+            until=ask.until,
         )
-        if ask.newer is not None:
-            return await self._newer(self._book, membership.team, ask, ask.newer, wanted)
-        return await self._older(self._book, membership.team, ask, wanted)
+
+    async def newest(self, wanted: LogFilter) -> int:
+        """The number of a team's newest entry, whether it fits or not."""
+        return await self._at_hand().newest(wanted.team_id)
+
+    async def fresh(self, wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
+        """Entries that fit from above a number on, oldest first, and the number that was looked up to."""
+        return await self._at_hand().newer(wanted, above, limit)
+
+    async def entry(self, actor: Actor, team: str, entry_id: str) -> tuple[Team, LogRow]:
+        """One entry of a team's logs."""
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
+        place = self.cursors.place_of(membership.team.id, entry_id)
+        found = await self._at_hand().older(LogFilter(membership.team.id), place + 1, 1)
+        if not found.rows or found.rows[0].seq != place:
+            raise _gone(entry_id)
+        return membership.team, found.rows[0]
+
+    def _at_hand(self) -> LogBook:
+        if self._book is None:
+            raise StoreUnavailable("no ledger is open here")
+        return self._book
 
     async def _older(self, book: LogBook, team: Team, ask: LogAsk, wanted: LogFilter) -> LogResults:
         identity = filters_of(wanted)
@@ -187,6 +222,10 @@ async def _looked(book: LogBook, wanted: LogFilter, below: int, limit: int) -> L
             return LogSlice(rows, found.position)
         below = found.position
     return LogSlice(rows, below)
+
+
+def _gone(entry_id: str) -> NotFound:
+    return NotFound(f"There is no entry {entry_id[:60]}: it may be older than what is kept, or another team's.")
 
 
 def _from(wanted: LogFilter, place: LogPosition) -> LogFilter:

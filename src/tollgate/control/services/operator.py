@@ -60,3 +60,16 @@ class Operator:
             action = "account.enable" if active else "account.disable"
             await self._context.note(records, OPERATOR, action, target=account.id, name=address)
         return switched
+
+    async def mark(self, email: str, *, operator: bool) -> Account:
+        """Let an account see the operator's pages, or not any more."""
+        address = email_of(email)
+        async with self._context.store.changing() as records:
+            account = await records.accounts.find(email=address)
+            if account is None:
+                raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
+            marked = replace(account, operator=operator)
+            await records.accounts.replace(marked)
+            action = "account.operator" if operator else "account.no_operator"
+            await self._context.note(records, OPERATOR, action, target=account.id, name=address)
+        return marked

@@ -157,6 +157,21 @@ class Teams:
             )
         return Membership(renamed, membership.member)
 
+    async def delete(self, actor: Actor, team: str) -> None:
+        """Delete a team with its tokens, domains and members. What it used and owes stays in the ledger."""
+        async with self._context.store.changing() as records:
+            membership = await self._context.membership(records, actor, team, Action.DELETE_TEAM)
+            actor.person("delete a team")
+            await records.teams.remove(id=membership.team.id)
+            await self._context.note(
+                records,
+                actor,
+                "team.delete",
+                team_id=membership.team.id,
+                target=membership.team.id,
+                name=membership.team.name,
+            )
+
     # --- Members ---------------------------------------------------------------------------------------
 
     async def members(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Person]:

@@ -1,0 +1,204 @@
+"""One's second factors: codes of an authenticator app, and passkeys."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tollgate.control.api import reading, shapes
+from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.operations import SELF, Operation, endpoint
+from tollgate.control.api.render import Answer, done, shown
+from tollgate.control.problems import InvalidInput, NotFound, PersonalTokenRefused, WrongPassword
+from tollgate.core.people import Factor
+
+_EXAMPLE = {"id": "eA", "rawId": "eA", "type": "public-key", "response": {}}
+_REFUSED = (PersonalTokenRefused, InvalidInput)
+
+
+class Passkey(Struct, frozen=True):
+    """A passkey."""
+
+    id: str
+    name: str
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+class Factors(Struct, frozen=True):
+    """What signs one in beside the password."""
+
+    totp: Annotated[bool, Meta(description="Whether a code is asked for after the password.")]
+    recovery_codes_left: int
+    passkeys: list[Passkey]
+
+
+class Enrolment(Struct, frozen=True):
+    """A secret for an authenticator app."""
+
+    secret: str
+    uri: str
+
+    def __repr__(self) -> str:
+        return "Enrolment(…)"
+
+
+class RecoveryCodes(Struct, frozen=True):
+    """Codes that work once each, when the app is gone. Shown once."""
+
+    recovery_codes: list[str]
+
+    def __repr__(self) -> str:
+        return "RecoveryCodes(…)"
+
+
+class Code(Struct, frozen=True, forbid_unknown_fields=True):
+    """A code of the app, or a recovery code."""
+
+    code: Annotated[str, Meta(description="Six digits, or a recovery code.", examples=["123456"], max_length=40)]
+
+
+class PasskeyOptions(Struct, frozen=True):
+    """What a browser needs to make a passkey (WebAuthn, PublicKeyCredentialCreationOptionsJSON)."""
+
+    ticket: str
+    options: dict[str, Any]
+
+
+class PasskeyCredential(Struct, frozen=True):
+    """What a browser made (WebAuthn, RegistrationResponseJSON)."""
+
+    id: str
+    rawId: str  # noqa: N815 - WebAuthn's name
+    type: str
+    response: dict[str, Any]
+
+
+class NewPasskey(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A passkey that a browser made."""
+
+    ticket: Annotated[
+        str, Meta(description="The one that came with the options.", examples=["1700000000.x.y"], max_length=1_000)
+    ]
+    credential: Annotated[PasskeyCredential, Meta(description="As the browser gives it.", examples=[_EXAMPLE])]
+    name: Annotated[str, Meta(description="A name for people to read.", examples=["laptop"], max_length=100)] = ""
+
+
+@endpoint(
+    "GET", "/me/factors", Operation(id="getFactors", tag=SELF, summary="Show one's second factors", gives=Factors)
+)
+async def show(plane: Plane, actor: Who) -> Answer:
+    """Show one's second factors."""
+    found = await plane.factors.list(actor)
+    return shown(Factors(found.totp is not None, found.recovery_left, [_shape(each) for each in found.passkeys]))
+
+
+@endpoint(
+    "POST",
+    "/me/factors/totp",
+    Operation(
+        id="beginTotp",
+        tag=SELF,
+        summary="Get a secret for an authenticator app",
+        description="It counts once a first code of it was sent to `/me/factors/totp/confirm`.",
+        gives=Enrolment,
+        raises=_REFUSED,
+    ),
+)
+async def begin(plane: Plane, actor: Who) -> Answer:
+    """Get a secret for an app."""
+    made = await plane.factors.begin_totp(actor)
+    return shown(Enrolment(made.secret, made.uri))
+
+
+@endpoint(
+    "POST",
+    "/me/factors/totp/confirm",
+    Operation(
+        id="confirmTotp",
+        tag=SELF,
+        summary="Switch codes on by a first one",
+        takes=Code,
+        gives=RecoveryCodes,
+        raises=_REFUSED,
+    ),
+)
+async def confirm(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """Switch codes on."""
+    sent = await reading.body(request, Code)
+    return shown(RecoveryCodes([*await plane.factors.confirm_totp(actor, sent.code)]))
+
+
+@endpoint(
+    "POST",
+    "/me/factors/totp/end",
+    Operation(
+        id="endTotp",
+        tag=SELF,
+        summary="Switch codes off, by one",
+        takes=Code,
+        status=204,
+        raises=(*_REFUSED, WrongPassword),
+    ),
+)
+async def end(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """Switch codes off."""
+    await plane.factors.end_totp(actor, (await reading.body(request, Code)).code)
+    return done()
+
+
+@endpoint(
+    "POST",
+    "/me/factors/passkeys/options",
+    Operation(
+        id="beginPasskey",
+        tag=SELF,
+        summary="Get what a browser needs to make a passkey",
+        gives=PasskeyOptions,
+        raises=_REFUSED,
+    ),
+)
+async def passkey_options(plane: Plane, actor: Who) -> Answer:
+    """Get what a browser needs."""
+    made = await plane.factors.begin_passkey(actor)
+    return shown(PasskeyOptions(made.ticket, msgspec.json.decode(made.options)))
+
+
+@endpoint(
+    "POST",
+    "/me/factors/passkeys",
+    Operation(
+        id="addPasskey",
+        tag=SELF,
+        summary="Add a passkey that a browser made",
+        takes=NewPasskey,
+        gives=Passkey,
+        raises=(*_REFUSED, WrongPassword),
+    ),
+)
+async def add_passkey(request: Asked, plane: Plane, actor: Who) -> Answer:
+    """Add a passkey."""
+    sent = await reading.body(request, NewPasskey)
+    credential = msgspec.json.encode(sent.credential).decode()
+    return shown(_shape(await plane.factors.add_passkey(actor, sent.ticket, credential, sent.name)))
+
+
+@endpoint(
+    "DELETE",
+    "/me/factors/{factor}",
+    Operation(id="removePasskey", tag=SELF, summary="Remove a passkey", status=204, raises=(*_REFUSED, NotFound)),
+)
+async def remove(plane: Plane, actor: Who, factor: Part) -> Answer:
+    """Remove a passkey."""
+    await plane.factors.remove(actor, factor)
+    return done()
+
+
+def _shape(row: Factor) -> Passkey:
+    return shapes.of(Passkey, row)
+
+
+HANDLERS = [show, begin, confirm, end, passkey_options, add_passkey, remove]

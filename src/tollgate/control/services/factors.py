@@ -1,0 +1,332 @@
+"""Second factors: codes of an authenticator app with recovery codes, and passkeys (WebAuthn).
+
+A passkey signs in by itself; a code is asked for after the password. What lies between two steps (a challenge, an
+account whose password was right) is not kept here: it goes to the browser and back, sealed and short-lived.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import secrets as random
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import webauthn
+from msgspec import Struct
+from msgspec.structs import replace
+from webauthn.helpers.exceptions import WebAuthnException
+from webauthn.helpers.structs import (
+    AuthenticatorSelectionCriteria,
+    PublicKeyCredentialDescriptor,
+    ResidentKeyRequirement,
+    UserVerificationRequirement,
+)
+
+from tollgate.control.problems import InvalidInput, LimitReached, NotFound, WrongPassword
+from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, name_of
+from tollgate.control.services import throttle
+from tollgate.core import patience, secrets, totp
+from tollgate.core.people import PASSKEY, RECOVERY, TOTP, Account, Factor
+from tollgate.core.sealed import BrokenSeal, Seal
+from tollgate.store.base import Conflict, Repositories
+
+LOOPBACK = ("127.0.0.1", "::1")
+MAX_PASSKEYS = 20
+RECOVERY_CODES = 10
+TICKET_SECONDS = 300.0
+_CODE_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+WRONG_CODE = "The code is wrong or was used before: type the one that the app shows now."
+WRONG_PASSKEY = "The passkey was not accepted: try again, or sign in with your password."
+
+
+class Factors(Struct, frozen=True):
+    """What an account has beside its password."""
+
+    passkeys: list[Factor]
+    totp: Factor | None
+    recovery_left: int
+
+
+class Enrolment(Struct, frozen=True):
+    """A secret for an authenticator app, until a first code confirms it."""
+
+    secret: str
+    uri: str
+
+    def __repr__(self) -> str:
+        return "Enrolment(…)"
+
+
+class Challenge(Struct, frozen=True):
+    """What a browser is asked to sign: WebAuthn's options, and a ticket to bring back."""
+
+    options: str
+    ticket: str
+
+
+class SecondFactors:
+    """Codes and passkeys."""
+
+    def __init__(self, context: ServiceContext, pepper: bytes) -> None:
+        self._context = context
+        self._seal = Seal(pepper, "totp_", totp.SECRET_BYTES)
+
+    async def list(self, actor: Actor) -> Factors:
+        """One's own."""
+        async with self._context.store.reading() as records:
+            return await self._of(records, actor.id)
+
+    async def _of(self, records: Repositories, account_id: str) -> Factors:
+        rows = await records.factors.page(100, account_id=account_id)
+        codes = next((row for row in rows if row.kind == TOTP and row.active), None)
+        left = sum(1 for row in rows if row.kind == RECOVERY)
+        return Factors([row for row in rows if row.kind == PASSKEY], codes, left)
+
+    async def remove(self, actor: Actor, factor_id: str) -> None:
+        """Remove one of one's passkeys."""
+        actor.person("remove a passkey")
+        async with self._context.store.changing() as records:
+            row = await records.factors.find(id=factor_id, account_id=actor.id, kind=PASSKEY)
+            if row is None:
+                raise NotFound(f"You have no passkey {factor_id[:60]}: see your account's page.")
+            await records.factors.remove(id=row.id)
+            await self._context.note(records, actor, "passkey.remove", target=row.id, name=row.name)
+
+    # --- Codes -----------------------------------------------------------------------------------------
+
+    async def begin_totp(self, actor: Actor) -> Enrolment:
+        """Make a secret for an app. It counts once a code of it has come back."""
+        account = actor.person("set up codes")
+        secret = random.token_bytes(totp.SECRET_BYTES)
+        sealed = self._seal.close(account.id, secret).encode()
+        async with self._context.store.changing() as records:
+            if (await self._of(records, account.id)).totp is not None:
+                raise InvalidInput("Codes are switched on already: switch them off first.")
+            await records.factors.remove(account_id=account.id, kind=TOTP)
+            await records.factors.add(
+                Factor(secrets.new_id("fac"), account.id, TOTP, "App", self._context.now(), sealed, active=False)
+            )
+        return Enrolment(totp.shown(secret), totp.uri(secret, account.email, "Tollgate"))
+
+    async def confirm_totp(self, actor: Actor, code: str) -> Sequence[str]:
+        """Switch codes on by a first one; return the recovery codes, which are shown once."""
+        account = actor.person("set up codes")
+        async with self._context.store.changing() as records:
+            row = await records.factors.find(account_id=account.id, kind=TOTP, active=False)
+            if row is None:
+                raise InvalidInput("Nothing waits to be confirmed: begin again.")
+            step = totp.step_of(self._secret(row), _digits(code), self._context.now())
+            if step is None:
+                raise InvalidInput(WRONG_CODE, field="code")
+            await records.factors.replace(replace(row, active=True, counter=step))
+            codes = await self._new_recovery_codes(records, account)
+            await self._context.note(records, actor, "totp.on", target=row.id, name=account.email)
+        return codes
+
+    async def end_totp(self, actor: Actor, code: str) -> None:
+        """Switch codes off, by one."""
+        account = actor.person("switch codes off")
+        await self.check_code(actor.visit, account, code)
+        async with self._context.store.changing() as records:
+            await records.factors.remove(account_id=account.id, kind=(TOTP, RECOVERY))
+            await self._context.note(records, actor, "totp.off", target=account.id, name=account.email)
+
+    async def needs_code(self, account: Account) -> bool:
+        """Whether the password alone does not sign this account in."""
+        async with self._context.store.reading() as records:
+            return await records.factors.find(account_id=account.id, kind=TOTP, active=True) is not None
+
+    async def check_code(self, visit: ClientInfo, account: Account, code: str) -> None:
+        """Accept a code of the app, or a recovery code, once; refuse others. Failures slow the account down."""
+        key = self._context.key("totp", account.id)
+        guards = [(key, patience.CODE), (self._context.key_from("totp-from", visit), patience.CODE)]
+        async with self._context.store.changing() as records:
+            before = await throttle.begin(self._context, records, guards, "wrong codes")
+            fits = await self._take_code(records, account, code)
+            if fits:
+                for name, _ in guards:
+                    await throttle.take_back(records, name, before)
+        # After the transaction, so that the failure stays counted.
+        if not fits:
+            raise WrongPassword(WRONG_CODE)
+
+    async def _take_code(self, records: Repositories, account: Account, code: str) -> bool:
+        now = self._context.now()
+        row = await records.factors.find(account_id=account.id, kind=TOTP, active=True)
+        if row is not None:
+            step = totp.step_of(self._secret(row), _digits(code), now, row.counter)
+            if step is not None:
+                await records.factors.replace(replace(row, counter=step, last_used_at=now))
+                return True
+        digest = self._recovery_digest(account, code)
+        return await records.factors.remove(account_id=account.id, kind=RECOVERY, secret=digest) > 0
+
+    async def _new_recovery_codes(self, records: Repositories, account: Account) -> Sequence[str]:
+        await records.factors.remove(account_id=account.id, kind=RECOVERY)
+        codes = ["".join(random.choice(_CODE_LETTERS) for _ in range(10)) for _ in range(RECOVERY_CODES)]
+        for code in codes:
+            digest = self._recovery_digest(account, code)
+            row = Factor(secrets.new_id("fac"), account.id, RECOVERY, "", self._context.now(), digest)
+            await records.factors.add(row)
+        return [f"{code[:5]}-{code[5:]}" for code in codes]
+
+    def _recovery_digest(self, account: Account, code: str) -> bytes:
+        plain = "".join(letter for letter in code.lower() if letter.isalnum())
+        return self._context.digest(f"recovery code {account.id} {plain}")
+
+    def _secret(self, row: Factor) -> bytes:
+        try:
+            return self._seal.open(row.account_id, row.secret.decode())
+        except BrokenSeal as error:
+            raise NotFound("The secret of the app cannot be read any more: ask the operator.") from error
+
+    # --- Passkeys --------------------------------------------------------------------------------------
+
+    async def begin_passkey(self, actor: Actor) -> Challenge:
+        """What a browser needs to make a passkey."""
+        account = actor.person("add a passkey")
+        async with self._context.store.reading() as records:
+            held = (await self._of(records, account.id)).passkeys
+        if len(held) >= MAX_PASSKEYS:
+            raise LimitReached(f"You have {len(held)} passkeys: remove some first.", limit=MAX_PASSKEYS)
+        options = webauthn.generate_registration_options(
+            rp_id=self._host,
+            rp_name="Tollgate",
+            user_id=account.id.encode(),
+            user_name=account.email,
+            user_display_name=account.name or account.email,
+            exclude_credentials=[PublicKeyCredentialDescriptor(each.credential or b"") for each in held],
+            authenticator_selection=AuthenticatorSelectionCriteria(
+                resident_key=ResidentKeyRequirement.REQUIRED,
+                user_verification=UserVerificationRequirement.REQUIRED,
+            ),
+        )
+        return Challenge(webauthn.options_to_json(options), self._ticket("make", account.id, options.challenge))
+
+    async def add_passkey(self, actor: Actor, ticket: str, credential: str, name: str) -> Factor:
+        """Keep a passkey that a browser made."""
+        account = actor.person("add a passkey")
+        challenge = self._challenge("make", account.id, ticket)
+        try:
+            found = webauthn.verify_registration_response(
+                credential=credential,
+                expected_challenge=challenge,
+                expected_rp_id=self._host,
+                expected_origin=self._origins,
+                require_user_verification=True,
+            )
+        except (WebAuthnException, ValueError, KeyError) as error:
+            raise InvalidInput("The browser's passkey could not be read: try again.") from error
+        row = Factor(
+            secrets.new_id("fac"),
+            account.id,
+            PASSKEY,
+            name_of(name or "Passkey"),
+            self._context.now(),
+            found.credential_public_key,
+            found.credential_id,
+            found.sign_count,
+        )
+        async with self._context.store.changing() as records:
+            try:
+                await records.factors.add(row)
+            except Conflict as error:
+                raise InvalidInput("This passkey is known already.") from error
+            await self._context.note(records, actor, "passkey.add", target=row.id, name=row.name)
+        return row
+
+    def begin_sign_in(self) -> Challenge:
+        """What a browser needs to sign in with a passkey, whosever it is."""
+        options = webauthn.generate_authentication_options(
+            rp_id=self._host, user_verification=UserVerificationRequirement.REQUIRED
+        )
+        return Challenge(webauthn.options_to_json(options), self._ticket("use", "", options.challenge))
+
+    async def sign_in(self, ticket: str, credential: str) -> Account:
+        """The account whose passkey signed the challenge."""
+        challenge = self._challenge("use", "", ticket)
+        async with self._context.store.changing() as records:
+            row = await records.factors.find(credential=_credential_id(credential), kind=PASSKEY)
+            account = await records.accounts.get(row.account_id) if row else None
+            if row is None or account is None or not account.active:
+                raise WrongPassword(WRONG_PASSKEY)
+            try:
+                used = webauthn.verify_authentication_response(
+                    credential=credential,
+                    expected_challenge=challenge,
+                    expected_rp_id=self._host,
+                    expected_origin=self._origins,
+                    require_user_verification=True,
+                    credential_public_key=row.secret,
+                    credential_current_sign_count=row.counter,
+                )
+            except (WebAuthnException, ValueError, KeyError):
+                raise WrongPassword(WRONG_PASSKEY) from None
+            await records.factors.replace(
+                replace(row, counter=used.new_sign_count, last_used_at=self._context.now())
+            )
+        return account
+
+    @property
+    def _host(self) -> str:
+        """The name that passkeys belong to. A browser takes no address for one, so a loopback's is `localhost`."""
+        host = urlsplit(self._context.base_url).hostname or ""
+        return "localhost" if host in LOOPBACK else host
+
+    @property
+    def _origins(self) -> Any:
+        parts = urlsplit(self._context.base_url)
+        port = f":{parts.port}" if parts.port else ""
+        return [f"{parts.scheme}://{parts.netloc}", f"{parts.scheme}://{self._host}{port}"]
+
+    # --- Tickets ---------------------------------------------------------------------------------------
+
+    def pending(self, account: Account) -> str:
+        """A ticket for an account whose password was right, until its code is."""
+        return self._ticket("code", "", account.id.encode())
+
+    async def account_of(self, ticket: str) -> Account:
+        """The account that a ticket is for."""
+        account_id = self._challenge("code", "", ticket).decode()
+        async with self._context.store.reading() as records:
+            account = await records.accounts.get(account_id)
+        if account is None or not account.active:
+            raise WrongPassword
+        return account
+
+    def _ticket(self, purpose: str, scope: str, content: bytes) -> str:
+        until = int(self._context.now() + TICKET_SECONDS)
+        text = base64.urlsafe_b64encode(content).decode()
+        return f"{until}.{text}.{self._mark(purpose, scope, until, text)}"
+
+    def _challenge(self, purpose: str, scope: str, ticket: str) -> bytes:
+        until, _, rest = ticket[:1_000].partition(".")
+        text, _, mark = rest.partition(".")
+        good = until.isdecimal() and hmac.compare_digest(
+            mark.encode(), self._mark(purpose, scope, int(until or 0), text).encode()
+        )
+        if not good or self._context.now() >= int(until):
+            raise WrongPassword("It took too long: begin again.")
+        return base64.urlsafe_b64decode(text)
+
+    def _mark(self, purpose: str, scope: str, until: int, text: str) -> str:
+        return self._context.digest(f"ticket {purpose} {scope} {until} {text}").hex()
+
+
+def _digits(code: str) -> str:
+    return "".join(letter for letter in code if letter.isdecimal() and letter.isascii())
+
+
+class _Credential(Struct):
+    rawId: str  # noqa: N815 - WebAuthn's name
+
+
+def _credential_id(credential: str) -> bytes:
+    try:
+        text = msgspec.json.decode(credential, type=_Credential).rawId
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (msgspec.MsgspecError, ValueError):
+        raise WrongPassword(WRONG_PASSKEY) from None

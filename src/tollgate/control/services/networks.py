@@ -1,0 +1,89 @@
+"""The networks that are served: their addresses, and what the prober last wrote down of them.
+
+Which upstreams stand behind a network is the operator's business, and no part of what a team is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tollgate.chains.catalogue import Catalogue
+from tollgate.control.service_context import ServiceContext
+from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown, ShownNetwork
+
+UP, SLOW, DOWN, UNKNOWN = "up", "degraded", "down", "unknown"
+# More of the last minute's calls than this failed: the network is degraded.
+MAX_ERROR_RATE = 0.05
+MAX_BYTES = 4_194_304
+
+
+class NetworkView(Struct, frozen=True):
+    """A network as a team sees it."""
+
+    network: str
+    url: str
+    websocket_url: str
+    state: str
+    chain_id: str | None = None
+    head: int | None = None
+    finalized: int | None = None
+
+    @property
+    def family(self) -> str:
+        """The chain family, which its methods' names begin with."""
+        return self.network.partition("/")[0]
+
+
+class Networks:
+    """What is served."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+
+    async def list(self) -> Sequence[NetworkView]:
+        """All networks, as the settings name them."""
+        shown = await self.status()
+        known = {each.network: each for each in shown.networks} if shown else {}
+        families = self._context.settings.families
+        paths = [f"{family}/{name}" for family, networks in families.items() for name in networks]
+        return [self._view(path, known.get(path)) for path in paths]
+
+    async def status(self) -> Shown | None:
+        """What the prober wrote down, unless it is too old to be true."""
+        shown = await asyncio.to_thread(_read, Path(self._context.settings.data_dir) / FILE)
+        return shown if shown is not None and self._context.now() - shown.at <= STALE_SECONDS else None
+
+    def _view(self, path: str, known: ShownNetwork | None) -> NetworkView:
+        url = f"{self._context.base_url}/x/{path}"
+        socket = "ws" + url.removeprefix("http")
+        if known is None:
+            return NetworkView(path, url, socket, UNKNOWN)
+        return NetworkView(path, url, socket, state_of(known), known.chain_id, known.head, known.finalized)
+
+
+def state_of(network: ShownNetwork) -> str:
+    """Whether calls to a network are answered, from the states of its upstreams."""
+    usable = [each for each in network.upstreams if each.state in ("up", "unknown") and each.breaker != "open"]
+    if not usable:
+        return DOWN
+    if all(each.error_rate is not None and each.error_rate > MAX_ERROR_RATE for each in usable):
+        return SLOW
+    return UP if any(each.state == "up" for each in usable) else UNKNOWN
+
+
+def methods_of(family: str) -> list[str]:
+    """The names of a family's methods, as far as its catalogue knows them."""
+    return sorted(Catalogue(family).methods)
+
+
+def _read(file: Path) -> Shown | None:
+    try:
+        with file.open("rb") as opened:
+            return msgspec.json.decode(opened.read(MAX_BYTES), type=Shown)
+    except (OSError, msgspec.DecodeError):
+        return None

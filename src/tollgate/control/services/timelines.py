@@ -1,0 +1,165 @@
+"""A team's requests over time, split by network, outcome or source, and how long they took."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tollgate.control.problems import InvalidInput
+from tollgate.control.service_context import Actor, ServiceContext
+from tollgate.control.services.usage import at_hand
+from tollgate.core.entries import BILLABLE
+from tollgate.core.latencies import percentile
+from tollgate.core.months import end_of, month_of, previous_month, start_of
+from tollgate.core.roles import Action
+from tollgate.core.usage import Point, Split
+from tollgate.store.base import AccountBook
+
+HOUR, DAY_HOURS = 3_600, 24
+
+
+class Span(StrEnum):
+    """Which time is looked at. The last three end with the current hour, day or month."""
+
+    DAY = "24h"
+    WEEK = "7d"
+    MONTH = "month"
+    YEAR = "year"
+
+
+_STEPS = {Span.DAY: "hour", Span.WEEK: "day", Span.MONTH: "day", Span.YEAR: "month"}
+
+
+class Step(Struct, frozen=True):
+    """One step of a timeline."""
+
+    start: float
+    requests: dict[str, int]
+    """By network, outcome or source."""
+
+    @property
+    def total(self) -> int:
+        """All of them together."""
+        return sum(self.requests.values())
+
+
+class Timeline(Struct, frozen=True):
+    """Requests over time. Steps without any are there as well; of a month also those that are still to come."""
+
+    span: Span
+    split: Split
+    step: str
+    """`hour`, `day` or `month`."""
+    keys: list[str]
+    """What it is split into, the busiest first."""
+    steps: list[Step]
+
+    @property
+    def total(self) -> int:
+        """All requests of the time."""
+        return sum(step.total for step in self.steps)
+
+    def of(self, key: str) -> int:
+        """All requests of one network, outcome or source."""
+        return sum(step.requests.get(key, 0) for step in self.steps)
+
+
+class Latency(Struct, frozen=True):
+    """How long answered calls took, in microseconds; None where there were none."""
+
+    p50: int | None
+    p95: int | None
+
+
+class Timelines:
+    """Reads usage over time."""
+
+    def __init__(self, context: ServiceContext, book: AccountBook | None) -> None:
+        self._context = context
+        self._book = book
+
+    async def of_team(
+        self, actor: Actor, team: str, span: str = Span.MONTH, split: str = Split.NETWORK
+    ) -> Timeline:
+        """A team's requests over a time."""
+        wanted, by = _span(span), _split(split)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
+        starts, end = _starts(wanted, self._context.now())
+        hours = (int(starts[0]) // HOUR, int(end) // HOUR)
+        step = {"hour": 1, "day": DAY_HOURS, "month": 0}[_STEPS[wanted]]
+        points = await at_hand(self._book).series(
+            membership.team.id, _months(starts[0], self._context.now()), hours, step, by
+        )
+        return _timeline(wanted, by, starts, points)
+
+    async def latency(self, actor: Actor, team: str, span: str = Span.MONTH) -> Latency:
+        """How long the calls of a team took that a node or the cache answered: a refusal takes no time."""
+        wanted = _span(span)
+        async with self._context.store.reading() as records:
+            membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
+        starts, end = _starts(wanted, self._context.now())
+        found = await at_hand(self._book).latencies(
+            membership.team.id, int(starts[0]) // HOUR, int(end) // HOUR - 1
+        )
+        total: dict[int, int] = {}
+        for (_, outcome), buckets in found.items():
+            if outcome in BILLABLE:
+                for bucket, count in buckets.items():
+                    total[bucket] = total.get(bucket, 0) + count
+        return Latency(percentile(total, 50), percentile(total, 95))
+
+
+def _timeline(span: Span, split: Split, starts: list[float], points: list[Point]) -> Timeline:
+    found: dict[float, dict[str, int]] = {start: {} for start in starts}
+    totals: dict[str, int] = {}
+    for point in points:
+        step = found.get(float(point.start * HOUR))
+        if step is None:
+            continue  # a late record of a month that is not looked at
+        step[point.key] = step.get(point.key, 0) + point.requests
+        totals[point.key] = totals.get(point.key, 0) + point.requests
+    keys = sorted(totals, key=lambda key: (-totals[key], key))
+    return Timeline(span, split, _STEPS[span], keys, [Step(start, found[start]) for start in starts])
+
+
+def _starts(span: Span, now: float) -> tuple[list[float], float]:
+    """The steps of a time, and its end."""
+    if span is Span.DAY:
+        last = now // HOUR * HOUR
+        return [last - HOUR * back for back in range(23, -1, -1)], last + HOUR
+    day = HOUR * DAY_HOURS
+    if span is Span.WEEK:
+        last = now // day * day
+        return [last - day * back for back in range(6, -1, -1)], last + day
+    month = month_of(now)
+    if span is Span.MONTH:
+        start, end = start_of(month), end_of(month)
+        return [start + day * count for count in range(int((end - start) // day))], end
+    months = [month]
+    for _ in range(11):
+        months.append(previous_month(months[-1]))
+    return [start_of(each) for each in reversed(months)], end_of(month)
+
+
+def _months(start: float, now: float) -> list[str]:
+    """The billing months that calls since a moment may be in."""
+    first, months = month_of(start), [month_of(now)]
+    while months[-1] > first:
+        months.append(previous_month(months[-1]))
+    return months
+
+
+def _span(text: str) -> Span:
+    try:
+        return Span(text)
+    except ValueError:
+        raise InvalidInput(f"`range` is one of {', '.join(Span)}.", field="range") from None
+
+
+def _split(text: str) -> Split:
+    try:
+        return Split(text)
+    except ValueError:
+        raise InvalidInput(f"`split` is one of {', '.join(Split)}.", field="split") from None
