@@ -73,14 +73,10 @@ class ControlPlane:
         self.logs = LogService(self.context, logbook, pepper)
         self._accountbook = accountbook
         self.usage = Usages(self.context, accountbook)
-<<<<<<< HEAD
-        self.billing = BillingService(self.context, pepper, accountbook, previous_pepper)
-=======
         self.timelines = Timelines(self.context, accountbook)
         self.networks = Networks(self.context)
         self.operations = Operations(self.context, self.networks, accountbook)
-        self.billing = BillingService(self.context, pepper, accountbook)
->>>>>>> f9c2aad (Add timelines, exports, networks, second factors and the operator's view to the API)
+        self.billing = BillingService(self.context, pepper, accountbook, previous_pepper)
         self.invoices = Invoices(self.context, accountbook)
         self.alerts = Alerts(self.context, accountbook, self.billing, self.mailer, _caller(settings))
         self._payments = StripeClient(settings.stripe) if settings.stripe.api_key else None
