@@ -131,7 +131,7 @@ $(DEPS)/node/.installed: requirements/node.txt $(call absent,$(DEPS)/bin/node)
 
 $(DEPS)/js/.installed: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/node/.installed \
 		$(call absent,$(DEPS)/js/node_modules/.package-lock.json)
-	@echo 'test-deps: installing ethers, viem, starknet.js, anvil and oidc-provider' >&2
+	@echo 'test-deps: installing ethers, viem, starknet.js, anvil, oidc-provider and axe' >&2
 	@mkdir -p $(DEPS)/js && rm -f $@
 	@cp $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(DEPS)/js/
 	@cd $(DEPS)/js && $(NPM) ci $(NPM_FLAGS)

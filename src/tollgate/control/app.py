@@ -25,7 +25,7 @@ MAX_BODY_BYTES = 262_144
 
 def control_app(plane: ControlPlane) -> Litestar:
     """Make the application."""
-    return assembled(plane, [routes.router(), pages.router(), *routes.outside()])
+    return assembled(plane, [routes.router(), pages.router(), pages.root, *routes.outside()])
 
 
 def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -> Litestar:

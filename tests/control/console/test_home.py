@@ -12,8 +12,8 @@ def test_page_shows_teams_with_roles_and_what_to_do_next(site: Site) -> None:
     link = site.do(site.plane.invitations.create(other, "acme", ADA, "viewer")).link
     site.do(site.plane.invitations.accept(actor, link))
     said = words(site.signed_in().get("/console"))
-    assert said.startswith("Ada Lovelace Signed in as ada@example.com")
-    assert "Teams acme viewer research owner" in said
+    assert said.startswith("Teams Signed in as ada@example.com")
+    assert "a acme viewer r research owner" in said
     assert f"tollgate auth login --url {site.base_url}" in said
     assert "tollgate rpc tokens create my-app --team research" in said
     assert "teams create" not in said
@@ -23,15 +23,29 @@ def test_who_may_make_no_tokens_is_not_told_to(site: Site) -> None:
     ada, bob = site.account(), site.account(BOB)
     link = site.do(site.plane.invitations.create(site.team(bob), "acme", ADA, "billing")).link
     site.do(site.plane.invitations.accept(site.actor(ada), link))
-    said = words(site.signed_in().get("/console"))
+    said = words(site.signed_in().get("/console/teams"))
     assert "tollgate rpc tokens list --team acme" in said
     assert "tokens create" not in said
+
+
+def test_who_has_one_team_is_led_to_it(site: Site) -> None:
+    site.team(site.account(), "research")
+    assert leads_to(site.signed_in().get("/console")) == "/console/teams/research"
+
+
+def test_team_is_made_and_a_name_that_is_taken_is_told_beside_the_field(site: Site) -> None:
+    site.account()
+    site.team(site.account(BOB), "acme")
+    browser = site.signed_in()
+    taken = browser.post("/console/teams", name="acme")
+    assert (taken.status_code, "is taken: choose another" in words(taken)) == (409, True)
+    assert leads_to(browser.post("/console/teams", name="mine")) == "/console/teams/mine/endpoints?done=team"
 
 
 def test_who_has_no_team_is_told_how_to_make_one(site: Site) -> None:
     site.account()
     said = words(site.signed_in().get("/console"))
-    assert "You belong to no team yet." in said
+    assert "You belong to no team yet" in said
     assert "tollgate teams create my-team" in said
 
 
@@ -40,11 +54,11 @@ def test_login_can_be_ended(site: Site) -> None:
     _, secret = site.do(site.plane.logins.new_personal(site.actor(ada), "ci", None))
     browser = site.signed_in()
     personal = next(each for each in _logins(site) if each.kind == "personal")
-    page = browser.get("/console")
+    page = browser.get("/console/account")
     assert "ci Personal access token" in words(page)
     assert f'action="/console/logins/{personal.id}/end"' in page.text
-    assert leads_to(browser.post(f"/console/logins/{personal.id}/end")) == "/console?done=ended"
-    assert "That login has ended." in words(browser.get("/console", done="ended"))
+    assert leads_to(browser.post(f"/console/logins/{personal.id}/end")) == "/console/account?done=ended"
+    assert "That login has ended." in words(browser.get("/console/account", done="ended"))
     assert personal.id not in [each.id for each in _logins(site)]
     assert secret not in page.text
 
@@ -75,7 +89,7 @@ def test_ending_a_login_needs_a_session(site: Site) -> None:
 def test_names_of_logins_and_people_are_escaped(site: Site) -> None:
     ada = site.account(name="<b>Ada</b>")
     site.do(site.plane.logins.new_personal(site.actor(ada), '"><img src=x onerror=alert(1)>', None))
-    page = site.signed_in().get("/console").text
+    page = site.signed_in().get("/console/account").text
     assert "<b>" not in page
     assert "<img" not in page
 

@@ -95,9 +95,8 @@ def test_account_is_made_by_the_invitation_of_a_team(open_site: OpenSite, settin
     browser = site.browser()
     assert "Choose a password to make the account bob@example.com." in words(browser.get(path))
     assert leads_to(browser.post(path, **NEW)) == "/console?done=joined"
-    said = words(browser.get("/console"))
-    assert said.startswith("Bob Signed in as bob@example.com")
-    assert "acme developer" in said
+    assert words(browser.get("/console/account")).startswith("Bob Signed in as bob@example.com")
+    assert "acme developer" in words(browser.get("/console/teams"))
     assert site.browser().get(path).status_code == 404
 
 
@@ -122,7 +121,7 @@ def test_operators_invitation_makes_an_account_whatever_the_setting(
     site.team(site.account())
     browser = site.browser()
     assert leads_to(browser.post(_by_operator(site, team), **NEW)) == "/console?done=joined"
-    assert ("acme viewer" in words(browser.get("/console"))) is (team is not None)
+    assert ("acme viewer" in words(browser.get("/console/teams"))) is (team is not None)
 
 
 @pytest.mark.parametrize(

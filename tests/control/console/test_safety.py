@@ -153,12 +153,14 @@ def test_headers_stand_on_every_answer(browser: Browser) -> None:
             assert answer.headers.get_list(name) == [value], (method, path)
 
 
-def test_policy_lets_no_script_and_no_frame_in(browser: Browser) -> None:
+def test_policy_lets_our_own_files_in_and_nothing_else(browser: Browser) -> None:
     policy = browser.get("/console/sign-in").headers["content-security-policy"]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules == {
         "default-src": "'none'",
+        "script-src": "'self'",
         "style-src": "'self'",
+        "connect-src": "'self'",
         "img-src": "'self' data:",
         "form-action": "'self'",
         "frame-ancestors": "'none'",

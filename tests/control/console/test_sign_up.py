@@ -19,7 +19,7 @@ def test_account_is_made_and_signed_in(open_site: OpenSite) -> None:
     assert "Make an account" in words(browser.get("/console/sign-in"))
     assert "The same password again" in words(browser.get("/console/sign-up"))
     assert leads_to(browser.post("/console/sign-up", **FORM, next="/console/device")) == "/console/device"
-    assert words(browser.get("/console")).startswith("Ada Signed in as ada@example.com")
+    assert words(browser.get("/console/account")).startswith("Ada Signed in as ada@example.com")
 
 
 @pytest.mark.parametrize(

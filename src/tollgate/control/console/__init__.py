@@ -1,15 +1,21 @@
-"""The console: server-rendered pages that work without JavaScript.
+"""The console: server-rendered pages that work without JavaScript wherever that is possible.
 
-pages        the first page, and all of it as one router
-paths        paths that lead nowhere
-sign_in      signing in and out, making an account where that is open, a forgotten password
-invitations  following a link into a team
-device       approving `tollgate auth login`
-provider     signing in with OpenID Connect
+pages        all of it as one router; the address of the service itself
+frame        navigation, team switcher, title: what every page of somebody who is signed in stands in
+home         where one arrives; all teams, and a new one
+overview     a team's month at a glance
+endpoints    addresses, snippets, first call, playground
+tokens, domains, logs, tail, usage, team, account, operator    one file for each thing that is managed
+factors      codes of an app and passkeys
+charts       SVG, drawn here
+snippets     code to paste
+styles       all parts of the look on one page, in the demo alone
+style/       the style sheet, the script, the favicon
+sign_in, invitations, device, provider    on the way in
 session      from a request to who asks, and the cookie between them
 forms        reading a form, and what is wrong with it
 errors       everything that goes wrong, as a page
-render       templates and the style sheet
+render       templates and assets
 safety       headers, where a form may come from, where a redirect may lead
 
 A page parses, calls services and renders. No rule about accounts, teams or logins lives here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
 from litestar.exceptions import ClientException, HTTPException
@@ -12,7 +13,7 @@ from tollgate.control.console.paths import Asked
 from tollgate.control.problems import InvalidInput, Problem
 
 MAX_BYTES = 16_384
-MAX_FIELDS = 20
+MAX_FIELDS = 100
 _TYPE = "application/x-www-form-urlencoded"
 
 Form = Mapping[str, str]
@@ -41,6 +42,32 @@ async def read_form(request: Asked) -> Form:
         # Without its cause, which quotes the form, and with it a password.
         raise ClientException from None
     return dict(fields)
+
+
+def chosen(form: Form, prefix: str) -> list[str]:
+    """The values of the boxes of one group that are ticked: their names begin with the group's."""
+    return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
+
+
+def whole(form: Form, name: str) -> int | None:
+    """A whole number, None where the field is empty, or refuse."""
+    text = form.get(name, "").replace(",", "").replace(" ", "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or len(text) > 18:
+        raise InvalidInput("Write a whole number, or leave it empty.", field=name)
+    return int(text)
+
+
+def day(form: Form, name: str) -> float | None:
+    """A day of UTC, None where the field is empty, or refuse."""
+    text = form.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise InvalidInput("Write a day such as 2027-01-31, or leave it empty.", field=name) from None
 
 
 def new_password(form: Form) -> str:

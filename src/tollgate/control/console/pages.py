@@ -2,102 +2,89 @@
 
 from __future__ import annotations
 
-from litestar import MediaType, Response, Router, post
+from litestar import MediaType, Response, Router
 from litestar.exceptions import HTTPException
+from litestar.handlers import HTTPRouteHandler
 
 from tollgate.control.console import (
+    account,
     device,
+    domains,
+    endpoints,
     errors,
+    factors,
+    home,
     invitations,
+    logs,
+    operator,
+    overview,
     paths,
     provider,
     render,
-    session,
     sign_in,
+    styles,
+    tail,
+    team,
+    tokens,
+    usage,
 )
 from tollgate.control.console.forms import MAX_BYTES
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import Asked, Plane, shown
 from tollgate.control.console.safety import HOME, refuse_other_sites, with_headers
 from tollgate.control.console.session import SignInFirst
 from tollgate.control.problems import Problem
-from tollgate.control.service_context import MAX_ROWS, PageRequest
-from tollgate.core.roles import Action, Role, allows
 from tollgate.store.base import StoreUnavailable
 
-_NOTICES = {
-    "ended": "That login has ended.",
-    "joined": "You have accepted the invitation.",
-}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+def _served(asset: render.Asset) -> HTTPRouteHandler:
+    @shown(asset.path)
+    async def serve(request: Asked) -> Response[bytes]:
+        headers = {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+            return Response(asset.packed, media_type=asset.media_type, headers=headers)
+        return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+    return serve
 
 
 @shown("/")
-async def home(request: Asked, plane: Plane) -> Response[str]:
-    """Who is signed in, their teams and logins."""
-    actor, account = await session.signed_in(request, plane, back=HOME)
-    roles = await plane.teams.roles(actor)
-    listed = (await plane.teams.list(actor, PageRequest(MAX_ROWS))).items
-    teams = [
-        (team.name, roles[team.id]) for team in sorted(listed, key=lambda team: team.name) if team.id in roles
-    ]
-    logins = await plane.logins.list(actor, PageRequest(MAX_ROWS))
-    return render.page(
-        "home.html",
-        who=account.email,
-        account=account,
-        notice=_NOTICES.get(request.query_params.get("done", ""), ""),
-        teams=teams,
-        # The one to show commands with.
-        builds=next((name for name, role in teams if allows(Role(role), Action.CHANGE_TOKENS)), ""),
-        logins=list(reversed(logins.items)),
-        current=actor.login.id if actor.login else "",
-        base_url=plane.base_url,
-        now=plane.context.now(),
+async def root(request: Asked, plane: Plane) -> Response[bytes]:
+    """The address of the service itself: a browser goes to the console, a program learns what this is."""
+    if "text/html" in request.headers.get("accept", ""):
+        return Response(b"", status_code=303, media_type=MediaType.TEXT, headers={"Location": HOME})
+    words = (
+        "Tollgate: blockchain RPC access.\n"
+        f"Call:     POST {plane.base_url}/x/<family>/<network>\n"
+        f"Manage:   {plane.base_url}/api/v1 (documentation: {plane.base_url}/api/v1/docs)\n"
+        f"Console:  {plane.base_url}{HOME}\n"
     )
-
-
-@post("/logins/{login_id:str}/end")
-async def end_login(request: Asked, plane: Plane, login_id: Part) -> Response[str]:
-    """End one of one's logins; ending the one that is being used signs out."""
-    actor, _ = await session.signed_in(request, plane, back=HOME)
-    if actor.login is not None and login_id == actor.login.id:
-        return await session.leave(request, plane, "/console/sign-in?done=signed-out")
-    await plane.logins.end(actor, login_id)
-    return render.to("/console?done=ended")
-
-
-@shown("/style.css")
-async def style() -> Response[str]:
-    """The style sheet of all pages."""
-    return Response(
-        render.STYLE,
-        media_type=MediaType.CSS,
-        headers={"Cache-Control": "public, max-age=31536000, immutable"},
-    )
+    return Response(words.encode(), media_type=MediaType.TEXT, headers={"Cache-Control": "no-store"})
 
 
 def router() -> Router:
     """All pages, for an application that has the dependency `plane`."""
     handlers = [
-        home,
-        end_login,
-        sign_in.sign_in_page,
-        sign_in.sign_in,
-        sign_in.sign_out,
-        sign_in.sign_up_page,
-        sign_in.sign_up,
-        invitations.invitation_page,
-        invitations.follow,
-        sign_in.forgot_page,
-        sign_in.forgot,
-        sign_in.reset_page,
-        sign_in.reset,
-        device.device_page,
-        device.decide,
-        device.approved_page,
-        device.denied_page,
-        provider.start,
-        provider.callback,
-        style,
+        *(home.home, home.teams_page, home.create_team, home.more_page),
+        *(overview.overview_page, endpoints.endpoints_page, endpoints.called, endpoints.playground_token),
+        *(tokens.tokens_page, tokens.new_page, tokens.create, tokens.token_page, tokens.change),
+        *(domains.domains_page, domains.root_of, domains.add, domains.domain_page, domains.change),
+        *(logs.logs_page, logs.export, tail.tail),
+        *(usage.usage_page, usage.change, usage.invoices_page, usage.invoice_page, usage.invoice_file),
+        *(team.members_page, team.invite, team.change_member, team.revoke),
+        *(team.audit_page, team.settings_page, team.change_team),
+        *(account.account_page, account.change, account.end_login),
+        *(factors.totp_page, factors.change_totp, factors.passkey_options, factors.add_passkey, factors.remove),
+        *(factors.sign_in_options, factors.sign_in_with_passkey, factors.sign_in_with_code),
+        *(operator.operator_page, operator.set_terms, styles.styles_page),
+        *(sign_in.sign_in_page, sign_in.sign_in, sign_in.sign_out, sign_in.sign_up_page, sign_in.sign_up),
+        *(invitations.invitation_page, invitations.follow),
+        *(sign_in.forgot_page, sign_in.forgot, sign_in.reset_page, sign_in.reset),
+        *(device.device_page, device.decide, device.approved_page, device.denied_page),
+        *(provider.start, provider.callback),
+        *map(_served, (render.STYLE, render.SCRIPT, render.FAVICON)),
     ]
     return Router(
         path=HOME,

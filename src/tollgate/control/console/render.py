@@ -1,7 +1,11 @@
-"""Templates and the style sheet, read from the package. What stands on a page is decided by whoever renders it."""
+"""Templates, their filters, the style sheet, the script and the favicon, read from the package.
+
+What stands on a page is decided by whoever renders it.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -12,14 +16,36 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from litestar import MediaType, Response
 from litestar.datastructures import Cookie
 from markupsafe import Markup, escape
+from msgspec import Struct
+
+from tollgate.core import pricing
 
 _FOLDER = Path(__file__).parent
 _COMMAND = re.compile("`([^`]+)`")
 _STEPS = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
 
-STYLE = (_FOLDER / "style.css").read_text(encoding="utf-8")
-# Named by its content: an upgrade is seen at once, and until then nobody asks again.
-STYLE_URL = f"/console/style.css?v={hashlib.sha256(STYLE.encode()).hexdigest()[:12]}"
+
+class Asset(Struct, frozen=True):
+    """A file that pages load, named by its content: an upgrade is seen at once, and kept until then."""
+
+    path: str
+    media_type: str
+    content: bytes
+    packed: bytes
+    url: str
+
+
+def _asset(name: str, media_type: str) -> Asset:
+    content = (_FOLDER / "style" / name).read_bytes()
+    version = hashlib.sha256(content).hexdigest()[:12]
+    return Asset(
+        f"/{name}", media_type, content, gzip.compress(content, 9, mtime=0), f"/console/{name}?v={version}"
+    )
+
+
+STYLE = _asset("style.css", "text/css")
+SCRIPT = _asset("script.js", "text/javascript")
+FAVICON = _asset("favicon.svg", "image/svg+xml")
 
 
 def moment(seconds: float) -> str:
@@ -27,14 +53,56 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def exact(seconds: float) -> str:
+    """A time to the millisecond: `2026-11-15 06:44:12.207 UTC`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
+
+
+def iso(seconds: float) -> str:
+    """A time for programs."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def clock(seconds: float) -> str:
+    """A time of the day to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
 def ago(seconds: float, now: float) -> str:
-    """How long ago something was: `3 minutes ago`."""
-    passed = now - seconds
+    """How long ago something was, or how long until it is: `3 minutes ago`, `in 2 days`."""
+    passed = abs(now - seconds)
     for length, name in _STEPS:
         if passed >= length:
             count = int(passed // length)
-            return f"{count} {name}{'' if count == 1 else 's'} ago"
-    return "just now"
+            words = f"{count} {name}{'' if count == 1 else 's'}"
+            return f"{words} ago" if seconds <= now else f"in {words}"
+    return "just now" if seconds <= now else "in less than a minute"
+
+
+def number(value: float) -> str:
+    """A count, grouped."""
+    return f"{value:,}"
+
+
+def money(micros: int) -> str:
+    """Dollars and cents."""
+    return f"${pricing.cents(micros) / 100:,.2f}"
+
+
+def percent(share: float) -> str:
+    """A share of one: `99.94 %`."""
+    return f"{100 * share:.0f} %" if share in (0, 1) else f"{100 * share:.2f} %"
+
+
+def millis(micros: float) -> str:
+    """A duration: `0.4 ms`, `18 ms`, `2,310 ms`."""
+    value = micros / 1000
+    return f"{value:.1f} ms" if value < 10 else f"{value:,.0f} ms"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    return f"{count:,} B" if count < 10_000 else f"{count / 1024:,.0f} KiB"
 
 
 def prose(text: str) -> Markup:
@@ -49,8 +117,16 @@ _templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.globals.update(style_url=STYLE_URL)
-_templates.filters.update(moment=moment, ago=ago, prose=prose)
+_templates.globals.update(style_url=STYLE.url, script_url=SCRIPT.url, favicon_url=FAVICON.url)
+_templates.filters.update(
+    moment=moment, exact=exact, iso=iso, clock=clock, ago=ago, prose=prose, number=number, money=money,
+    percent=percent, millis=millis, size=size,
+)  # fmt: skip
+
+
+def html(template: str, **values: object) -> str:
+    """Render a template."""
+    return _templates.get_template(template).render(**values)
 
 
 def page(
@@ -64,7 +140,7 @@ def page(
 ) -> Response[str]:
     """Render a page. `who` is the address of the person who is signed in, for the head of the page."""
     return Response(
-        _templates.get_template(template).render(who=who, **values),
+        html(template, who=who, **values),
         status_code=status,
         media_type=MediaType.HTML,
         headers=dict(headers or {}),

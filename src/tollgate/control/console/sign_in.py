@@ -18,6 +18,7 @@ _PURPOSES = {
 }
 _NOTICES = {
     "signed-out": "You are signed out.",
+    "deleted": "Your account is deleted.",
     "reset": "The password is changed, and every older login has ended. Sign in with the new one.",
 }
 
@@ -39,6 +40,8 @@ async def sign_in(request: Asked, plane: Plane) -> Response[str]:
         account = await plane.accounts.check_password(session.visit_of(request), email, form.get("password", ""))
     except Problem as problem:
         return form_page(plane, back, email=email, fault=fault_of(problem), problem=problem)
+    if await plane.factors.needs_code(account):
+        return code_page(back, plane.factors.pending(account))
     return await session.enter(request, plane, account, back)
 
 
@@ -70,6 +73,18 @@ def form_page(
         fault=fault,
         provider=provider_of(plane),
         open=plane.settings.accounts.sign_up == "open",
+    )
+
+
+def code_page(back: str, ticket: str, problem: Problem | None = None) -> Response[str]:
+    """The form for a code, after the password."""
+    return render.page(
+        "sign_in_code.html",
+        status=problem.status if problem else 200,
+        headers=problem.headers if problem else None,
+        next=back,
+        ticket=ticket,
+        fault=fault_of(problem) if problem else None,
     )
 
 

@@ -1,0 +1,109 @@
+"""One's own account: name, mail, password, second factors, sessions and access tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from litestar import Response, post
+
+from tollgate.control.console import render, session
+from tollgate.control.console.forms import Form, new_password, read_form, whole
+from tollgate.control.console.frame import Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvalidInput, Problem
+from tollgate.control.service_context import MAX_ROWS, PageRequest
+from tollgate.core.people import PERSONAL
+
+HERE = "/console/account"
+_TOASTS = {
+    "ended": "That login has ended.",
+    "name": "Your name is changed.",
+    "password": "Your password is changed, and every other login has ended.",
+    "passkey": "The passkey is added.",
+    "removed": "It is removed.",
+    "totp": "Codes are switched on: you are asked for one when you sign in.",
+}
+_DAYS = ((30, "30 days"), (90, "90 days"), (365, "A year"), (0, "Never"))
+
+
+@shown("/account")
+async def account_page(request: Asked, plane: Plane) -> Response[str]:
+    """Everything about oneself."""
+    frame = await _frame(request, plane)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    return await show(frame, plane)
+
+
+@post("/account")
+async def change(request: Asked, plane: Plane) -> Response[str]:
+    """Change the name or the password, make an access token, or delete the account."""
+    frame = await _frame(request, plane)
+    form = await read_form(request)
+    try:
+        return await _act(request, plane, frame, form)
+    except Problem as problem:
+        return await show(frame, plane, problem=problem)
+
+
+@post("/logins/{login_id:str}/end")
+async def end_login(request: Asked, plane: Plane, login_id: Part) -> Response[str]:
+    """End one of one's logins; ending the one that is being used signs out."""
+    actor, _ = await session.signed_in(request, plane, back=HERE)
+    if actor.login is not None and login_id == actor.login.id:
+        return await session.leave(request, plane, "/console/sign-in?done=signed-out")
+    await plane.logins.end(actor, login_id)
+    return render.to(f"{HERE}?done=ended")
+
+
+async def _act(request: Asked, plane: ControlPlane, frame: Frame, form: Form) -> Response[str]:
+    match form.get("act"):
+        case "name":
+            await plane.accounts.rename(frame.actor, form.get("name", ""))
+        case "password":
+            await plane.accounts.change_password(frame.actor, form.get("current", ""), new_password(form))
+        case "token":
+            days = whole(form, "days") or None
+            _, secret = await plane.logins.new_personal(frame.actor, form.get("token_name", "").strip(), days)
+            return await show(frame, plane, secret=secret)
+        case "delete":
+            if form.get("typed", "").strip().lower() != frame.account.email:
+                raise InvalidInput("Type your address to delete the account.", field="typed")
+            await plane.accounts.delete(frame.actor)
+            return await session.leave(request, plane, "/console/sign-in?done=deleted")
+        case _:
+            raise InvalidInput("Nothing was chosen: use the buttons of the page.")
+    return render.to(f"{HERE}?done={form['act']}")
+
+
+async def _frame(request: Asked, plane: ControlPlane) -> Frame:
+    return await open_frame(request, plane, here="account", title="Account")
+
+
+async def show(
+    frame: Frame,
+    plane: ControlPlane,
+    *,
+    problem: Problem | None = None,
+    secret: str = "",
+    codes: Sequence[str] = (),
+) -> Response[str]:
+    """The page, with what was wrong or what is shown once."""
+    frame.commands = ("tollgate account tokens create NAME",)
+    logins = list(reversed((await plane.logins.list(frame.actor, PageRequest(MAX_ROWS))).items))
+    factors = await plane.factors.list(frame.actor)
+    return page(
+        frame,
+        "account.html",
+        problem=problem,
+        account=frame.account,
+        logins=[login for login in logins if login.kind != PERSONAL],
+        tokens=[login for login in logins if login.kind == PERSONAL],
+        current=frame.actor.login.id if frame.actor.login else "",
+        secret=secret,
+        codes=codes,
+        days=_DAYS,
+        passkeys=factors.passkeys,
+        totp=factors.totp,
+        recovery_left=factors.recovery_left,
+    )

@@ -1,0 +1,143 @@
+"""Charts as SVG, drawn here: bars by hour, day or month, and sparklines. Pure: numbers in, markup out.
+
+Colours are classes, because the Content-Security-Policy allows no inline style.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from markupsafe import Markup, escape
+from msgspec import Struct
+
+from tollgate.control.services.timelines import Timeline
+
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 1090, 230, 46, 24, 8
+MAX_KEYS = 5
+OTHERS = "others"
+_HEIGHT = HEIGHT - BOTTOM - TOP
+
+
+class Chart(Struct, frozen=True):
+    """A chart with its legend and the table behind it."""
+
+    svg: Markup
+    legend: list[tuple[str, int]]
+    """What it is split into, each with the number of its colour."""
+    rows: list[tuple[str, list[int], int]]
+    """Each step with its numbers, in the order of the legend, and their sum."""
+    has_forecast: bool = False
+
+
+def bars(timeline: Timeline, now: float, tones: dict[str, int] | None = None) -> Chart:
+    """Draw requests over time; the rest of a month is what it will be if it goes on like this, in pale."""
+    keys = timeline.keys[:MAX_KEYS]
+    others = len(timeline.keys) > MAX_KEYS
+    names = [*keys, OTHERS] if others else keys
+    colours = [(tones or {}).get(key, place + 1) for place, key in enumerate(keys)] + ([6] if others else [])
+    table = [_values(step.requests, keys, others) for step in timeline.steps]
+    begun = sum(1 for step in timeline.steps if step.start <= now)
+    future = _expected(table, begun) if timeline.span == "month" else []
+    drawn = table[:begun] + [future] * (len(table) - begun) if future else table
+    top = _ceiling(max((sum(values) for values in drawn), default=0))
+    parts = [_lines(top)]
+    pace = (WIDTH - LEFT) / max(1, len(table))
+    for place, (step, values) in enumerate(zip(timeline.steps, drawn, strict=True)):
+        pale = bool(future) and place >= begun
+        label = _label(step.start, timeline.step)
+        words = f"{label}: {sum(values):,}" + (" expected" if pale else "")
+        parts.append(_bar(LEFT + place * pace, pace, values, colours, top, words, pale=pale))
+        if place % _every(len(table)) == 0:
+            x = LEFT + place * pace + pace / 2
+            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(label)}</text>')
+    name = f"Requests by {timeline.step}, split by {timeline.split.value}. The numbers are in the table below."
+    svg = (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">'
+        f"{''.join(parts)}</svg>"
+    )
+    rows = [
+        (_label(step.start, timeline.step), values, sum(values))
+        for step, values in zip(timeline.steps[:begun], table, strict=False)
+    ]
+    legend = list(zip(names, colours, strict=True))
+    return Chart(Markup(svg), legend, rows, bool(future) and begun < len(table))  # noqa: S704 - escaped above
+
+
+def sparkline(values: Sequence[int]) -> Markup:
+    """Draw a line without axes: how busy something was."""
+    top = max([*values, 1])
+    pace = 94 / max(1, len(values) - 1)
+    points = " ".join(f"{1 + place * pace:.1f},{22 - 20 * value / top:.1f}" for place, value in enumerate(values))
+    words = f"{sum(values):,} requests in the last 24 hours"
+    return Markup(  # noqa: S704 - numbers alone
+        f'<svg class="spark" viewBox="0 0 96 24" role="img" aria-label="{words}">'
+        f'<polyline points="{points}"/></svg>'
+    )
+
+
+def _values(requests: dict[str, int], keys: Sequence[str], others: bool) -> list[int]:
+    values = [requests.get(key, 0) for key in keys]
+    return [*values, sum(requests.values()) - sum(values)] if others else values
+
+
+def _expected(table: list[list[int]], begun: int) -> list[int]:
+    """The mean of the days that are over; of the first day itself, where there is no other."""
+    whole = table[: max(1, begun - 1)]
+    if not whole or not whole[0]:
+        return []
+    return [sum(values) // len(whole) for values in zip(*whole, strict=True)]
+
+
+def _ceiling(value: int) -> int:
+    """The least round number that is not below a value."""
+    unit = 1
+    while True:
+        for step in (1, 2, 4, 6, 8, 10):
+            if step * unit * 4 >= max(value, 4) and step * unit % 1 == 0:
+                return step * unit * 4
+        unit *= 10
+
+
+def _lines(top: int) -> str:
+    lines = []
+    for quarter in range(5):
+        y = TOP + _HEIGHT - _HEIGHT * quarter / 4
+        lines.append(
+            f'<line x1="{LEFT}" x2="{WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(top * quarter // 4)}</text>'
+        )
+    return "".join(lines)
+
+
+def _bar(x: float, pace: float, values: list[int], colours: list[int], top: int, words: str, *, pale: bool) -> str:
+    width = min(pace * 0.62, 56)
+    left, y = x + (pace - width) / 2, float(TOP + _HEIGHT)
+    rects = []
+    for value, colour in zip(values, colours, strict=True):
+        if value:
+            height = max(_HEIGHT * value / top, 0.6)
+            y -= height
+            rects.append(
+                f'<rect class="k{colour}" x="{left:.1f}" y="{y:.1f}" width="{width:.1f}" '
+                f'height="{max(height - 1, 0.6):.1f}" rx="1.5"/>'
+            )
+    return f'<g class="bar{" pale" if pale else ""}"><title>{escape(words)}</title>{"".join(rects)}</g>'
+
+
+def _every(count: int) -> int:
+    """How many steps one label stands for."""
+    return 1 if count <= 12 else 3 if count <= 24 else 5
+
+
+def _label(start: float, step: str) -> str:
+    moment = datetime.fromtimestamp(start, UTC)
+    if step == "hour":
+        return moment.strftime("%H:%M")
+    return f"{moment.day} {moment:%b}" if step == "day" else moment.strftime("%b %Y")
+
+
+def _short(value: int) -> str:
+    if value >= 1_000_000:
+        return f"{value / 1_000_000:g}M"
+    return f"{value / 1_000:g}k" if value >= 1_000 else str(value)

@@ -1,0 +1,175 @@
+"""A team's whitelisted domains: the list, adding with a check of the root, one entry with its proof, a trial."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import Response, post
+
+from tollgate.control.console import render
+from tollgate.control.console.forms import read_form, whole
+from tollgate.control.console.frame import Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import DomainTaken, InvalidInput, NotFound, NotProven, Problem
+from tollgate.control.proofs import dns_name, record
+from tollgate.control.service_context import PageRequest
+from tollgate.control.services.domains import DomainSettings, OriginVerdict
+from tollgate.core import origins
+from tollgate.core.models import Domain
+from tollgate.core.usage import By
+
+LONGEST = 300
+_TOASTS = {
+    "added": "The domain is on the list: its pages may call now.",
+    "removed": "The entry is removed: its pages may not call any more.",
+    "changed": "The entry is changed. It takes effect within a second.",
+    "verified": "The proof was found: the domain is verified.",
+}
+
+
+@shown("/teams/{team:str}/domains")
+async def domains_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """The list, a form to add to it, and a trial of an origin."""
+    frame = await _frame(request, plane, team)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    origin = request.query_params.get("origin", "").strip()[:LONGEST]
+    verdict = await plane.domains.check(frame.actor, team, origin) if origin else None
+    return await _list(frame, plane, verdict=verdict)
+
+
+@shown("/teams/{team:str}/domains/root")
+async def root_of(request: Asked, plane: Plane, team: Part) -> Response[bytes]:
+    """What a typed domain would become, for the form that asks while one types."""
+    frame = await _frame(request, plane, team)
+    typed = request.query_params.get("domain", "").strip()[:LONGEST]
+    held = {entry.domain for entry in (await plane.domains.list(frame.actor, team, PageRequest(1_000))).items}
+    try:
+        root = origins.root_domain(typed, allow_localhost=plane.settings.whitelist.allow_localhost)
+        told = (
+            root not in held,
+            f"{root} is on the list already." if root in held else f"{root} is a root domain.",
+        )
+    except origins.NotARootDomain as refused:
+        told = (False, str(refused))
+    body = msgspec.json.encode({"ok": told[0], "words": told[1]})
+    return Response(body, media_type="application/json")
+
+
+@post("/teams/{team:str}/domains")
+async def add(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """Add a domain, or take it over by proof."""
+    frame = await _frame(request, plane, team)
+    form = await read_form(request)
+    domain = form.get("domain", "").strip()
+    try:
+        await plane.domains.add(frame.actor, team, domain, take_over=form.get("act") == "take-over")
+    except (DomainTaken, NotProven) as problem:
+        return _proof(frame, str(problem.extras["domain"]), problem)
+    except Problem as problem:
+        return await _list(frame, plane, domain=domain, problem=_beside(problem))
+    return render.to(f"{frame.base}/domains?done=added")
+
+
+@shown("/teams/{team:str}/domains/{entry:str}")
+async def domain_page(request: Asked, plane: Plane, team: Part, entry: Part) -> Response[str]:
+    """One entry with its limits and its proof."""
+    frame = await _frame(request, plane, team)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    return _entry(frame, plane, await plane.domains.show(frame.actor, team, entry))
+
+
+@post("/teams/{team:str}/domains/{entry:str}")
+async def change(request: Asked, plane: Plane, team: Part, entry: Part) -> Response[str]:
+    """Change, switch, verify or remove an entry."""
+    frame = await _frame(request, plane, team)
+    form = await read_form(request)
+    stands = await plane.domains.show(frame.actor, team, entry)
+    here = f"{frame.base}/domains"
+    try:
+        match form.get("act"):
+            case "remove":
+                if form.get("typed", "").strip().lower() != stands.domain:
+                    raise InvalidInput(f"Type {stands.domain} to remove it.", field="typed")
+                await plane.domains.remove(frame.actor, team, entry)
+                return render.to(f"{here}?done=removed")
+            case "verify":
+                await plane.domains.verify(frame.actor, team, entry)
+                return render.to(f"{here}/{entry}?done=verified")
+            case "disable" | "enable" as act:
+                wish = DomainSettings(active=act == "enable")
+            case _:
+                wish = DomainSettings(
+                    address_per_minute=whole(form, "address_per_minute"),
+                    domain_per_minute=whole(form, "domain_per_minute"),
+                )
+        await plane.domains.update(frame.actor, team, entry, wish)
+    except NotFound:
+        raise
+    except Problem as problem:
+        return _entry(frame, plane, stands, problem)
+    return render.to(f"{here}/{entry}?done=changed")
+
+
+async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+    return await open_frame(request, plane, team, here="domains", title="Domains")
+
+
+async def _list(
+    frame: Frame,
+    plane: ControlPlane,
+    *,
+    domain: str = "",
+    verdict: OriginVerdict | None = None,
+    problem: Problem | None = None,
+) -> Response[str]:
+    assert frame.team is not None  # noqa: S101 - a team was asked for
+    name = frame.team.name
+    frame.commands = (
+        f"tollgate rpc whitelist list --team {name}"
+        if verdict is None
+        else f"tollgate rpc whitelist check {verdict.origin} --team {name}",
+    )
+    listed = await plane.domains.list(frame.actor, name, PageRequest(1_000))
+    month = {
+        item.key: item.requests for item in (await plane.usage.of_team(frame.actor, name, by=By.DOMAIN)).items
+    }
+    rows = [(entry, month.get(entry.id, 0)) for entry in listed.items]
+    return page(frame, "domains.html", problem=problem, rows=rows, domain=domain, verdict=verdict)
+
+
+def _entry(frame: Frame, plane: ControlPlane, entry: Domain, problem: Problem | None = None) -> Response[str]:
+    name, team_id = (frame.team.name, frame.team.id) if frame.team else ("", "")
+    frame.crumbs, frame.title = (("Domains", f"{frame.base}/domains"),), entry.domain
+    frame.commands = (f"tollgate rpc whitelist verify {entry.id} --team {name}",)
+    return page(
+        frame,
+        "domain.html",
+        problem=problem,
+        entry=entry,
+        limits=plane.settings.limits,
+        dns_name=dns_name(entry.domain),
+        dns_value=record(team_id),
+    )
+
+
+def _proof(frame: Frame, domain: str, problem: Problem) -> Response[str]:
+    """What to publish to take a domain over, step by step."""
+    name = frame.team.name if frame.team else ""
+    frame.crumbs, frame.title = (("Domains", f"{frame.base}/domains"),), f"Take over {domain}"
+    frame.commands = (f"tollgate rpc whitelist add {domain} --take-over --team {name}",)
+    looked = isinstance(problem, NotProven)
+    return page(
+        frame,
+        "domain_proof.html",
+        problem=problem,
+        domain=domain,
+        looked=looked,
+        problems=problem.extras.get("problems", []),
+        where=problem.extras,
+    )
+
+
+def _beside(problem: Problem) -> Problem:
+    """The same, to be shown beside the field that was typed into."""
+    problem.extras.setdefault("field", "domain")
+    return problem

@@ -1,0 +1,70 @@
+"""A team's addresses with ready snippets, the first call, and a playground that calls through the gateway."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import Response, post
+
+from tollgate.control.console import snippets
+from tollgate.control.console.frame import open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.service_context import PageRequest
+from tollgate.control.services.logs import LogAsk
+from tollgate.control.services.networks import methods_of
+from tollgate.control.services.tokens import TokenSettings
+from tollgate.core import secrets
+from tollgate.core.usage import By
+
+PLAYGROUND = "playground-"
+PLAYGROUND_SECONDS = 900
+_TOASTS = {"team": "The team is made. Make its first call."}
+
+
+@shown("/teams/{team:str}/endpoints")
+async def endpoints_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """All networks, snippets for the chosen one, and the first call."""
+    frame = await open_frame(request, plane, team, here="endpoints", title="Endpoints")
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame.commands = ("tollgate rpc networks",)
+    networks = await plane.networks.list()
+    wanted = request.query_params.get("network", "")
+    chosen = next((each for each in networks if each.network == wanted), networks[0] if networks else None)
+    tokens = (await plane.tokens.list(frame.actor, team, PageRequest(2))).items
+    used = (await plane.usage.of_team(frame.actor, team, by=By.NETWORK)).requests
+    return page(
+        frame,
+        "endpoints.html",
+        networks=networks,
+        chosen=chosen,
+        snippets=snippets.of_network(chosen, in_url=True) if chosen else [],
+        has_token=bool(tokens),
+        has_called=used > 0 or any(token.last_used_at for token in tokens),
+        methods=methods_of(chosen.family) if chosen else [],
+        first=snippets.first_method(chosen.family) if chosen else "",
+    )
+
+
+@shown("/teams/{team:str}/endpoints/called")
+async def called(request: Asked, plane: Plane, team: Part) -> Response[bytes]:
+    """Whether the team has made a call yet, for the guide that waits for it."""
+    frame = await open_frame(request, plane, team)
+    if frame.may("SEE_LOGS"):
+        found = bool((await plane.logs.page(frame.actor, team, LogAsk(1))).rows)
+    else:
+        found = (await plane.usage.of_team(frame.actor, team, by=By.NETWORK)).requests > 0
+    return Response(msgspec.json.encode({"called": found}), media_type="application/json")
+
+
+@post("/teams/{team:str}/playground", status_code=201)
+async def playground_token(request: Asked, plane: Plane, team: Part) -> Response[bytes]:
+    """A token for the playground, which ends by itself; earlier ones that have ended are deleted."""
+    frame = await open_frame(request, plane, team)
+    for token in (await plane.tokens.list(frame.actor, team, PageRequest(1_000))).items:
+        if token.name.startswith(PLAYGROUND) and (token.expires_at or 0) <= frame.now:
+            await plane.tokens.delete(frame.actor, team, token.id)
+    name = PLAYGROUND + secrets.new_id("run").removeprefix("run_")[:8]
+    ends = frame.now + PLAYGROUND_SECONDS
+    _, secret = await plane.tokens.create(
+        frame.actor, team, TokenSettings(name=name, expires_at=ends, show_upstream=True)
+    )
+    return Response(msgspec.json.encode({"secret": secret, "expires_at": ends}), media_type="application/json")

@@ -1,0 +1,140 @@
+"""Setting up codes of an authenticator app and passkeys, and signing in with them."""
+
+from __future__ import annotations
+
+import msgspec
+from litestar import Response, post
+
+from tollgate.control.console import account, render, session
+from tollgate.control.console.forms import fault_of, read_form
+from tollgate.control.console.frame import Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.safety import local_path
+from tollgate.control.console.sign_in import code_page, form_page
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import Problem
+from tollgate.control.services.factors import Challenge
+
+HERE = "/console/account"
+
+
+@shown("/account/totp")
+async def totp_page(request: Asked, plane: Plane) -> Response[str]:
+    """A secret for an authenticator app."""
+    frame = await _frame(request, plane)
+    return await _totp(frame, plane)
+
+
+@post("/account/totp")
+async def change_totp(request: Asked, plane: Plane) -> Response[str]:
+    """Switch codes on by a first one, or off by one."""
+    frame = await _frame(request, plane)
+    form = await read_form(request)
+    code = form.get("code", "")
+    if form.get("act") == "off":
+        try:
+            await plane.factors.end_totp(frame.actor, code)
+        except Problem as problem:
+            frame.title, frame.crumbs = "Account", ()
+            return await account.show(frame, plane, problem=problem)
+        return render.to(f"{HERE}?done=removed")
+    try:
+        codes = await plane.factors.confirm_totp(frame.actor, code)
+    except Problem as problem:
+        return page(
+            frame, "totp.html", problem=problem, secret=form.get("secret", "")[:100], uri=form.get("uri", "")[:400]
+        )
+    frame.title, frame.crumbs, frame.toast = (
+        "Account",
+        (),
+        "Codes are switched on: you are asked for one from now on.",
+    )
+    return await account.show(frame, plane, codes=codes)
+
+
+@post("/account/passkeys/options", status_code=200)
+async def passkey_options(request: Asked, plane: Plane) -> Response[bytes]:
+    """What the browser needs to make a passkey."""
+    frame = await _frame(request, plane)
+    return _told(await plane.factors.begin_passkey(frame.actor))
+
+
+@post("/account/passkeys")
+async def add_passkey(request: Asked, plane: Plane) -> Response[str]:
+    """Keep a passkey that the browser made."""
+    frame = await _frame(request, plane)
+    form = await read_form(request)
+    agent = frame.actor.login.name if frame.actor.login else "Passkey"
+    try:
+        await plane.factors.add_passkey(frame.actor, form.get("ticket", ""), form.get("credential", ""), agent)
+    except Problem as problem:
+        frame.title, frame.crumbs = "Account", ()
+        return await account.show(frame, plane, problem=problem)
+    return render.to(f"{HERE}?done=passkey")
+
+
+@post("/account/factors/{factor:str}")
+async def remove(request: Asked, plane: Plane, factor: Part) -> Response[str]:
+    """Remove a passkey."""
+    frame = await _frame(request, plane)
+    await plane.factors.remove(frame.actor, factor)
+    return render.to(f"{HERE}?done=removed")
+
+
+# --- Signing in --------------------------------------------------------------------------------------------
+
+
+@post("/sign-in/options", status_code=200)
+async def sign_in_options(plane: Plane) -> Response[bytes]:
+    """What the browser needs to sign in with a passkey."""
+    return _told(plane.factors.begin_sign_in())
+
+
+@post("/sign-in/passkey")
+async def sign_in_with_passkey(request: Asked, plane: Plane) -> Response[str]:
+    """Sign in with a passkey."""
+    form = await read_form(request)
+    back = local_path(form.get("next"))
+    try:
+        found = await plane.factors.sign_in(form.get("ticket", ""), form.get("credential", ""))
+    except Problem as problem:
+        return form_page(plane, back, fault=fault_of(problem), problem=problem)
+    return await session.enter(request, plane, found, back)
+
+
+@post("/sign-in/code")
+async def sign_in_with_code(request: Asked, plane: Plane) -> Response[str]:
+    """Finish signing in with a code, after the password."""
+    form = await read_form(request)
+    back, ticket = local_path(form.get("next")), form.get("ticket", "")
+    try:
+        found = await plane.factors.account_of(ticket)
+    except Problem as problem:
+        return form_page(plane, back, fault=fault_of(problem), problem=problem)
+    try:
+        await plane.factors.check_code(session.visit_of(request), found, form.get("code", ""))
+    except Problem as problem:
+        return code_page(back, ticket, problem)
+    return await session.enter(request, plane, found, back)
+
+
+async def _frame(request: Asked, plane: ControlPlane) -> Frame:
+    return await open_frame(
+        request, plane, here="account", title="Codes of an app", crumbs=(("Account", HERE),),
+        commands=("tollgate account factors totp",),
+    )  # fmt: skip
+
+
+async def _totp(frame: Frame, plane: ControlPlane) -> Response[str]:
+    try:
+        made = await plane.factors.begin_totp(frame.actor)
+    except Problem as problem:
+        frame.title, frame.crumbs = "Account", ()
+        return await account.show(frame, plane, problem=problem)
+    return page(frame, "totp.html", secret=made.secret, uri=made.uri)
+
+
+def _told(challenge: Challenge) -> Response[bytes]:
+    options = msgspec.Raw(challenge.options.encode())
+    body = msgspec.json.encode({"ticket": challenge.ticket, "options": options})
+    return Response(body, media_type="application/json")

@@ -1,0 +1,140 @@
+"""The frame of every page for people who are signed in: who, which team, what may be done, where one is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Response
+from msgspec import Struct
+
+from tollgate.control.console import render, session
+from tollgate.control.console.forms import fault_of
+from tollgate.control.console.paths import Asked
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import Problem
+from tollgate.control.service_context import MAX_ROWS, Actor, PageRequest
+from tollgate.core.models import Team
+from tollgate.core.people import Account
+from tollgate.core.roles import Action, Role, allows
+
+TEAMS = "/console/teams"
+
+
+class Entry(Struct, frozen=True):
+    """A line of the navigation."""
+
+    key: str
+    text: str
+    icon: str
+    href: str
+    bar: bool = False
+    """Whether it also stands in the bar of a phone."""
+
+
+# Group; key, text, whether it is in the phone's bar, and what one must be allowed to do.
+_NAV: tuple[tuple[str, tuple[tuple[str, str, bool, Action], ...]], ...] = (
+    ("", (("overview", "Overview", True, Action.SEE_USAGE), ("endpoints", "Endpoints", True, Action.SEE_TEAM))),
+    ("Access", (("tokens", "Tokens", True, Action.SEE_TOKENS), ("domains", "Domains", False, Action.SEE_DOMAINS))),
+    (
+        "Activity",
+        (
+            ("logs", "Logs", True, Action.SEE_LOGS),
+            ("usage", "Usage", False, Action.SEE_USAGE),
+            ("invoices", "Invoices", False, Action.SEE_INVOICES),
+        ),
+    ),
+    (
+        "Team",
+        (
+            ("members", "Members", False, Action.SEE_MEMBERS),
+            ("audit", "Audit log", False, Action.SEE_AUDIT),
+            ("settings", "Settings", False, Action.SEE_TEAM),
+        ),
+    ),
+)
+
+
+class Frame(Struct):
+    """What the frame of a page shows. A page sets its title, its place and its commands."""
+
+    actor: Actor
+    account: Account
+    teams: list[tuple[str, str]]
+    """Names and one's roles."""
+    now: float
+    team: Team | None = None
+    role: Role | None = None
+    here: str = ""
+    title: str = ""
+    crumbs: tuple[tuple[str, str], ...] = ()
+    commands: tuple[str, ...] = ()
+    toast: str = ""
+
+    @property
+    def base(self) -> str:
+        """The address of the team's pages."""
+        return f"{TEAMS}/{self.team.name}" if self.team else "/console"
+
+    def may(self, action: str) -> bool:
+        """Whether this person may do something in this team, by the action's name."""
+        return self.role is not None and allows(self.role, Action[action])
+
+    @property
+    def nav(self) -> list[tuple[str, list[Entry]]]:
+        """The navigation of the team's pages."""
+        groups = []
+        if self.team is not None and self.role is not None:
+            for group, rows in _NAV:
+                entries = [
+                    Entry(key, text, key, self.base if key == "overview" else f"{self.base}/{key}", bar)
+                    for key, text, bar, action in rows
+                    if allows(self.role, action)
+                ]
+                if entries:
+                    groups.append((group, entries))
+        if self.account.operator:
+            groups.append(("Service", [Entry("operator", "Operator", "operator", "/console/operator")]))
+        return groups
+
+
+async def open_frame(request: Asked, plane: ControlPlane, team: str | None = None, **members: Any) -> Frame:
+    """The frame of a page; whoever is not signed in signs in first and comes back to it."""
+    actor, account = await session.signed_in(request, plane, back=_back(request))
+    roles = await plane.teams.roles(actor)
+    listed = (await plane.teams.list(actor, PageRequest(MAX_ROWS))).items
+    teams = sorted((each.name, roles[each.id]) for each in listed if each.id in roles)
+    frame = Frame(actor, account, teams, plane.context.now(), **members)
+    if team is not None:
+        membership = await plane.teams.show(actor, team)
+        frame.team, frame.role = membership.team, membership.role
+    return frame
+
+
+def page(
+    frame: Frame,
+    template: str,
+    *,
+    problem: Problem | None = None,
+    status: int = 200,
+    **values: Any,
+) -> Response[str]:
+    """Render a page in its frame; with a problem, also what was wrong with its form."""
+    fault = fault_of(problem) if problem else None
+    return render.page(
+        template,
+        status=problem.status if problem else status,
+        headers=problem.headers if problem else None,
+        frame=frame,
+        fault=fault,
+        now=frame.now,
+        **values,
+    )
+
+
+def _back(request: Asked) -> str:
+    """The page itself, for after signing in; of a form the page that it most likely stood on."""
+    path = request.scope["path"]
+    query = request.scope["query_string"].decode("latin-1")
+    if request.method not in ("GET", "HEAD"):
+        return path.rpartition("/")[0] or "/console"
+    return f"{path}?{query}" if query else str(path)

@@ -1,0 +1,72 @@
+"""Where one arrives: one's team, or, without one, how to get one. All teams, and making another."""
+
+from __future__ import annotations
+
+from litestar import Response, post
+
+from tollgate.control.console import render
+from tollgate.control.console.forms import read_form
+from tollgate.control.console.frame import TEAMS, Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import Problem
+from tollgate.core.roles import Action, Role, allows
+
+_TOASTS = {
+    "joined": "You have accepted the invitation.",
+    "deleted": "The team is deleted.",
+    "left": "You have left the team.",
+}
+
+
+@shown("/")
+async def home(request: Asked, plane: Plane) -> Response[str]:
+    """Lead to the team, where there is one alone; else to all of them."""
+    frame = await open_frame(request, plane)
+    if len(frame.teams) == 1 and "done" not in request.query_params:
+        return render.to(f"{TEAMS}/{frame.teams[0][0]}")
+    return _teams(frame, plane, toast=_TOASTS.get(request.query_params.get("done", ""), ""))
+
+
+@shown("/teams")
+async def teams_page(request: Asked, plane: Plane) -> Response[str]:
+    """All teams of one's own."""
+    return _teams(await open_frame(request, plane), plane)
+
+
+@post("/teams")
+async def create_team(request: Asked, plane: Plane) -> Response[str]:
+    """Make a team."""
+    frame = await open_frame(request, plane)
+    name = (await read_form(request)).get("name", "").strip()
+    try:
+        made = await plane.teams.create(frame.actor, name)
+    except Problem as problem:
+        return _teams(frame, plane, name=name, problem=problem)
+    return render.to(f"{TEAMS}/{made.team.name}/endpoints?done=team")
+
+
+@shown("/teams/{team:str}/more")
+async def more_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """All pages of a team, for a phone's bar that has no room for them."""
+    frame = await open_frame(request, plane, team, here="more", title="All pages")
+    return page(frame, "more.html")
+
+
+def _teams(
+    frame: Frame, plane: ControlPlane, *, toast: str = "", name: str = "", problem: Problem | None = None
+) -> Response[str]:
+    frame.title, frame.toast = "Teams", toast
+    builds = next((each for each, role in frame.teams if allows(Role(role), Action.CHANGE_TOKENS)), "")
+    login = f"tollgate auth login --url {plane.base_url}"
+    if not frame.teams:
+        frame.commands = (
+            login,
+            "tollgate teams create my-team",
+            "tollgate rpc tokens create my-app --team my-team",
+        )
+    elif builds:
+        frame.commands = (login, f"tollgate rpc tokens create my-app --team {builds}")
+    else:
+        frame.commands = (login, f"tollgate rpc tokens list --team {frame.teams[0][0]}")
+    return page(frame, "teams.html", problem=problem, name=name)

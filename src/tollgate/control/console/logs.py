@@ -1,0 +1,174 @@
+"""The log explorer: filters that are an address, a row opened beside the list, files to take along."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from litestar import Response
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tollgate.control.api import exports
+from tollgate.control.console.frame import Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvalidInput, Problem
+from tollgate.control.service_context import PageRequest
+from tollgate.control.services.logs import LogAsk
+from tollgate.core import durations
+from tollgate.core.logs import LogRow
+
+ROWS = 50
+SINCE = (
+    ("15m", "Last 15 minutes"),
+    ("1h", "Last hour"),
+    ("24h", "Last 24 hours"),
+    ("7d", "Last 7 days"),
+    ("", "All kept"),
+)
+FILTERS = ("method", "request_id", "network", "source", "status", "since", "until", "errors")
+LONGEST = 300
+STATUSES = ("200", "400", "401", "402", "403", "404", "413", "415", "429", "500", "502", "503", "504")
+
+
+class Line(Struct, frozen=True):
+    """An entry as the list shows it."""
+
+    id: str
+    row: LogRow
+    tone: str
+    bar: int
+    """How wide its duration is drawn, in pixels."""
+
+
+@shown("/teams/{team:str}/logs")
+async def logs_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """The explorer."""
+    frame = await open_frame(request, plane, team, here="logs", title="Logs")
+    given = given_of(request)
+    after, entry = (request.query_params.get(name, "")[:LONGEST] for name in ("after", "entry"))
+    found, problem = None, None
+    try:
+        found = await plane.logs.page(frame.actor, team, replace(ask_of(given), limit=ROWS, after=after or None))
+    except Problem as refused:
+        problem = refused
+    opened = await _opened(frame, plane, team, entry) if entry else None
+    frame.commands = (_command(team, given),)
+    names = await _sources(frame, plane, team)
+    return page(
+        frame,
+        "logs.html",
+        problem=problem,
+        lines=lines_of(plane, found.rows) if found else [],
+        given={name: given.get(name, "") for name in FILTERS},
+        filtered=bool(given),
+        query=urlencode(given),
+        after=after,
+        next=_address(given, after=found.next) if found and found.next else "",
+        first=_address(given) if after else "",
+        opened=opened,
+        close=_address(given, after=after) if after else _address(given),
+        networks=[each.network for each in await plane.networks.list()],
+        sources=names,
+        since=SINCE,
+        statuses=STATUSES,
+    )
+
+
+@shown("/teams/{team:str}/logs/export/{form:str}")
+async def export(request: Asked, plane: Plane, team: Part, form: Part) -> Response[Any]:
+    """The entries that fit, as a file."""
+    frame = await open_frame(request, plane, team)
+    ask = ask_of(given_of(request))
+    first = await plane.logs.page(frame.actor, team, replace(ask, limit=exports.PAGE_ROWS))
+    return exports.answer(plane.logs, frame.actor, first, ask, exports.form_of(form))
+
+
+def lines_of(plane: ControlPlane, rows: list[LogRow]) -> list[Line]:
+    """Entries as the list shows them."""
+    return [
+        Line(plane.logs.cursors.id_of(row), row, tone_of(row), min(60, 3 + row.duration_micros // 12_000))
+        for row in rows
+    ]
+
+
+def tone_of(row: LogRow) -> str:
+    """How an entry's badge looks."""
+    if row.outcome == "ok":
+        return "good"
+    return "bad" if row.status >= 500 else "warn"
+
+
+def ask_of(given: dict[str, str]) -> LogAsk:
+    """What the filters ask for, or refuse."""
+    source = given.get("source", "")
+    status = given.get("status", "")
+    if status and (not status.isdecimal() or len(status) != 3):
+        raise InvalidInput("The status is a number such as 429.", field="status")
+    return LogAsk(
+        since=_duration(given["since"]) if given.get("since") else None,
+        network=given.get("network"),
+        method=given.get("method"),
+        status=int(status) if status else None,
+        errors="errors" in given,
+        token=None if source.startswith("dom_") else source or None,
+        domain=source if source.startswith("dom_") else None,
+        until=_moment(given["until"]) if given.get("until") else None,
+        request_id=given.get("request_id"),
+    )
+
+
+def given_of(request: Asked) -> dict[str, str]:
+    """The filters that are set. Links of other pages name a token or a domain."""
+    query = {name: str(value).strip()[:LONGEST] for name, value in request.query_params.items()}
+    query.setdefault("source", query.get("token") or query.get("domain") or "")
+    return {name: query[name] for name in FILTERS if query.get(name)}
+
+
+def _duration(text: str) -> int:
+    try:
+        return durations.parse(text)
+    except ValueError:
+        raise InvalidInput(f"The time is a duration: {durations.FORM}.", field="since") from None
+
+
+def _moment(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        raise InvalidInput("Write a time such as 2026-11-15T12:00 (UTC).", field="until") from None
+
+
+def _address(given: dict[str, str], **more: str | None) -> str:
+    query = {**given, **{name: value for name, value in more.items() if value}}
+    return f"?{urlencode(query)}" if query else "?"
+
+
+async def _opened(frame: Frame, plane: ControlPlane, team: str, entry: str) -> Line | None:
+    try:
+        _, row = await plane.logs.entry(frame.actor, team, entry)
+    except Problem:
+        return None
+    return lines_of(plane, [row])[0]
+
+
+async def _sources(frame: Frame, plane: ControlPlane, team: str) -> list[tuple[str, str]]:
+    tokens = await plane.tokens.list(frame.actor, team, PageRequest(200))
+    domains = await plane.domains.list(frame.actor, team, PageRequest(200))
+    return [
+        *((token.id, token.name) for token in tokens.items),
+        *((entry.id, entry.domain) for entry in domains.items),
+    ]
+
+
+def _command(team: str, given: dict[str, str]) -> str:
+    words = [f"tollgate rpc logs --team {team}"]
+    plain = ("since", "network", "method", "status", "request_id", "until")
+    words += [f"--{name.replace('_', '-')} {given[name]}" for name in plain if name in given]
+    if "errors" in given:
+        words.append("--errors")
+    if source := given.get("source"):
+        words.append(f"--{'domain' if source.startswith('dom_') else 'token'} {source}")
+    return " ".join(words)

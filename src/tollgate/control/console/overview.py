@@ -1,0 +1,111 @@
+"""A team's month at a glance."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from litestar import Response
+from msgspec import Struct
+
+from tollgate.control.console import charts
+from tollgate.control.console.frame import Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.services.logs import LogAsk
+from tollgate.control.services.timelines import Span, Timeline
+from tollgate.control.services.usage import MonthUsage
+from tollgate.core.entries import BILLABLE
+from tollgate.core.months import end_of
+from tollgate.core.usage import By, Split
+from tollgate.store.base import StoreUnavailable
+
+RANGES = ((Span.DAY, "24 hours"), (Span.WEEK, "7 days"), (Span.MONTH, "Month"), (Span.YEAR, "Year"))
+SPLITS = ((Split.NETWORK, "Network"), (Split.OUTCOME, "Outcome"))
+# What was answered is green, a node's own error amber, what we refused or failed at red and below.
+TONES = {"ok": 1, "node_error": 3, "rate_limited": 2, "spending_cap": 4, "upstream_error": 5}
+TOP = 5
+# Whether answers came from the cache is known of single calls alone.
+SAMPLE = 500
+# Refusals that are the service's fault, not the caller's.
+OURS = frozenset({"upstream_unavailable", "upstream_error", "upstream_timeout", "overloaded", "internal_error"})
+
+
+class Sample(Struct, frozen=True):
+    """What the newest calls tell that usage does not."""
+
+    calls: int = 0
+    cached: float = 0.0
+
+
+@shown("/teams/{team:str}")
+async def overview_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """A team's month at a glance."""
+    span = _one_of(RANGES, request.query_params.get("range", ""), Span.MONTH)
+    split = _one_of(SPLITS, request.query_params.get("split", ""), Split.NETWORK)
+    frame = await open_frame(request, plane, team, here="overview", title="Overview")
+    assert frame.team is not None  # noqa: S101 - a team was asked for
+    name = frame.team.id
+    usage = await plane.usage.of_team(frame.actor, name, by=By.METHOD)
+    tokens = await plane.usage.of_team(frame.actor, name, by=By.TOKEN)
+    domains = await plane.usage.of_team(frame.actor, name, by=By.DOMAIN)
+    timeline = await plane.timelines.of_team(frame.actor, name, span, split)
+    outcomes = await plane.timelines.of_team(frame.actor, name, Span.MONTH, Split.OUTCOME)
+    took = await plane.timelines.latency(frame.actor, name, Span.MONTH)
+    frame.commands = (f"tollgate usage --team {frame.team.name}",)
+    return page(
+        frame,
+        "overview.html",
+        usage=usage,
+        period=_period(frame.now, usage.month),
+        ranges=RANGES,
+        splits=SPLITS,
+        span=span,
+        split=split,
+        chart=charts.bars(timeline, frame.now, TONES if split == Split.OUTCOME else None),
+        timeline=timeline,
+        errors=_errors(outcomes),
+        p50=took.p50,
+        p95=took.p95,
+        sample=await _sample(frame, plane, name),
+        methods=_top(usage),
+        tokens=_top(tokens),
+        domains=_top(domains),
+        networks=await plane.networks.list(),
+    )
+
+
+def _errors(outcomes: Timeline) -> dict[str, int]:
+    bad = {key: outcomes.of(key) for key in outcomes.keys if key != "ok"}
+    return {
+        "all": sum(bad.values()),
+        "ours": sum(count for key, count in bad.items() if key in OURS),
+        "refused": sum(count for key, count in bad.items() if key not in BILLABLE and key not in OURS),
+        "total": outcomes.total,
+    }
+
+
+async def _sample(frame: Frame, plane: ControlPlane, team: str) -> Sample:
+    """The share of the newest calls that the cache answered."""
+    if not frame.may("SEE_LOGS"):
+        return Sample()
+    try:
+        rows = (await plane.logs.page(frame.actor, team, LogAsk(SAMPLE))).rows
+    except StoreUnavailable:
+        return Sample()
+    answered = [row for row in rows if row.billable]
+    hits = sum(1 for row in answered if row.cache in ("hit", "coalesced"))
+    return Sample(len(answered), hits / len(answered)) if answered else Sample()
+
+
+def _top(usage: MonthUsage) -> list[tuple[str, int]]:
+    rows = [(item.name or item.key, item.requests) for item in usage.items if item.key]
+    return sorted(rows, key=lambda row: -row[1])[:TOP]
+
+
+def _period(now: float, month: str) -> str:
+    today, last = (datetime.fromtimestamp(at, UTC) for at in (now, end_of(month) - 1))
+    return f"1 to {today.day} {last:%B %Y}, UTC"
+
+
+def _one_of(choices: tuple[tuple[str, str], ...], given: str, usual: str) -> str:
+    return given if given in [choice for choice, _ in choices] else usual

@@ -1,0 +1,163 @@
+"""The live tail: new entries as server-sent events (HTML, "Server-sent events").
+
+Tails of the same team and filters share a feed, which looks at the ledger once a second and renders each entry
+once; so hundreds of open tails cost little more than one. What a busy second brings beyond `MAX_LINES` is left
+out, and said, so that neither we nor the browser fall behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+from litestar import Response
+from litestar.response import Stream
+
+from tollgate.control.console import render, session
+from tollgate.control.console.frame import open_frame
+from tollgate.control.console.logs import ask_of, given_of, lines_of
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import Busy, Problem
+from tollgate.core.logs import LogFilter
+from tollgate.store.base import StoreUnavailable
+
+TICK_SECONDS = 1.0
+# Entries that a feed holds, and that one second shows.
+MAX_LINES = 50
+# Entries that a feed looks at in one second: of more, the newest.
+MAX_LOOKED = 200
+MAX_TAILS = 300
+# How often it is asked whether somebody is still signed in and in the team.
+CHECK_TICKS = 10
+# A browser opens the tail again by itself.
+LIFE_SECONDS = 600.0
+_BEAT = b": still here\n\n"
+
+
+class Feed:
+    """New entries of a team that fit, as all tails with these filters show them."""
+
+    def __init__(self, plane: ControlPlane, team: str, wanted: LogFilter, clock: Callable[[], float]) -> None:
+        self._plane = plane
+        self._team = team
+        self._wanted = wanted
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
+        self._lines: deque[tuple[int, str]] = deque(maxlen=MAX_LINES)
+        self._left_out = 0
+        """The newest entry that is known to have been left out."""
+        self.position = 0
+        """The newest entry that was looked at."""
+        self.tails = 0
+
+    async def look(self) -> None:
+        """Look for new entries, unless this was done just now."""
+        async with self._looking:
+            if self._clock() - self._looked_at < TICK_SECONDS * 0.9:
+                return
+            logs = self._plane.logs
+            newest = await logs.newest(self._wanted)
+            if not self.position:
+                self.position = newest
+            if newest - self.position > MAX_LOOKED:
+                self.position = self._left_out = newest - MAX_LOOKED
+            if newest > self.position:
+                rows, self.position = await logs.fresh(self._wanted, self.position, MAX_LOOKED)
+                if len(rows) > MAX_LINES:
+                    self._left_out = rows[-MAX_LINES - 1].seq
+                for line in lines_of(self._plane, rows[-MAX_LINES:]):
+                    self._lines.append((line.row.seq, render.html("log_line.html", line=line, team=self._team)))
+            self._looked_at = self._clock()
+
+    def above(self, number: int) -> bytes:
+        """What a tail is sent that has seen everything up to an entry."""
+        fresh = [markup for seq, markup in reversed(self._lines) if seq > number]
+        if not fresh:
+            return _BEAT
+        return b"data: " + msgspec.json.encode({"lines": fresh, "more": self._left_out > number}) + b"\n\n"
+
+
+class Hub:
+    """The feeds of a process."""
+
+    def __init__(self, plane: ControlPlane, clock: Callable[[], float] = time.monotonic) -> None:
+        self._plane = plane
+        self._clock = clock
+        self._feeds: dict[tuple[str, bytes], Feed] = {}
+        self.tails = 0
+
+    def join(self, team: str, wanted: LogFilter) -> Feed:
+        """The feed of a tail; `Busy` where there are too many."""
+        if self.tails >= MAX_TAILS:
+            raise Busy
+        feed = self._feeds.setdefault(_key(team, wanted), Feed(self._plane, team, wanted, self._clock))
+        feed.tails += 1
+        self.tails += 1
+        return feed
+
+    def leave(self, team: str, wanted: LogFilter) -> None:
+        """Give the place of a tail back; a feed ends with its last one."""
+        key = _key(team, wanted)
+        self.tails -= 1
+        self._feeds[key].tails -= 1
+        if not self._feeds[key].tails:
+            del self._feeds[key]
+
+
+def _key(team: str, wanted: LogFilter) -> tuple[str, bytes]:
+    return team, msgspec.msgpack.encode(wanted)
+
+
+_hubs: WeakKeyDictionary[ControlPlane, Hub] = WeakKeyDictionary()
+
+
+@shown("/teams/{team:str}/logs/tail")
+async def tail(request: Asked, plane: Plane, team: Part) -> Response[Any]:
+    """New entries that fit the filters, as they come."""
+    frame = await open_frame(request, plane, team)
+    # Whoever may not read them gets a refusal, not an empty stream.
+    found, wanted = await plane.logs.wanted(frame.actor, team, ask_of(given_of(request)))
+    hub = _hubs.setdefault(plane, Hub(plane))
+    if hub.tails >= MAX_TAILS:
+        raise Busy
+    events = _events(hub, found.name, wanted, request, plane)
+    made: Any = Stream(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    return cast("Response[Any]", made)
+
+
+async def _events(
+    hub: Hub, team: str, wanted: LogFilter, request: Asked, plane: ControlPlane
+) -> AsyncIterator[bytes]:
+    try:
+        feed = hub.join(team, wanted)
+    except Busy:
+        return
+    try:
+        await feed.look()
+        seen, ends = feed.position, time.monotonic() + LIFE_SECONDS
+        yield b"retry: 1000\nevent: open\ndata: {}\n\n"
+        while time.monotonic() < ends and await _may_see(request, plane, team):
+            for _ in range(CHECK_TICKS):
+                await asyncio.sleep(TICK_SECONDS)
+                await feed.look()
+                yield feed.above(seen)
+                seen = feed.position
+    except (StoreUnavailable, Problem):
+        return  # the browser asks again, and learns why
+    finally:
+        hub.leave(team, wanted)
+
+
+async def _may_see(request: Asked, plane: ControlPlane, team: str) -> bool:
+    actor = await session.actor_of(request, plane)
+    if actor is None:
+        return False
+    await plane.teams.show(actor, team)
+    return True

@@ -1,0 +1,186 @@
+"""A team's members and invitations, its audit log, its name and its end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from litestar import Response, post
+
+from tollgate.control.console import render
+from tollgate.control.console.forms import read_form
+from tollgate.control.console.frame import TEAMS, Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvalidInput, NotFound, Problem
+from tollgate.control.service_context import PageRequest
+from tollgate.control.services.invitations import Invited
+from tollgate.core.people import AuditEntry
+from tollgate.core.roles import ALLOWED, Role
+
+_TOASTS = {
+    "role": "The role is changed.",
+    "removed": "The member is removed.",
+    "revoked": "The invitation is withdrawn.",
+    "renamed": "The team is renamed. Its old name leads nowhere any more.",
+}
+ACTIONS = (
+    "token.create", "token.update", "token.rotate", "token.delete", "domain.add", "domain.update", "domain.verify",
+    "domain.remove", "domain.lost", "member.add", "member.role", "member.remove", "invitation.create",
+    "invitation.revoke", "billing.change", "webhook.test", "alert.give_up", "team.create", "team.rename",
+)  # fmt: skip
+
+
+@shown("/teams/{team:str}/members")
+async def members_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """Who belongs to the team, and who is invited."""
+    frame = await _frame(request, plane, team)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    return await _members(frame, plane)
+
+
+@post("/teams/{team:str}/members")
+async def invite(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """Invite somebody."""
+    frame = await _frame(request, plane, team)
+    form = await read_form(request)
+    email, role = form.get("email", "").strip(), form.get("role", "")
+    try:
+        made = await plane.invitations.create(frame.actor, team, email, role)
+    except Problem as problem:
+        return await _members(frame, plane, problem=problem, email=email, role=role)
+    return await _members(frame, plane, made=made)
+
+
+@post("/teams/{team:str}/members/{member:str}")
+async def change_member(request: Asked, plane: Plane, team: Part, member: Part) -> Response[str]:
+    """Give a member another role, or remove them; oneself: leave."""
+    frame = await _frame(request, plane, team)
+    form = await read_form(request)
+    try:
+        if form.get("act") == "remove":
+            await plane.teams.remove(frame.actor, team, member)
+            if form.get("self"):
+                return render.to("/console?done=left")
+            return render.to(f"{frame.base}/members?done=removed")
+        await plane.teams.set_role(frame.actor, team, member, form.get("role", ""))
+    except NotFound:
+        raise
+    except Problem as problem:
+        return await _members(frame, plane, problem=problem)
+    return render.to(f"{frame.base}/members?done=role")
+
+
+@post("/teams/{team:str}/invitations/{invitation:str}")
+async def revoke(request: Asked, plane: Plane, team: Part, invitation: Part) -> Response[str]:
+    """Withdraw an invitation."""
+    frame = await _frame(request, plane, team)
+    try:
+        await plane.invitations.revoke(frame.actor, team, invitation)
+    except NotFound:
+        raise
+    except Problem as problem:
+        return await _members(frame, plane, problem=problem)
+    return render.to(f"{frame.base}/members?done=revoked")
+
+
+@shown("/teams/{team:str}/audit")
+async def audit_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """Who changed what."""
+    frame = await open_frame(request, plane, team, here="audit", title="Audit log")
+    frame.commands = (f"tollgate audit --team {team}",)
+    action, who, after = (request.query_params.get(name, "")[:254] for name in ("action", "who", "after"))
+    listed = await plane.audit.of_team(
+        frame.actor, team, PageRequest(50, after or None), action=action or None, who=who or None
+    )
+    people = (await plane.teams.members(frame.actor, team, PageRequest(500))).items
+    return page(
+        frame,
+        "audit.html",
+        rows=[(entry, _details(entry)) for entry in listed.items],
+        next=listed.next,
+        action=action,
+        who=who,
+        actions=ACTIONS,
+        people=sorted({"operator", "tollgate", *(person.account.email for person in people)}),
+    )
+
+
+@shown("/teams/{team:str}/settings")
+async def settings_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """The team's name and its end."""
+    frame = await _settings_frame(request, plane, team)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    return page(frame, "settings.html")
+
+
+@post("/teams/{team:str}/settings")
+async def change_team(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """Rename or delete the team."""
+    frame = await _settings_frame(request, plane, team)
+    form = await read_form(request)
+    try:
+        if form.get("act") == "delete":
+            if frame.team is not None and form.get("typed", "").strip() != frame.team.name:
+                raise InvalidInput(f"Type {frame.team.name} to delete the team.", field="typed")
+            await plane.teams.delete(frame.actor, team)
+            return render.to("/console?done=deleted")
+        renamed = await plane.teams.rename(frame.actor, team, form.get("name", "").strip())
+    except Problem as problem:
+        return page(frame, "settings.html", problem=problem)
+    return render.to(f"{TEAMS}/{renamed.team.name}/settings?done=renamed")
+
+
+async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+    return await open_frame(request, plane, team, here="members", title="Members")
+
+
+async def _settings_frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+    frame = await open_frame(request, plane, team, here="settings", title="Settings")
+    frame.commands = (f"tollgate teams rename NEW-NAME --team {team}",)
+    return frame
+
+
+async def _members(
+    frame: Frame,
+    plane: ControlPlane,
+    *,
+    problem: Problem | None = None,
+    made: Invited | None = None,
+    email: str = "",
+    role: str = "developer",
+) -> Response[str]:
+    assert frame.team is not None  # noqa: S101 - a team was asked for
+    name = frame.team.name
+    frame.commands = (f"tollgate teams members invite EMAIL --role developer --team {name}",)
+    people = (await plane.teams.members(frame.actor, name, PageRequest(500))).items
+    may = frame.may("CHANGE_MEMBERS")
+    invitations = (await plane.invitations.list(frame.actor, name, PageRequest(500))).items if may else []
+    roles = [each.value for each in Role if each is not Role.OWNER or frame.role is Role.OWNER]
+    return page(
+        frame,
+        "members.html",
+        problem=problem,
+        people=people,
+        invitations=invitations,
+        made=made,
+        email=email,
+        role=role,
+        roles=roles,
+        role_names=[(each, each.capitalize()) for each in roles],
+        abilities={each.value: [str(action) for action, held in ALLOWED.items() if each in held] for each in Role},
+        mail=plane.mailer.enabled,
+        closed=plane.settings.accounts.sign_up == "closed",
+    )
+
+
+def _details(entry: AuditEntry) -> list[tuple[str, str]]:
+    """What an entry tells beside its name, as words."""
+    try:
+        details: dict[str, Any] = json.loads(entry.details)
+    except ValueError:
+        return []
+    return [
+        (name.replace("_", " "), value if isinstance(value, str) else json.dumps(value))
+        for name, value in details.items()
+    ]

@@ -1,0 +1,184 @@
+"""A team's API tokens: the list, one of them, making, changing, rotating and deleting them."""
+
+from __future__ import annotations
+
+from litestar import Response, post
+
+from tollgate.control.console import charts, render, snippets
+from tollgate.control.console.forms import Form, chosen, day, read_form, whole
+from tollgate.control.console.frame import Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvalidInput, NotFound, Problem
+from tollgate.control.service_context import MAX_ROWS, PageRequest
+from tollgate.control.services.timelines import Span
+from tollgate.control.services.tokens import TokenSettings
+from tollgate.core.models import Token
+from tollgate.core.usage import By, Split
+
+NETWORK = "network:"
+OVERLAPS = ((0, "at once"), (3_600, "after an hour"), (86_400, "after a day"), (604_800, "after a week"))
+SOON_SECONDS = 14 * 86_400
+_TOASTS = {
+    "changed": "The token is changed. It takes effect within a second.",
+    "disabled": "The token is disabled: it stops working within a second.",
+    "enabled": "The token is enabled.",
+    "deleted": "The token is deleted: it stops working within a second.",
+}
+
+
+@shown("/teams/{team:str}/tokens")
+async def tokens_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """The list."""
+    frame = await _frame(request, plane, team)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    frame.commands = (f"tollgate rpc tokens list --team {team}",)
+    listed = await plane.tokens.list(frame.actor, team, PageRequest(100, request.query_params.get("after")))
+    month = {item.key: item.requests for item in (await plane.usage.of_team(frame.actor, team, by=By.TOKEN)).items}
+    lately = await plane.timelines.of_team(frame.actor, team, Span.DAY, Split.SOURCE)
+    rows = [
+        (
+            token,
+            *state_of(token, frame.now),
+            charts.sparkline([step.requests.get(token.id, 0) for step in lately.steps]),
+            month.get(token.id, 0),
+        )
+        for token in reversed(listed.items)
+    ]
+    return page(frame, "tokens.html", rows=rows, next=listed.next)
+
+
+@shown("/teams/{team:str}/tokens/new")
+async def new_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """The form for a new token."""
+    return _form(await _frame(request, plane, team), plane, Token("", "", "", "", 0.0))
+
+
+@post("/teams/{team:str}/tokens")
+async def create(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """Make a token, and show its secret, once."""
+    frame = await _frame(request, plane, team)
+    form = await read_form(request)
+    try:
+        token, secret = await plane.tokens.create(frame.actor, team, _wish(form))
+    except Problem as problem:
+        return _form(frame, plane, _typed(form), problem)
+    return await _ready(frame, plane, token, secret)
+
+
+@shown("/teams/{team:str}/tokens/{token:str}")
+async def token_page(request: Asked, plane: Plane, team: Part, token: Part) -> Response[str]:
+    """One token with its settings."""
+    frame = await _frame(request, plane, team)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    return _form(frame, plane, await plane.tokens.show(frame.actor, team, token))
+
+
+@post("/teams/{team:str}/tokens/{token:str}")
+async def change(request: Asked, plane: Plane, team: Part, token: Part) -> Response[str]:
+    """Change, disable, enable, rotate or delete a token."""
+    frame = await _frame(request, plane, team)
+    form = await read_form(request)
+    stands = await plane.tokens.show(frame.actor, team, token)
+    here = f"{frame.base}/tokens"
+    try:
+        match form.get("act"):
+            case "delete":
+                if form.get("typed", "").strip() != stands.name:
+                    raise InvalidInput(f"Type the name {stands.name!r} to delete it.", field="typed")
+                await plane.tokens.delete(frame.actor, team, token)
+                return render.to(f"{here}?done=deleted")
+            case "disable" | "enable" as act:
+                await plane.tokens.update(frame.actor, team, token, TokenSettings(active=act == "enable"))
+                return render.to(f"{here}/{token}?done={act}d")
+            case "rotate":
+                made, secret = await plane.tokens.rotate(frame.actor, team, token, whole(form, "overlap") or 0)
+                return await _ready(frame, plane, made, secret)
+            case _:
+                await plane.tokens.update(frame.actor, team, token, _wish(form))
+                return render.to(f"{here}/{token}?done=changed")
+    except NotFound:
+        raise
+    except Problem as problem:
+        return _form(frame, plane, stands, problem)
+
+
+def state_of(token: Token, now: float) -> tuple[str, str]:
+    """What a token's badge says, and its tone."""
+    if token.expires_at is not None and token.expires_at <= now:
+        return "Expired", "bad"
+    if not token.active:
+        return "Disabled", ""
+    if token.capped_until is not None and token.capped_until > now:
+        return "Cap reached", "bad"
+    if token.expires_at is not None and token.expires_at - now < SOON_SECONDS:
+        return f"Expires {render.ago(token.expires_at, now)}", "warn"
+    return "Active", "good"
+
+
+async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+    return await open_frame(request, plane, team, here="tokens", title="Tokens")
+
+
+def _form(frame: Frame, plane: ControlPlane, token: Token, problem: Problem | None = None) -> Response[str]:
+    name = frame.team.name if frame.team else ""
+    frame.crumbs = (("Tokens", f"{frame.base}/tokens"),)
+    frame.title = token.name if token.id else "New token"
+    frame.commands = (
+        f"tollgate rpc tokens show {token.id} --team {name}"
+        if token.id
+        else f"tollgate rpc tokens create NAME --team {name}",
+    )
+    families = plane.settings.families
+    served = [f"{family}/{network}" for family, networks in families.items() for network in networks]
+    return page(
+        frame,
+        "token.html",
+        problem=problem,
+        token=token,
+        state=state_of(token, frame.now),
+        served=served,
+        overlaps=OVERLAPS,
+        prefix=NETWORK,
+    )
+
+
+async def _ready(frame: Frame, plane: ControlPlane, token: Token, secret: str) -> Response[str]:
+    frame.crumbs = (("Tokens", f"{frame.base}/tokens"),)
+    frame.title = f"{token.name} is ready"
+    name = frame.team.name if frame.team else ""
+    frame.commands = (f"tollgate rpc tokens create {token.name} --team {name}",)
+    networks = [
+        each for each in await plane.networks.list() if not token.networks or each.network in token.networks
+    ]
+    return page(
+        frame,
+        "token_ready.html",
+        status=201,
+        token=token,
+        secret=secret,
+        snippets=snippets.of_network(networks[0], secret, in_url=token.allow_in_url) if networks else [],
+    )
+
+
+def _wish(form: Form) -> TokenSettings:
+    methods = form.get("methods", "").replace(",", " ").split()
+    return TokenSettings(
+        name=form.get("name", "").strip(),
+        expires_at=day(form, "expires_at"),
+        networks=chosen(form, NETWORK),
+        methods=methods,
+        requests_per_second=whole(form, "requests_per_second"),
+        monthly_requests=whole(form, "monthly_requests"),
+        allow_in_url="allow_in_url" in form,
+        show_upstream="show_upstream" in form,
+    )
+
+
+def _typed(form: Form) -> Token:
+    """What was typed, to be shown again beside what is wrong with it."""
+    methods = tuple(form.get("methods", "").replace(",", " ").split())
+    return Token(
+        "", "", form.get("name", "")[:MAX_ROWS], "", 0.0, networks=tuple(chosen(form, NETWORK)), methods=methods,
+        allow_in_url="allow_in_url" in form, show_upstream="show_upstream" in form,
+    )  # fmt: skip

@@ -1,0 +1,154 @@
+"""What a team uses and what it costs; its cap, its alerts and whom invoices are made out to; its invoices."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from litestar import Response, post
+
+from tollgate.control.api import money, printing
+from tollgate.control.console import render
+from tollgate.control.console.forms import Form, read_form
+from tollgate.control.console.frame import Frame, open_frame, page
+from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import InvalidInput, Problem
+from tollgate.control.service_context import PageRequest
+from tollgate.control.services.billing import BillingUpdate
+from tollgate.core.months import month_of, previous_month
+from tollgate.core.usage import By
+
+MONTHS = 12
+_AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
+_TOASTS = {
+    "cap": "The cap is changed. It takes effect within 5 seconds.",
+    "alerts": "The alerts are changed.",
+    "buyer": "The details are changed. Invoices show them from now on.",
+    "tested": "The webhook was called and took the test.",
+}
+
+
+@shown("/teams/{team:str}/usage")
+async def usage_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """A month by token, domain, network, method or day."""
+    frame = await _frame(request, plane, team)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    return await _usage(frame, plane, request)
+
+
+@post("/teams/{team:str}/usage")
+async def change(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """Set the cap, the alerts or the buyer, or send a test."""
+    frame = await _frame(request, plane, team)
+    form = await read_form(request)
+    act = form.get("act", "")
+    try:
+        if act == "test":
+            failure = await plane.alerts.test(frame.actor, team)
+            if failure:
+                raise InvalidInput(f"The webhook was called, and that failed: {failure}", field="alert_webhook")
+            return render.to(f"{frame.base}/usage?done=tested")
+        _, secret = await plane.billing.change(frame.actor, team, _change(act, form))
+    except Problem as problem:
+        return await _usage(frame, plane, request, problem=problem, typed=form)
+    if secret is not None:
+        return await _usage(frame, plane, request, secret=secret)
+    return render.to(f"{frame.base}/usage?done={act}")
+
+
+def _change(act: str, form: Form) -> BillingUpdate:
+    match act:
+        case "cap":
+            return BillingUpdate(spending_cap=_amount(form.get("cap", "")))
+        case "alerts":
+            return BillingUpdate(
+                alert_webhook=form.get("alert_webhook", "").strip() or None, alert_emails="emails" in form
+            )
+        case "buyer":
+            return BillingUpdate(buyer=form.get("buyer", ""), tax_number=form.get("tax_number", ""))
+    raise InvalidInput("Nothing was chosen: use the buttons of the page.")
+
+
+def _amount(text: str) -> int | None:
+    if not text.strip():
+        return None
+    found = _AMOUNT.fullmatch(text.strip().replace(",", ""))
+    if found is None:
+        raise InvalidInput("Write an amount such as 25.00, or leave it empty for no cap.", field="cap")
+    return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
+
+
+async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+    return await open_frame(request, plane, team, here="usage", title="Usage")
+
+
+async def _usage(
+    frame: Frame,
+    plane: ControlPlane,
+    request: Asked,
+    *,
+    problem: Problem | None = None,
+    secret: str = "",
+    typed: Form | None = None,
+) -> Response[str]:
+    assert frame.team is not None  # noqa: S101 - a team was asked for
+    name = frame.team.name
+    by, month = request.query_params.get("by") or By.DAY, request.query_params.get("month") or None
+    usage = await plane.usage.of_team(frame.actor, name, month, by)
+    months = [month_of(frame.now)]
+    for _ in range(MONTHS - 1):
+        months.append(previous_month(months[-1]))
+    frame.commands = (f"tollgate usage --team {name} --month {usage.month} --by {usage.by.value}",)
+    terms = await plane.billing.show(frame.actor, name) if frame.may("CHANGE_BILLING") else None
+    return page(
+        frame,
+        "usage.html",
+        problem=problem,
+        usage=usage,
+        months=months,
+        ways=[each.value for each in By],
+        most=max((item.requests for item in usage.items), default=0),
+        terms=terms,
+        mail=plane.mailer.enabled,
+        secret=secret,
+        typed={name: (typed or {}).get(name, "") for name in ("cap", "alert_webhook", "buyer", "tax_number")},
+    )
+
+
+# --- Invoices ----------------------------------------------------------------------------------------------
+
+
+@shown("/teams/{team:str}/invoices")
+async def invoices_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """All invoices."""
+    frame = await open_frame(request, plane, team, here="invoices", title="Invoices")
+    frame.commands = (f"tollgate invoices list --team {team}",)
+    listed = await plane.invoices.list(frame.actor, team, PageRequest(24, request.query_params.get("after")))
+    return page(frame, "invoices.html", rows=[each.invoice for each in listed.items], next=listed.next)
+
+
+@shown("/teams/{team:str}/invoices/{month:str}")
+async def invoice_page(request: Asked, plane: Plane, team: Part, month: Part) -> Response[str]:
+    """One invoice."""
+    frame = await open_frame(request, plane, team, here="invoices", title=month)
+    frame.crumbs = (("Invoices", f"{frame.base}/invoices"),)
+    frame.commands = (f"tollgate invoices show {month} --team {team}",)
+    invoice = await plane.invoices.show(frame.actor, team, month)
+    return page(
+        frame,
+        "invoice.html",
+        invoice=money.invoice(invoice),
+        terms=await plane.billing.show(frame.actor, team),
+        seller=plane.settings.billing,
+        base_url=plane.base_url,
+    )
+
+
+@shown("/teams/{team:str}/invoices/{month:str}/{form:str}")
+async def invoice_file(request: Asked, plane: Plane, team: Part, month: Part, form: Part) -> Response[Any]:
+    """One invoice as a page to print, a PDF or a table."""
+    frame = await open_frame(request, plane, team)
+    invoice = money.invoice(await plane.invoices.show(frame.actor, team, month))
+    parties = printing.Parties.of(plane.settings.billing, await plane.billing.show(frame.actor, team))
+    return printing.file_of(invoice, parties, form, plane.base_url)
