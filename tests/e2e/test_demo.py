@@ -63,7 +63,7 @@ def test_the_line_lets_its_reader_into_the_console_and_the_api(shown: Demo) -> N
     with visitor(said["base_url"]) as browser:
         assert browser.sign_in(said["email"], "not the password").status_code == 401
         assert browser.sign_in(said["email"], said["password"]).status_code == 303
-        assert said["email"] in browser.get("/console").text
+        assert said["email"] in browser.get("/console/account").text
     with Wire.open(shown.port) as wire:
         teams = wire.ask("/api/v1/teams", headers=bearer(said["management_token"]), method="GET").json()
     assert [(team["name"], team["role"]) for team in teams["items"]] == [("demo", "owner")]

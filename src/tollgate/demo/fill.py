@@ -18,6 +18,7 @@ from tollgate.core.models import Team
 from tollgate.core.origins import LOCALHOST
 from tollgate.core.people import PERSONAL, Account
 from tollgate.core.roles import Role
+from tollgate.demo import history
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.store import sqlite
 from tollgate.store.base import Repositories
@@ -43,12 +44,12 @@ class Filled(Struct, frozen=True):
         return "Filled(…)"
 
 
-def fill(bootstrap: Bootstrap) -> Filled:
-    """Fill the store of the demo."""
-    return asyncio.run(_fill(bootstrap))
+def fill(bootstrap: Bootstrap, *, past: bool = True) -> Filled:
+    """Fill the store of the demo; a new one also with a past."""
+    return asyncio.run(_fill(bootstrap, past=past))
 
 
-async def _fill(bootstrap: Bootstrap) -> Filled:
+async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
     # Imported here, because whoever imports this module is the parent of all workers.
     from tollgate.control.passwords import Passwords  # noqa: PLC0415
     from tollgate.control.plane import ControlPlane  # noqa: PLC0415
@@ -56,15 +57,19 @@ async def _fill(bootstrap: Bootstrap) -> Filled:
     from tollgate.control.services.tokens import TokenSettings  # noqa: PLC0415
 
     store = sqlite.open_store(bootstrap.store_url)
-    plane = ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", time.time)
+    clock = history.Clock(time.time())
+    plane = ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", clock)
     password = random.token_urlsafe(12)
     hashed = await Passwords().hash(password)
     try:
         async with store.changing() as records:
             account = await records.accounts.find(email=EMAIL)
+            is_new = account is None
             if account is None:
                 actor = Actor(None)
                 account = await plane.accounts.add(records, actor, EMAIL, hashed, name="Demo", verified=True)
+                account = replace(account, operator=True)
+                await records.accounts.replace(account)
             else:
                 await records.accounts.replace(replace(account, password_hash=hashed))
             actor = Actor(account)
@@ -74,6 +79,8 @@ async def _fill(bootstrap: Bootstrap) -> Filled:
             name = await _room_for_token(records, team)
             _, token = await plane.tokens.add(records, actor, team.id, TokenSettings(name=name))
         await _localhost(plane, actor, team)
+        if is_new and past:
+            await history.fill(bootstrap, plane, clock, account, team)
     finally:
         await plane.close()
     return Filled(token, password, management_token)

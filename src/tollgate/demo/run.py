@@ -55,6 +55,7 @@ def run(
     workers: int,
     data_dir: str | None,
     upstreams: Mapping[str, str],
+    past: bool,
     on_ready: Callable[[Demo], None],
 ) -> None:
     """Run until SIGTERM or SIGINT. `upstreams` maps `family/network` to the URL of a real node."""
@@ -64,7 +65,7 @@ def run(
         bootstrap = prepare(
             _settings(host, port, metrics_port, workers, folder, upstreams, listeners.url("http", node))
         )
-        filled = run_in_child(lambda: fill.fill(bootstrap), fill.Filled, "Filling the demo")
+        filled = run_in_child(lambda: fill.fill(bootstrap, past=past), fill.Filled, "Filling the demo")
 
         def ready(where: service.ServiceAddresses) -> None:
             on_ready(_describe(where, filled, folder, upstreams))

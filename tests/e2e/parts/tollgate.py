@@ -289,9 +289,9 @@ class Demo:
 
 
 @contextmanager
-def demo(folder: Path, *arguments: str) -> Iterator[Demo]:
-    """Run `tollgate demo --json --port 0` with further arguments."""
-    argv = [TOLLGATE, "demo", "--json", "--port", "0", *arguments]
+def demo(folder: Path, *arguments: str, past: bool = False) -> Iterator[Demo]:
+    """Run `tollgate demo --json --port 0` with further arguments; its team has a past where one is wanted."""
+    argv = [TOLLGATE, "demo", "--json", "--port", "0", *(() if past else ("--no-past",)), *arguments]
     environment = {"TMPDIR": str(folder)}
     folder.mkdir(parents=True, exist_ok=True)
     with running(

@@ -46,7 +46,7 @@ class Visitor:
 
     def signed_in(self) -> bool:
         """Say whether the console lets this browser in."""
-        return self.get("/console").status_code == 200
+        return self.get("/console/account").status_code == 200
 
     def log_tool_in(self) -> dict[str, Any]:
         """Approve a login of the tool, as whoever is signed in; give its tokens."""

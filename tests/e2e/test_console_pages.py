@@ -1,0 +1,436 @@
+"""The console's pages from a fresh demo, in real Chromium: each flow, by keyboard, without JavaScript, and by axe.
+
+With `WRITE_SCREENSHOTS` set, every page is also written to docs/img, at both widths, light and dark.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import os
+import re
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.browser import chromium
+from parts.need import DEPS, ROOT, need
+from parts.tollgate import demo
+from parts.wire import JSON
+from tollgate.core import totp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+    from parts.tollgate import Demo
+
+pytestmark = pytest.mark.e2e
+
+TEAM = "/console/teams/demo"
+PAGES = {
+    "overview": TEAM,
+    "endpoints": f"{TEAM}/endpoints",
+    "tokens": f"{TEAM}/tokens",
+    "token-new": f"{TEAM}/tokens/new",
+    "domains": f"{TEAM}/domains?origin=https%3A%2F%2Fapp.example.com",
+    "logs": f"{TEAM}/logs",
+    "usage": f"{TEAM}/usage?by=method",
+    "invoices": f"{TEAM}/invoices",
+    "members": f"{TEAM}/members",
+    "audit": f"{TEAM}/audit",
+    "settings": f"{TEAM}/settings",
+    "account": "/console/account",
+    "teams": "/console/teams",
+    "more": f"{TEAM}/more",
+    "operator": "/console/operator",
+    "styles": "/console/_styles",
+    "missing": "/console/nowhere",
+}
+WIDTHS = (1280, 390)
+# What came over the wire for a page and all that it loads.
+WEIGHT = """["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
+    .reduce((sum, entry) => sum + entry.transferSize, 0)"""
+IMAGES = ROOT / "docs" / "img"
+
+
+@dataclass(frozen=True)
+class Console:
+    """A demo and a browser."""
+
+    demo: Demo
+    browser: Browser
+
+    @property
+    def said(self) -> dict[str, Any]:
+        return self.demo.said
+
+    @property
+    def base_url(self) -> str:
+        # By name: a passkey belongs to one, never to an address.
+        return str(self.said["base_url"]).replace("127.0.0.1", "localhost")
+
+    @contextmanager
+    def context(self, **options: Any) -> Iterator[BrowserContext]:
+        """A browser of its own, signed in as the demo's owner; its complaints fail the test."""
+        with self.browser.new_context(**options) as context:
+            page = context.new_page()
+            page.goto(self.base_url + "/console/sign-in")
+            sign_in(page, self.said["email"], self.said["password"])
+            page.wait_for_url(re.compile(r"/console(/teams.*)?$"))
+            page.close()
+            yield context
+
+    @contextmanager
+    def page(self, path: str = TEAM, **options: Any) -> Iterator[Page]:
+        with self.context(**options) as context:
+            page = context.new_page()
+            complaints: list[str] = []
+            page.on("console", lambda message: complaints.append(message.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.goto(self.base_url + path)
+            yield page
+            assert [text for text in complaints if "status of" not in text] == []
+
+
+def sign_in(page: Page, email: str, password: str) -> None:
+    page.fill("#email", email)
+    page.fill("#password", password)
+    click(page, "Sign in")
+
+
+def click(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def words(page: Page) -> str:
+    return page.locator("main").inner_text()
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    with (
+        demo(tmp_path_factory.mktemp("console"), "--workers", "1", past=True) as running,
+        chromium() as browser,
+    ):
+        yield Console(running, browser)
+
+
+# --- Every page --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_fits_its_window_and_axe_finds_nothing_serious(
+    console: Console, width: int, scheme: str
+) -> None:
+    need("node")
+    axe = (DEPS / "js" / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    found: dict[str, list[str]] = {}
+    # Around the policy, because axe is no file of ours.
+    options: dict[str, Any] = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    if os.environ.get("WRITE_SCREENSHOTS"):
+        options["device_scale_factor"] = 0.75  # small files; the layout stays as it is
+    with console.context(**options, bypass_csp=True) as context:
+        page = context.new_page()
+        for name, path in PAGES.items():
+            page.goto(console.base_url + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+            if os.environ.get("WRITE_SCREENSHOTS"):
+                page.screenshot(path=IMAGES / f"{name}-{width}-{scheme}.png")
+            page.evaluate(axe)
+            result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            grave = [each for each in result["violations"] if each["impact"] in ("serious", "critical")]
+            if grave:
+                found[name] = [f"{each['id']}: {each['nodes'][0]['html'][:160]}" for each in grave]
+    assert found == {}
+
+
+def test_pages_are_light(console: Console) -> None:
+    with console.context() as context:
+        page = context.new_page()
+        page.goto(console.base_url + TEAM)
+        assert 0 < page.evaluate(WEIGHT) <= 60_000
+        for path in (f"{TEAM}/logs", f"{TEAM}/tokens", TEAM):
+            page.goto(console.base_url + path)
+            assert 0 < page.evaluate(WEIGHT) <= 15_000
+
+
+# --- Signing in --------------------------------------------------------------------------------------------
+
+
+def test_codes_are_set_up_and_asked_for_and_a_recovery_code_works_once(console: Console) -> None:
+    with console.page("/console/account/totp") as page:
+        secret = page.locator("#secret").inner_text()
+        padded = secret + "=" * (-len(secret) % 8)
+        key = base64.b32decode(padded)
+        step = int(time.time()) // totp.STEP_SECONDS
+        page.fill("#code", "000000")
+        click(page, "Switch on")
+        assert "The code is wrong" in words(page)
+        page.fill("#code", totp.code_at(key, step - 1))
+        click(page, "Switch on")
+        recovery = page.get_by_label("recovery codes").first.inner_text().split()
+        assert len(recovery) == 10
+    with console.browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(console.base_url + "/console/sign-in")
+        sign_in(page, console.said["email"], console.said["password"])
+        assert "One more step" in words(page)
+        page.fill("#code", totp.code_at(key, step - 1))
+        click(page, "Sign in")
+        assert "was used before" in words(page)
+        page.fill("#code", recovery[0])
+        click(page, "Sign in")
+        assert page.url == console.base_url + TEAM
+        page.goto(console.base_url + "/console/account")
+        assert "9 recovery codes left" in words(page)
+        page.get_by_role("button", name="Switch off").first.click()
+        page.fill("#off-code", recovery[1])
+        page.locator("#totp-off").get_by_role("button", name="Switch off").click()
+        assert "It is removed." in words(page)
+
+
+def test_passkey_is_made_and_signs_in_without_a_password(console: Console) -> None:
+    with console.context() as context:
+        page = context.new_page()
+        session = context.new_cdp_session(page)
+        session.send("WebAuthn.enable")
+        device = {
+            "protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True,
+            "isUserVerified": True,
+        }  # fmt: skip
+        session.send("WebAuthn.addVirtualAuthenticator", {"options": device})
+        page.goto(console.base_url + "/console/account")
+        click(page, "Add a passkey")
+        page.wait_for_url(re.compile("done=passkey"))
+        assert "The passkey is added." in words(page)
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url(re.compile("signed-out"))
+        click(page, "Sign in with a passkey")
+        page.wait_for_url(console.base_url + TEAM)
+        page.goto(console.base_url + "/console/account")
+        page.get_by_role("button", name=re.compile("Remove the passkey")).click()
+        assert "It is removed." in words(page)
+
+
+# --- Tokens ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_token_is_made_used_disabled_rotated_and_deleted(console: Console, script: bool) -> None:
+    name = f"flow-{script}".lower()
+    with console.page(f"{TEAM}/tokens/new", java_script_enabled=script) as page:
+        page.fill("#name", name)
+        page.get_by_label("eth/mainnet").check()
+        click(page, "Create token")
+        secret = page.locator("#secret").inner_text()
+        assert secret.startswith("tg_")
+        assert secret in page.locator("pre").first.inner_text()
+        assert call(console, secret) == 200
+        assert call(console, secret, "/x/eth/sepolia") == 403
+        page.goto(console.base_url + f"{TEAM}/tokens")
+        assert secret not in page.content()
+        page.get_by_role("link", name=name).click()
+        click(page, "Disable")
+        assert "stops working within a second" in words(page)
+        until(lambda: call(console, secret) == 401)
+        click(page, "Enable")
+        click(page, "Rotate")
+        page.locator("#rotate").get_by_role("button", name="Rotate").click()
+        assert "is ready" in words(page)
+        page.get_by_role("link", name="Its settings").click()
+        page.fill("#typed", "another name")
+        click(page, "Delete token")
+        assert "to delete it" in words(page)
+        page.fill("#typed", name)
+        click(page, "Delete token")
+        assert "The token is deleted" in words(page)
+
+
+def test_token_deleted_in_one_browser_while_open_in_another(console: Console) -> None:
+    with console.page(f"{TEAM}/tokens/new") as first:
+        first.fill("#name", "shared")
+        click(first, "Create token")
+        first.get_by_role("link", name="Its settings").click()
+        with console.page(first.url.removeprefix(console.base_url)) as second:
+            first.fill("#typed", "shared")
+            click(first, "Delete token")
+            click(second, "Disable")
+            assert "has no token" in words(second)
+
+
+# --- Domains -----------------------------------------------------------------------------------------------
+
+
+def test_domain_is_checked_while_typed_added_tried_and_removed(console: Console) -> None:
+    with console.page(f"{TEAM}/domains") as page:
+        page.locator("#domain").press_sequentially("app.example.net")
+        page.locator("#domain-words.down").wait_for()
+        assert "example.net" in page.locator("#domain-words").inner_text()
+        page.fill("#domain", "example.net")
+        page.locator("#domain-words.up").wait_for()
+        click(page, "Add domain")
+        assert "The domain is on the list" in words(page)
+        page.fill("#origin", "https://www.example.net")
+        click(page, "Check")
+        assert "Would pass" in words(page)
+        page.get_by_role("link", name="example.net").click()
+        page.fill("#typed", "example.net")
+        click(page, "Remove domain")
+        assert "The entry is removed" in words(page)
+
+
+# --- Logs --------------------------------------------------------------------------------------------------
+
+
+def test_logs_are_filtered_by_address_opened_beside_the_list_and_exported(console: Console) -> None:
+    with console.page(f"{TEAM}/logs?network=eth%2Fmainnet&method=eth_getLogs") as page:
+        rows = page.locator("#lines tr")
+        assert rows.count() > 3
+        assert set(page.locator("#lines a").all_inner_texts()) == {"eth_getLogs"}
+        page.locator("#lines a").nth(1).click()
+        detail = page.locator("#opened").inner_text()
+        assert "Request id" in detail
+        assert "Upstream" in detail
+        with page.expect_navigation():
+            page.get_by_label("Errors only").check()
+        assert "errors=on" in page.url
+        click(page, "Export")
+        with page.expect_download() as download:
+            page.get_by_role("link", name="CSV").click()
+        text = download.value.path().read_text()
+        table = list(csv.DictReader(io.StringIO(text)))
+        assert {row["network"] for row in table} <= {"mainnet"}
+        page.goto(f"{console.base_url}{TEAM}/logs?request_id=nothing-of-the-kind")
+        assert "Nothing fits" in words(page)
+
+
+def test_live_tail_shows_a_call_within_seconds(console: Console) -> None:
+    with console.page(f"{TEAM}/logs?method=eth_gasPrice") as page:
+        click(page, "Live tail")
+        page.get_by_text("Waiting for requests").wait_for()
+        assert call(console, console.said["token"], method="eth_gasPrice") == 200
+        page.locator("#lines").get_by_text("eth_gasPrice").first.wait_for(timeout=15_000)
+        click(page, "Stop")
+
+
+# --- Endpoints ---------------------------------------------------------------------------------------------
+
+
+def test_playground_calls_through_the_gateway(console: Console) -> None:
+    with console.page(f"{TEAM}/endpoints?network=starknet%2Fsepolia") as page:
+        page.fill("#method", "starknet_chainId")
+        click(page, "Send")
+        answer = page.locator("#result pre")
+        answer.wait_for()
+        assert json.loads(answer.inner_text())["result"].startswith("0x")
+        told = page.locator("#result dl").inner_text()
+        assert "200" in told
+        assert "Request id" in told
+
+
+def test_first_call_turns_the_guide_green(console: Console) -> None:
+    with console.page("/console/teams") as page:
+        page.fill("#name", "brand-new")
+        click(page, "Create team")
+        assert "First call" in words(page)
+        page.goto(console.base_url + "/console/teams/brand-new/tokens/new")
+        page.fill("#name", "first")
+        click(page, "Create token")
+        secret = page.locator("#secret").inner_text()
+        page.goto(console.base_url + "/console/teams/brand-new/endpoints")
+        assert page.locator("#guide-last.done").count() == 0
+        assert call(console, secret) == 200
+        page.locator("#guide-last.done").wait_for(timeout=20_000)
+        page.goto(console.base_url + "/console/teams/brand-new/settings")
+        page.fill("#typed", "brand-new")
+        click(page, "Delete team")
+        assert "The team is deleted." in words(page)
+
+
+# --- Team --------------------------------------------------------------------------------------------------
+
+
+def test_viewer_may_look_and_not_change_and_a_stranger_learns_nothing(console: Console) -> None:
+    with console.page(f"{TEAM}/members", java_script_enabled=False) as page:
+        assert "cannot accept" in words(page)
+        page.fill("#email", "viewer@example.com")
+        page.select_option("#role", "viewer")
+        click(page, "Invite")
+        assert "viewer@example.com is invited" in words(page)
+        assert "/console/invitations/" in page.locator("#secret").inner_text()
+        page.goto(f"{console.base_url}{TEAM}/audit?action=invitation.create")
+        assert "viewer@example.com" in words(page)
+        answer = page.goto(f"{console.base_url}/console/teams/no-such-team")
+        assert answer is not None
+        assert answer.status == 403
+
+
+def test_settings_of_billing_and_an_invoice_as_pdf(console: Console) -> None:
+    with console.page(f"{TEAM}/usage") as page:
+        page.fill("#cap", "31.50")
+        click(page, "Save cap")
+        assert "$31.50" in words(page)
+        page.fill("#cap", "much")
+        click(page, "Save cap")
+        assert "Write an amount such as 25.00" in words(page)
+        page.goto(f"{console.base_url}{TEAM}/invoices")
+        page.locator("main a.name").first.click()
+        assert "Example Labs Ltd" in words(page)
+        with page.expect_download() as download:
+            page.get_by_role("link", name="PDF").click()
+        assert download.value.path().read_bytes().startswith(b"%PDF-1.4")
+
+
+def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:
+    with console.page("/console/operator") as page:
+        assert "eth/mainnet" in words(page)
+        page.get_by_role("button", name="Suspend demo").click()
+        assert "Suspended" in words(page)
+        until(lambda: call(console, console.said["token"]) == 401)
+        page.get_by_role("button", name="Lift the suspension of demo").click()
+        until(lambda: call(console, console.said["token"]) == 200)
+
+
+def test_session_that_has_ended_leads_to_sign_in_and_back(console: Console) -> None:
+    with console.context() as context:
+        page = context.new_page()
+        page.goto(f"{console.base_url}{TEAM}/logs?since=1h")
+        context.clear_cookies()
+        page.reload()
+        assert "/console/sign-in?next=" in page.url
+        sign_in(page, console.said["email"], console.said["password"])
+        assert page.url == f"{console.base_url}{TEAM}/logs?since=1h"
+
+
+def test_root_leads_a_browser_to_the_console_and_tells_a_program(console: Console) -> None:
+    with console.context() as context:
+        page = context.new_page()
+        page.goto(console.base_url + "/")
+        assert page.url == console.base_url + TEAM
+        told = context.request.get(console.base_url + "/", headers={"Accept": "*/*"})
+        assert "Tollgate" in told.text()
+
+
+def call(console: Console, token: str, path: str = "/x/eth/mainnet", method: str = "eth_blockNumber") -> int:
+    """Call the gateway; give the status."""
+    import httpx  # noqa: PLC0415 - for this alone
+
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": []}
+    headers = {"Authorization": f"Bearer {token}", **JSON}
+    return httpx.post(str(console.said["base_url"]) + path, json=body, headers=headers, timeout=20).status_code
+
+
+def until(holds: Any, seconds: float = 10.0) -> None:
+    """Wait for something that takes effect within a second."""
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.1)
