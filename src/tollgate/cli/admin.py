@@ -134,7 +134,7 @@ def operator(email: str, remove: bool, as_json: bool, config_file: str | None) -
 
     def tell(account: Account) -> None:
         note(f"{account.email} {'sees' if account.operator else 'does not see'} the operator's pages.")
-        _show({"email": account.email, "operator": account.operator}, as_json=as_json)
+        show_values({"email": account.email, "operator": account.operator}, as_json=as_json)
 
     _run(config_file, lambda plane: plane.operator.mark(email, operator=not remove), tell)
 

@@ -44,7 +44,10 @@ TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
     "confirmTotp": ({"code": "123456"}, {400, 403}),
     "endTotp": ({"code": "123456"}, {401, 403}),
     "beginPasskey": ({}, {200, 403}),
-    "addPasskey": ({"ticket": "1.x.y", "credential": {"id": "{login}"}}, {401, 403}),
+    "addPasskey": (
+        {"ticket": "1.x.y", "credential": {"id": "{login}", "rawId": "x", "type": "public-key", "response": {}}},
+        {401, 403},
+    ),
     "removePasskey": (None, {403, 404}),
     "listNetworks": (None, {200}),
     "listUpstreams": (None, {403}),
