@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from tollgate.store.migrations.triggers import note_updates
+
 revision = "0009"
 down_revision = "0008"
 
@@ -36,24 +38,14 @@ def upgrade() -> None:
         sa.UniqueConstraint("credential", name="uq_factors_credential"),
     )
     op.create_index("ix_factors_account_id", "factors", ["account_id", "created_at"])
-    _tell_changes_of(f"{OLD_COLUMNS}, suspended_at")
+    note_updates("teams", f"{OLD_COLUMNS}, suspended_at")
 
 
 def downgrade() -> None:
     # First: SQLite keeps a column that a trigger names.
-    _tell_changes_of(OLD_COLUMNS)
+    note_updates("teams", OLD_COLUMNS)
     op.drop_table("factors")
     op.drop_column("billing", "tax_number")
     op.drop_column("billing", "buyer")
     op.drop_column("teams", "suspended_at")
     op.drop_column("accounts", "operator")
-
-
-def _tell_changes_of(columns: str) -> None:
-    """Let the workers hear when one of these columns changes. A trigger cannot be altered, only made anew."""
-    for name, row in (("update", "OLD"), ("renamed", "NEW")):
-        op.execute(f"DROP TRIGGER teams_{name}")
-        op.execute(
-            f"CREATE TRIGGER teams_{name} AFTER UPDATE OF {columns} ON teams BEGIN "
-            f"INSERT INTO changes (kind, key) VALUES ('team', {row}.id); END"
-        )
