@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, entry
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.services import logs
-from tollgate.control.services.logs import Cursors, LogAsk, LogPosition
-from tollgate.core.logs import LogRow
+from tollgate.control.services.logs import Cursors, LogAsk, LogPosition, filters_of
+from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.roles import Role
+from tollgate.core.sealed import Seal
 from tollgate.settings.model import Settings
 from tollgate.store.base import StoreUnavailable
 
@@ -180,6 +182,25 @@ def test_made_up_cursor_is_refused(store: LogOffice, cursor: str) -> None:
         assert "not one of this team's logs" in store.refused(InvalidInput, **ask).detail
 
 
+@pytest.mark.parametrize(("kind", "prefix"), [("after", "old_"), ("newer", "new_")])
+def test_cursor_from_before_rows_were_numbered_anew_is_refused_in_words(
+    store: LogOffice, kind: str, prefix: str
+) -> None:
+    store.ledger.commit(entry(NOON), entry(NOON))
+    filters = filters_of(LogFilter(ACME))
+    content = struct.pack(">QQdQ12s", 2, 2, float("-inf"), 0, filters)
+    before = Seal(PEPPER, prefix, len(content)).close(ACME, content)
+    other = struct.pack(">BxxQQdQ12s", 1, 2, 2, float("-inf"), 0, filters)
+    for cursor in (before, Seal(PEPPER, prefix, len(other)).close(ACME, other)):
+        problem = store.refused(InvalidInput, **{kind: cursor})
+        assert problem.status == 400
+        assert "from before an upgrade" in problem.detail
+        assert "Begin again without one." in problem.detail
+        assert problem.extras["field"] == kind
+    theirs = Seal(PEPPER, prefix, len(content)).close(RIVAL, content)
+    assert "not one of this team's logs" in store.refused(InvalidInput, **{kind: theirs}).detail
+
+
 def test_neither_ids_nor_cursors_tell_of_the_ledgers_numbers(store: LogOffice) -> None:
     """Two rows of ours with a thousand of others between them look like any two."""
     store.ledger.commit(entry(NOON), *(entry(NOON, THEIRS) for _ in range(1_000)), entry(NOON))
@@ -189,7 +210,7 @@ def test_neither_ids_nor_cursors_tell_of_the_ledgers_numbers(store: LogOffice) -
     assert all(len(each) == 36 and each.startswith("ent_") for each in ids)
     assert len({text[:8] for text in ids}) == 2
     assert first.next is not None
-    assert len(first.next) == len(first.newer) == 84
+    assert len(first.next) == len(first.newer) == 88
     assert first.newer == second.newer, "the same place is the same text"
 
 

@@ -61,8 +61,11 @@ class LogResults(Struct, frozen=True):
 class LogPosition(Struct, frozen=True):
     """Where a reader stands: what a cursor carries."""
 
-    SIZE: ClassVar[int] = 44
-    _FORM: ClassVar[struct.Struct] = struct.Struct(">QQdQ12s")
+    SIZE: ClassVar[int] = 47
+    SIZE_BEFORE: ClassVar[int] = 44
+    """Of the first version, which counted the rows of all teams together."""
+    VERSION: ClassVar[int] = 2
+    _FORM: ClassVar[struct.Struct] = struct.Struct(">BxxQQdQ12s")
 
     position: int
     newest: int
@@ -76,11 +79,19 @@ class LogPosition(Struct, frozen=True):
 
     def packed(self) -> bytes:
         """As bytes, always the same number."""
-        return self._FORM.pack(self.position, self.newest, self.start, self.since, self.filters)
+        return self._FORM.pack(self.VERSION, self.position, self.newest, self.start, self.since, self.filters)
 
     @classmethod
     def unpacked(cls, content: bytes) -> LogPosition:
-        return cls(*cls._FORM.unpack(content))
+        """What was packed, or refuse what another version numbers differently."""
+        version, *values = cls._FORM.unpack(content)
+        if version != cls.VERSION:
+            raise OldCursor
+        return cls(*values)
+
+
+class OldCursor(ValueError):
+    """A cursor of a version that numbered rows differently."""
 
 
 class Cursors:
@@ -88,10 +99,9 @@ class Cursors:
 
     def __init__(self, pepper: bytes) -> None:
         self._entry = Seal(pepper, "ent_", 8)
-        self._kinds = {
-            "after": Seal(pepper, "old_", LogPosition.SIZE),
-            "newer": Seal(pepper, "new_", LogPosition.SIZE),
-        }
+        prefixes = {"after": "old_", "newer": "new_"}
+        self._kinds = {kind: Seal(pepper, prefix, LogPosition.SIZE) for kind, prefix in prefixes.items()}
+        self._before = {kind: Seal(pepper, prefix, LogPosition.SIZE_BEFORE) for kind, prefix in prefixes.items()}
 
     def id_of(self, row: LogRow) -> str:
         """The id of an entry: always the same, and of no use to other teams."""
@@ -112,7 +122,13 @@ class Cursors:
         """Where a cursor leads to, or refuse it."""
         member = "next" if kind == "after" else "newer"
         try:
-            place = LogPosition.unpacked(self._kinds[kind].open(team_id, cursor))
+            place = self._opened(kind, team_id, cursor)
+        except OldCursor:
+            raise InvalidInput(
+                "The cursor is from before an upgrade that numbered the logs anew, and does not lead to its place "
+                "any more. Begin again without one.",
+                field=kind,
+            ) from None
         except BrokenSeal:
             raise InvalidInput(
                 f"The cursor is not one of this team's logs. Give the `{member}` of an earlier page of the same "
@@ -126,6 +142,13 @@ class Cursors:
                 field=kind,
             )
         return place
+
+    def _opened(self, kind: str, team_id: str, cursor: str) -> LogPosition:
+        seal = self._kinds[kind]
+        if len(cursor) != seal.length:
+            self._before[kind].open(team_id, cursor)
+            raise OldCursor
+        return LogPosition.unpacked(seal.open(team_id, cursor))
 
 
 class LogService:
