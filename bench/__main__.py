@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import cache, gateway, goals, load, machine, nginx, processes, rounds, scale
+from bench import cache, collector, gateway, goals, load, machine, nginx, processes, rounds, scale
 from bench.plan import CACHED, CASES, DIRECT, FEW_TOKENS, MISS, MORE_WORKERS, PARTS, WORKERS_CASE, BenchError, Plan
 from bench.report import Report
 
@@ -118,11 +118,11 @@ def _run(plan: Plan, options: argparse.Namespace) -> Report:
         tollgate = None
         if set(plan.parts) & {"tollgate", "workers", "tokens", "memory"}:
             tollgate = gateway.Gateway(gateway.find_tollgate(options.tollgate), folder, cores, stub.port)
-        rows = _cases(plan, folder, cores, stub, tollgate, others)
+        rows, shares = _cases(plan, folder, cores, stub, tollgate, others)
         rows += _workers(plan, folder, cores, stub, tollgate) if tollgate and "workers" in plan.parts else []
         growth = scale.growth(tollgate, plan, _tell) if tollgate and "tokens" in plan.parts else None
         weight = scale.weight(tollgate, _tell) if tollgate and "memory" in plan.parts else None
-    return Report(plan, about, rows, growth, weight, goals.goals(rows, growth, weight))
+    return Report(plan, about, rows, growth, weight, goals.goals(rows, growth, weight, shares), shares)
 
 
 def _cases(
@@ -132,11 +132,11 @@ def _cases(
     stub: nginx.Nginx,
     tollgate: gateway.Gateway | None,
     others: Sequence[load.Subject],
-) -> list[rounds.Row]:
-    """Put the chosen servers through all cases; only they run meanwhile."""
+) -> tuple[list[rounds.Row], list[collector.Share]]:
+    """Put the chosen servers through all cases; only they run meanwhile. Then see what the collector takes."""
     names = plan.subjects()
     if not names:
-        return []
+        return [], []
     with contextlib.ExitStack() as stack:
         subjects: list[load.Subject] = []
         if "direct" in names:
@@ -150,13 +150,15 @@ def _cases(
         before = cache.counted(served) if served else {}
         by_case = rounds.alternate(subjects, CASES, plan.seconds, plan.rounds, _tell)
         after = cache.counted(served) if served else {}
+        shares = collector.shares(served, plan, _tell) if served else []
     odd = {body.name: cache.odd(before[body.name], after[body.name], {body.name}) for body in CACHED if after}
     odd[MISS.name] = (*problems, *odd.get(MISS.name, ()))
-    return [
+    found = [
         replace(row, problems=(*row.problems, *odd.get(row.body, ()))) if row.subject == "tollgate" else row
         for rows in by_case
         for row in rows
     ]
+    return found, shares
 
 
 def _workers(

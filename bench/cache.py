@@ -6,11 +6,10 @@ full, as it is in a service that has run for a while, so the answer is kept only
 
 from __future__ import annotations
 
-import http.client
 import re
 from typing import TYPE_CHECKING
 
-from bench.load import TIMEOUT, load, look
+from bench.load import load, look, metrics
 from bench.plan import CACHED, CONNECTIONS, MISS
 from bench.rounds import WARM_UP_SECONDS
 
@@ -39,7 +38,7 @@ def fill(subject: Subject, tell: Tell) -> tuple[str, ...]:
     size = look(subject, MISS).size
     for _ in range(FILL_SECONDS):
         load(subject, MISS, CONNECTIONS[0], WARM_UP_SECONDS, size)
-        used.append(sum(round(float(count)) for count in _BYTES.findall(_metrics(subject))))
+        used.append(sum(round(float(count)) for count in _BYTES.findall(metrics(subject))))
         if is_full(used):
             return ()
     return (f"the cache held {used[-1]:,} bytes after {FILL_SECONDS} s of misses and was not full",)
@@ -66,15 +65,6 @@ def odd(before: dict[str, int], after: dict[str, int], wanted: set[str]) -> tupl
 def counted(subject: Subject) -> dict[str, dict[str, int]]:
     """Read how calls were answered, by body: the name of a body is that of its network."""
     found: dict[str, dict[str, int]] = {body.name: {} for body in CACHED}
-    for how, network, count in _HOW.findall(_metrics(subject)):
+    for how, network, count in _HOW.findall(metrics(subject)):
         found.setdefault(network, {})[how] = round(float(count))
     return found
-
-
-def _metrics(subject: Subject) -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", subject.metrics_port, timeout=TIMEOUT)
-    try:
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-    finally:
-        connection.close()

@@ -10,6 +10,7 @@ from bench.plan import CONNECTIONS, MANY_TOKENS, OPEN_CONNECTIONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.collector import Share
     from bench.rounds import Row
     from bench.scale import Growth, Weight
 
@@ -21,6 +22,9 @@ TITLES = {
     "hit": "a call answered from the cache",
 }
 BATCH_TO_SINGLE = 2.0
+# CPU of the collector for a request, in µs, by body.
+COLLECTOR_US = {"single": 5.0, "batch10": 20.0}
+COLLECTED = {"single": "a call", "batch10": "a batch of 10"}
 # At these connections, and one worker.
 BARRED = CONNECTIONS[0]
 RSS_MB = 80.0
@@ -44,7 +48,9 @@ def ratios_to_nginx(row: Row, rows: Sequence[Row]) -> tuple[float, float] | None
     return (row.worker_us / nginx.worker_us, row.cpu_us / nginx.cpu_us) if nginx else None
 
 
-def goals(rows: Sequence[Row], growth: Growth | None, weight: Weight | None) -> list[Goal]:
+def goals(
+    rows: Sequence[Row], growth: Growth | None, weight: Weight | None, shares: Sequence[Share] = ()
+) -> list[Goal]:
     """Hold the figures of a run against every bar."""
     found = []
     for body, bar in TO_NGINX.items():
@@ -52,6 +58,7 @@ def goals(rows: Sequence[Row], growth: Growth | None, weight: Weight | None) -> 
         found.append(_ratio(f"worker : nginx, {TITLES[body]}, {BARRED} connections", bar, tollgate, nginx))
     batch, single = (_find(rows, "tollgate", body, BARRED) for body in ("batch10", "single"))
     found.append(_ratio(f"worker, batch of 10 : call, {BARRED} connections", BATCH_TO_SINGLE, batch, single))
+    found += [_collector(body, bar, shares) for body, bar in COLLECTOR_US.items()]
     return [*found, _memory(weight), _growth(growth)]
 
 
@@ -64,6 +71,14 @@ def _ratio(name: str, bar: float, row: Row | None, base: Row | None) -> Goal:
     if row is None or base is None:
         return _goal(name, bar, "x", None, sound=True)
     return _goal(name, bar, "x", row.worker_us / base.worker_us, sound=not (row.problems or base.problems))
+
+
+def _collector(body: str, bar: float, shares: Sequence[Share]) -> Goal:
+    name = f"collector, CPU that it adds to {COLLECTED[body]}"
+    share = next((each for each in shares if each.body == body), None)
+    if share is None:
+        return _goal(name, bar, "µs", None, sound=True)
+    return _goal(name, bar, "µs", share.cpu_us, sound=not share.problems)
 
 
 def _memory(weight: Weight | None) -> Goal:

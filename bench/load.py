@@ -75,6 +75,16 @@ def answers(port: int, path: str) -> bool:
         connection.close()
 
 
+def metrics(subject: Subject) -> str:
+    """Return what a server tells of itself."""
+    connection = http.client.HTTPConnection("127.0.0.1", subject.metrics_port, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+
 def look(subject: Subject, body: Body) -> Answer:
     """Make two calls on one connection; refuse a server that answers wrongly or does not keep it open."""
     connection = http.client.HTTPConnection("127.0.0.1", subject.port, timeout=TIMEOUT)

@@ -118,7 +118,7 @@ class Plan:
         cases = sum(direct if name == "direct" else len(CASES) for name in self.subjects())
         cases += 2 * len(MORE_WORKERS) if "workers" in self.parts else 0
         total = cases * (1.25 + self.rounds * (self.seconds + 0.25))
-        total += 15 if "tollgate" in self.parts else 0
+        total += 15 + 2 * (4 + self.rounds * self.seconds) if "tollgate" in self.parts else 0
         if "tokens" in self.parts:
             total += 2 * 1.25 * (1 + self.token_rounds())
         if "tokens" in self.parts or "memory" in self.parts:

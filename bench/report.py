@@ -13,6 +13,7 @@ from bench.goals import Goal, ratios_to_nginx
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bench.collector import Share
     from bench.plan import Plan
     from bench.rounds import Row
     from bench.scale import Growth, Weight
@@ -49,11 +50,13 @@ class Report:
     growth: Growth | None
     weight: Weight | None
     goals: Sequence[Goal]
+    shares: Sequence[Share] = ()
 
     def problems(self) -> list[str]:
         """Return what makes figures invalid."""
         rows = [*self.rows, *((self.growth.few, self.growth.many) if self.growth else ())]
         found = [f"{r.subject} {r.body} {r.connections}: {problem}" for r in rows for problem in r.problems]
+        found += [f"collector {share.body}: {problem}" for share in self.shares for problem in share.problems]
         return found + [f"memory: {problem}" for problem in (self.weight.problems if self.weight else ())]
 
     def text(self) -> str:
@@ -62,6 +65,7 @@ class Report:
             _machine(self.machine),
             *(["\n".join([HEAD, *map(self._line, self.rows)])] if self.rows else []),
         ]
+        parts += ["\n".join(map(_share, self.shares))] if self.shares else []
         parts += [_growth(self.growth)] if self.growth else []
         parts += [_weight(self.weight)] if self.weight else []
         parts.append("\n".join(map(_goal, self.goals)))
@@ -107,6 +111,7 @@ class Report:
             "valid": not self.problems(),
             "goals": [asdict(goal) for goal in self.goals],
             "cases": [asdict(row) | {"ratios_to_nginx": ratios_to_nginx(row, self.rows)} for row in self.rows],
+            "collector": [asdict(share) for share in self.shares],
             "tokens": asdict(self.growth) if self.growth else None,
             "memory": asdict(self.weight) if self.weight else None,
         }
@@ -116,6 +121,10 @@ def _machine(machine: dict[str, object]) -> str:
     versions = ", ".join(f"{name} {machine[name]}" for name in ("kernel", "python", "nginx", "wrk"))
     load = f"load before the run {machine['load_average']:.2f}"
     return f"{machine['cpu']}, {machine['cores']} cores, {machine['memory']}; {versions}; {load}"
+
+
+def _share(share: Share) -> str:
+    return f"Collector: {share.cpu_us:.1f} µs of CPU for each of {share.requests:,} requests ({share.body})"
 
 
 def _growth(growth: Growth) -> str:

@@ -8,9 +8,11 @@ import random
 import msgspec
 import pytest
 from bench.cache import is_full, odd
+from bench.collector import Share
 from bench.goals import goals, ratios_to_nginx, verdict
 from bench.load import beside
 from bench.plan import BODIES, HIT, MISS, PARTS, PROBES, BenchError, Plan
+from bench.report import Report
 from bench.rounds import Row
 from bench.slices import compared
 
@@ -49,7 +51,26 @@ def test_worker_is_held_against_nginx_at_32_connections(body: str, name: str, ba
 def test_batch_is_held_against_a_call() -> None:
     costs = {"single": 20.0, "batch10": 44.0}
     rows = [row("nginx", "single", 32, 1.0), *(row("tollgate", body, 32, cost) for body, cost in costs.items())]
-    assert judged("batch of 10", rows) == (2.0, 2.2, "missed")
+    assert judged("worker, batch of 10", rows) == (2.0, 2.2, "missed")
+
+
+def test_what_the_collector_adds_is_held_against_its_own_bars() -> None:
+    shares = [Share("single", 9_000, 5.1, ()), Share("batch10", 900, 19.9, ())]
+    found = {goal.name: (goal.bar, goal.value, goal.verdict) for goal in goals([], None, None, shares)}
+    assert found["collector, CPU that it adds to a call"] == (5.0, 5.1, "missed")
+    assert found["collector, CPU that it adds to a batch of 10"] == (20.0, 19.9, "reached")
+    (goal, *_) = [
+        goal for goal in goals([], None, None, [Share("single", 9, 1.0, ("odd",))]) if "collector" in goal.name
+    ]
+    assert goal.verdict == "invalid"
+
+
+def test_report_has_a_line_for_the_collector() -> None:
+    shares = [Share("single", 9_000, 4.25, ("8,999 log rows where 9,000 were expected",))]
+    about = dict.fromkeys(("cpu", "cores", "memory", "kernel", "python", "nginx", "wrk"), "x")
+    report = Report(Plan(), {**about, "load_average": 0.0}, [], None, None, [], shares)
+    assert "Collector: 4.2 µs of CPU for each of 9,000 requests (single)" in report.text()
+    assert report.problems() == ["collector single: 8,999 log rows where 9,000 were expected"]
 
 
 def test_ratios_are_to_nginx_in_the_same_case_with_as_many_workers() -> None:

@@ -14,7 +14,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Protocol, TypeVar
 
@@ -41,6 +41,7 @@ ENOUGH_ROWS = 256
 MAX_WORDS = 64
 LENGTHS, COUNTS = "I", "H"
 _NIL = entries.pack(None)
+_ENDS_OF_ONE = 2
 _WIDE, _SHORT = array(LENGTHS).itemsize, array(COUNTS).itemsize
 
 
@@ -258,16 +259,20 @@ class OpenBlock:
     def _open(
         self, first_no: int, facts: Facts, lengths: array[int], counts: array[int] | None, content: bytes
     ) -> None:
-        records = len(lengths)
+        self._lengths = lengths
         self._content = content
         self._facts = facts
-        self._starts = list(accumulate(lengths, initial=0))
         self._firsts: Sequence[int] = (
-            range(first_no, first_no + records + 1)
+            range(first_no, first_no + len(lengths) + 1)
             if counts is None
             else list(accumulate(counts, initial=first_no))
         )
-        self._run_ends = list(accumulate((run.rows for run in facts.runs), initial=first_no))
+        self._run_ends = list(accumulate([run.rows for run in facts.runs], initial=first_no))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where records begin, and where the last ends. Not needed where a search finds nothing."""
+        return list(accumulate(self._lengths, initial=0))
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """All records, each with the number of its first row."""
@@ -291,7 +296,7 @@ class OpenBlock:
 
     def price(self, no: int, count: int, *, is_billable: bool) -> tuple[int, str]:
         """What a row costs that stands for so many requests, and its month."""
-        place = bisect_right(self._run_ends, no) - 1
+        place = bisect_right(self._run_ends, no) - 1 if len(self._run_ends) > _ENDS_OF_ONE else 0
         run = self._facts.runs[place]
         if isinstance(run.costs, list):
             return run.costs[no - self._run_ends[place]], run.month
@@ -303,7 +308,7 @@ class OpenBlock:
         if needles is None:
             yield from range(min(last, len(self._firsts) - 2), -1, -1)
             return
-        end = self._starts[min(last, len(self._firsts) - 2) + 1]
+        end = len(self._content) if last >= len(self._lengths) - 1 else self._starts[last + 1]
         hits = heapq.merge(*(self._hits(needle, end) for needle in needles), reverse=True)
         seen = -1
         for place in hits:
@@ -313,11 +318,10 @@ class OpenBlock:
 
     def _hits(self, needle: bytes, end: int) -> Iterator[int]:
         """Records that have these bytes, the last first."""
-        find, starts = self._content.rfind, self._starts
-        while (found := find(needle, 0, end)) >= 0:
-            place = bisect_right(starts, found) - 1
+        while (found := self._content.rfind(needle, 0, end)) >= 0:
+            place = bisect_right(self._starts, found) - 1
             yield place
-            end = starts[place]
+            end = self._starts[place]
 
     def _rows(self, place: int) -> list[LogRow]:
         payload = self._content[self._starts[place] : self._starts[place + 1]]
@@ -345,7 +349,7 @@ class OpenBlock:
         stands_for, count = subject.stands_for, len(subject.calls)
         shared = (
             record.at, _text(record.request_id), subject.team_id, subject.source_id, subject.source_name,
-            record.address, _text(record.agent), _text(record.origin), subject.network,
+            record.address, _known_text(record.agent), _known_text(record.origin), subject.network,
         )  # fmt: skip
         rows = []
         for no, ((method, outcome), detail) in enumerate(zip(subject.calls, record.details, strict=True), first):
@@ -354,9 +358,9 @@ class OpenBlock:
             way = record if detail.upstream is None else detail
             rows.append(
                 LogRow(
-                    no, *shared, cut(method), subject.status, outcome, detail.code, record.request_bytes // count,
-                    detail.response_bytes, record.duration_micros, way.upstream or "", way.attempts, way.cache,
-                    billable, cost, month, stands_for,
+                    no, *shared, _known_cut(method), subject.status, outcome, detail.code,
+                    record.request_bytes // count, detail.response_bytes, record.duration_micros,
+                    way.upstream or "", way.attempts, way.cache, billable, cost, month, stands_for,
                 )
             )  # fmt: skip
         return rows
@@ -406,3 +410,7 @@ def _needles(wanted: LogFilter, facts: Facts) -> list[bytes] | None:
 
 def _text(sent: bytes) -> str:
     return sent.decode("utf-8", "replace")[:LONGEST_TEXT] if sent else ""
+
+
+# What repeats from row to row.
+_known_text, _known_cut = lru_cache(1_024)(_text), lru_cache(1_024)(cut)

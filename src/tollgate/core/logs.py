@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 
-class LogRow(Struct, frozen=True):
+class LogRow(Struct, frozen=True, gc=False):
     """One call of a team, as the ledger keeps it."""
 
     seq: int
