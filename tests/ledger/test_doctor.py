@@ -21,7 +21,7 @@ from tollgate.ledger.doctor import Check, check_spool, examine
 from tollgate.ledger.segments import FRAME_BYTES, HEADER_BYTES, frame
 from tollgate.store import sqlite
 from tollgate.store.base import StoreUnavailable
-from tollgate.store.ledger_facts import LedgerFacts
+from tollgate.store.ledger_facts import LedgerFacts, read_only
 
 MONTH = "2026-11"
 DAY = 86_400.0
@@ -56,7 +56,7 @@ def close(house: House, month: str) -> None:
 
 
 def look(house: House) -> dict[str, Check]:
-    ledger = LedgerFacts(house.folder / "ledger.db")
+    ledger = LedgerFacts(read_only(house.folder / "ledger.db"))
     try:
         return {check.name: check for check in examine(house.spool, ledger, house.now)}
     finally:
@@ -165,7 +165,7 @@ def test_a_segment_that_is_finished_while_we_look_is_not_missed(used: House) -> 
             used.collect()
             return super().read()
 
-    ledger = Meanwhile(used.folder / "ledger.db")
+    ledger = Meanwhile(read_only(used.folder / "ledger.db"))
     assert all(check.ok for check in examine(used.spool, ledger, used.now))
     ledger.close()
 
@@ -178,7 +178,7 @@ def test_a_segment_that_comes_and_goes_while_we_look_is_not_missed(used: House) 
             used.sql("UPDATE segments SET done = 1 WHERE id = ?", identity(9))
             return facts
 
-    ledger = Meanwhile(used.folder / "ledger.db")
+    ledger = Meanwhile(read_only(used.folder / "ledger.db"))
     assert all(check.ok for check in examine(used.spool, ledger, used.now))
     ledger.close()
 
@@ -325,7 +325,7 @@ def test_clock_far_beyond_the_ledger_is_told(used: House) -> None:
 @pytest.mark.parametrize("content", [b"this is no database\n" * 100, b""])
 def test_something_else_in_its_place_is_told_in_words(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ledger.db").write_bytes(content)
-    ledger = LedgerFacts(tmp_path / "ledger.db")
+    ledger = LedgerFacts(read_only(tmp_path / "ledger.db"))
     with pytest.raises(StoreUnavailable, match="The ledger cannot be read: "):
         ledger.read()
     ledger.close()
@@ -336,6 +336,6 @@ def test_a_folder_with_odd_letters_is_found(tmp_path: Path, house: House) -> Non
     folder.mkdir()
     house.close()
     (folder / "ledger.db").write_bytes((house.folder / "ledger.db").read_bytes())
-    ledger = LedgerFacts(folder / "ledger.db")
+    ledger = LedgerFacts(read_only(folder / "ledger.db"))
     assert ledger.read().usage == {}
     ledger.close()

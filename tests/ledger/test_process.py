@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
+from sqlalchemy import create_engine
 from tests.ledger.house import entry, segment_bytes
 
 from tollgate.cli.main import cli
@@ -34,7 +35,7 @@ from tollgate.settings.model import PricingSettings, Settings
 from tollgate.store import sqlite
 from tollgate.store.base import ClockDoubted
 from tollgate.store.ledger import LedgerBehind
-from tollgate.store.ledger_tables import block_statements
+from tollgate.store.ledger_blocks import Days
 
 NOW = time.time()
 
@@ -214,8 +215,10 @@ def test_uses_that_a_collector_committed_before_it_died_are_noted_by_the_next(
 
 
 def test_old_days_and_litter_are_thrown_away(bootstrap: Bootstrap, loops: list[CollectorLoop]) -> None:
-    for statement in (*block_statements("20200101"), "INSERT INTO days VALUES ('20200101')"):
-        sql(bootstrap, "ledger.db", statement)
+    engine = create_engine(bootstrap.ledger_url)
+    with engine.begin() as connection:
+        Days(connection).make("20200101")
+    engine.dispose()
     sql(bootstrap, "ledger.db", "INSERT INTO segments VALUES (?, 24, 1, 1.0)", b"\1" * 16)
     litter = bootstrap.spool_dir / "00000000000001-aa.new"
     litter.touch()

@@ -19,7 +19,7 @@ from tollgate.core.months import month_of
 from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
 from tollgate.store import ledger as storing
-from tollgate.store import ledger_blocks, ledger_shared, sqlite, upgrade
+from tollgate.store import ledger_blocks, ledger_engine, ledger_shared, sqlite, upgrade
 from tollgate.store.base import Mark
 from tollgate.store.ledger import LedgerBehind, LedgerStore, open_ledger
 from tollgate.store.ledger_tables import FINAL
@@ -225,7 +225,7 @@ def test_old_days_are_dropped_and_numbers_go_on(ledger: Ledger) -> None:
 
 
 def test_dropped_day_is_deleted_in_slices(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_blocks, "SLICE_DATA", 2)
+    monkeypatch.setattr(ledger_engine, "SLICE_DATA", 2)
     for _ in range(5):
         ledger.commit(*(entry() for _ in range(ENOUGH_ROWS)))
     ledger.commit(entry())

@@ -22,7 +22,7 @@ from tollgate.core.pricing import Price
 from tollgate.ledger.doctor import check_logs
 from tollgate.store import ledger_rows, sqlite, upgrade
 from tollgate.store.ledger import LedgerStore, open_ledger
-from tollgate.store.ledger_facts import LedgerFacts
+from tollgate.store.ledger_facts import LedgerFacts, read_only
 
 NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
 DAY = 86_400.0
@@ -98,7 +98,7 @@ def without_number(row: LogRow) -> tuple[Any, ...]:
 
 
 def agrees(folder: Path) -> bool:
-    facts = LedgerFacts(folder / "ledger.db")
+    facts = LedgerFacts(read_only(folder / "ledger.db"))
     try:
         return check_logs(facts.read()).ok
     finally:

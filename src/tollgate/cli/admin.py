@@ -41,7 +41,7 @@ from tollgate.processes.bootstrap import (
 from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
 from tollgate.settings.model import DEFAULT_PORT, Settings
-from tollgate.store import engines, sqlite
+from tollgate.store import engines
 from tollgate.store.base import StoreUnavailable
 
 MAX_ACCOUNTS = 10_000
@@ -314,7 +314,7 @@ def control_plane(
     bootstrap = prepare(settings)
 
     async def whole() -> None:
-        store = sqlite.open_store(bootstrap.store_url)
+        store = engines.open_store(bootstrap.store_url)
         plane = ControlPlane(
             store,
             settings,

@@ -20,9 +20,9 @@ from tollgate.core.audit_chain import AuditChain, Line, fault_of, shown
 from tollgate.ledger.doctor import Check, examine
 from tollgate.settings import file as settings_file
 from tollgate.settings.model import Settings
-from tollgate.store import sqlite
+from tollgate.store import engines
 from tollgate.store.base import Repositories, StoreUnavailable
-from tollgate.store.ledger_facts import LedgerFacts
+from tollgate.store.postgresql import is_postgresql
 
 # Of each check; the rest is a number.
 MAX_SHOWN = 20
@@ -55,24 +55,24 @@ def doctor(config_file: str | None, as_json: bool) -> None:
 
 def _examine(settings: Settings) -> list[Check]:
     data_dir = Path(settings.data_dir)
-    file = Path(sqlite.ledger_url(data_dir).database or "")
-    if not file.exists():
+    url = engines.store_url(settings.store.url, data_dir)
+    ledger_url = engines.ledger_url(url, data_dir)
+    if not engines.exists(ledger_url):
         raise Failure(
             f"There is no ledger in {data_dir}: nothing was ever recorded there. "
             "Give the settings of the service with --config, or TOLLGATE_DATA_DIR."
         )
-    ledger = LedgerFacts(file)
+    ledger = engines.open_facts(ledger_url)
     try:
-        checks = examine(data_dir / "spool", ledger, time.time())
+        checks = examine(data_dir / "spool", ledger, time.time(), is_shared=is_postgresql(url))
     finally:
         ledger.close()
-    url = sqlite.store_url(settings.store.url, data_dir)
-    return [*checks, asyncio.run(_check_audit(url))] if Path(url.database or "").exists() else checks
+    return [*checks, asyncio.run(_check_audit(url))] if engines.exists(url) else checks
 
 
 async def _check_audit(url: URL) -> Check:
     """Whether the chains of the audit log are whole, from the oldest entry that is kept to the newest."""
-    store, wrong, looked_at = sqlite.open_store(url), list[str](), 0
+    store, wrong, looked_at = engines.open_store(url), list[str](), 0
     chains: list[AuditChain] = []
     try:
         async with store.reading() as records:

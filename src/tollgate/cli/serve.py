@@ -13,7 +13,7 @@ from tollgate.gateway.call.networks import build_networks
 from tollgate.processes import collector, preflight, service
 from tollgate.processes.bootstrap import migrate_in_child, prepare
 from tollgate.settings import file as settings_file
-from tollgate.store import engines, sqlite
+from tollgate.store import engines
 from tollgate.store.upgrade import CONTROL, LEDGER
 
 _config_option = click.option(
@@ -67,8 +67,8 @@ def migrate(config_file: str | None) -> None:
     data_dir = Path(settings.data_dir)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     databases = (
-        (sqlite.store_url(settings.store.url, data_dir), CONTROL),
-        (sqlite.ledger_url(data_dir), LEDGER),
+        (url := engines.store_url(settings.store.url, data_dir), CONTROL),
+        (engines.ledger_url(url, data_dir), LEDGER),
     )
     for url, scripts in databases:
         for step in migrate_in_child(url, scripts):

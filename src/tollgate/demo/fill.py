@@ -20,7 +20,7 @@ from tollgate.core.people import PERSONAL, Account
 from tollgate.core.roles import Role
 from tollgate.demo import history
 from tollgate.processes.bootstrap import Bootstrap
-from tollgate.store import sqlite
+from tollgate.store import engines
 from tollgate.store.base import Repositories
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
     from tollgate.control.service_context import Actor  # noqa: PLC0415
     from tollgate.control.services.tokens import TokenSettings  # noqa: PLC0415
 
-    store = sqlite.open_store(bootstrap.store_url)
+    store = engines.open_store(bootstrap.store_url)
     clock = history.Clock(time.time())
     plane = ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", clock)
     password = random.token_urlsafe(12)

@@ -50,13 +50,15 @@ class SegmentFile(Struct, frozen=True):
     fault: str = ""
 
 
-def examine(spool: Path, ledger: LedgerFacts, now: float) -> list[Check]:
-    """Do all checks."""
+def examine(spool: Path, ledger: LedgerFacts, now: float, *, is_shared: bool = False) -> list[Check]:
+    """Do all checks. A ledger that is shared has been written from spools of other nodes too."""
     before = _identities(spool)
     facts = ledger.read()
     files = [_inspect(path, facts.marks) for path in sorted(spool.glob(f"*{segments.SUFFIX}"))]
     present = {*before, *_identities(spool)}
-    gone = {identity for identity, mark in facts.marks.items() if not mark.done and identity not in present}
+    gone = set()
+    if not is_shared:
+        gone = {identity for identity, mark in facts.marks.items() if not mark.done and identity not in present}
     if gone:
         marks = ledger.marks()
         gone = {identity for identity in gone if identity in marks and not marks[identity].done}

@@ -22,7 +22,7 @@ from tollgate.errors import StartError
 from tollgate.processes.run_in_child import run_in_child
 from tollgate.settings.file import Origin
 from tollgate.settings.model import Settings
-from tollgate.store import engines, sqlite
+from tollgate.store import engines
 from tollgate.store.upgrade import CONTROL, LEDGER, migrate
 
 _log = log.get("server")
@@ -64,8 +64,8 @@ def prepare(settings: Settings, origin: Origin | None = None) -> Bootstrap:
         (data_dir / "spool").mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StartError(f"data_dir: {data_dir} cannot be made: {error.strerror}.") from error
-    url = sqlite.store_url(settings.store.url, data_dir)
-    ledger_url = sqlite.ledger_url(data_dir)
+    url = engines.store_url(settings.store.url, data_dir)
+    ledger_url = engines.ledger_url(url, data_dir)
     for each, scripts in ((url, CONTROL), (ledger_url, LEDGER)):
         for step in migrate_in_child(each, scripts):
             _log.info("database migrated", step=step, database=each.database)
@@ -94,7 +94,8 @@ def load_peppers(settings: Settings, data_dir: Path, url: URL) -> tuple[bytes, b
         where = "secrets.pepper" if configured else str(path)
         raise StartError(
             f"The pepper in {where} is not the one that this store's tokens were hashed with, so no token would "
-            "work. Put the old pepper back, or start with a new data folder. To replace it, see docs/upgrade.md."
+            "work. Put the old pepper back, or start with a new store. To replace it, see docs/upgrade.md. "
+            "Nodes that share a database share one pepper: set `secrets.pepper` on each."
         )
     engines.replace_facts(url, {PEPPER: fingerprint(pepper), PEPPER_REPLACED_AT: str(time.time())})
     _log.warning("the pepper was replaced: what was hashed under the one before works until that is taken away")

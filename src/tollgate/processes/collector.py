@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
-from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 
 from tollgate import log
@@ -29,7 +28,7 @@ from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
 from tollgate.shm import metrics
-from tollgate.store import sqlite
+from tollgate.store import engines
 from tollgate.store.caps import Caps
 from tollgate.store.ledger import BUSY_MILLISECONDS, open_ledger
 
@@ -71,8 +70,7 @@ class CollectorLoop:
         settings = bootstrap.settings
         self._lock = Lock(bootstrap.spool_dir)
         self._ledger = open_ledger(bootstrap.ledger_url)
-        control = create_engine(bootstrap.store_url, hide_parameters=True)
-        sqlite.set_pragmas(control, BUSY_MILLISECONDS)
+        control = engines.open_control(bootstrap.store_url, BUSY_MILLISECONDS)
         price = settings.billing.price()
         self._caps = Caps(control, self._ledger, price)
         self._writer = writer

@@ -17,7 +17,7 @@ from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.status import App
 from tollgate.processes.supervisor import Lifeline
-from tollgate.store import sqlite
+from tollgate.store import engines
 
 # As in `control/app.py`, which cannot be imported here without its framework.
 MAX_BODY_BYTES = 262_144
@@ -68,9 +68,9 @@ def run(
         from tollgate.control.plane import ControlPlane  # noqa: PLC0415
         from tollgate.control.services import alerts, invoices, reports, sweep  # noqa: PLC0415
 
-        store = sqlite.open_store(bootstrap.store_url)
-        logbook = sqlite.open_logbook(bootstrap.ledger_url)
-        accountbook = sqlite.open_accountbook(bootstrap.ledger_url)
+        store = engines.open_store(bootstrap.store_url)
+        logbook = engines.open_logbook(bootstrap.ledger_url)
+        accountbook = engines.open_accountbook(bootstrap.ledger_url)
         plane = ControlPlane(
             store,
             shared.current.settings,

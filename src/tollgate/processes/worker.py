@@ -42,7 +42,7 @@ from tollgate.settings.model import LimitSettings, Settings, UpstreamSettings
 from tollgate.shm import metrics
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots
-from tollgate.store import sqlite
+from tollgate.store import engines
 
 P = TypeVar("P", bound=Pipeline)
 
@@ -96,7 +96,7 @@ class Worker:
     async def _make(self) -> ServerProcess:
         settings = self._shared.current.settings
         writer = self._regions.writer(self._slot)
-        store = sqlite.open_store(self._bootstrap.store_url)
+        store = engines.open_store(self._bootstrap.store_url)
         directory = CallerDirectory(store, settings, writer, time.monotonic)
         await directory.refresh()
         spool = self._spool()

@@ -164,9 +164,15 @@ class DirectorySettings(Section, frozen=True):
 
 
 class StoreSettings(Section, frozen=True):
-    """Where teams, tokens and domains are kept."""
+    """Where teams, tokens and domains are kept; with PostgreSQL also logs, usage and invoices."""
 
-    url: Annotated[str, Secret("SQLAlchemy URL. Empty: `control.db` in the data folder (SQLite).")] = ""
+    url: Annotated[
+        str,
+        Secret(
+            "`postgresql://user:password@host/database` for several nodes, or `sqlite:///file`. "
+            "Empty: `control.db` in the data folder (SQLite)."
+        ),
+    ] = ""
 
 
 class SecretSettings(Section, frozen=True):

@@ -187,7 +187,7 @@ def _pepper(key: str, pepper: str) -> Iterator[Finding]:
 
 def _store_url(key: str, url: str) -> Iterator[Finding]:
     if url and not _DATABASE_URL.fullmatch(url):
-        yield (), f"`{key}` is not a database URL: write one such as sqlite:////var/lib/tollgate/control.db"
+        yield (), f"`{key}` is not a database URL: write sqlite:////var/lib/tollgate/control.db or postgresql://…"
 
 
 def _resolvers(key: str, entries: list[Any]) -> Iterator[Finding]:

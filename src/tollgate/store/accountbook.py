@@ -25,6 +25,7 @@ from tollgate.core.posting import BILLABLE
 from tollgate.core.usage import By, Period, Point, Split, TeamMonth, UsageItem
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Bill, ClockDoubted, StoreUnavailable
+from tollgate.store.ledger_engine import engine_of
 from tollgate.store.ledger_usage import FOLD_MONTH, latencies_of
 
 DEADLINE_SECONDS = 10.0
@@ -151,6 +152,7 @@ class SqlAccountBook:
     ) -> list[Invoice] | None:
         """Close a month and write the invoices of all teams that used something: all of it, or nothing."""
         async with self._connection(CLOSING_SECONDS, immediate=True) as connection:
+            await connection.run_sync(lambda writer: engine_of(writer).begin_closing(writer))
             if await _is_closed(connection, month):
                 return None
             if await _is_doubtful(connection, now):
@@ -196,7 +198,7 @@ class SqlAccountBook:
         """Lend a connection in a transaction. The border where the database's exceptions become ours."""
         try:
             async with asyncio.timeout(seconds), self._engine.connect() as connection:
-                await connection.execution_options(immediate=immediate)
+                await connection.execution_options(immediate=immediate, seconds=seconds)
                 async with connection.begin():
                     yield connection
         except (SQLAlchemyError, OSError, TimeoutError) as error:

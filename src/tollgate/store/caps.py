@@ -15,10 +15,11 @@ from sqlalchemy import Connection, Engine, Table, or_, select, update
 from tollgate.core.months import month_of, next_month
 from tollgate.core.pricing import Price, cap_reached
 from tollgate.store import tables
-from tollgate.store.ledger import LedgerStore, among
+from tollgate.store.ledger import LedgerStore
+from tollgate.store.ledger_engine import among
 
 # Past the expression language: there may be thousands a second.
-_LAST_USED = "UPDATE tokens SET last_used_at = ?1 WHERE id = ?2 AND coalesce(last_used_at, 0) < ?1"
+_LAST_USED = "UPDATE tokens SET last_used_at = ? WHERE id = ? AND coalesce(last_used_at, 0) < ?"
 
 
 class Caps:
@@ -46,7 +47,8 @@ class Caps:
 
     def note_uses(self, last_used: Mapping[str, float]) -> None:
         """Note when tokens were last used. That column alone: no worker must take it for a change."""
-        rows = [(at, key) for key, at in last_used.items() if key.startswith("tok_")]
+        # In order, so that collectors wait for each other and not in a circle.
+        rows = [(at, key, at) for key, at in sorted(last_used.items()) if key.startswith("tok_")]
         if rows:
             with self._control.begin() as connection:
                 connection.exec_driver_sql(_LAST_USED, rows)

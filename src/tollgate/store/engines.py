@@ -10,8 +10,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from tollgate.errors import StartError
-from tollgate.store import postgresql, sqlite, tables
-from tollgate.store.postgresql import CONTROL_SCHEMA, is_postgresql
+from tollgate.store import accountbook, logbook, postgresql, sqlite, tables
+from tollgate.store.accountbook import SqlAccountBook
+from tollgate.store.ledger_facts import LedgerFacts, read_only
+from tollgate.store.logbook import SqlLogBook
+from tollgate.store.postgresql import CONTROL_SCHEMA, LEDGER_SCHEMA, READING, is_postgresql
 from tollgate.store.sql import SqlStore
 
 # Of what is not a caller: it may wait for a busy database.
@@ -33,9 +36,45 @@ def store_url(configured: str, data_dir: Path) -> URL:
     return sqlite.store_url(configured, data_dir)
 
 
+def exists(url: URL) -> bool:
+    """Whether there is something at an address; of a server, only asking tells."""
+    return is_postgresql(url) or Path(url.database or "").exists()
+
+
 def open_store(url: URL) -> SqlStore:
     """Open the store for a worker. Call it in the process that uses it, never before a fork."""
     return postgresql.open_store(url) if is_postgresql(url) else sqlite.open_store(url)
+
+
+def ledger_url(store: URL, data_dir: Path) -> URL:
+    """Return the ledger's address: the store's database where that is PostgreSQL, or `ledger.db`."""
+    return store if is_postgresql(store) else sqlite.ledger_url(data_dir)
+
+
+def open_logbook(url: URL) -> SqlLogBook:
+    """Open the ledger for reading its logs. Call it in the process that uses it, never before a fork."""
+    if not is_postgresql(url):
+        return sqlite.open_logbook(url)
+    return SqlLogBook(
+        postgresql.make_engine(
+            url, LEDGER_SCHEMA, pool_size=logbook.THREADS, seconds=logbook.DEADLINE_SECONDS, begin=READING
+        )
+    )
+
+
+def open_accountbook(url: URL) -> SqlAccountBook:
+    """Open the ledger for reading usage and writing invoices."""
+    if not is_postgresql(url):
+        return sqlite.open_accountbook(url)
+    seconds = accountbook.DEADLINE_SECONDS
+    return SqlAccountBook(postgresql.make_async_engine(url, LEDGER_SCHEMA, pool_size=4, seconds=seconds))
+
+
+def open_facts(url: URL) -> LedgerFacts:
+    """Open the ledger for checking it; never writes."""
+    if is_postgresql(url):
+        return LedgerFacts(postgresql.make_engine(url, LEDGER_SCHEMA, pool_size=1, seconds=0, begin=READING))
+    return LedgerFacts(read_only(Path(url.database or "")))
 
 
 def open_control(url: URL, busy_milliseconds: int) -> Engine:

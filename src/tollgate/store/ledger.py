@@ -1,9 +1,9 @@
 """The ledger's store, as the collector writes it: one transaction takes blocks, usage, costs and the read offsets.
 
-Whoever writes here holds the database from its first look on (`BEGIN IMMEDIATE`), so nothing that a batch is
-posted by can change before it is committed. A segment that was read from elsewhere than where the ledger stands is
-refused (`LedgerBehind`): two collectors cannot count a record twice, whatever brought them together. Chores are
-done in slices, each in a transaction of its own, so that collecting never waits for long.
+Whoever writes here holds what it looks at from its first look on (`store/ledger_engine.py`), so nothing that a
+batch is posted by can change before it is committed. A segment that was read from elsewhere than where the ledger
+stands is refused (`LedgerBehind`): two collectors cannot count a record twice, whatever brought them together.
+Chores are done in slices, each in a transaction of its own, so that collecting never waits for long.
 
 Synchronous: the collector is a process of its own that does nothing else. Reading is in `store/logbook.py`.
 """
@@ -14,10 +14,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import wraps
 from itertools import islice
+from typing import Concatenate, ParamSpec
 
 import msgspec
-from sqlalchemy import URL, ColumnElement, Connection, Engine, create_engine, delete, func, select
+from sqlalchemy import URL, Connection, Engine, create_engine, delete, select
 
 from tollgate.core.blocks import OpenBlock
 from tollgate.core.clock import Clock
@@ -25,16 +27,20 @@ from tollgate.core.entries import read_counted, read_subject
 from tollgate.core.posting import UNAUTHORIZED, Opening, Posting
 from tollgate.errors import TollgateError
 from tollgate.store import ledger_tables as tables
-from tollgate.store import ledger_usage, sqlite
+from tollgate.store import ledger_usage, postgresql, sqlite
 from tollgate.store.base import Mark
 from tollgate.store.ledger_blocks import FAN, FIRST, DayBlocks, Days, Joining
+from tollgate.store.ledger_engine import among, engine_of
 from tollgate.store.ledger_rows import OldRows
 from tollgate.store.ledger_shared import SharedBlocks, Waiting
 from tollgate.store.ledger_usage import fetched
+from tollgate.store.postgresql import LEDGER_SCHEMA, is_postgresql
 
 BUSY_MILLISECONDS = 10_000
 # Values that one statement may name; SQLite takes 32,766.
 _MAX_NAMED = 10_000
+
+P = ParamSpec("P")
 
 
 class LedgerBehind(TollgateError):
@@ -43,6 +49,9 @@ class LedgerBehind(TollgateError):
 
 def open_ledger(url: URL) -> LedgerStore:
     """Open the ledger for the collector."""
+    if is_postgresql(url):
+        seconds = BUSY_MILLISECONDS / 1_000
+        return LedgerStore(postgresql.make_engine(url, LEDGER_SCHEMA, pool_size=1, seconds=seconds))
     engine = create_engine(url, hide_parameters=True)
     sqlite.set_pragmas(engine, BUSY_MILLISECONDS)
     sqlite.run_on_connect(
@@ -56,6 +65,23 @@ def open_ledger(url: URL) -> LedgerStore:
         "secure_delete=FAST",
     )
     return LedgerStore(engine)
+
+
+class _DoneByAnother(Exception):
+    """Another collector does chores now."""
+
+
+def _by_one(chore: Callable[Concatenate[LedgerStore, P], bool]) -> Callable[Concatenate[LedgerStore, P], bool]:
+    """A chore that one collector does at a time; there is nothing to do for the others."""
+
+    @wraps(chore)
+    def done(store: LedgerStore, /, *args: P.args, **options: P.kwargs) -> bool:
+        try:
+            return chore(store, *args, **options)
+        except _DoneByAnother:
+            return False
+
+    return done
 
 
 class LedgerStore:
@@ -102,9 +128,11 @@ class LedgerStore:
         waiting, self._waiting = self._waiting, None
         unfolded, self._unfolded = self._unfolded, None
         with self._writing() as connection:
+            named = json.dumps(list(teams))
+            engine_of(connection).begin_commit(connection, marks, named)
             if known is not None and _marks(connection, marks) != known:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")
-            posting = post(_opening(connection, teams))
+            posting = post(_opening(connection, named))
             if posting.rows:
                 self._write(connection, posting, now)
             if marks:
@@ -122,13 +150,15 @@ class LedgerStore:
         day = days.at(_day(now), newest)
         if day != newest:
             self._generations = None
-        committed_at = _note_commit(connection, now)
+        clock, committed_at = _times(connection, now)
         if posting.shared:
             SharedBlocks(connection).add(day, posting.shared, committed_at)
         if posting.blocks:
             DayBlocks(connection, day).add(posting.blocks, committed_at)
         ledger_usage.add(connection, posting)
         connection.exec_driver_sql(_NUMBER, list(posting.next_no.items()))
+        # Last: all collectors write this row.
+        connection.exec_driver_sql(_STATE, (committed_at, clock.seen_at, clock.doubted_at))
 
     def team_months(self, month: str) -> dict[str, tuple[int, int]]:
         """Billable requests and cost of every team in a month."""
@@ -168,6 +198,7 @@ class LedgerStore:
 
     # --- Chores --------------------------------------------------------------------------------------------
 
+    @_by_one
     def join(self) -> bool:
         """Sort shared blocks, or join small ones of the newest day, when there are many: a slice of it.
 
@@ -177,7 +208,7 @@ class LedgerStore:
             return self._sort_out()
         if self._generations is not None and not self._joining and self._crowded_level() is None:
             return False
-        with self._writing() as connection:
+        with self._chore() as connection:
             day = Days(connection).newest()
             if day is None:
                 return False
@@ -197,7 +228,7 @@ class LedgerStore:
         return True
 
     def _sort_out(self) -> bool:
-        with self._writing() as connection:
+        with self._chore() as connection:
             shared = SharedBlocks(connection)
             waiting = shared.waiting()
             if waiting.is_enough:
@@ -211,9 +242,10 @@ class LedgerStore:
         """The lowest level whose blocks are to be joined."""
         return min((level for level, count in (self._generations or {}).items() if count >= FAN), default=None)
 
+    @_by_one
     def settle(self) -> bool:
         """Make a slice of the open blocks of days that are over final; whether there is more to do."""
-        with self._writing() as connection:
+        with self._chore() as connection:
             days = Days(connection).listed()
             if days and SharedBlocks(connection).sort_out(before=days[-1]):
                 self._waiting = None
@@ -230,18 +262,20 @@ class LedgerStore:
         self._settling = None if following is None else (day, following)
         return True
 
+    @_by_one
     def fold(self, at_least: int = 0) -> bool:
         """Fold a slice of the usage that was appended, where it has so many lines; whether there is more to do."""
         if self._unfolded is not None and self._unfolded < at_least:
             return False
-        with self._writing() as connection:
+        with self._chore() as connection:
             folded = ledger_usage.fold(connection)
         self._unfolded = None if folded else 0
         return folded
 
+    @_by_one
     def convert(self) -> bool:
         """Convert a slice of the rows of the first version to blocks; whether there is more to do."""
-        with self._writing() as connection:
+        with self._chore() as connection:
             return OldRows(connection).convert()
 
     def drop_days(self, before: str) -> list[str]:
@@ -254,9 +288,10 @@ class LedgerStore:
                 connection.exec_driver_sql("UPDATE state SET dropped_before = ?", (before,))
         return gone
 
+    @_by_one
     def sweep(self, oldest_hour: int) -> bool:
         """Delete a slice of what was dropped, and of histograms before an hour; whether there is more to do."""
-        with self._writing() as connection:
+        with self._chore() as connection:
             more = Days(connection).sweep() or OldRows(connection).sweep()
             return ledger_usage.forget_latencies(connection, oldest_hour) or more
 
@@ -274,10 +309,17 @@ class LedgerStore:
             connection.execute(delete(table).where(table.c.done, table.c.updated_at < before))
 
     @contextmanager
+    def _chore(self) -> Iterator[Connection]:
+        """A transaction for chores, unless another collector does them now."""
+        with self._writing() as connection:
+            if not engine_of(connection).begin_chore(connection):
+                raise _DoneByAnother
+            yield connection
+
+    @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._engine.begin() as connection:
-            # By itself, Python's driver begins a transaction only at the first change, after what was read.
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            engine_of(connection).begin(connection)
             yield connection
 
 
@@ -301,15 +343,9 @@ def _in_parts(ids: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
         yield part
 
 
-def among(column: ColumnElement[str], names: Iterable[str]) -> ColumnElement[bool]:
-    """Whether a column has one of these names, however many: they are one value of the statement."""
-    each = func.json_each(json.dumps(list(names))).table_valued("value")
-    return column.in_(select(each.c.value))
-
-
-def _opening(connection: Connection, teams: Iterable[str]) -> Opening:
-    named = json.dumps(list(teams))
-    query = "SELECT id, next_no FROM teams WHERE id IN (SELECT value FROM json_each(?))"
+def _opening(connection: Connection, named: str) -> Opening:
+    """What stands in the ledger of teams, named as a JSON array."""
+    query = f"SELECT id, next_no FROM teams WHERE id IN ({engine_of(connection).named})"  # noqa: S608
     numbers = dict(fetched(connection.exec_driver_sql(query, (named,))))
     closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
     return Opening(numbers, ledger_usage.requests_of(connection, named), closed)
@@ -326,18 +362,21 @@ def _day(now: float) -> str:
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%d")
 
 
-def _note_commit(connection: Connection, now: float) -> float:
-    """Note when a batch is committed. These times never go back, whatever the clock does: `since` needs that."""
+def _times(connection: Connection, now: float) -> tuple[Clock, float]:
+    """What is known of time now, and when a batch is committed.
+
+    For a team these times never go back, whatever clocks do: `since` needs that.
+    """
     row = connection.exec_driver_sql("SELECT committed_at, seen_at, doubted_at FROM state").first()
     before, clock = (None, Clock()) if row is None else (row[0], Clock(row[1], row[2]))
-    committed_at = now if before is None else max(now, before)
-    clock = clock.seen(now)
-    connection.exec_driver_sql(
-        "INSERT OR REPLACE INTO state (id, committed_at, seen_at, doubted_at, dropped_before) "
-        "VALUES (1, ?, ?, ?, (SELECT dropped_before FROM state))",
-        (committed_at, clock.seen_at, clock.doubted_at),
-    )
-    return committed_at
+    return clock.seen(now), now if before is None else max(now, before)
+
+
+_STATE = (
+    "INSERT INTO state (id, committed_at, seen_at, doubted_at) VALUES (1, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+    "committed_at = CASE WHEN state.committed_at > excluded.committed_at THEN state.committed_at "
+    "ELSE excluded.committed_at END, seen_at = excluded.seen_at, doubted_at = excluded.doubted_at"
+)
 
 
 def _clock(connection: Connection) -> Clock:

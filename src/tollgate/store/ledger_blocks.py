@@ -22,12 +22,12 @@ from tollgate import log
 from tollgate.core.blocks import ENOUGH_ROWS, Block, OpenBlock, groups, joined, read_facts
 from tollgate.core.shared_blocks import SHARED_ROWS
 from tollgate.core.zstandard import ZstdError, compress, decompress
-from tollgate.store.ledger_tables import BLOCK_COLUMNS, FINAL, block_statements
+from tollgate.store.ledger_engine import checked, engine_of
+from tollgate.store.ledger_tables import BLOCK_COLUMNS, FINAL
 
 FAN = 8
 # One slice of work.
 SLICE_BLOCKS, SLICE_ROWS = 4_000, 20_000
-SLICE_DATA = 100
 FIRST = ("", 0)
 _log = log.get("ledger")
 
@@ -68,11 +68,7 @@ class Days:
 
     def make(self, day: str) -> None:
         """Make the tables of a day, where it has none."""
-        known = self._connection.exec_driver_sql("SELECT 1 FROM days WHERE day = ?", (day,)).first()
-        if known is None:
-            for statement in block_statements(day):
-                self._connection.exec_driver_sql(statement)
-            self._connection.exec_driver_sql("INSERT INTO days VALUES (?)", (day,))
+        engine_of(self._connection).make_day(self._connection, checked(day))
 
     def drop(self, before: str) -> list[str]:
         """Take the days before one away from all readers, at once; `sweep` gives their room back."""
@@ -81,26 +77,8 @@ class Days:
         return gone
 
     def sweep(self) -> bool:
-        """Delete a slice of what belongs to no day; whether there may be more.
-
-        A table of any size would be dropped by one statement, but that reads all of it, and nothing is collected
-        meanwhile.
-        """
-        query = (
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'data_[0-9]*' "
-            "AND substr(name, 6) NOT IN (SELECT day FROM days) LIMIT 1"
-        )
-        name = self._connection.exec_driver_sql(query).scalar()
-        if name is None:
-            return False
-        day = _checked(name.removeprefix("data_"))
-        removed = self._connection.exec_driver_sql(
-            f"DELETE FROM data_{day} WHERE id IN (SELECT id FROM data_{day} LIMIT {SLICE_DATA})"  # noqa: S608
-        )
-        if removed.rowcount < SLICE_DATA:
-            self._connection.exec_driver_sql(f"DROP TABLE blocks_{day}")
-            self._connection.exec_driver_sql(f"DROP TABLE data_{day}")
-        return True
+        """Delete a slice of what belongs to no day; whether there may be more."""
+        return engine_of(self._connection).sweep_day(self._connection)
 
 
 class DayBlocks:
@@ -108,10 +86,8 @@ class DayBlocks:
 
     def __init__(self, connection: Connection, day: str) -> None:
         self._connection = connection
-        self._day = _checked(day)
-        columns, slots = ", ".join(BLOCK_COLUMNS), ", ".join("?" * len(BLOCK_COLUMNS))
-        self._columns = columns
-        self._insert = f"INSERT INTO blocks_{day} ({columns}) VALUES ({slots})"  # noqa: S608 - names of our own
+        self._day = checked(day)
+        self._columns = ", ".join(BLOCK_COLUMNS)
 
     def add(self, blocks: Iterable[Block], committed_at: float) -> None:
         """Write blocks that stay as they are."""
@@ -226,24 +202,29 @@ class DayBlocks:
 
     def write_open(self, blocks: Iterable[tuple[Block, float]], level: int) -> None:
         """Write blocks with their times of commit: large ones with data of their own, small ones together."""
-        first_id = self.newest_generation() + 1
-        headers: list[tuple[Any, ...]] = []
-        stored: list[tuple[int, int, bytes]] = []
-        for data_id, (group, is_final) in enumerate(_shelves(blocks), first_id):
+        headers: list[list[Any]] = []
+        stored: list[tuple[int, bytes]] = []
+        for place, (group, is_final) in enumerate(_shelves(blocks)):
             start = 0
             for block, committed_at in group:
                 headers.append(
-                    (
+                    [
                         block.team_id, block.first_no, block.rows, block.records, block.errors,
-                        FINAL if is_final else level, first_id, block.least_at, block.greatest_at, committed_at,
-                        block.facts, data_id, start, len(block.data),
-                    )
+                        FINAL if is_final else level, 0, block.least_at, block.greatest_at, committed_at,
+                        block.facts, place, start, len(block.data),
+                    ]
                 )  # fmt: skip
                 start += len(block.data)
-            stored.append((data_id, len(group), compress(b"".join([block.data for block, _ in group]))))
-        if headers:
-            self._connection.exec_driver_sql(f"INSERT INTO data_{self._day} VALUES (?, ?, ?)", stored)  # noqa: S608
-            self._connection.exec_driver_sql(self._insert, headers)
+            stored.append((len(group), compress(b"".join([block.data for block, _ in group]))))
+        if not headers:
+            return
+        engine, connection = engine_of(self._connection), self._connection
+        ids = engine.data_ids(connection, self._day, len(stored))
+        for header in headers:
+            header[6], header[11] = ids[0], ids[header[11]]
+        rows = [(data_id, *rest) for data_id, rest in zip(ids, stored, strict=True)]
+        engine.append(connection, f"data_{self._day}", ("id", "blocks", "data"), rows)
+        engine.append(connection, f"blocks_{self._day}", BLOCK_COLUMNS, headers)
 
 
 def _joined(headers: Sequence[Any], data: Mapping[int, bytes]) -> Iterator[tuple[Block, float]]:
@@ -279,10 +260,3 @@ def _block(row: Any, data: bytes) -> Block:
     return Block(
         team_id, first_no, rows, records, errors, least_at, greatest_at, facts, data[start : start + size]
     )
-
-
-def _checked(day: str) -> str:
-    """A day that may stand in a statement."""
-    if len(day) != len("20261115") or not day.isdigit():
-        raise ValueError(f"{day!r} is no day")
-    return day

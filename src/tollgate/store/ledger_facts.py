@@ -59,10 +59,10 @@ class Facts(Struct, frozen=True):
 
 
 class LedgerFacts:
-    """Reads the ledger of a data folder."""
+    """Reads the ledger."""
 
-    def __init__(self, file: Path) -> None:
-        self._engine = _read_only(file)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def close(self) -> None:
         """Give everything back."""
@@ -111,18 +111,21 @@ class LedgerFacts:
     def _reading(self) -> Iterator[Connection]:
         try:
             with self._engine.connect() as connection:
-                connection.exec_driver_sql("BEGIN")
+                if connection.dialect.name == "sqlite":
+                    connection.exec_driver_sql("BEGIN")
                 yield connection
                 connection.rollback()
         except (SQLAlchemyError, sqlite3.Error, msgspec.MsgspecError) as error:
             cause = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise StoreUnavailable(
-                f"The ledger cannot be read: {cause}. Check that it is a Tollgate's ledger.db of this version; "
+                f"The ledger cannot be read: {cause}. Check that it is a Tollgate's ledger of this version; "
                 "`tollgate serve` and `tollgate collect --once` bring an older one up to date."
             ) from error
 
 
-def _read_only(file: Path) -> Engine:
+def read_only(file: Path) -> Engine:
+    """Open a ledger's file to read alone."""
+
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"file:{quote(str(file))}?mode=ro", uri=True, timeout=BUSY_SECONDS, isolation_level=None

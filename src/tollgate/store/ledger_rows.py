@@ -63,6 +63,8 @@ class OldRows:
 
     def sweep(self) -> bool:
         """Delete a slice of rows that were converted or dropped; whether there may be more."""
+        if self._connection.dialect.name != "sqlite":
+            return False  # it never had any
         name = self._execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'log_[0-9]*' "
             "AND substr(name, 5) NOT IN (SELECT day FROM row_days) LIMIT 1"

@@ -19,6 +19,7 @@ from tollgate.core.blocks import OpenBlock
 from tollgate.core.shared_blocks import SharedBlock, Stored, read_parts, sorted_out
 from tollgate.core.zstandard import ZstdError, compress, decompress
 from tollgate.store.ledger_blocks import DayBlocks
+from tollgate.store.ledger_engine import engine_of
 
 # Commits that wait to be sorted, and rows: a page of a small team looks at each.
 MAX_COMMITS, MAX_ROWS = 16, 32_000
@@ -57,12 +58,12 @@ class SharedBlocks:
         last = self._execute("SELECT commit_no FROM shared_blocks ORDER BY id DESC LIMIT 1").scalar() or 0
         rows = [
             (
-                day, last + 1, block.rows, block.records, block.errors, block.least_at, block.greatest_at,
+                day, last + 1, False, block.rows, block.records, block.errors, block.least_at, block.greatest_at,
                 committed_at, block.parts, compress(block.data),
             )
             for block in blocks
         ]  # fmt: skip
-        self._execute(_ADD, rows)
+        engine_of(self._connection).append(self._connection, "shared_blocks", _NEW_COLUMNS, rows)
 
     def waiting(self) -> Waiting:
         """What is to be sorted."""
@@ -115,14 +116,14 @@ class SharedBlocks:
                 list(sorted_out([_stored(row)]))
             except (ZstdError, ValueError) as error:
                 _log.error("a shared block is damaged", day=row[1], id=row[0], why=str(error))
-                self._execute("UPDATE shared_blocks SET is_damaged = 1 WHERE id = ?", (row[0],))
+                self._execute("UPDATE shared_blocks SET is_damaged = true WHERE id = ?", (row[0],))
 
 
 _COLUMNS = "id, day, rows, records, committed_at, parts, data"
-_ADD = (
-    "INSERT INTO shared_blocks (day, commit_no, is_damaged, rows, records, errors, least_at, greatest_at, "
-    "committed_at, parts, data) VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_NEW_COLUMNS = (
+    "day", "commit_no", "is_damaged", "rows", "records", "errors", "least_at", "greatest_at", "committed_at",
+    "parts", "data",
+)  # fmt: skip
 
 
 def _stored(row: Any) -> Stored:

@@ -172,22 +172,6 @@ BLOCK_COLUMNS = (
     "committed_at", "facts", "data_id", "start", "size",
 )  # fmt: skip
 
-
-def block_statements(day: str) -> tuple[str, ...]:
-    """The statements that make the tables of a day, `20261115`."""
-    headers = (
-        "team_id VARCHAR(32) NOT NULL, first_no BIGINT NOT NULL, rows INTEGER NOT NULL, records INTEGER NOT NULL, "
-        "errors INTEGER NOT NULL, level INTEGER NOT NULL, generation BIGINT NOT NULL, least_at FLOAT NOT NULL, "
-        "greatest_at FLOAT NOT NULL, committed_at FLOAT NOT NULL, facts BLOB NOT NULL, data_id BIGINT NOT NULL, "
-        "start BIGINT NOT NULL, size BIGINT NOT NULL, PRIMARY KEY (team_id, first_no)"
-    )
-    return (
-        f"CREATE TABLE blocks_{day} ({headers}) WITHOUT ROWID",
-        f"CREATE INDEX ix_blocks_{day}_open ON blocks_{day} (level, team_id, first_no) WHERE level < {FINAL}",
-        f"CREATE TABLE data_{day} (id INTEGER PRIMARY KEY, blocks INTEGER NOT NULL, data BLOB NOT NULL)",
-    )
-
-
 # Final invoices: triggers of the migration refuse to change them, and usage of months that are closed.
 # `document` is the whole of it; the columns beside are for checks and lists.
 invoices = Table(

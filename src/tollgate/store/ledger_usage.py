@@ -14,6 +14,7 @@ from sqlalchemy import Connection, CursorResult, Table
 from tollgate.core.entries import pack
 from tollgate.core.posting import LatencyKey, LineKey, Posting
 from tollgate.store import ledger_tables as tables
+from tollgate.store.ledger_engine import engine_of
 
 # Lines of usage and of latencies that are folded at once, and old ones that are deleted at once.
 SLICE_LINES, SLICE_OLD = 40_000, 20_000
@@ -40,7 +41,9 @@ def _sums(table: Table) -> str:
     """What adds to the sums of a table where there are some already."""
     keys = [column.name for column in table.primary_key]
     sums = ", ".join(
-        f"{each.name} = {each.name} + excluded.{each.name}" for each in table.columns if each.name not in keys
+        f"{each.name} = {table.name}.{each.name} + excluded.{each.name}"
+        for each in table.columns
+        if each.name not in keys
     )
     return f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {sums}"
 
@@ -90,10 +93,11 @@ def fold(connection: Connection) -> bool:
     """Fold a slice of what was appended; whether there may be more."""
     execute = connection.exec_driver_sql
     sums: dict[tuple[str, str, int], dict[LineKey, list[int]]] = {}
-    last = size = 0
+    taken: list[tuple[int]] = []
+    size = 0
     with execute("SELECT rowid, month, hour, lines FROM usage_new ORDER BY rowid") as rows:
         for rowid, month, hour, content in rows:
-            last = rowid
+            taken.append((rowid,))
             for team_id, lines in _read_lines(content).items():
                 size += len(lines)
                 of_team = sums.setdefault((team_id, month, hour), {})
@@ -106,30 +110,32 @@ def fold(connection: Connection) -> bool:
                         total[1] += cost
             if size >= SLICE_LINES:
                 break
-    if not last:
+    if not taken:
         return _fold_latencies(connection)
     if size:
         # In the order of the key, so that each page of the table is met once.
         values = [(*key, *line, *total) for key in sorted(sums) for line, total in sorted(sums[key].items())]
         execute(_ADD_UP, values)
-    execute("DELETE FROM usage_new WHERE rowid <= ?", (last,))
+    # Those alone: others may have been committed in between.
+    execute("DELETE FROM usage_new WHERE rowid = ?", taken)
     return True
 
 
 def _fold_latencies(connection: Connection) -> bool:
     execute = connection.exec_driver_sql
     sums: dict[LatencyKey, dict[int, int]] = {}
-    last = size = 0
+    taken: list[tuple[int]] = []
+    size = 0
     with execute("SELECT rowid, hour, lines FROM latencies_new ORDER BY rowid") as rows:
         for rowid, hour, content in rows:
-            last = rowid
+            taken.append((rowid,))
             for team_id, lines in _read_latencies(content).items():
                 size += len(lines)
                 for network, outcome, buckets in lines:
                     _add_buckets(sums.setdefault((team_id, hour, network, outcome), {}), buckets)
             if size >= SLICE_LINES:
                 break
-    if not last:
+    if not taken:
         return False
     values = []
     known = "SELECT buckets FROM latencies WHERE (team_id, hour, network, outcome) = (?, ?, ?, ?)"
@@ -138,8 +144,12 @@ def _fold_latencies(connection: Connection) -> bool:
         if before is not None:
             _add_buckets(sums[key], _read_buckets(before))
         values.append((*key, pack(sums[key])))
-    execute("INSERT OR REPLACE INTO latencies VALUES (?, ?, ?, ?, ?)", values)
-    execute("DELETE FROM latencies_new WHERE rowid <= ?", (last,))
+    execute(
+        "INSERT INTO latencies VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT (team_id, hour, network, outcome) DO UPDATE SET buckets = excluded.buckets",
+        values,
+    )
+    execute("DELETE FROM latencies_new WHERE rowid = ?", taken)
     return bool(execute("SELECT 1 FROM latencies_new LIMIT 1").first())
 
 
@@ -166,7 +176,8 @@ def forget_latencies(connection: Connection, before_hour: int) -> bool:
 
 def requests_of(connection: Connection, teams: str) -> Mapping[tuple[str, str], int]:
     """Billable requests of some teams, named as a JSON array, by month."""
-    query = "SELECT team_id, month, requests FROM months WHERE team_id IN (SELECT value FROM json_each(?))"
+    named = engine_of(connection).named
+    query = f"SELECT team_id, month, requests FROM months WHERE team_id IN ({named})"  # noqa: S608 - names of our own
     rows = fetched(connection.exec_driver_sql(query, (teams,)))
     return {(team_id, month): requests for team_id, month, requests in rows}
 

@@ -27,13 +27,12 @@ from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.shared_blocks import Stored, part_of
 from tollgate.core.zstandard import ZstdError, decompress
 from tollgate.store.base import StoreUnavailable
+from tollgate.store.ledger_engine import HEADERS_AT_ONCE, engine_of
 
 DEADLINE_SECONDS = 10.0
 THREADS = 4
 # How long a page looks for rows that seldom fit.
 LOOK_SECONDS = 0.015
-# Between two looks at the clock.
-_HEADERS_AT_ONCE = 64
 # A row is committed after its own time, so `since` need not look at what was committed before. The clock may have
 # been set back in between, by this much at most.
 CLOCK_SLACK_SECONDS = 10.0
@@ -144,7 +143,7 @@ class _Search:
 
     def _stops(self, count: int, *, opens: bool) -> bool:
         """Whether enough time has passed. The clock is looked at before a block is opened, and now and then."""
-        return (opens or count % _HEADERS_AT_ONCE == 0) and self._is_late()
+        return (opens or count % HEADERS_AT_ONCE == 0) and self._is_late()
 
     def _end(self, position: int) -> int | None:
         """Where to go on at the end: nowhere, unless older rows are still being converted."""
@@ -224,14 +223,8 @@ class _Search:
                     yield day, header
 
     def _rows(self, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
-        """Rows as they are needed, past the library's own way, which would read all of them first."""
-        cursor = self._connection.connection.cursor()
-        try:
-            cursor.execute(query, values)
-            while some := cursor.fetchmany(_HEADERS_AT_ONCE):
-                yield from some
-        finally:
-            cursor.close()
+        """Rows as they are needed."""
+        return engine_of(self._connection).stream(self._connection, query, values)
 
     def _open(
         self, day: str, header: Any, rows: Callable[[OpenBlock], Iterator[LogRow] | list[LogRow]]

@@ -68,6 +68,10 @@ def checked(url: URL) -> URL:
     return url.set(drivername="postgresql+psycopg")
 
 
+READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+"""As everything stood at one moment."""
+
+
 def make_engine(url: URL, schema: str, *, pool_size: int, seconds: float, begin: str = "BEGIN") -> Engine:
     """An engine of one thread or several."""
     engine = create_engine(url, **_options(pool_size, seconds))
@@ -78,7 +82,7 @@ def make_engine(url: URL, schema: str, *, pool_size: int, seconds: float, begin:
 def make_async_engine(url: URL, schema: str, *, pool_size: int, seconds: float) -> AsyncEngine:
     """An engine of an event loop."""
     engine = create_async_engine(url, **_options(pool_size, seconds))
-    _prepare(engine.sync_engine, schema, seconds, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    _prepare(engine.sync_engine, schema, seconds, READING)
     return engine
 
 
@@ -123,12 +127,15 @@ def _options(pool_size: int, seconds: float) -> dict[str, Any]:
 
 def _prepare(engine: Engine, schema: str, seconds: float, usual: str) -> None:
     """Begin transactions ourselves, with all that they need in one round trip; translate placeholders."""
-    settings = f"SET LOCAL search_path TO {schema}; SET LOCAL statement_timeout TO {int(seconds * 1_000)}"
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        immediate = connection.get_execution_options().get("immediate")
-        connection.exec_driver_sql(f"{'BEGIN' if immediate else usual}; {settings}")
+        options = connection.get_execution_options()
+        timeout = int(options.get("seconds", seconds) * 1_000)
+        connection.exec_driver_sql(
+            f"{'BEGIN' if options.get('immediate') else usual}; "
+            f"SET LOCAL search_path TO {schema}; SET LOCAL statement_timeout TO {timeout}"
+        )
 
     @event.listens_for(engine, "before_cursor_execute", retval=True)
     def translate(
@@ -148,6 +155,8 @@ def _prepare(engine: Engine, schema: str, seconds: float, usual: str) -> None:
     def adapt(connection: Any, _record: Any) -> None:
         driver = getattr(connection, "driver_connection", connection)
         driver.adapters.register_dumper(str, _text_dumper())
+        # Sums; all that is added up here is whole.
+        driver.adapters.register_loader("numeric", _whole_loader())
 
 
 @cache
@@ -166,6 +175,17 @@ def _text_dumper() -> Any:
 def _translated(statement: str) -> str:
     """SQLite's placeholders as psycopg's."""
     return _PLACE.sub("%s", statement)
+
+
+@cache
+def _whole_loader() -> Any:
+    from psycopg.adapt import Loader  # noqa: PLC0415 - see above
+
+    class Whole(Loader):
+        def load(self, data: Any) -> int:
+            return int(bytes(data))
+
+    return Whole
 
 
 class PostgresStore(SqlStore):

@@ -22,8 +22,8 @@ from tollgate.core import secrets
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import PERSONAL, Account, Login, Member
 from tollgate.processes.bootstrap import prepare
-from tollgate.settings.model import Settings
-from tollgate.store import sqlite
+from tollgate.settings.model import SecretSettings, Settings, StoreSettings
+from tollgate.store import engines
 
 from .processes import alive, descendants, eventually, running
 from .upstream import is_scripted
@@ -48,8 +48,10 @@ TOLLGATE = str(Path(sys.executable).with_name("tollgate"))
 class Books:
     """Teams, tokens and domains of one data folder."""
 
-    def __init__(self, data_dir: Path) -> None:
-        made = prepare(Settings(data_dir=str(data_dir)))
+    def __init__(self, data_dir: Path, store: str = "", pepper: str = "") -> None:
+        made = prepare(
+            Settings(data_dir=str(data_dir), store=StoreSettings(url=store), secrets=SecretSettings(pepper=pepper))
+        )
         self.url = made.store_url
         self._pepper = made.pepper
 
@@ -57,7 +59,7 @@ class Books:
         """Do something with the records in one transaction, in a loop of its own."""
 
         async def whole() -> T:
-            store = sqlite.open_store(self.url)
+            store = engines.open_store(self.url)
             try:
                 async with store.changing() as records:
                     return await act(records)
@@ -242,14 +244,20 @@ def serving(
     *,
     tls: ssl.SSLContext | None = None,
     env: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
 ) -> Iterator[Gateway]:
     """Run `tollgate serve`; `tls` is what a client needs where the settings name a certificate.
 
     `env` is added to the environment of the service.
     """
     file = write_settings(folder, networks, settings)
-    books = Books(folder / "data")
-    argv = [TOLLGATE, "serve", "--config", str(file)]
+    given = settings or {}
+    books = Books(
+        folder / "data",
+        str(given.get("store", {}).get("url", "")),
+        str(given.get("secrets", {}).get("pepper", "")),
+    )
+    argv = [TOLLGATE, "serve", "--config", str(file), *arguments]
     with running(argv, folder=folder / "said", ready=_ready, env=env, within=30, grace=20) as program:
         said = _ready(program)
         assert said is not None

@@ -10,6 +10,8 @@ down_revision = None
 
 
 def upgrade() -> None:
+    if op.get_context().dialect.name == "postgresql":
+        return  # see 0004
     _create_reading()
     _create_counting()
     _create_invoices()

@@ -15,6 +15,8 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
+    if op.get_context().dialect.name == "postgresql":
+        return  # see 0004
     _create_state()
     _create_appended()
     _number_teams()

@@ -1,0 +1,283 @@
+"""What the ledger does in each database's own way; everything else is the same statements for both.
+
+SQLite gives one writer the whole file: nothing else is to be locked. PostgreSQL lets several collectors commit at
+once: each locks the segments and the teams of its commit, in order, and shares a lock that the closing of a month
+takes for itself; chores are done by one at a time. There, rows are written by COPY, days are partitions, and a day
+is dropped as a whole.
+
+Within the transaction of whoever calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import ColumnElement, Connection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import FunctionElement
+
+from tollgate.store import postgresql
+from tollgate.store.ledger_tables import FINAL
+
+# Rows that are fetched at once where not all may be needed.
+HEADERS_AT_ONCE = 64
+# Deleted at once, of a day that was dropped.
+SLICE_DATA = 100
+_HEADERS = (
+    "team_id VARCHAR(32) NOT NULL, first_no BIGINT NOT NULL, rows INTEGER NOT NULL, records INTEGER NOT NULL, "
+    "errors INTEGER NOT NULL, level INTEGER NOT NULL, generation BIGINT NOT NULL, least_at FLOAT NOT NULL, "
+    "greatest_at FLOAT NOT NULL, committed_at FLOAT NOT NULL, facts BLOB NOT NULL, data_id BIGINT NOT NULL, "
+    "start BIGINT NOT NULL, size BIGINT NOT NULL"
+)
+
+
+class LedgerEngine(Protocol):
+    """What differs."""
+
+    named: str
+    """A query for the names in a JSON array."""
+
+    def begin(self, connection: Connection) -> None:
+        """Begin a transaction that writes."""
+        ...
+
+    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> None:
+        """Lock what a commit is about: segments, and teams, named as a JSON array."""
+        ...
+
+    def begin_chore(self, connection: Connection) -> bool:
+        """Whether this transaction may do chores."""
+        ...
+
+    def begin_closing(self, connection: Connection) -> None:
+        """Lock all months: nobody adds to one meanwhile."""
+        ...
+
+    def make_day(self, connection: Connection, day: str) -> None:
+        """Make the tables of a day, where it has none."""
+        ...
+
+    def sweep_day(self, connection: Connection) -> bool:
+        """Delete a slice of what belongs to no day; whether there was something."""
+        ...
+
+    def data_ids(self, connection: Connection, day: str, count: int) -> Sequence[int]:
+        """Numbers for new data of a day, ascending, above all that were given."""
+        ...
+
+    def append(
+        self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Write new rows."""
+        ...
+
+    def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        """Rows as they are needed."""
+        ...
+
+
+def engine_of(connection: Connection) -> LedgerEngine:
+    """What differs for the database of a connection."""
+    return _ENGINES[connection.dialect.name]
+
+
+class Sqlite:
+    """One writer, a table a day."""
+
+    named = "SELECT value FROM json_each(?)"
+
+    def begin(self, connection: Connection) -> None:
+        # By itself, Python's driver begins a transaction only at the first change, after what was read.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> None:
+        """Nobody else writes."""
+
+    def begin_chore(self, connection: Connection) -> bool:  # noqa: ARG002 - nobody else writes
+        return True
+
+    def begin_closing(self, connection: Connection) -> None:
+        """Nobody else writes."""
+
+    def make_day(self, connection: Connection, day: str) -> None:
+        execute = connection.exec_driver_sql
+        if execute("SELECT 1 FROM days WHERE day = ?", (day,)).first() is not None:
+            return
+        execute(f"CREATE TABLE blocks_{day} ({_HEADERS}, PRIMARY KEY (team_id, first_no)) WITHOUT ROWID")
+        execute(
+            f"CREATE INDEX ix_blocks_{day}_open ON blocks_{day} (level, team_id, first_no) WHERE level < {FINAL}"
+        )
+        execute(f"CREATE TABLE data_{day} (id INTEGER PRIMARY KEY, blocks INTEGER NOT NULL, data BLOB NOT NULL)")
+        execute("INSERT INTO days VALUES (?)", (day,))
+
+    def sweep_day(self, connection: Connection) -> bool:
+        """Slice by slice: one statement for the whole table reads all of it, and nothing is collected then."""
+        execute = connection.exec_driver_sql
+        name = execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'data_[0-9]*' "
+            "AND substr(name, 6) NOT IN (SELECT day FROM days) LIMIT 1"
+        ).scalar()
+        if name is None:
+            return False
+        day = checked(name.removeprefix("data_"))
+        removed = execute(f"DELETE FROM data_{day} WHERE id IN (SELECT id FROM data_{day} LIMIT {SLICE_DATA})")  # noqa: S608
+        if removed.rowcount < SLICE_DATA:
+            execute(f"DROP TABLE blocks_{day}")
+            execute(f"DROP TABLE data_{day}")
+        return True
+
+    def data_ids(self, connection: Connection, day: str, count: int) -> Sequence[int]:
+        newest = connection.exec_driver_sql(f"SELECT max(id) FROM data_{day}").scalar() or 0  # noqa: S608
+        return range(newest + 1, newest + 1 + count)
+
+    def append(
+        self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        slots = ", ".join("?" * len(names))
+        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({slots})"  # noqa: S608 - names of our own
+        connection.exec_driver_sql(statement, list(map(tuple, rows)))
+
+    def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        """Past the library's own way, which would read all of them first."""
+        cursor = connection.connection.cursor()
+        try:
+            cursor.execute(query, values)
+            while some := cursor.fetchmany(HEADERS_AT_ONCE):
+                yield from some
+        finally:
+            cursor.close()
+
+
+class Postgresql:
+    """Several writers, a partition a day."""
+
+    named = "SELECT json_array_elements_text(?::json)"
+
+    def begin(self, connection: Connection) -> None:
+        """Begun already, by the engine."""
+
+    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> None:
+        """Lock in the same order as everybody: the open months, segments, teams."""
+        postgresql.lock(connection, postgresql.LOCK_MONTHS, shared=True)
+        execute = connection.exec_driver_sql
+        if ids := sorted(segments):
+            execute(
+                "SELECT pg_advisory_xact_lock(hashtextextended(encode(id, 'hex'), 1)) "
+                "FROM (SELECT id FROM unnest(?::bytea[]) AS id ORDER BY id) AS listed",
+                (ids,),
+            )
+        execute(
+            f"INSERT INTO teams SELECT id, 1, 1 FROM ({self.named}) AS listed (id) "  # noqa: S608 - names of our own
+            "ORDER BY id ON CONFLICT DO NOTHING",
+            (teams,),
+        )
+        execute(f"SELECT 1 FROM teams WHERE id IN ({self.named}) ORDER BY id FOR UPDATE", (teams,))  # noqa: S608
+
+    def begin_chore(self, connection: Connection) -> bool:
+        # What a chore adds up must not be in a month that is being closed.
+        if not postgresql.try_lock(connection, postgresql.LOCK_CHORES):
+            return False
+        postgresql.lock(connection, postgresql.LOCK_MONTHS, shared=True)
+        return True
+
+    def begin_closing(self, connection: Connection) -> None:
+        postgresql.lock(connection, postgresql.LOCK_MONTHS)
+
+    def make_day(self, connection: Connection, day: str) -> None:
+        execute = connection.exec_driver_sql
+        postgresql.lock(connection, postgresql.LOCK_DAYS)
+        if execute("SELECT 1 FROM days WHERE day = ?", (day,)).first() is not None:
+            return
+        for table, keys in (("blocks", "team_id, first_no"), ("data", "id")):
+            execute(
+                f"CREATE TABLE {table}_{day} PARTITION OF {table} "
+                f"(day DEFAULT '{day}', PRIMARY KEY ({keys})) FOR VALUES IN ('{day}')"
+            )
+        execute(f"CREATE INDEX ON blocks_{day} (level, team_id, first_no) WHERE level < {FINAL}")
+        # It is compressed already.
+        execute(f"ALTER TABLE data_{day} ALTER COLUMN data SET STORAGE EXTERNAL")
+        execute("INSERT INTO days VALUES (?)", (day,))
+
+    def sweep_day(self, connection: Connection) -> bool:
+        """A partition is dropped at once, whatever its size."""
+        execute = connection.exec_driver_sql
+        name = execute(
+            "SELECT relid::regclass::text FROM pg_partition_tree('data') WHERE isleaf "
+            "AND right(relid::regclass::text, 8) NOT IN (SELECT day FROM days) LIMIT 1"
+        ).scalar()
+        if name is None:
+            return False
+        day = checked(name.rpartition("_")[2])
+        execute(f"SET LOCAL lock_timeout TO {LOCK_MILLISECONDS}")
+        execute(f"DROP TABLE blocks_{day}, data_{day}")
+        return True
+
+    def data_ids(self, connection: Connection, day: str, count: int) -> Sequence[int]:  # noqa: ARG002 - of all days
+        query = "SELECT nextval('data_ids') FROM generate_series(1, ?)"
+        return [row[0] for row in connection.exec_driver_sql(query, (count,))]
+
+    def append(
+        self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        if not rows:
+            return
+        kinds = [_kind(name, value) for name, value in zip(names, rows[0], strict=True)]
+        cursor = connection.connection.cursor()
+        try:
+            with cursor.copy(f"COPY {table} ({', '.join(names)}) FROM STDIN (FORMAT BINARY)") as copy:
+                copy.set_types(kinds)
+                for row in rows:
+                    copy.write_row(row)
+        finally:
+            cursor.close()
+
+    def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+        options = {"stream_results": True, "max_row_buffer": HEADERS_AT_ONCE}
+        with connection.exec_driver_sql(query, values, execution_options=options) as rows:
+            yield from rows
+
+
+# How long the dropping of a day waits for those who still read it; it is tried again.
+LOCK_MILLISECONDS = 1_000
+_ENGINES: dict[str, LedgerEngine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
+_INT4 = frozenset({"rows", "records", "errors", "level", "blocks", "hour"})
+
+
+def _kind(name: str, value: Any) -> str:
+    """The type of a column, by its name and a value."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int4" if name in _INT4 else "int8"
+    return {float: "float8", bytes: "bytea", str: "text"}[type(value)]
+
+
+def checked(day: str) -> str:
+    """A day that may stand in a statement."""
+    if len(day) != len("20261115") or not day.isdigit():
+        raise ValueError(f"{day!r} is no day")
+    return day
+
+
+class _Names(FunctionElement[str]):
+    """The names in a JSON array."""
+
+    inherit_cache = True
+
+
+@compiles(_Names, "sqlite")
+def _names_in_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **options)}))"  # noqa: S608
+
+
+@compiles(_Names, "postgresql")
+def _names_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
+    return f"(SELECT json_array_elements_text(CAST({compiler.process(element.clauses, **options)} AS json)))"
+
+
+def among(column: ColumnElement[str], names: Iterable[str]) -> ColumnElement[bool]:
+    """Whether a column has one of these names, however many: they are one value of the statement."""
+    found: ColumnElement[bool] = column.op("IN", is_comparison=True)(_Names(json.dumps(list(names))))
+    return found

@@ -1,0 +1,229 @@
+"""What every backend owes collectors and readers of the ledger: the same as every other, to the last row."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+from tests.contract.ledgers import DAY, HOMES, MONTH, NOON, PRICE, TEAMS, Desk, SqliteHome, entry, history
+
+from tollgate.core.invoices import Invoice, draw
+from tollgate.core.usage import By, TeamMonth
+from tollgate.store.base import Mark
+from tollgate.store.ledger import LedgerBehind
+
+ID = b"\1" * 16
+
+
+@pytest.fixture(params=HOMES)
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    home = HOMES[request.param](tmp_path)
+    made = Desk(home)
+    yield made
+    made.close()
+    home.close()
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Desk]:
+    """SQLite's, to compare with; its own tests are in tests/store."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    made = Desk(SqliteHome(folder))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_readers_see_the_same_as_on_every_other_backend(desk: Desk, plain: Desk, seed: int) -> None:
+    for each in (desk, plain):
+        history(each, seed)
+    assert desk.seen() == plain.seen()
+    for each in (desk, plain):
+        each.chores()
+    assert desk.seen() == plain.seen()
+    assert desk.store.drop_days("20261117") == plain.store.drop_days("20261117") != []
+    for each in (desk, plain):
+        each.chores()
+    assert desk.seen() == plain.seen()
+
+
+def test_batch_that_cannot_be_posted_leaves_nothing(desk: Desk) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        desk.commit(entry(), marks={ID: Mark(99)}, meanwhile=fail)
+    assert desk.store.marks() == {}
+    assert desk.logs(TEAMS[0]) == []
+
+
+@pytest.mark.parametrize("known", [{}, {ID: Mark(50)}, {ID: Mark(100, done=True)}])
+def test_segment_that_was_read_from_elsewhere_is_refused_whole(desk: Desk, known: dict[bytes, Mark]) -> None:
+    desk.commit(entry(), marks={ID: Mark(100)}, known={})
+    with pytest.raises(LedgerBehind):
+        desk.commit(entry(), marks={ID: Mark(200)}, known=known)
+    assert desk.store.marks() == {ID: Mark(100)}
+    assert len(desk.logs(TEAMS[0])) == 1
+
+
+def test_of_two_collectors_that_read_the_same_segment_one_is_refused(desk: Desk) -> None:
+    """Both have looked before either has committed."""
+    other = desk.another()
+    outcomes: list[object] = []
+
+    def commit(by: Desk) -> None:
+        try:
+            by.commit(entry(), marks={ID: Mark(100)}, known={})
+            outcomes.append("committed")
+        except LedgerBehind:
+            outcomes.append("refused")
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(commit, (desk, other)))
+    other.close()
+    assert sorted(map(str, outcomes)) == ["committed", "refused"]
+    assert len(desk.logs(TEAMS[0])) == 1
+
+
+def test_collectors_at_once_number_rows_without_gaps_and_count_each_once(desk: Desk) -> None:
+    """With chores beside them: nothing of what is appended meanwhile may be lost."""
+    others = [desk.another() for _ in range(3)]
+
+    def collect(number: int, by: Desk) -> None:
+        for turn in range(15):
+            teams = TEAMS if (turn + number) % 2 else tuple(reversed(TEAMS))
+            by.commit(*(entry(team, NOON + turn) for team in teams for _ in range(3)))
+            if turn % 3 == number:
+                by.chores()
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(collect, number, by) for number, by in enumerate(others)]:
+            done.result()
+    desk.chores()
+    for team in TEAMS:
+        assert [row.seq for row in desk.logs(team)] == list(range(135, 0, -1))
+        assert sum(sums.requests for key, sums in desk.facts().usage.items() if key[0] == team) == 135
+    facts = desk.facts()
+    assert facts.usage == facts.logs
+    assert {key: sums.cost for key, sums in facts.usage.items()} == {
+        key: cost for key, (_, cost) in facts.months.items()
+    }
+    for each in others:
+        each.close()
+
+
+def test_new_day_that_several_begin_at_once_is_made_once(desk: Desk) -> None:
+    others = [desk.another() for _ in range(3)]
+    start = threading.Barrier(3)
+
+    def collect(by: Desk, team: str) -> None:
+        by.now = NOON + DAY
+        start.wait(10)
+        by.commit(entry(team))
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(collect, by, team) for by, team in zip(others, TEAMS, strict=False)]:
+            done.result()
+    assert [len(desk.logs(team)) for team in TEAMS] == [1, 1, 1, 0]
+    for each in others:
+        each.close()
+
+
+# --- Months ------------------------------------------------------------------------------------------------
+
+
+def closed(desk: Desk, month: str = MONTH) -> list[Invoice] | None:
+    def final(used: TeamMonth) -> Invoice:
+        return draw(used, used.team_id, PRICE, issued_at=desk.now)
+
+    now = desk.now  # whether a month is over is for the service to know
+    found: list[Invoice] | None = desk.account(lambda book: book.close_month(month, now, final))
+    return found
+
+
+def test_closed_month_has_all_that_was_committed_and_takes_nothing_more(desk: Desk) -> None:
+    desk.commit(*(entry(team) for team in TEAMS for _ in range(60)))
+    invoices = closed(desk)
+    assert invoices is not None
+    assert [(each.team_id, each.billable, each.cost) for each in invoices] == [(team, 60, 10) for team in TEAMS]
+    assert closed(desk) is None
+    before = desk.account(lambda book: book.bill(TEAMS[0], MONTH))
+    desk.commit(entry())
+    assert desk.account(lambda book: book.bill(TEAMS[0], MONTH)) == before
+    assert desk.account(lambda book: book.usage(TEAMS[0], "2026-12", By.METHOD))[0].requests == 1
+
+
+def test_commit_that_is_under_way_is_in_the_invoice_of_a_month_that_is_closed_meanwhile(desk: Desk) -> None:
+    other = desk.another()
+    inside, asked = threading.Event(), threading.Event()
+
+    def slowly() -> None:
+        inside.set()
+        asked.wait(10)
+
+    def close() -> list[Invoice] | None:
+        inside.wait(10)
+        # By then the closing waits for the commit; where it did not, it would be over.
+        threading.Timer(0.3, asked.set).start()
+        return closed(desk)
+
+    with ThreadPoolExecutor(2) as pool:
+        commit = pool.submit(other.commit, entry(), meanwhile=slowly)
+        invoices = pool.submit(close).result()
+        commit.result()
+    other.close()
+    assert invoices is not None
+    assert [each.billable for each in invoices] == [1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE invoices SET cost = 0",
+        "DELETE FROM invoices",
+        "DELETE FROM closed_months",
+        "UPDATE usage SET requests = 0",
+        "DELETE FROM usage",
+        "UPDATE months SET requests = 0",
+        f"INSERT INTO months VALUES ('team_x', '{MONTH}', 1, 1)",
+        f"INSERT INTO usage_new (month, hour, lines) VALUES ('{MONTH}', 1, '{{}}')",
+    ],
+)
+def test_database_itself_refuses_to_change_what_is_final(desk: Desk, statement: str) -> None:
+    desk.commit(entry())
+    closed(desk)
+    with pytest.raises(Exception, match=r"final|closed"):
+        desk.home.by_hand(statement)
+
+
+# --- Retention ---------------------------------------------------------------------------------------------
+
+
+def test_dropped_days_are_gone_for_readers_at_once_and_from_the_database_after_a_chore(desk: Desk) -> None:
+    for day in range(3):
+        desk.now = NOON + day * DAY
+        desk.commit(*(entry() for _ in range(300)))
+    desk.chores()
+    assert desk.store.drop_days("20261117") == ["20261115", "20261116"]
+    assert len(desk.logs(TEAMS[0])) == 300
+    desk.chores()
+    with pytest.raises((DBAPIError, Exception), match=r"blocks_20261115"):
+        desk.home.by_hand("SELECT * FROM blocks_20261115")
+    desk.commit(entry())
+    assert desk.logs(TEAMS[0])[0].seq == 901
+
+
+def test_clock_of_one_collector_behind_the_other_does_not_disorder_pages(desk: Desk) -> None:
+    other = desk.another()
+    desk.now, other.now = NOON + DAY / 2 + 5, NOON + DAY / 2 - 5
+    for _ in range(4):
+        desk.commit(entry())
+        other.commit(entry())
+    assert [row.seq for row in desk.logs(TEAMS[0])] == list(range(8, 0, -1))
+    rows: Any = desk.logs(TEAMS[0], since=NOON - 1)
+    assert len(rows) == 8
+    other.close()

@@ -1,0 +1,77 @@
+"""The service on a real PostgreSQL: one node does what it does on SQLite."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.postgres import cluster
+from parts.processes import eventually
+from parts.stack import Stack, open_stack
+from parts.tollgate import TOLLGATE
+from parts.wire import call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+PEPPER = "a pepper that all nodes of a test share"
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    name = cluster().make()
+    yield cluster().url(name).render_as_string(hide_password=False)
+    cluster().drop(name)
+
+
+@pytest.fixture
+def stack(tmp_path: Path, database: str) -> Iterator[Stack]:
+    with open_stack(tmp_path, {"store": {"url": database}, "secrets": {"pepper": PEPPER}}) as made:
+        yield made
+
+
+def command(stack: Stack, *arguments: str) -> Any:
+    file = stack.gateway.program.argv[stack.gateway.program.argv.index("--config") + 1]
+    ended = subprocess.run(
+        [TOLLGATE, *arguments, "--config", file], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr + ended.stdout
+    return ended.stdout
+
+
+def test_calls_are_answered_logged_and_counted_and_the_doctor_agrees(stack: Stack, tmp_path: Path) -> None:
+    for number in range(20):
+        assert stack.ask(call("eth_chainId", id=number)).status == 200
+    person = stack.gateway.books.account("ann@example.com", acme="owner")
+    secret = stack.gateway.books.personal_token(person.email)
+
+    def page() -> list[Any]:
+        answer = stack.gateway.ask(b"", path="/api/v1/teams/acme/logs", token=secret, method="GET")
+        assert answer.status == 200, answer
+        return answer.json()["items"]  # type: ignore[no-any-return]
+
+    eventually(lambda: len(page()) == 20, what="the logs")
+    rows = page()
+    assert {row["method"] for row in rows} == {"eth_chainId"}
+    usage = stack.gateway.ask(b"", path="/api/v1/teams/acme/usage?by=method", token=secret, method="GET").json()
+    assert usage["requests"] == 20
+    found = json.loads(command(stack, "doctor", "--json"))
+    assert found["ok"], found
+    assert not list((tmp_path / "data").glob("*.db"))
+
+
+def test_revoked_token_stops_within_a_second(stack: Stack) -> None:
+    token, made = stack.gateway.books.token(stack.team)
+    assert stack.gateway.ask(call("eth_chainId"), token=token).status == 200
+    stack.gateway.books.do(lambda records: records.tokens.remove(id=made.id))
+    eventually(
+        lambda: stack.gateway.ask(call("eth_chainId"), token=token).status == 401,
+        within=1.0,
+        what="the revocation",
+    )
