@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from tollgate import log
+from tollgate.log import Ration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,3 +41,55 @@ def test_a_trace_has_no_local_variables(style: str) -> None:
     assert "correct horse" not in said.getvalue().replace('sign_in("correct horse battery")', "").replace(
         'sign_in(\\"correct horse battery\\")', ""
     )
+
+
+# --- The rate ----------------------------------------------------------------------------------------------
+
+
+def test_of_one_message_so_many_lines_are_written_in_a_window_and_the_rest_is_counted() -> None:
+    now = [0.0]
+    ration = log.Ration(3, 60.0, lambda: now[0])
+    assert [ration.take("a") for _ in range(5)] == [0, 0, 0, None, None]
+    assert ration.take("b") == 0
+    now[0] = 59.9
+    assert ration.take("a") is None
+    now[0] = 60.0
+    assert [ration.take("a") for _ in range(4)] == [3, 0, 0, None]
+    now[0] = 300.0
+    assert ration.take("a") == 1
+    now[0] = 400.0
+    assert ration.take("a") == 0
+
+
+def test_messages_that_differ_each_time_are_not_remembered_for_ever() -> None:
+    ration = log.Ration(1, 60.0, lambda: 0.0)
+    for number in range(5 * log.MAX_MESSAGES):
+        ration.take(f"message {number}")
+    assert len(ration._windows) <= log.MAX_MESSAGES
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_flood_of_lines_is_cut_for_ours_and_for_libraries(style: str) -> None:
+    said = io.StringIO()
+    log.configure("info", style, said)
+    for number in range(1_000):
+        log.get("test").warning("a caller was odd", number=number)
+        logging.getLogger("library").warning("odd: %s", number)
+    log.get("other").warning("a caller was odd")
+    assert said.getvalue().count("a caller was odd") == log.MAX_LINES + 1
+    assert said.getvalue().count("odd: ") == log.MAX_LINES
+
+
+def test_line_after_a_flood_says_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(log, "Ration", lambda: Ration(2, 60.0, lambda: now[0]))
+    log.configure("info", "json", said)
+    for _ in range(5):
+        log.get("test").warning("odd")
+        logging.getLogger("library").warning("also %s", "odd")
+    now[0] = 60.0
+    log.get("test").warning("odd")
+    logging.getLogger("library").warning("also %s", "odd")
+    lines = said.getvalue().splitlines()
+    assert '"left_out": 3' in lines[-2]
+    assert "also odd (3 such lines were left out)" in lines[-1]

@@ -1,25 +1,79 @@
 """What the service says about itself: structured lines on standard error.
 
-Callers' parameters, results, tokens and paths never go in here.
+Callers' parameters, results, tokens and paths never go in here. Whatever a caller can bring about is limited in
+rate: of one message a process writes so many lines a minute, and then how many it left out.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Callable
 from typing import TextIO
 
 import structlog
 
+# Of one message, in one process. Upstreams that change their state together are to be seen one by one.
+MAX_LINES, WINDOW_SECONDS = 100, 60.0
+# Messages that are remembered: ours are constants, those of libraries may not be.
+MAX_MESSAGES = 500
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class Ration:
+    """How many lines of each message may still be written."""
+
+    def __init__(
+        self,
+        max_lines: int = MAX_LINES,
+        seconds: float = WINDOW_SECONDS,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_lines = max_lines
+        self._seconds = seconds
+        self._now = now
+        self._windows: dict[str, tuple[float, int, int]] = {}
+        """By message: when its window began, how many came in it, and how many the one before left out."""
+
+    def take(self, message: str) -> int | None:
+        """Count a line; how many were left out before it, or None where it is left out itself."""
+        now = self._now()
+        if len(self._windows) >= MAX_MESSAGES and message not in self._windows:
+            self._windows.clear()
+        began, count, left_out = self._windows.get(message, (-self._seconds, 0, 0))
+        if now - began >= self._seconds:
+            began, count, left_out = now, 0, max(0, count - self._max_lines)
+        self._windows[message] = (began, count + 1, left_out)
+        if count >= self._max_lines:
+            return None
+        return left_out if count == 0 else 0
+
+    def of_ours(
+        self, _logger: object, _method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        """Leave a line of ours out, or say how many were: a processor of structlog."""
+        left_out = self.take(f"{event.get('part')} {event.get('event')}")
+        if left_out is None:
+            raise structlog.DropEvent
+        return {**event, "left_out": left_out} if left_out else event
+
+    def of_libraries(self, record: logging.LogRecord) -> bool:
+        """Leave a line of a library out, or say how many were: a filter of the standard library."""
+        left_out = self.take(f"{record.name} {record.msg}")
+        if left_out:
+            record.msg = f"{record.msg} ({left_out} such lines were left out)"
+        return left_out is not None
 
 
 def configure(level: str, style: str, stream: TextIO | None = None) -> None:
     """Set up logging for this process and the processes it forks."""
     stream = stream or sys.stderr
     as_text = style == "text" or (style == "auto" and stream.isatty())
+    ration = Ration()
     structlog.configure(
         processors=[
+            ration.of_ours,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -37,6 +91,8 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
     )
     # Libraries that speak through the standard library: only what an operator must hear.
     logging.basicConfig(level=max(_LEVELS[level], logging.WARNING), stream=stream, force=True)
+    for handler in logging.root.handlers:
+        handler.addFilter(ration.of_libraries)
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from parts.memory import within_budget
 from parts.stack import Stack, open_stack
 from parts.upstream import Received, Reply
 from parts.wire import call
@@ -57,7 +58,10 @@ class CountingNode:
 @pytest.fixture(scope="module")
 def whole_road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     networks = ("eth/mainnet", "starknet/mainnet")
-    with open_stack(tmp_path_factory.mktemp("filters"), {"server": {"workers": 2}}, networks=networks) as it:
+    with (
+        open_stack(tmp_path_factory.mktemp("filters"), {"server": {"workers": 2}}, networks=networks) as it,
+        within_budget(it.gateway),
+    ):
         yield it
 
 

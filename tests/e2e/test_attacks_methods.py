@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from parts.memory import within_budget
 from parts.stack import Stack, open_stack, reason
 from parts.tollgate import linux_only, serving
 from parts.upstream import Reply, upstream
@@ -32,7 +33,8 @@ def whole_road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     networks = ("eth/mainnet", "eth/dev")
     with open_stack(tmp_path_factory.mktemp("attacks"), {"families.eth.dev": DEV}, networks=networks) as it:
         it.gateway.books.domain(it.team, "example.com")
-        yield it
+        with within_budget(it.gateway):
+            yield it
 
 
 @pytest.fixture

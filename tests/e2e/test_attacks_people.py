@@ -9,6 +9,7 @@ import pytest
 from argon2 import PasswordHasher
 from msgspec.structs import replace
 
+from parts.memory import within_budget
 from parts.tollgate import Gateway, serving
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("people")
-    with serving(folder, {"eth/mainnet": ["http://127.0.0.1:9"]}, SETTINGS) as served:
+    with serving(folder, {"eth/mainnet": ["http://127.0.0.1:9"]}, SETTINGS) as served, within_budget(served):
         served.books.team()
         account = served.books.account(EMAIL, acme="owner")
 

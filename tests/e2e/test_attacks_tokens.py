@@ -8,6 +8,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from parts.memory import within_budget
 from parts.stack import PATH, Stack, open_stack, reason
 from parts.tollgate import bearer, linux_only
 from parts.wire import JSON, call
@@ -22,7 +23,7 @@ MINE, OTHER = "0x" + "0a" * 20, "0x" + "0b" * 20
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with open_stack(tmp_path_factory.mktemp("tokens")) as it:
+    with open_stack(tmp_path_factory.mktemp("tokens")) as it, within_budget(it.gateway):
         yield it
 
 

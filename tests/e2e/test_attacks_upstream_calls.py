@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from parts.memory import within_budget
 from parts.processes import eventually
 from parts.tollgate import Gateway, serving
 from parts.upstream import Received, Reply, Upstream, upstream
@@ -31,7 +32,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Up
         narrow: dict[str, object] = {"url": node.url, "logs_blocks": 1}
         settings = {"billing": {"upstream_calls": True}, "families.eth.mainnet": {"cache": False}}
         folder = tmp_path_factory.mktemp("upstream-calls")
-        with serving(folder, {"eth/mainnet": [narrow]}, settings) as gateway:
+        with serving(folder, {"eth/mainnet": [narrow]}, settings) as gateway, within_budget(gateway):
             yield gateway, node
 
 

@@ -233,7 +233,7 @@ class TooManyAttempts(Problem):
     """Slow down."""
 
     status, reason = 429, "too_many_attempts"
-    when = "Too many failed logins, wrong codes or waiting logins; with `Retry-After`."
+    when = "Too many failed logins, wrong codes, waiting logins or raises of a cap; with `Retry-After`."
 
     def __init__(self, detail: str, seconds: float) -> None:
         wait = max(1, int(seconds + 0.999))

@@ -28,6 +28,8 @@ ADDRESS = Patience(free=20, first_wait=2.0, longest_wait=900.0, forgiven_after=3
 LINK = Patience(free=4, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
 # Failed sign-ins that are written down for one account: a guesser must not fill the audit log.
 NOTED = Patience(free=19, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
+# Raises of a team's spending cap: each lets calls in for seconds that may cost nothing, until the cap stops them.
+CAP = Patience(free=9, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
 # A code of 34 bits that lives for minutes: ten guesses, then a quarter of an hour of nothing.
 CODE = Patience(free=9, first_wait=900.0, longest_wait=900.0, forgiven_after=3_600.0)
 

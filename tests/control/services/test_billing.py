@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.control.services.house import ACME, PEPPER, details_of
 from tests.control.till import DOLLAR, Till
 
-from tollgate.control.problems import ChangedMeanwhile, InvalidInput, NoSuchTeam, RoleNeeded
+from tollgate.control.problems import ChangedMeanwhile, InvalidInput, NoSuchTeam, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import MAX_CAP, BillingTerms, BillingUpdate
 from tollgate.control.versions import version_of
 from tollgate.core.alerts import webhook_secret
@@ -189,3 +189,35 @@ def test_a_change_of_what_someone_else_changed_is_refused(till: Till) -> None:
     till.call(MILLION + 1)
     assert till.team().capped_until is not None
     till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(UNSET, UNSET, False), seen))
+
+
+def test_a_cap_is_raised_so_often_and_no_more_but_lowered_at_any_time(till: Till) -> None:
+    """Each raise lets calls in for some seconds that cost nothing."""
+
+    def raised(cap: int | None) -> None:
+        till.do(till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=cap)))
+
+    change(till, spending_cap=0)
+    for _ in range(5):
+        raised(None)
+        change(till, spending_cap=0)
+        raised(7)
+        change(till, spending_cap=0)
+    refusal = till.refused(
+        TooManyAttempts, till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=None))
+    )
+    assert refusal.detail == "Too many raises of the spending cap: wait 10 minutes, then try again."
+    assert (refusal.status, refusal.headers) == (429, {"Retry-After": "600"})
+    assert till.team().spending_cap == 0
+    # One in ten minutes from now on, and what is no raise at any time.
+    till.clock.advance(600)
+    raised(None)
+    change(till, spending_cap=5)
+    change(till, alert_emails=False)
+    change(till, spending_cap=5)
+    till.refused(
+        TooManyAttempts, till.plane.billing.change(till.actor("owner"), "acme", BillingUpdate(spending_cap=6))
+    )
+    till.clock.advance(3_600)
+    raised(6)
+    raised(None)

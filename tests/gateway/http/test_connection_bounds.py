@@ -134,6 +134,7 @@ async def slow(worker: Worker) -> FakeTransport:
     transport.say(post())
     await turns(30)
     transport.protocol.pause_writing()
+    await turns()
     return transport
 
 

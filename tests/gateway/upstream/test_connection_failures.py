@@ -150,6 +150,21 @@ async def test_large_response_gives_its_bytes_back_when_it_is_handed_over() -> N
     large = http(b"x" * SMALL * 2)
     response = await line.answered(in_two(large))
     assert len(response.body) == SMALL * 2
+    await turns()
+    assert line.budget.held == 0
+
+
+async def test_large_response_counts_until_the_turn_is_over_in_which_it_is_handed_over() -> None:
+    """All large answers that come within one turn are there at the same time."""
+    line = Line()
+    held: list[int] = []
+    pending = line.ask()
+    for piece in in_two(http(b"x" * SMALL * 2)):
+        line.transport.say(piece)
+    held.append(line.budget.held)
+    await pending
+    await turns()
+    assert held[0] > SMALL
     assert line.budget.held == 0
 
 

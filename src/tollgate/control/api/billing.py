@@ -77,7 +77,8 @@ async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
         summary="Set the spending cap and the alerts",
         description=(
             "What is left out stays as it is. A cap takes effect within 5 seconds: calls are then refused with "
-            "402 until the month ends or the cap is raised, and nothing above it is charged. The receiver of "
+            "402 until the month ends or the cap is raised, and nothing above it is charged. It can be raised ten "
+            "times, then once in ten minutes, and lowered at any time. The receiver of "
             "the webhook checks `X-Tollgate-Signature: t=<unix time>,v1=<hex>`: the HMAC-SHA-256, under the "
             "secret, of the time, a dot and the body. Setting a webhook again makes another secret."
         ),
@@ -85,7 +86,7 @@ async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
         conditional=True,
         gives=money.BillingWithSecret,
         tagged=True,
-        raises=(RoleNeeded,),
+        raises=(RoleNeeded, TooManyAttempts),
     ),
 )
 async def update_billing(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:

@@ -1,7 +1,8 @@
 """A team's spending cap, and whom to tell when it is nearly reached.
 
 A cap that is reached already stops the team in the same change as it is set: calls that were let in under it would
-cost nothing. Later the collector sets and clears the flag (`store/caps.py`).
+cost nothing. Later the collector sets and clears the flag (`store/caps.py`). Raises are limited in rate: after
+each of them calls are let in for some seconds that the raised cap does not cover.
 
 A webhook gets a new secret whenever it is set. It is shown then and never again; `core/alerts.py` says why nobody
 keeps it.
@@ -18,8 +19,10 @@ from msgspec.structs import replace
 from tollgate.control.outbound import FetchRefused
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor, ServiceContext, name_of
+from tollgate.control.services import throttle
 from tollgate.control.versions import check_version
 from tollgate.control.webhooks import target_of
+from tollgate.core import patience
 from tollgate.core.alerts import BillingSettings, webhook_secret
 from tollgate.core.models import Team
 from tollgate.core.months import month_of, next_month
@@ -89,6 +92,9 @@ class BillingService:
             old = _terms(membership.team, before)
             check_version(old, if_match)
             changed, after = _changed(membership.team, before, change)
+            if _is_raise(membership.team.spending_cap, changed.spending_cap):
+                guard = (self._context.key("cap", membership.team.id), patience.CAP)
+                await throttle.begin(self._context, records, [guard], "raises of the spending cap")
             new = _terms(changed, after)
             is_new_webhook = after.salt != before.salt and bool(after.webhook)
             if spent is not None:
@@ -167,6 +173,10 @@ def _changed(team: Team, settings: BillingSettings, change: BillingUpdate) -> tu
     if change.tax_number is not UNSET:
         settings = replace(settings, tax_number=change.tax_number.strip())
     return team, settings
+
+
+def _is_raise(old: int | None, new: int | None) -> bool:
+    return old is not None and (new is None or new > old)
 
 
 def _noted(terms: BillingTerms) -> dict[str, object]:

@@ -317,9 +317,15 @@ class CallerConnection(HttpToolsProtocol):
         super().pause_writing()
         self._blocked = True
         self._since = self.context.clock
+        # In a moment, when the upstream's side has given back what it held of the same bytes.
+        self.loop.call_soon(self._count_unsent)
+
+    def _count_unsent(self) -> None:
+        if not self._blocked or self._unsent or self.transport.is_closing():
+            return
         unsent = self.transport.get_write_buffer_size()
         if self.context.budget.hold(unsent):
-            self._unsent += unsent
+            self._unsent = unsent
         else:
             self.transport.abort()
 

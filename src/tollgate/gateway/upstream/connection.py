@@ -344,11 +344,14 @@ class Connection(asyncio.Protocol):
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._body = []
         self._size = 0
-        if self._held:
-            self._give_back()
+        held, self._held = self._held, 0
         if data and status == 200 and self.usable and len(body) <= SMALL:
             self._heads.remember(data, body)
         self._deliver(receiver, status, body)
+        if held:
+            # Given back when the answer has left, at the end of this turn: what its caller does not take counts
+            # there. Otherwise all large answers of a turn would be held uncounted.
+            asyncio.get_running_loop().call_soon(self._budget.free, held)
 
     def _deliver(self, receiver: Receiver, status: int, body: bytes) -> None:
         """Be free for the next request, then call the receiver: it may need a connection."""

@@ -1,0 +1,285 @@
+"""Attacks by bytes: upgrades, trailers, garbage, clients that never read. Time, memory and log stay bounded."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.certs import make_certificate
+from parts.memory import within_budget
+from parts.processes import eventually
+from parts.stack import PATH, Stack, open_stack
+from parts.tollgate import linux_only
+from parts.upstream import Reply
+from parts.wire import JSON, Wire, call, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, linux_only]
+
+BUDGET = 64 << 20
+LIMITS = {"buffer_bytes": BUDGET, "misses_per_second_per_address": 100_000, "misses_per_second": 100_000}
+# A worker that is taken for longer than this by one sender is taken from the others.
+MAX_STALL_SECONDS = 3.0
+HANDSHAKE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+
+@pytest.fixture(scope="module")
+def whole_road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with open_stack(tmp_path_factory.mktemp("bytes"), {"limits": LIMITS}) as it:
+        yield it
+
+
+@pytest.fixture
+def stack(whole_road: Stack) -> Iterator[Stack]:
+    """The service, which must answer others meanwhile, stay light, and write no traceback."""
+    whole_road.node.clear()
+    with within_budget(whole_road.gateway, BUDGET):
+        yield whole_road
+    assert whole_road.ask(call("eth_chainId")).status == 200
+    assert "Traceback" not in log_of(whole_road)
+
+
+def log_of(stack: Stack) -> str:
+    return stack.gateway.program.err.read_text()
+
+
+def drained(wire: Wire, seconds: float = 10.0) -> bytes:
+    """All that comes until the other side closes, or nothing more comes."""
+    said = bytearray()
+    wire.socket.settimeout(seconds)
+    with suppress(OSError):
+        while data := wire.socket.recv(1 << 20):
+            said += data
+            wire.socket.settimeout(min(0.5, seconds))
+    return bytes(said)
+
+
+def answered_soon(stack: Stack) -> float:
+    """How long another caller waits for an answer."""
+    began = time.monotonic()
+    assert stack.ask(call("eth_chainId")).status == 200
+    return time.monotonic() - began
+
+
+# ---- the reader
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"CONNECT /x/ HTTP/1.1\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"CONNECT /x/eth/mainnet HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+        b"CONNECT /api/v1/me HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        request(
+            PATH, headers={"Upgrade": "h2c", "Connection": "Upgrade, HTTP2-Settings", "HTTP2-Settings": "AAMA"}
+        ),
+        b"GET /api/v1/me HTTP/1.1\r\nHost: a\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n",
+        b"GET /x/eth/mainnet HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+        request(
+            PATH,
+            b"0\r\nUpgrade: b\r\n\r\n",
+            {"Upgrade": "a", "Connection": "upgrade", "Transfer-Encoding": "chunked"},
+        ),
+    ],
+)
+def test_offers_of_another_protocol_again_and_again(stack: Stack, head: bytes) -> None:
+    with stack.gateway.wire() as wire:
+        began = time.monotonic()
+        with suppress(OSError):
+            wire.send(head * 4_000)
+        waited = answered_soon(stack)
+        said = drained(wire)
+    assert waited < MAX_STALL_SECONDS
+    assert said.count(b"HTTP/1.1 ") <= 4_000
+    assert time.monotonic() - began < 20
+    assert len(said) < 4_000 * 1_000
+
+
+@pytest.mark.parametrize("path", [PATH, "/api/v1/oauth/token", "/console/sign-in"])
+@pytest.mark.parametrize(
+    "trailer", [b"aa:bb\r\n", b"a" * 60_000 + b":b\r\n", b"a:" + b"b" * 60_000 + b"\r\n", b":\r\n", b"\x00\r\n"]
+)
+def test_endless_trailers(stack: Stack, path: str, trailer: bytes) -> None:
+    sent = 0
+    with stack.gateway.wire() as wire:
+        wire.send(request(path, headers={**JSON, "Transfer-Encoding": "chunked"}) + b"2\r\n{}\r\n0\r\n")
+        piece = trailer * max(1, 65_536 // len(trailer))
+        with suppress(OSError):
+            while sent < 40 << 20:
+                wire.send(piece)
+                sent += len(piece)
+        assert answered_soon(stack) < MAX_STALL_SECONDS
+    if path == PATH:
+        # What was sent before the end came is in the buffers of the kernel.
+        assert sent < 20 << 20, "trailers are taken without an end"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        b"POST /x/eth/mainnet HTTP/1.1\r\n" + b"a: b\r\n" * 100,
+        b"POST /" + b"x" * 70_000,
+        b"POST /x/eth/mainnet HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"e" * 70_000,
+        b"POST /x/eth/mainnet HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"0" * 70_000,
+    ],
+)
+def test_heads_and_sizes_of_chunks_without_an_end(stack: Stack, endless: bytes) -> None:
+    sent = 0
+    with stack.gateway.wire() as wire, suppress(OSError):
+        while sent < 30 << 20:
+            wire.send(endless if sent == 0 else endless[-60_000:])
+            sent += len(endless)
+    assert sent < 30 << 20
+    assert answered_soon(stack) < MAX_STALL_SECONDS
+
+
+def test_trailer_is_not_taken_for_a_header(tmp_path: Path) -> None:
+    with open_stack(tmp_path, {"server": {"trusted_proxies": ["127.0.0.1"]}}) as stack:
+        body = b"3f\r\n" + b"client_id=tollgate-cli&machine=" + b"m" * 32 + b"\r\n0\r\n"
+        head = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Transfer-Encoding": "chunked",
+            "Trailer": "X-Forwarded-For",
+            "X-Forwarded-For": "192.0.2.77",
+        }
+        with stack.gateway.wire() as wire:
+            wire.send(request("/api/v1/oauth/device_authorization", headers=head))
+            wire.send(body + b"X-Forwarded-For: 8.8.8.8\r\nX-Request-Id: forged\r\n\r\n")
+            answer = wire.read()
+        assert answer.status == 200, answer
+        assert answer.headers["x-request-id"] != "forged"
+        rows = stack.gateway.books.do(lambda records: records.device_logins.page(10))
+        assert [row.address for row in rows] == ["192.0.2.77"]
+
+
+# ---- unread answers
+
+
+def test_answers_that_nobody_reads_count_against_the_budget(stack: Stack) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
+    stack.node.on("eth_getLogs", Reply(body))
+    with ExitStack() as held:
+        wires = [held.enter_context(stack.gateway.wire()) for _ in range(60)]
+        for wire in wires:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            wire.send(stack.request(1, "eth_getLogs") * 4)
+        eventually(lambda: len(stack.node.bodies("eth_getLogs")) >= 5, what="the calls upstream")
+        assert answered_soon(stack) < MAX_STALL_SECONDS
+
+
+def test_answers_that_are_read_byte_by_byte_count_against_the_budget(stack: Stack) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % (b"a" * (8 << 20))
+    stack.node.on("eth_getLogs", Reply(body))
+    with ExitStack() as held:
+        wires = [held.enter_context(stack.gateway.wire()) for _ in range(40)]
+        for wire in wires:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            wire.send(stack.request(1, "eth_getLogs"))
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            for wire in wires:
+                wire.socket.setblocking(False)
+                with suppress(OSError):
+                    wire.socket.recv(1)
+        assert answered_soon(stack) < MAX_STALL_SECONDS
+
+
+# ---- the log
+
+
+def frame(opcode: int, payload: bytes) -> bytes:
+    """A masked frame of a client."""
+    size = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + struct.pack(">H", len(payload))
+    return bytes([0x80 | opcode]) + size + b"\x00" * 4 + payload
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        frame(1, b"\xff\xfe\xed\xa0\x80"),
+        frame(2, b"\xff" * 100),
+        frame(3, b"x"),
+        frame(8, b"\x00"),
+        frame(8, b"\x03\xe8\xff"),
+        frame(9, b"x" * 126),
+        b"\x81\x05hello",
+        b"\xf1\x80\x00\x00\x00\x00",
+        b"\x81\xff" + b"\x7f" * 8 + b"\x00" * 4,
+        b"\x80\x81\x00\x00\x00\x00x",
+        frame(1, b"[" * 20_000),
+        frame(1, b""),
+    ],
+)
+def test_frames_of_any_kind_put_no_traceback_into_the_log(stack: Stack, frames: bytes) -> None:
+    for _ in range(3):
+        with stack.gateway.wire() as wire:
+            wire.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
+            assert wire.read(to="HEAD").status == 101
+            with suppress(OSError):
+                wire.send(frames * 2)
+            drained(wire, 1.0)
+
+
+def test_ten_thousand_bad_requests_leave_few_lines_in_the_log(stack: Stack) -> None:
+    before = log_of(stack).count("\n")
+    kinds = [
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"POST /x/eth/mainnet HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n",
+        b"POST /api/v1/oauth/token HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n\xff\xfe{",
+        request(PATH, b"{", stack.headers),
+        request(PATH, call("eth_chainId"), {**JSON, "Authorization": "Bearer tg_" + "x" * 38}),
+        request(PATH, call("eth_chainId"), {**JSON, "Origin": "https://\xed"}),
+        request("/api/v1/teams/%ff%00/audit", headers={"Authorization": "Bearer \xff"}, method="GET"),
+        request("/console/../../etc/passwd?%00", method="GET"),
+    ]
+    sent = 0
+    for kind in kinds:
+        for _ in range(50):
+            with stack.gateway.wire() as wire, suppress(OSError):
+                wire.send(kind * 20)
+                sent += 20
+                wire.socket.shutdown(socket.SHUT_WR)
+                drained(wire, 0.05)
+    assert sent == 10_000
+    assert log_of(stack).count("\n") - before < 500
+
+
+def test_garbage_at_a_tls_listener_leaves_few_lines_and_no_traceback(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
+    with open_stack(tmp_path / "service", {"server": files}, tls=certificate.client_context()) as stack:
+        for number in range(500):
+            kinds = (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\x00" * 300, b"\x16", b"")
+            with Wire.open(stack.gateway.port) as wire, suppress(OSError):
+                wire.send(kinds[number % 4])
+                if number % 3 == 0:
+                    # A reset instead of an end.
+                    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert stack.ask(call("eth_chainId")).status == 200
+        said = log_of(stack)
+        assert "Traceback" not in said
+        assert said.count("\n") < 500
+
+
+def test_lines_of_one_kind_that_are_left_out_are_counted(stack: Stack) -> None:
+    """The log is JSON for programs: what is cut must still be readable, line by line."""
+    for line in log_of(stack).splitlines():
+        assert isinstance(json.loads(line), dict), line
