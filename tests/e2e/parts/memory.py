@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 0.02
 # Beside what is weighed against the budget: buffers of sockets, small bodies, what allocators keep.
 SLACK_BYTES = 64 << 20
-# A large answer is there twice while it is put together.
-COPIES = 2
+# A large answer is there several times while it is put together: as read, decoded, encoded, with its head.
+COPIES = 3
 
 
 def resident(pid: int) -> int:

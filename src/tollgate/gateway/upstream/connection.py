@@ -25,6 +25,8 @@ _LENGTHS = [b"%d\r\n\r\n" % length for length in range(_FEW)]
 _GZIP = b"\x1f\x8b"
 # zlib's format cannot expand further than this.
 _MAX_EXPANSION = 1_032
+# How long a large answer may be on its way through a worker, from the upstream to the caller.
+_ON_ITS_WAY_SECONDS = 0.25
 # Response heads known by their bytes, for each pool; a longer one is not kept.
 _MAX_HEADS, _MAX_HEAD_BYTES = 512, 2_048
 # Unknown heads in a row before the pool stops looking, and responses until it tries again: some upstreams send
@@ -349,9 +351,9 @@ class Connection(asyncio.Protocol):
             self._heads.remember(data, body)
         self._deliver(receiver, status, body)
         if held:
-            # Given back when the answer has left, at the end of this turn: what its caller does not take counts
-            # there. Otherwise all large answers of a turn would be held uncounted.
-            asyncio.get_running_loop().call_soon(self._budget.free, held)
+            # Given back when the answer has surely left: what its caller does not take counts there. Otherwise all
+            # large answers on their way would be held uncounted.
+            asyncio.get_running_loop().call_later(_ON_ITS_WAY_SECONDS, self._budget.free, held)
 
     def _deliver(self, receiver: Receiver, status: int, body: bytes) -> None:
         """Be free for the next request, then call the receiver: it may need a connection."""
