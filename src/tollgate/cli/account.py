@@ -150,3 +150,73 @@ def _find(session: Session, token_id: str) -> ApiLogin:
         if login.id == token_id and login.kind == "personal":
             return login
     raise NotFoundFailure(f"There is no personal access token {token_id}. See: tollgate account tokens list")
+
+
+@account.command(epilog="Example: tollgate account factors")
+@logged_in
+def factors(session: Session) -> None:
+    """Show your passkeys, and whether a code is asked for. Passkeys are made in the console."""
+    answer = session.client.factors()
+    found = answer.value
+    session.thing(
+        answer.raw,
+        [("codes", "on" if found.totp else "off"), ("recovery codes left", found.recovery_codes_left)],
+    )
+    if not session.as_json and found.passkeys:
+        click.echo()
+        rows = [(each.id, each.name, each.created_at, each.last_used_at) for each in found.passkeys]
+        show.table(("PASSKEY", "NAME", "CREATED", "LAST USED"), rows)
+
+
+@account.command("remove-passkey", epilog="Example: tollgate account remove-passkey fac_…")
+@click.argument("passkey")
+@yes_option
+@logged_in
+def remove_passkey(session: Session, passkey: str, yes: bool) -> None:
+    """Remove one of your passkeys."""
+    confirm(f"Remove the passkey {passkey}?", yes)
+    session.client.remove_passkey(passkey)
+    session.deleted(passkey, f"The passkey {passkey} is removed.")
+
+
+@account.command(epilog="Example: tollgate account codes on")
+@click.argument("switch", type=click.Choice(["on", "off"]))
+@logged_in
+def codes(session: Session, switch: str) -> None:
+    """Ask for a code of an authenticator app after the password, or no longer.
+
+    Without a terminal, the code is read from standard input.
+    """
+    if switch == "off":
+        session.client.end_totp(_code())
+        if session.as_json:
+            show.as_json({"totp": False})
+        show.note("No code is asked for any more.")
+        return
+    made = session.client.begin_totp().value
+    show.note(f"Add this to your authenticator app, then type the code it shows:\n  {made.secret}\n  {made.uri}")
+    answer = session.client.confirm_totp(_code())
+    if session.as_json:
+        show.as_json(answer.raw)
+        return
+    show.note("A code is asked for from now on. Keep these recovery codes; each works once:")
+    for code in answer.value.recovery_codes:
+        click.echo(code)
+
+
+def _code() -> str:
+    given: str = click.prompt("Code", err=True) if sys.stdin.isatty() else _line()
+    if not given:
+        raise Failure("A code is needed on standard input.")
+    return given
+
+
+@account.command("delete", epilog="Example: tollgate account delete")
+@yes_option
+@logged_in
+def delete_account(session: Session, yes: bool) -> None:
+    """Delete your account. Teams that you own alone must be handed over or deleted first."""
+    me = session.client.me().value
+    confirm(f"Delete the account of {me.email}?", yes)
+    session.client.delete_me()
+    session.deleted(me.id, f"The account of {me.email} is deleted.")

@@ -19,17 +19,25 @@ from tollgate.cli.shapes import (
     ApiAccount,
     ApiAuditEntry,
     ApiBilling,
+    ApiChecks,
     ApiDomain,
+    ApiEnrolment,
+    ApiFactors,
     ApiInvitation,
     ApiInvoice,
     ApiLogin,
     ApiLogPage,
+    ApiMachine,
     ApiMember,
     ApiNetwork,
+    ApiOperatorTeam,
     ApiOriginCheck,
+    ApiRecoveryCodes,
     ApiService,
     ApiTeam,
+    ApiTimeline,
     ApiToken,
+    ApiUpstreamHistory,
     ApiUsage,
     ApiWebhookTest,
     Page,
@@ -194,7 +202,54 @@ class Client:
         query = {**_page(limit, after), **({} if newer is None else {"newer": newer}), **filters}
         return self._read("GET", ApiLogPage, "teams", team, "logs", query=query)
 
+    # ---- second factors
+
+    def factors(self) -> ApiAnswer[ApiFactors]:
+        return self._read("GET", ApiFactors, "me", "factors")
+
+    def begin_totp(self) -> ApiAnswer[ApiEnrolment]:
+        """Get a secret for an authenticator app."""
+        return self._read("POST", ApiEnrolment, "me", "factors", "totp")
+
+    def confirm_totp(self, code: str) -> ApiAnswer[ApiRecoveryCodes]:
+        """Switch codes on by a first one."""
+        return self._read("POST", ApiRecoveryCodes, "me", "factors", "totp", "confirm", body={"code": code})
+
+    def end_totp(self, code: str) -> None:
+        """Switch codes off, by one."""
+        self._done("POST", "me", "factors", "totp", "end", body={"code": code})
+
+    def remove_passkey(self, passkey_id: str) -> None:
+        self._done("DELETE", "me", "factors", passkey_id)
+
+    def delete_me(self) -> None:
+        self._done("DELETE", "me")
+
+    # ---- the operator's view
+
+    def operator_teams(self, limit: int, after: str | None) -> ApiAnswer[Page[ApiOperatorTeam]]:
+        return self._read("GET", Page[ApiOperatorTeam], "operator", "teams", query=_page(limit, after))
+
+    def set_terms(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiOperatorTeam]:
+        """Suspend a team, or limit its requests a second."""
+        return self._read("PATCH", ApiOperatorTeam, "operator", "teams", team, body=body)
+
+    def processes(self) -> ApiAnswer[ApiMachine]:
+        return self._read("GET", ApiMachine, "operator", "processes")
+
+    def upstream_history(self) -> ApiAnswer[Page[ApiUpstreamHistory]]:
+        return self._read("GET", Page[ApiUpstreamHistory], "operator", "upstreams", "history")
+
+    def run_checks(self) -> ApiAnswer[ApiChecks]:
+        """Check that spool, logs, usage and invoices agree."""
+        return self._read("POST", ApiChecks, "operator", "checks")
+
     # ---- money
+
+    def timeline(self, team: str, span: str, split: str) -> ApiAnswer[ApiTimeline]:
+        """Return a team's requests over time."""
+        query = {"range": span, "split": split}
+        return self._read("GET", ApiTimeline, "teams", team, "usage", "timeline", query=query)
 
     def networks(self) -> ApiAnswer[Page[ApiNetwork]]:
         """List the networks that are served."""

@@ -61,6 +61,7 @@ _COMMANDS = {
     "migrate": Row("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
     "config": Row("tollgate.cli.config:config", "Check and show settings.", example="tollgate config check"),
     "admin": Row("tollgate.cli.admin:admin", "Accounts, for the operator of the service."),
+    "operator": Row("tollgate.cli.operator:operator", "All teams, processes and upstreams, over the API."),
 }
 
 
@@ -76,6 +77,7 @@ _FOR_THE_OPERATOR = (
     "migrate",
     "config",
     "admin",
+    "operator",
 )
 
 

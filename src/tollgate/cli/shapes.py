@@ -316,3 +316,112 @@ class ApiWebhookTest(Struct, frozen=True):
 
     delivered: bool
     problem: str | None = None
+
+
+class ApiTimelineStep(Struct, frozen=True):
+    """One hour, day or month."""
+
+    start: datetime.datetime
+    requests: int
+    by: dict[str, int] = field(default_factory=dict)
+
+
+class ApiTimeline(Struct, frozen=True):
+    """Requests over time."""
+
+    step: str
+    p50_us: int | None = None
+    p95_us: int | None = None
+    steps: list[ApiTimelineStep] = field(default_factory=list)
+
+
+class ApiPasskey(Struct, frozen=True):
+    """A passkey."""
+
+    id: str
+    name: str
+    created_at: datetime.datetime
+    last_used_at: datetime.datetime | None = None
+
+
+class ApiFactors(Struct, frozen=True):
+    """What signs one in beside the password."""
+
+    totp: bool
+    recovery_codes_left: int = 0
+    passkeys: list[ApiPasskey] = field(default_factory=list)
+
+
+class ApiEnrolment(Struct, frozen=True):
+    """A secret for an authenticator app."""
+
+    secret: str
+    uri: str
+
+
+class ApiRecoveryCodes(Struct, frozen=True):
+    """Codes that work once each."""
+
+    recovery_codes: list[str]
+
+
+class ApiOperatorTeam(Struct, frozen=True):
+    """A team, as its operator sees it."""
+
+    name: str
+    suspended_at: datetime.datetime | None = None
+    requests_per_second: int | None = None
+    billable_requests: int | None = None
+    cost_micros: int | None = None
+
+
+class ApiProcess(Struct, frozen=True):
+    """A process of the service."""
+
+    name: str
+    pid: int
+    started_at: datetime.datetime
+    cpu_seconds: float
+    memory_bytes: int
+
+
+class ApiMachine(Struct, frozen=True):
+    """The processes of the service, and how far the collector is behind."""
+
+    processes: list[ApiProcess]
+    spool_segments: int = 0
+    spool_waiting_bytes: int = 0
+
+
+class ApiHistoryStep(Struct, frozen=True):
+    """A quarter of an hour of an upstream."""
+
+    start: datetime.datetime
+    state: str
+    calls: int = 0
+    failures: int = 0
+    behind: int = 0
+
+
+class ApiUpstreamHistory(Struct, frozen=True):
+    """The last day of an upstream."""
+
+    network: str
+    upstream: str
+    steps: list[ApiHistoryStep] = field(default_factory=list)
+
+
+class ApiCheck(Struct, frozen=True):
+    """One check of the ledger."""
+
+    name: str
+    ok: bool
+    looked_at: str = ""
+    differences: list[str] = field(default_factory=list)
+
+
+class ApiChecks(Struct, frozen=True):
+    """Whether all agrees."""
+
+    ok: bool
+    checks: list[ApiCheck] = field(default_factory=list)

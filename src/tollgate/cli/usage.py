@@ -19,10 +19,6 @@ from tollgate.cli.lazy import Group
 from tollgate.cli.options import ParamKind, for_team, page_options
 
 if TYPE_CHECKING:
-    from tollgate.cli.session import Session
-
-
-if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tollgate.cli.answers import ApiAnswer
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
     from tollgate.cli.shapes import ApiBilling, ApiUsage
 
 BY = ("token", "domain", "network", "method", "day")
+RANGES, SPLITS = ("24h", "7d", "month", "year"), ("network", "outcome", "source")
 _AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 NONE = "none"
 
@@ -91,6 +88,32 @@ def cap(session: Session, amount: int | str) -> None:
         session.team, {"spending_cap_micros": None if amount == NONE else amount}
     )
     _show_billing(session, answer)
+
+
+@usage.command(epilog="Example: tollgate usage timeline --team acme --range 24h --split outcome")
+@click.option(
+    "--range", "span", type=click.Choice(RANGES), default="month", show_default=True, help="How far to look back."
+)
+@click.option(
+    "--split", type=click.Choice(SPLITS), default="network", show_default=True, help="What to split each step by."
+)
+@for_team
+def timeline(session: Session, span: str, split: str) -> None:
+    """Show requests over time, and how long they took."""
+    answer = session.client.timeline(session.team, span, split)
+    found = answer.value
+    if session.as_json:
+        show.as_json(answer.raw)
+        return
+    keys = sorted({key for step in found.steps for key in step.by})
+    form = "%Y-%m-%d %H:%M" if found.step == "hour" else "%Y-%m-%d" if found.step == "day" else "%Y-%m"
+    rows = [
+        (step.start.strftime(form), f"{step.requests:,}", *(f"{step.by.get(key, 0):,}" for key in keys))
+        for step in found.steps
+    ]
+    show.table((found.step.upper(), "REQUESTS", *(key.upper() for key in keys)), rows)
+    if found.p50_us is not None and found.p95_us is not None:
+        show.note(f"Answers took {found.p50_us / 1e3:,.1f} ms at the median, {found.p95_us / 1e3:,.1f} ms at p95.")
 
 
 @usage.command(epilog="Example: tollgate usage alerts --webhook https://example.com/tollgate --emails")

@@ -22,7 +22,7 @@ from tollgate.control.services.invoices import Invoices
 from tollgate.control.services.logins import Logins
 from tollgate.control.services.logs import LogService
 from tollgate.control.services.networks import Networks
-from tollgate.control.services.operations import Operations
+from tollgate.control.services.operations import Inspector, Operations
 from tollgate.control.services.operator import Operator
 from tollgate.control.services.replays import Replays
 from tollgate.control.services.reports import Reports
@@ -53,6 +53,7 @@ class ControlPlane:
         logbook: LogBook | None = None,
         accountbook: AccountBook | None = None,
         previous_pepper: bytes | None = None,
+        inspector: Inspector | None = None,
     ) -> None:
         self.settings = settings
         self.base_url = base_url
@@ -61,7 +62,7 @@ class ControlPlane:
         passwords = Passwords()
         self.accounts = Accounts(self.context, passwords, self.mailer)
         self.logins = Logins(self.context)
-        self.factors = SecondFactors(self.context, pepper)
+        self.factors = SecondFactors(self.context, pepper, previous_pepper)
         self.devices = Devices(self.context, self.logins)
         self.teams = Teams(self.context)
         self.operator = Operator(self.context, passwords, self.accounts, self.teams)
@@ -75,7 +76,7 @@ class ControlPlane:
         self.usage = Usages(self.context, accountbook)
         self.timelines = Timelines(self.context, accountbook)
         self.networks = Networks(self.context)
-        self.operations = Operations(self.context, self.networks, accountbook)
+        self.operations = Operations(self.context, self.networks, accountbook, inspector)
         self.billing = BillingService(self.context, pepper, accountbook, previous_pepper)
         self.invoices = Invoices(self.context, accountbook)
         self.alerts = Alerts(self.context, accountbook, self.billing, self.mailer, _caller(settings))

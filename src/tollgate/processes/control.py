@@ -67,6 +67,7 @@ def run(
         from tollgate.control.app import control_app  # noqa: PLC0415
         from tollgate.control.plane import ControlPlane  # noqa: PLC0415
         from tollgate.control.services import alerts, invoices, reports, sweep  # noqa: PLC0415
+        from tollgate.processes.inspector import MachineInspector  # noqa: PLC0415
 
         store = engines.open_store(bootstrap.store_url)
         logbook = engines.open_logbook(bootstrap.ledger_url)
@@ -80,6 +81,7 @@ def run(
             logbook=logbook,
             accountbook=accountbook,
             previous_pepper=bootstrap.previous_pepper,
+            inspector=MachineInspector(bootstrap),
         )
         follower = SettingsFollower(shared, "control", lambda settings, _slots: plane.change(settings))
         return ServerProcess(

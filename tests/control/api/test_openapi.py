@@ -29,6 +29,7 @@ revokeLogin             POST   /api/v1/oauth/revoke                             
 getOAuthMetadata        GET    /.well-known/oauth-authorization-server                public
 getSelf                 GET    /api/v1/me
 updateSelf              PATCH  /api/v1/me
+deleteSelf              DELETE /api/v1/me
 changePassword          POST   /api/v1/me/password
 listLogins              GET    /api/v1/me/logins
 endLogin                DELETE /api/v1/me/logins/{login}
@@ -43,6 +44,9 @@ addPasskey              POST   /api/v1/me/factors/passkeys
 removePasskey           DELETE /api/v1/me/factors/{factor}
 listNetworks            GET    /api/v1/networks
 listUpstreams           GET    /api/v1/operator/upstreams
+listUpstreamHistory     GET    /api/v1/operator/upstreams/history
+getProcesses            GET    /api/v1/operator/processes
+runChecks               POST   /api/v1/operator/checks
 listAllTeams            GET    /api/v1/operator/teams
 setTerms                PATCH  /api/v1/operator/teams/{name}
 createTeam              POST   /api/v1/teams

@@ -74,7 +74,8 @@ SILENT = {
     "replays.abandon", "sweep.run", "logs.page", "usage.of_team", "billing.show", "invoices.list", "invoices.show",
     "invoices.close_due",
     "logs.wanted", "logs.newest", "logs.fresh", "timelines.of_team", "timelines.latency",
-    "networks.list", "networks.status", "operations.upstreams", "operations.teams",
+    "networks.list", "networks.status", "operations.upstreams", "operations.teams", "operations.history",
+    "operations.processes", "operations.spool",
 }  # fmt: skip
 SERVICES = (
     "accounts", "operator", "logins", "devices", "teams", "invitations", "tokens", "domains", "audit", "replays",
@@ -86,6 +87,8 @@ INNER = {
     "billing.settings_of",
     # By the seal of an entry: `tests/control/api/test_logs.py`.
     "logs.entry",
+    # It needs a machine: `tests/processes/test_inspector.py`.
+    "operations.examine",
 }  # fmt: skip
 
 

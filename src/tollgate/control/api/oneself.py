@@ -12,6 +12,7 @@ from tollgate.control.api.render import Answer, done, listed, shown
 from tollgate.control.problems import (
     Busy,
     InvalidInput,
+    LastOwner,
     LimitReached,
     NoSuchTeam,
     NotFound,
@@ -146,4 +147,21 @@ def _shown(actor: Actor, account: Account | None) -> Answer:
     return shown(shapes.account(account, actor.login))
 
 
-HANDLERS = [show, update, change_password, logins, end_login, create_token, audit]
+@endpoint(
+    "DELETE",
+    "/me",
+    Operation(
+        id="deleteSelf",
+        tag=SELF,
+        summary="Delete one's account with its logins and memberships",
+        description="The last owner of a team makes somebody else one, or deletes the team, first.",
+        status=204,
+        raises=(PersonalTokenRefused, LastOwner),
+    ),
+)
+async def delete(plane: Plane, actor: Who) -> Answer:
+    await plane.accounts.delete(actor)
+    return done()
+
+
+HANDLERS = [show, update, delete, change_password, logins, end_login, create_token, audit]

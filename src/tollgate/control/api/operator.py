@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -11,9 +11,10 @@ from tollgate.control.api import reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.operations import OPERATOR, Operation, endpoint
 from tollgate.control.api.render import Answer, listed, listed_items, shown
-from tollgate.control.problems import NotFound, RoleNeeded
-from tollgate.control.services.operations import TeamTerms, TeamUse
+from tollgate.control.problems import Busy, NotFound, RoleNeeded
+from tollgate.control.services.operations import CheckResult, TeamTerms, TeamUse
 from tollgate.core.models import Team
+from tollgate.core.upstream_history import HistoryStep
 from tollgate.core.upstreams import ShownNetwork
 
 
@@ -41,6 +42,58 @@ class UpstreamPage(Struct, frozen=True):
 
     items: list[ShownNetwork]
     next: shapes.Next
+
+
+class HistoryStepView(Struct, frozen=True):
+    """A quarter of an hour."""
+
+    start: datetime
+    state: Annotated[str, Meta(description="The worst of this time.")]
+    calls: int
+    failures: int
+    behind: Annotated[int, Meta(description="Blocks that it lacked, at most.")]
+    latency_ms: Annotated[float | None, Meta(description="At most; null where there was none.")]
+
+
+class UpstreamHistoryView(Struct, frozen=True):
+    """How one upstream fared over the last day."""
+
+    network: str
+    upstream: str
+    steps: list[HistoryStepView]
+
+
+class UpstreamHistoryPage(Struct, frozen=True):
+    """All upstreams; there is no second part."""
+
+    items: list[UpstreamHistoryView]
+    next: shapes.Next
+
+
+class ProcessView(Struct, frozen=True):
+    """A process of the service."""
+
+    name: str
+    pid: int
+    started_at: datetime
+    cpu_seconds: float
+    memory_bytes: int
+
+
+class MachineState(Struct, frozen=True):
+    """The processes of the service, and how far the collector is behind."""
+
+    processes: Annotated[list[ProcessView], Meta(description="Empty where the system does not tell.")]
+    spool_segments: int
+    spool_waiting_bytes: int
+    spool_waiting_since: Annotated[datetime | None, Meta(description="Null where nothing waits.")]
+
+
+class Checks(Struct, frozen=True):
+    """Whether spool, logs, usage and invoices agree."""
+
+    ok: bool
+    checks: list[CheckResult]
 
 
 class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -116,4 +169,75 @@ def _team(team: Team, billable: int | None = None, cost: int | None = None) -> O
     return shapes.of(OperatorTeam, team, billable_requests=billable, cost_micros=cost)
 
 
-HANDLERS = [upstreams, teams, set_terms]
+@endpoint(
+    "GET",
+    "/operator/upstreams/history",
+    Operation(
+        id="listUpstreamHistory",
+        tag=OPERATOR,
+        summary="List how upstreams fared over the last day, by quarters of an hour",
+        gives=UpstreamHistoryPage,
+        raises=(RoleNeeded,),
+    ),
+)
+async def history(plane: Plane, actor: Who) -> Answer:
+    found = await plane.operations.history(actor)
+    return listed_items(
+        (UpstreamHistoryView(each.network, each.upstream, [_step(step) for step in each.steps]) for each in found),
+        None,
+    )
+
+
+@endpoint(
+    "GET",
+    "/operator/processes",
+    Operation(
+        id="getProcesses",
+        tag=OPERATOR,
+        summary="Show the processes of the service, and how far the collector is behind",
+        gives=MachineState,
+        raises=(RoleNeeded,),
+    ),
+)
+async def processes(plane: Plane, actor: Who) -> Answer:
+    running, spool = await plane.operations.processes(actor), await plane.operations.spool(actor)
+    return shown(
+        MachineState(
+            [shapes.of(ProcessView, each) for each in running],
+            spool.segments,
+            spool.waiting_bytes,
+            shapes.moment(spool.waiting_since),
+        )
+    )
+
+
+@endpoint(
+    "POST",
+    "/operator/checks",
+    Operation(
+        id="runChecks",
+        tag=OPERATOR,
+        summary="Check that spool, logs, usage and invoices agree",
+        description="As `tollgate doctor` does. Reads all of the ledger's headers, which takes seconds where there are many.",
+        gives=Checks,
+        raises=(RoleNeeded, Busy),
+        cost=20,
+    ),
+)
+async def checks(plane: Plane, actor: Who) -> Answer:
+    found = list(await plane.operations.examine(actor))
+    return shown(Checks(all(each.ok for each in found), found))
+
+
+def _step(step: HistoryStep) -> HistoryStepView:
+    return HistoryStepView(
+        datetime.fromtimestamp(step.start, UTC),
+        step.state,
+        step.calls,
+        step.failures,
+        step.behind,
+        step.latency_ms or None,
+    )
+
+
+HANDLERS = [upstreams, history, processes, checks, teams, set_terms]

@@ -12,10 +12,15 @@ from markupsafe import Markup, escape
 from msgspec import Struct
 
 from tollgate.control.services.timelines import Timeline
+from tollgate.core.upstream_history import STEP_SECONDS, STEPS, HistoryStep
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 1090, 230, 46, 24, 8
 MAX_KEYS = 5
 OTHERS = "others"
+# Shares of failed calls from which a quarter of an hour is bad, or not good.
+MAX_FAILED, SOME_FAILED = 0.2, 0.02
+# States that pass by themselves; others than these and `up` are faults.
+_PASSING = frozenset({"unknown", "lagging", "syncing"})
 _HEIGHT = HEIGHT - BOTTOM - TOP
 
 
@@ -73,6 +78,37 @@ def sparkline(values: Sequence[int]) -> Markup:
     return Markup(  # noqa: S704 - numbers alone
         f'<svg class="spark" viewBox="0 0 96 24" role="img" aria-label="{words}">'
         f'<polyline points="{points}"/></svg>'
+    )
+
+
+def strip(steps: Sequence[HistoryStep], now: float) -> Markup:
+    """Draw the last day of an upstream as a strip: good, warning or bad by quarters of an hour."""
+    last = int(now) // STEP_SECONDS * STEP_SECONDS
+    known = {step.start: step for step in steps}
+    parts, good = [], 0
+    for place in range(STEPS):
+        step = known.get(last - STEP_SECONDS * (STEPS - 1 - place))
+        if step is None:
+            parts.append(f'<rect class="none" x="{place * 3}" y="4" width="2" height="16"/>')
+            continue
+        share = step.failures / step.calls if step.calls else 0.0
+        tone = "good"
+        if share > MAX_FAILED or not (step.state == "up" or step.state in _PASSING):
+            tone = "bad"
+        elif share > SOME_FAILED or step.state != "up":
+            tone = "warn"
+        good += tone == "good"
+        words = f"{_label(step.start, 'hour')}: {step.state.replace('_', ' ')}, {step.calls:,} calls, " + (
+            f"{100 * share:.1f} % failed" if step.calls else "none failed"
+        )
+        parts.append(
+            f'<rect class="{tone}" x="{place * 3}" y="2" width="2" height="20">'
+            f"<title>{escape(words)}</title></rect>"
+        )
+    words = f"Last 24 hours: {good} of {len(known)} known quarters of an hour without a fault"
+    return Markup(  # noqa: S704 - escaped above
+        f'<svg class="strip" viewBox="0 0 {STEPS * 3} 24" preserveAspectRatio="none" role="img" '
+        f'aria-label="{words}">{"".join(parts)}</svg>'
     )
 
 

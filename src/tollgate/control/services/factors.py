@@ -10,6 +10,7 @@ import base64
 import hmac
 import secrets as random
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,9 +71,10 @@ class Challenge(Struct, frozen=True):
 class SecondFactors:
     """Codes and passkeys."""
 
-    def __init__(self, context: ServiceContext, pepper: bytes) -> None:
+    def __init__(self, context: ServiceContext, pepper: bytes, previous_pepper: bytes | None = None) -> None:
         self._context = context
         self._seal = Seal(pepper, "totp_", totp.SECRET_BYTES)
+        self._older_seal = None if previous_pepper is None else Seal(previous_pepper, "totp_", totp.SECRET_BYTES)
 
     async def list(self, actor: Actor) -> Factors:
         """One's own."""
@@ -159,28 +161,30 @@ class SecondFactors:
         if row is not None:
             step = totp.step_of(self._secret(row), _digits(code), now, row.counter)
             if step is not None:
-                await records.factors.replace(replace(row, counter=step, last_used_at=now))
+                # Sealed anew, so that a pepper that was replaced can be forgotten.
+                sealed = self._seal.close(account.id, self._secret(row)).encode()
+                await records.factors.replace(replace(row, counter=step, last_used_at=now, secret=sealed))
                 return True
-        digest = self._recovery_digest(account, code)
-        return await records.factors.remove(account_id=account.id, kind=RECOVERY, secret=digest) > 0
+        digests = self._context.digests(_recovery_text(account, code))
+        return await records.factors.remove(account_id=account.id, kind=RECOVERY, secret=digests) > 0
 
     async def _new_recovery_codes(self, records: Repositories, account: Account) -> Sequence[str]:
         await records.factors.remove(account_id=account.id, kind=RECOVERY)
         codes = ["".join(random.choice(_CODE_LETTERS) for _ in range(10)) for _ in range(RECOVERY_CODES)]
         for code in codes:
-            digest = self._recovery_digest(account, code)
+            digest = self._context.digest(_recovery_text(account, code))
             row = Factor(secrets.new_id("fac"), account.id, RECOVERY, "", self._context.now(), digest)
             await records.factors.add(row)
         return [f"{code[:5]}-{code[5:]}" for code in codes]
 
-    def _recovery_digest(self, account: Account, code: str) -> bytes:
-        plain = "".join(letter for letter in code.lower() if letter.isalnum())
-        return self._context.digest(f"recovery code {account.id} {plain}")
-
     def _secret(self, row: Factor) -> bytes:
+        sealed = row.secret.decode()
         try:
-            return self._seal.open(row.account_id, row.secret.decode())
+            return self._seal.open(row.account_id, sealed)
         except BrokenSeal as error:
+            if self._older_seal is not None:
+                with suppress(BrokenSeal):
+                    return self._older_seal.open(row.account_id, sealed)
             raise NotFound("The secret of the app cannot be read any more: ask the operator.") from error
 
     # --- Passkeys --------------------------------------------------------------------------------------
@@ -314,6 +318,11 @@ class SecondFactors:
 
     def _mark(self, purpose: str, scope: str, until: int, text: str) -> str:
         return self._context.digest(f"ticket {purpose} {scope} {until} {text}").hex()
+
+
+def _recovery_text(account: Account, code: str) -> str:
+    plain = "".join(letter for letter in code.lower() if letter.isalnum())
+    return f"recovery code {account.id} {plain}"
 
 
 def _digits(code: str) -> str:

@@ -5,21 +5,28 @@ For accounts that `tollgate admin operator` has marked. Nothing of a team's own 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from tollgate.control.problems import InvalidInput, NotFound, RoleNeeded
+from tollgate.control.problems import Busy, InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, page_of
 from tollgate.control.services.networks import Networks
 from tollgate.control.services.usage import at_hand
 from tollgate.core.models import Team
 from tollgate.core.months import month_of
+from tollgate.core.upstream_history import FILE, UpstreamHistory
 from tollgate.core.upstreams import ShownNetwork
-from tollgate.store.base import AccountBook
+from tollgate.store.base import AccountBook, StoreUnavailable
 
 MAX_PER_SECOND = 1_000_000
+# 256 upstreams with 96 steps each.
+MAX_BYTES = 4_194_304
 
 
 class TeamUse(Struct, frozen=True):
@@ -47,13 +54,65 @@ class TeamTerms(Struct, frozen=True):
     requests_per_second: int | UnsetType | None = UNSET
 
 
+class ProcessState(Struct, frozen=True):
+    """A process of the service."""
+
+    name: str
+    pid: int
+    started_at: float
+    cpu_seconds: float
+    memory_bytes: int
+
+
+class SpoolState(Struct, frozen=True):
+    """What the collector has not read yet."""
+
+    segments: int
+    waiting_bytes: int
+    waiting_since: float | None = None
+    """When something was last written to a segment that waits; None where nothing waits."""
+
+
+class CheckResult(Struct, frozen=True):
+    """One check of the ledger. No differences: all is well."""
+
+    name: str
+    ok: bool
+    looked_at: str
+    differences: list[str]
+
+
+class Inspector(Protocol):
+    """Looks at the machine; blocks. `processes/inspector.py`."""
+
+    def processes(self) -> Sequence[ProcessState]:
+        """The processes of the service."""
+        ...
+
+    def spool(self) -> SpoolState:
+        """What the collector has not read yet."""
+        ...
+
+    def examine(self) -> Sequence[CheckResult]:
+        """Whether spool, logs, usage and invoices agree."""
+        ...
+
+
 class Operations:
     """The operator's view."""
 
-    def __init__(self, context: ServiceContext, networks: Networks, book: AccountBook | None) -> None:
+    def __init__(
+        self,
+        context: ServiceContext,
+        networks: Networks,
+        book: AccountBook | None,
+        inspector: Inspector | None = None,
+    ) -> None:
         self._context = context
         self._networks = networks
         self._book = book
+        self._inspector = inspector
+        self._examining = asyncio.Lock()
 
     def check(self, actor: Actor) -> None:
         """Refuse whoever is no operator."""
@@ -66,6 +125,31 @@ class Operations:
         self.check(actor)
         shown = await self._networks.status()
         return shown.networks if shown else ()
+
+    async def history(self, actor: Actor) -> Sequence[UpstreamHistory]:
+        """How upstreams fared over the last day, as the prober wrote it down within the last minutes."""
+        self.check(actor)
+        return await asyncio.to_thread(_read_history, Path(self._context.settings.data_dir) / FILE)
+
+    async def processes(self, actor: Actor) -> Sequence[ProcessState]:
+        """The processes of the service; none where the system does not tell."""
+        self.check(actor)
+        return [] if self._inspector is None else await asyncio.to_thread(self._inspector.processes)
+
+    async def spool(self, actor: Actor) -> SpoolState:
+        """How far the collector is behind."""
+        self.check(actor)
+        return SpoolState(0, 0) if self._inspector is None else await asyncio.to_thread(self._inspector.spool)
+
+    async def examine(self, actor: Actor) -> Sequence[CheckResult]:
+        """Check that spool, logs, usage and invoices agree; one at a time."""
+        self.check(actor)
+        if self._inspector is None:
+            raise StoreUnavailable("no ledger is open here")
+        if self._examining.locked():
+            raise Busy
+        async with self._examining:
+            return await asyncio.to_thread(self._inspector.examine)
 
     async def teams(self, actor: Actor, ask: PageRequest) -> ResultPage[TeamUse]:
         """All teams, with what they used this month."""
@@ -108,3 +192,11 @@ class Operations:
                     requests_per_second=changed.requests_per_second,
                 )
         return changed
+
+
+def _read_history(file: Path) -> list[UpstreamHistory]:
+    try:
+        with file.open("rb") as opened:
+            return msgspec.json.decode(opened.read(MAX_BYTES), type=list[UpstreamHistory])
+    except (OSError, msgspec.DecodeError):
+        return []

@@ -12,7 +12,9 @@ from pathlib import Path
 import msgspec
 
 from tollgate import log
+from tollgate.core import upstream_history
 from tollgate.core.health import NOTHING, State
+from tollgate.core.upstream_history import HistoryKeeper, UpstreamHistory
 from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream, Tally
 from tollgate.gateway.prober.watch import Watch
 from tollgate.gateway.prober.watched import Watched
@@ -40,6 +42,8 @@ class StatusPublisher:
         self._tallies: dict[tuple[str, str, str], Tally] = {}
         self._networks: set[tuple[str, str]] = set()
         self._failed = False
+        self._history_file = data_dir / upstream_history.FILE
+        self._history = HistoryKeeper(_read_history(self._history_file))
 
     def keep(self, watches: Iterable[Watch]) -> None:
         """Forget what is not watched any more."""
@@ -59,7 +63,10 @@ class StatusPublisher:
     def show(self, watches: Iterable[Watch]) -> None:
         """Write everything down."""
         networks = [self._network(watch) for watch in watches]
-        self._write(msgspec.json.encode(Shown(at=self._wall(), networks=tuple(networks))))
+        self._write(self._file, msgspec.json.encode(Shown(at=self._wall(), networks=tuple(networks))))
+        history = self._history.note(networks, self._wall())
+        if history is not None:
+            self._write(self._history_file, msgspec.json.encode(history))
 
     def close(self) -> None:
         """Take the file away: nobody keeps it up any more."""
@@ -114,19 +121,27 @@ class StatusPublisher:
     def _set(self, spec: metrics.Spec, value: int, *labels: str) -> None:
         self._writer.set(self._writer.cell(spec, *labels), max(0, value))
 
-    def _write(self, content: bytes) -> None:
-        """Replace the file as a whole: whoever reads it never sees half of it."""
-        fresh = self._file.with_suffix(".new")
+    def _write(self, target: Path, content: bytes) -> None:
+        """Replace a file as a whole: whoever reads it never sees half of it."""
+        fresh = target.with_suffix(".new")
         try:
             with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(content)
-            fresh.replace(self._file)
+            fresh.replace(target)
             self._failed = False
         except OSError as error:
             # The shared status is what counts; the file is for people.
             if not self._failed:
                 _log.error("the state of upstreams cannot be written", error=error.strerror)
             self._failed = True
+
+
+def _read_history(file: Path) -> list[UpstreamHistory]:
+    """What an earlier prober wrote; nothing where that cannot be read."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=list[UpstreamHistory])
+    except (OSError, msgspec.DecodeError):
+        return []
 
 
 def _known(number: int) -> int | None:

@@ -1,0 +1,39 @@
+"""What an operator asks the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tollgate.processes import inspector
+from tollgate.processes.bootstrap import prepare
+from tollgate.processes.inspector import MachineInspector
+from tollgate.settings.model import Settings
+
+
+@pytest.fixture
+def looking(tmp_path: Path) -> MachineInspector:
+    return MachineInspector(prepare(Settings(data_dir=str(tmp_path))))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system tells nothing of processes")
+def test_processes_are_the_parent_and_its_children(looking: MachineInspector) -> None:
+    found = {each.pid: each for each in looking.processes()}
+    assert found[os.getppid()].name == "parent"
+    mine = found[os.getpid()]
+    assert mine.memory_bytes > 1_000_000
+    assert mine.started_at > 1_700_000_000
+
+
+def test_nothing_is_told_where_there_is_no_proc(
+    looking: MachineInspector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspector, "_PROC", tmp_path / "none")
+    assert looking.processes() == []
+
+
+def test_new_ledger_agrees_and_nothing_waits(looking: MachineInspector) -> None:
+    assert looking.spool().waiting_since is None
+    assert [each.name for each in looking.examine() if not each.ok] == []
