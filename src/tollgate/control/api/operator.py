@@ -218,7 +218,7 @@ async def processes(plane: Plane, actor: Who) -> Answer:
         id="runChecks",
         tag=OPERATOR,
         summary="Check that spool, logs, usage and invoices agree",
-        description="As `tollgate doctor` does. Reads all of the ledger's headers, which takes seconds where there are many.",
+        description="As `tollgate doctor` does. Takes seconds where the ledger is large.",
         gives=Checks,
         raises=(RoleNeeded, Busy),
         cost=20,
