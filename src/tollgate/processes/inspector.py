@@ -16,7 +16,7 @@ from tollgate.control.services.operations import CheckResult, ProcessState, Spoo
 from tollgate.ledger import segments
 from tollgate.ledger.doctor import examine
 from tollgate.processes.bootstrap import Bootstrap
-from tollgate.store.ledger_facts import LedgerFacts
+from tollgate.store import engines
 
 # Of each check.
 MAX_DIFFERENCES = 20
@@ -29,7 +29,7 @@ class MachineInspector:
 
     def __init__(self, bootstrap: Bootstrap) -> None:
         self._spool = bootstrap.spool_dir
-        self._ledger = Path(str(bootstrap.ledger_url.database))
+        self._ledger = bootstrap.ledger_url
         self._parent = os.getppid()
 
     def processes(self) -> Sequence[ProcessState]:
@@ -41,7 +41,7 @@ class MachineInspector:
         files = 0
         waiting = 0
         oldest: float | None = None
-        facts = LedgerFacts(self._ledger)
+        facts = engines.open_facts(self._ledger)
         try:
             marks = facts.marks()
         finally:
@@ -60,7 +60,7 @@ class MachineInspector:
 
     def examine(self) -> Sequence[CheckResult]:
         """What `tollgate doctor` checks of the ledger."""
-        facts = LedgerFacts(self._ledger)
+        facts = engines.open_facts(self._ledger)
         try:
             checks = examine(self._spool, facts, time.time())
         finally:
