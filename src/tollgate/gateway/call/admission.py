@@ -24,6 +24,7 @@ from tollgate.shm import metrics
 
 # Subjects of records that are kept encoded: one for each method that is called, as a rule.
 _MAX_SUBJECTS = 256
+_UINT32 = b"\xce"
 
 
 class Admission:
@@ -128,11 +129,14 @@ class Admission:
         return plan
 
     def subject(self, plans: MethodPlan | tuple[MethodPlan, ...]) -> bytes:
-        """What a record counts of an answered call, or of those of a batch, encoded as a byte string."""
+        """What a record counts of an answered call, or of those of a batch, encoded as a byte string.
+
+        With the byte that the duration behind it begins with: four bytes follow.
+        """
         caller = self.caller
         calls = [(plan.name, "ok") for plan in (plans if isinstance(plans, tuple) else (plans,))]
         counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, 200, 1)
-        subject = pack(pack((*counted, caller.spending_cap, calls)))
+        subject = pack(pack((*counted, caller.spending_cap, calls))) + _UINT32
         if len(self.subjects) >= _MAX_SUBJECTS:
             self.subjects.clear()
         self.subjects[plans] = subject

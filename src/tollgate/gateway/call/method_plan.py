@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import compress
+
 from tollgate.chains.catalogue import Holds, Kind, Look
 from tollgate.core.entries import LONGEST_METHOD
 from tollgate.gateway.call.resolver import APART, Resolver
 from tollgate.shm import metrics
 
 WORDS = ("bypass", "miss", "hit", "coalesced")
-BYPASS, MISS, HIT, COALESCED = range(4)
+BYPASS, MISS, HIT, COALESCED = _ALL = range(4)
 """What the cache did for a call, as records and metrics name it."""
 
 
@@ -28,8 +30,8 @@ class MethodPlan:
         "method",
         "name",
         "read",
-        "requests",
         "reveals",
+        "together",
     )
 
     def __init__(self, resolver: Resolver, writer: metrics.Writer, method: str) -> None:
@@ -52,8 +54,8 @@ class MethodPlan:
         """Calls that were answered in this loop turn, by what the cache did; `count` adds them to the metrics."""
         self.counted = False
         """Whether there are any."""
-        self.requests = 0
-        """Requests, of which a batch is one."""
+        self.together = 0
+        """Calls that came in a batch, but for its first: a batch is one request."""
         self._cells = writer.cells
         self._ok_cell = writer.cell(metrics.CALLS, *names, method, "ok")
         self._requests_cell = writer.cell(metrics.REQUESTS, *names, "200")
@@ -62,13 +64,13 @@ class MethodPlan:
     def count(self) -> None:
         """Add what was answered in this loop turn to the metrics."""
         cells = self._cells
-        cells[self._requests_cell] += self.requests
-        cells[self._ok_cell] += sum(self.counts)
-        for word, cell in enumerate(self._cache_cells):
-            if self.counts[word]:
-                cells[cell] += self.counts[word]
-                self.counts[word] = 0
-        self.requests = 0
+        calls = sum(self.counts)
+        cells[self._requests_cell] += calls - self.together
+        cells[self._ok_cell] += calls
+        for word in compress(_ALL, self.counts):
+            cells[self._cache_cells[word]] += self.counts[word]
+            self.counts[word] = 0
+        self.together = 0
         self.counted = False
 
 

@@ -44,14 +44,16 @@ RECORD = b"\x9c"
 NO_UPSTREAM = b"\xa0\x00"
 """What a record says of a call that needed no upstream: an empty name, no attempt."""
 NIL, UINT32 = 0xC0, 0xCE
-_ONE_DETAIL = 0x9192
+_MINUS = ord("-")
+# One detail, of two: no code, and the bytes of the answer, which follow.
+_ONE_DETAIL = 0x9192C0CE
 # What stands before the bytes of an id of ours.
 _ID24 = b"\xc4\x18"
 encode_json = msgspec.json.Encoder().encode
 _read_call = msgspec.json.Decoder(PlainCall).decode
 _read_reply = msgspec.json.Decoder(Reply).decode
-# Duration; one detail without a code, and the bytes of the answer; those of the request.
-_numbers = struct.Struct(">BIHBBIBI").pack
+# Duration; one detail with the bytes of the answer; those of the request.
+_numbers = struct.Struct(">IIIBI").pack
 
 
 class Straight(ABC):
@@ -183,10 +185,10 @@ class StraightCall(Straight):
             return False
         if admission.expires_at is not None and context.time() >= admission.expires_at:
             return False
-        # The one integer that is not written back as it came. Looking for one byte first is much quicker.
-        if not body.isascii() or (b"-" in body and b"-0" in body):
+        # -0 is the one integer that is not written back as it came. To look for a number is much quicker.
+        if not body.isascii() or (_MINUS in body and b"-0" in body):
             return False
-        if body.startswith(b"["):
+        if body[:1] == b"[":
             return admission.start_batch(self._connection, admission, body, request_id)
         try:
             call: Call = _read_call(body)
@@ -297,9 +299,13 @@ class StraightCall(Straight):
                 self.take_over(Response(status, body))
                 return
             self._judge.note(upstream)
-        now = admission.context.now()
+        context = admission.context
+        now = context.now()
         upstream.answered(now - self._began, now)
-        admission.context.calls.discard(self)
+        if not upstream.counted:
+            upstream.counted = True
+            context.counted.append(upstream)
+        context.calls.discard(self)
         self._answer(reply.result)
         if self._key is not None:
             admission.resolver.land(self._key, self._flight, self._scope, reply)
@@ -325,7 +331,6 @@ class StraightCall(Straight):
         if not plan.counted:
             plan.counted = True
             context.counted.append(plan)
-        plan.requests += 1
         plan.counts[self._cache] += 1
         body = encode_json(Result("2.0", self._call.id, result))  # type: ignore[arg-type] # a notification is not here
         self._size = len(body)
@@ -351,7 +356,7 @@ class StraightCall(Straight):
                 RECORD,
                 at,
                 admission.subjects.get(self._plan) or admission.subject(self._plan),
-                _numbers(UINT32, micros, _ONE_DETAIL, NIL, UINT32, self._size, UINT32, len(self._body)),
+                _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),
                 _ID24 if len(self.request_id) == 24 else pack(self.request_id)[: -len(self.request_id)],
                 self.request_id,
                 upstream.record if upstream is not None else NO_UPSTREAM,

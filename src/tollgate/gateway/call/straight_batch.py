@@ -3,13 +3,19 @@
 As `straight.py`: decide everything, then act; whatever is unusual is left to `batch.py`. Answers are split
 without being decoded. Ids that are distinct and exact in every language (below 2^53) travel unchanged; others
 are numbered.
+
+Most batches are alike: one method about one block, ids that count up by one. Such a batch is looked through once,
+and its bytes, and those of its answer, travel as they are where they can hold nothing but what was read: they are
+as short as can be, without spaces and with each member once.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Coroutine, Sequence
-from typing import Any, Literal, cast
+from itertools import chain, repeat
+from operator import attrgetter
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -22,7 +28,7 @@ from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.batch import BegunBatch
 from tollgate.gateway.call.cache import key_of
 from tollgate.gateway.call.method_plan import BYPASS, COALESCED, HIT, WORDS, MethodPlan
-from tollgate.gateway.call.resolver import Judge, SingleFlight
+from tollgate.gateway.call.resolver import Judge, Resolver, SingleFlight
 from tollgate.gateway.call.straight import (
     NIL,
     NO_UPSTREAM,
@@ -47,17 +53,23 @@ _EXACT = 1 << 53
 _NEVER, _TIP, _NOWHERE = Holds.NEVER, Holds.TIP, Look.NOWHERE
 # What an answer has around its id and its result.
 _AROUND = len('{"jsonrpc":"2.0","id":,"result":}')
+# And a call around its id, its method and its parameters.
+_AROUND_CALL = len('{"jsonrpc":"2.0","id":,"method":"","params":[]}')
 _ARRAY16 = 0xDC
 # A detail of a record: no code, the bytes of the answer, then upstream, attempts and cache.
 _DETAIL = bytes((0x95, NIL, UINT32))
-_numbers = struct.Struct(">BI").pack
-_count = struct.Struct(">BH").pack
+_number = struct.Struct(">BI").pack
+_number16 = struct.Struct(">BH").pack
 _WORDS = [pack(word) for word in WORDS]
+_params = attrgetter("params")
 _read_batch = msgspec.json.Decoder(list[PlainCall]).decode
 
 
-class _Answered(Struct, gc=False):
-    """An answer to a call of a batch, as it goes back."""
+_T = TypeVar("_T")
+
+
+class _Answered(Struct, gc=False, forbid_unknown_fields=True):
+    """An answer to a call of a batch, as it goes back: a result, and no error beside it."""
 
     jsonrpc: Literal["2.0"]
     id: int
@@ -67,24 +79,31 @@ class _Answered(Struct, gc=False):
 _read_answers = msgspec.json.Decoder(list[_Answered]).decode
 
 
+class _Alike(Struct, gc=False):
+    """Calls of one method about one block, with ids that count up by one."""
+
+    ids: list[int]
+    size: int
+    """Bytes of all of them, at least."""
+    around: int
+    """Bytes around a result in an answer, where that is the same for all; 0: it is not."""
+
+
 class StraightBatch(Straight):
     """One batch on its way."""
 
     __slots__ = (
-        "_around",
+        "_alike",
         "_calls",
         "_flights",
         "_ids",
         "_judges",
         "_keys",
         "_known",
-        "_places",
         "_plans",
-        "_renumbered",
         "_scopes",
         "_sent",
         "_sizes",
-        "_uniform",
         "_words",
     )
 
@@ -95,6 +114,11 @@ class StraightBatch(Straight):
         calls: list[PlainCall],
         plans: list[MethodPlan],
         known: dict[int, Reply | int],
+        alike: _Alike | None,
+        body: bytes,
+        rates: bytes,
+        now: float,
+        request_id: bytes,
     ) -> None:
         super().__init__(connection)
         self._admission = admission
@@ -102,68 +126,53 @@ class StraightBatch(Straight):
         self._plans = plans
         self._known = known
         """Places of calls that are not sent, with their answer from the cache, or the place of an equal call."""
-        self._places = [place for place in range(len(calls)) if place not in known] if known else None
-        """Places of the calls that are sent; None: all of them."""
-        self._uniform = not known and plans.count(plans[0]) == len(plans)
-        """Whether all calls are of one method, and sent."""
+        self._alike = alike
+        """What all calls have in common, where all are alike and sent."""
         self._words: Sequence[int] = ()
         """What the cache does for each call; empty: the same for all, as their plan says."""
-        if not self._uniform:
-            self._words = [
-                plan.cache if place not in known else HIT if isinstance(known[place], Reply) else COALESCED
-                for place, plan in enumerate(plans)
-            ]
         self._keys: list[bytes] | None = None
         self._flights: list[SingleFlight] = []
-        self._scopes: list[Scope] = []
         self._judges: list[Judge | None] | None = None
         """What answers are judged by; None: none shows where the tip is."""
-        self._sent = b""
-        self._ids: list[int] = []
+        self._scopes: list[Scope]
+        self._sent: bytes
+        self._ids: list[int]
         """The ids that calls are sent under."""
-        self._around = 0
-        """Bytes around a result in an answer, where that is the same for all."""
-        self._renumbered = False
-        """Whether those are not the caller's own."""
-        self._sizes: list[int] = []
-
-    def sent_calls(self) -> list[PlainCall]:
-        """The calls that need an upstream."""
-        return self._calls if self._places is None else [self._calls[place] for place in self._places]
-
-    def begin(self, body: bytes, now: float, rates: bytes, request_id: bytes) -> None:
-        """Take over what every request has."""
-        self._body, self._began, self._rates, self.request_id = body, now, rates, request_id
-        self._connection.answering = self
+        self._sizes: list[int]
+        """Bytes of the answers."""
+        self._body = body
+        self._rates = rates
+        self._began = now
+        self.request_id = request_id
+        if alike is None:
+            self._words = _words(plans, known)
+        connection.answering = self
 
     def send(
-        self, upstream: Upstream, scopes: list[Scope], keys: list[bytes] | None, stamp: Stamp, now: float
+        self,
+        upstream: Upstream,
+        calls: list[PlainCall],
+        scopes: list[Scope],
+        keys: list[bytes] | None,
+        stamp: Stamp,
+        now: float,
     ) -> None:
         """Send what the cache does not know, and let others wait for the answers."""
         admission = self._admission
         context, exchange, resolver = admission.context, admission.exchange, admission.resolver
-        calls = self.sent_calls()
         self._upstream = upstream
         self._scopes = scopes
         if keys is not None:
-            self._keys = keys if self._places is None else [keys[place] for place in self._places]
+            self._keys = _others(keys, self._known)
             self._flights = [SingleFlight(stamp) for _ in self._keys]
             resolver.flights.update(zip(self._keys, self._flights, strict=True))
-        if any(plan.reveals for plan in ([self._plans[0]] if self._uniform else self._plans)):
-            self._judges = [
-                resolver.judge(call.method, scope) if scope.holds is _TIP and scope.look is not _NOWHERE else None
-                for call, scope in zip(calls, scopes, strict=True)
-            ]
-        ids = [call.id for call in calls]
-        least, greatest = min(ids), max(ids)
-        if len(set(ids)) == len(ids) and least >= 0 and greatest < _EXACT:
-            self._ids, self._sent = ids, encode_json(calls)
-            digits = len(str(least))
-            # Most ids of a batch have as many digits.
-            self._around = _AROUND + digits if digits == len(str(greatest)) else 0
+        if self._plans[0].reveals or (self._alike is None and any(plan.reveals for plan in self._plans)):
+            self._judges = _judges(resolver, calls, scopes)
+        if self._alike is not None:
+            self._ids = self._alike.ids
+            self._sent = self._body if self._alike.size == len(self._body) else encode_json(calls)
         else:
-            self._ids, self._sent = list(range(len(calls))), jsonrpc.encode_batch(calls)
-            self._renumbered = True
+            self._write(calls)
         context.calls.add(self)
         if exchange.hedging and not context.hedging:
             context.sweep_later()
@@ -172,6 +181,14 @@ class StraightBatch(Straight):
         upstream.began()
         self._sent_on = upstream.pool.idle.pop()
         self._sent_on.send(self._sent, now + upstream.patience, self)
+
+    def _write(self, calls: list[PlainCall]) -> None:
+        """Write calls under their own ids, or under others."""
+        ids = [call.id for call in calls]
+        if len(set(ids)) == len(ids) and min(ids) >= 0 and max(ids) < _EXACT:
+            self._ids, self._sent = ids, encode_json(calls)
+        else:
+            self._ids, self._sent = list(range(len(calls))), jsonrpc.encode_batch(calls)
 
     # --- After it was sent -----------------------------------------------------------------------------
 
@@ -183,10 +200,14 @@ class StraightBatch(Straight):
         if answers is None or (self._judges is not None and not self._fit(self._judges, answers, upstream)):
             self.take_over(Response(status, body))
             return
-        now = admission.context.now()
+        context = admission.context
+        now = context.now()
         upstream.answered(now - self._began, now)
-        admission.context.calls.discard(self)
-        self.answer(answers)
+        if not upstream.counted:
+            upstream.counted = True
+            context.counted.append(upstream)
+        context.calls.discard(self)
+        self.answer(answers, body)
         if self._keys is not None:
             land = admission.resolver.land
             for key, flight, scope, answer in zip(self._keys, self._flights, self._scopes, answers, strict=True):
@@ -196,18 +217,20 @@ class StraightBatch(Straight):
         """The answers in the order of the calls that were sent; None where they are not all plain results."""
         if status != 200 or not (body.isascii() or is_text(body)):
             return None
-        # With an error beside a result, however that may be written, it takes more than a look.
-        if b"\\" in body or b'"error"' in body:
-            return None
         try:
             answers = _read_answers(body)
         except UNREADABLE:
             return None
-        if [answer.id for answer in answers] != self._ids:
-            by_id = {answer.id: answer for answer in answers}
-            if len(by_id) != len(answers) or by_id.keys() != set(self._ids):
-                return None
-            answers = [by_id[each] for each in self._ids]
+        ids = self._ids
+        if len(answers) != len(ids):
+            return None
+        around = self._alike.around if self._alike is not None else 0
+        self._sizes = sizes = []
+        for answer, sent in zip(answers, ids, strict=True):
+            if answer.id != sent:
+                self._sizes = []
+                return _in_order(answers, ids)
+            sizes.append(around + len(answer.result))
         return answers
 
     def _fit(self, judges: list[Judge | None], answers: list[_Answered], upstream: Upstream) -> bool:
@@ -223,19 +246,16 @@ class StraightBatch(Straight):
                 judge.note(upstream)
         return True
 
-    def answer(self, answers: list[_Answered]) -> None:
-        """Count the calls, and send all answers."""
-        if self._places is None and not self._renumbered:
+    def answer(self, answers: list[_Answered], body: bytes = b"") -> None:
+        """Count the calls, and send all answers; `body`: as they came, where they did."""
+        if self._alike is None:
+            body = self._joined(answers)
+        elif not (self._alike.around and self._sizes):
+            # In another order, or with ids of several lengths.
+            self._sizes = [_AROUND + len(str(answer.id)) + len(answer.result) for answer in answers]
             body = encode_json(answers)
-            around = self._around
-            self._sizes = [(around or _AROUND + len(str(answer.id))) + len(answer.result) for answer in answers]
-        else:
-            results = self._in_place(answers)
-            bodies = [
-                encode_json(Result("2.0", call.id, each)) for call, each in zip(self._calls, results, strict=True)
-            ]
-            body = b"[%b]" % b",".join(bodies)
-            self._sizes = list(map(len, bodies))
+        elif sum(self._sizes) + len(answers) + 1 != len(body):
+            body = encode_json(answers)
         self._count()
         shown = b""
         if self._admission.caller.shows:
@@ -245,59 +265,56 @@ class StraightBatch(Straight):
 
     def _count(self) -> None:
         counted = self._admission.context.counted
-        if self._uniform:
+        if self._alike is not None:
             plan, count = self._plans[0], len(self._plans)
             if not plan.counted:
                 plan.counted = True
                 counted.append(plan)
             plan.counts[plan.cache] += count
+            plan.together += count - 1
         else:
             for plan, word in zip(self._plans, self._words, strict=True):
                 if not plan.counted:
                     plan.counted = True
                     counted.append(plan)
                 plan.counts[word] += 1
-        self._plans[0].requests += 1
+                plan.together += 1
+            self._plans[0].together -= 1
 
-    def _in_place(self, answers: list[_Answered]) -> list[Raw]:
-        """The results in the order of all calls: those that were sent, and those that were known."""
+    def _joined(self, answers: list[_Answered]) -> bytes:
+        """The answers to all calls, in their order: those that were sent, and those that were known."""
         results: list[Raw] = [ABSENT] * len(self._calls)
-        places = range(len(answers)) if self._places is None else self._places
+        places = _others(list(range(len(results))), self._known)
         for place, answer in zip(places, answers, strict=True):
             results[place] = answer.result
         for place, known in self._known.items():
             results[place] = known.result if isinstance(known, Reply) else results[known]
-        return results
+        bodies = [
+            encode_json(Result("2.0", call.id, each)) for call, each in zip(self._calls, results, strict=True)
+        ]
+        self._sizes = list(map(len, bodies))
+        return b"[%b]" % b",".join(bodies)
 
     def record(self, at: bytes, now: float) -> bytes:
         """What is written down of it, put together from parts that are encoded already."""
         admission, upstream, plans = self._admission, self._upstream, tuple(self._plans)
         here = upstream.record if upstream is not None else NO_UPSTREAM
-        if self._uniform:
-            # The same around every size.
-            end = here + _WORDS[plans[0].cache]
-            details = (end + _DETAIL).join([size.to_bytes(4, "big") for size in self._sizes])
-            details = b"%b%b%b" % (_DETAIL, details, end)
+        if self._alike is not None:
+            # They went one way, so it is told once, for all of them.
+            details, way, cache = pack(list(zip(repeat(None), self._sizes))), here, plans[0].cache
         else:
-            ends = [(NO_UPSTREAM if word in (HIT, COALESCED) else here) + _WORDS[word] for word in self._words]
-            details = b"".join(
-                [
-                    b"%b%b%b" % (_DETAIL, size.to_bytes(4, "big"), end)
-                    for size, end in zip(self._sizes, ends, strict=True)
-                ]
-            )
+            details, way, cache = _details(here, self._words, self._sizes), NO_UPSTREAM, BYPASS
         return b"".join(
             (
                 RECORD,
                 at,
                 admission.subjects.get(plans) or admission.subject(plans),
-                _numbers(UINT32, int((now - self._began) * 1e6)),
-                _count(_ARRAY16, len(plans)),
+                int((now - self._began) * 1e6).to_bytes(4, "big"),
                 details,
-                _numbers(UINT32, len(self._body)),
+                _number(UINT32, len(self._body)),
                 pack(self.request_id),
-                NO_UPSTREAM,
-                admission.records[BYPASS],
+                way,
+                admission.records[cache],
             )
         )
 
@@ -320,32 +337,82 @@ class StraightBatch(Straight):
                 land(key, flight, scope, None)
 
 
-def start_batch(connection: CallerConnection, admission: Admission, body: bytes, request_id: bytes) -> bool:
+def _words(plans: list[MethodPlan], known: dict[int, Reply | int]) -> list[int]:
+    """What the cache does for each call."""
+    return [
+        plan.cache if place not in known else HIT if isinstance(known[place], Reply) else COALESCED
+        for place, plan in enumerate(plans)
+    ]
+
+
+def _judges(resolver: Resolver, calls: Sequence[PlainCall], scopes: list[Scope]) -> list[Judge | None]:
+    """Who says what answers mean that tell of the tip."""
+    return [
+        resolver.judge(call.method, scope) if scope.holds is _TIP and scope.look is not _NOWHERE else None
+        for call, scope in zip(calls, scopes, strict=True)
+    ]
+
+
+def _details(here: bytes, words: Sequence[int], sizes: list[int]) -> bytes:
+    """What is not counted of calls that went different ways."""
+    ends = [(NO_UPSTREAM if word in (HIT, COALESCED) else here) + _WORDS[word] for word in words]
+    parts = [b"%b%b%b" % (_DETAIL, size.to_bytes(4, "big"), end) for size, end in zip(sizes, ends, strict=True)]
+    return _number16(_ARRAY16, len(sizes)) + b"".join(parts)
+
+
+def _others(each: list[_T], known: dict[int, Reply | int]) -> list[_T]:
+    """What belongs to the calls that are sent."""
+    return [value for place, value in enumerate(each) if place not in known] if known else each
+
+
+def _in_order(answers: list[_Answered], ids: list[int]) -> list[_Answered] | None:
+    """Answers in the order of these ids; None where they are not the answers to them."""
+    by_id = {answer.id: answer for answer in answers}
+    return [by_id[each] for each in ids] if by_id.keys() == set(ids) else None
+
+
+def start_batch(  # noqa: C901 - as `StraightCall.start`
+    connection: CallerConnection, admission: Admission, body: bytes, request_id: bytes
+) -> bool:
     """Send a batch, or answer it from the cache; False: nothing was done, it needs the general way."""
-    read = _read(admission, body)
+    try:
+        calls = _read_batch(body)
+    except UNREADABLE:
+        return False
+    if not 1 < len(calls) <= min(admission.resolver.batch_calls, admission.pipeline.max_calls):
+        return False
     context, exchange = admission.context, admission.exchange
     now = context.now()
     view = exchange.view(now)
-    if read is None or view is None:
+    plan = admission.plans.get(calls[0].method) or admission.plan(calls[0].method)
+    if plan is None or view is None:
         return False
-    calls, plans = read
-    keys = _keys(calls, plans)
+    alike = _alike(calls, plan)
+    plans = [plan] * len(calls) if alike is not None else _plans(admission, calls)
+    if plans is None:
+        return False
+    keys = _keys(calls, plans) if plan.key_prefix is not None else None
     known: dict[int, Reply | int] = {}
+    sent = calls
     if keys is not None:
         if not admission.resolver.flights.keys().isdisjoint(keys):
             # To wait for others takes a task.
             return False
         known = _known(admission, keys, view.snapshot)
-    batch = StraightBatch(connection, admission, calls, plans, known)
-    sent = batch.sent_calls()
-    if len(sent) == 1:
-        # Sent alone: not every upstream takes batches.
-        return False
+        sent = _others(calls, known)
+        if len(sent) == 1:
+            # Sent alone: not every upstream takes batches.
+            return False
     upstream = None
     scopes: list[Scope] = []
     if sent:
-        scopes = _scopes(sent, plans)
-        upstream = view.choose(sent[0].method, _together(scopes), now, exchange.random)
+        if alike is not None:
+            scopes = [plan.read(sent[0].params)] * len(sent)
+            together = scopes[0]
+        else:
+            scopes = _scopes(sent, plans)
+            together = _together(scopes)
+        upstream = view.choose(sent[0].method, together, now, exchange.random)
         if upstream is None or view.picky or (upstream.limit and not exchange.within_rate(upstream, now)):
             return False
         idle = upstream.pool.idle
@@ -359,36 +426,54 @@ def start_batch(connection: CallerConnection, admission: Admission, body: bytes,
             return False
         rates = admission.rates % left
     # Everything is decided: from here on it happens.
-    batch.begin(body, now, rates, request_id)
+    if known:
+        alike = None
+    batch = StraightBatch(connection, admission, calls, plans, known, alike, body, rates, now, request_id)
     if upstream is None:
         batch.answer([])
     else:
-        batch.send(upstream, scopes, keys, view.snapshot.stamp, now)
+        batch.send(upstream, sent, scopes, keys, view.snapshot.stamp, now)
     return True
 
 
-def _read(admission: Admission, body: bytes) -> tuple[list[PlainCall], list[MethodPlan]] | None:
-    """The calls and what their methods mean; None: not all of them can go straight."""
+def _alike(calls: list[PlainCall], plan: MethodPlan) -> _Alike | None:
+    """What calls have in common that are all of this method and about one block; None: they are not."""
+    method, place, least, count = plan.method, plan.block, calls[0].id, len(calls)
+    greatest = least + count - 1
+    if place is None or least < 0 or greatest >= _EXACT:
+        return None
+    ids = list(range(least, greatest + 1))
     try:
-        calls = _read_batch(body)
-    except UNREADABLE:
+        block = calls[0].params[place]  # type: ignore[index]
+        for number, call in zip(ids, calls, strict=True):
+            if call.id != number or call.method != method or call.params[place] != block:  # type: ignore[index]
+                return None
+    except (LookupError, TypeError):
+        # Without the block, by name, or without parameters.
         return None
-    if not 1 < len(calls) <= min(admission.resolver.batch_calls, admission.pipeline.max_calls):
-        return None
+    params = list(chain.from_iterable(map(_params, calls)))
+    digits, most = len(str(least)), len(str(greatest))
+    around = _AROUND + digits if digits == most else 0
+    digits = count * digits if digits == most else sum([len(str(number)) for number in ids])
+    # A comma between calls and none behind the last, as in a list of parameters; and two brackets.
+    size = sum(map(len, params)) + len(params) + count * (_AROUND_CALL + len(method)) + digits + 1
+    return _Alike(ids, size, around)
+
+
+def _plans(admission: Admission, calls: list[PlainCall]) -> list[MethodPlan] | None:
+    """What the methods mean; None: not all calls can go straight."""
     known = admission.plans.get
     plans = [known(call.method) or admission.plan(call.method) for call in calls]
     if None in plans:
         return None
-    if None in [call.params for call in calls]:
-        for call in calls:
-            call.params = call.params or []
-    return calls, cast("list[MethodPlan]", plans)
+    for call in calls:
+        if call.params is None:
+            call.params = []
+    return cast("list[MethodPlan]", plans)
 
 
-def _keys(calls: list[PlainCall], plans: list[MethodPlan]) -> list[bytes] | None:
-    """What makes calls equal to others; None where nothing is shared on this network."""
-    if plans[0].key_prefix is None:
-        return None
+def _keys(calls: list[PlainCall], plans: list[MethodPlan]) -> list[bytes]:
+    """What makes calls equal to others, on a network where answers are shared."""
     return [
         # As `key_of` makes it, only quicker: most have their parameters in a list.
         plan.key_prefix + b"\0".join(call.params)  # type: ignore[operator]
@@ -416,17 +501,7 @@ def _known(admission: Admission, keys: list[bytes], snapshot: Snapshot) -> dict[
 
 
 def _scopes(calls: list[PlainCall], plans: list[MethodPlan]) -> list[Scope]:
-    """What the calls ask about; most batches are of one method about one block."""
-    plan = plans[0]
-    if plan.block is not None and plans.count(plan) == len(plans):
-        try:
-            blocks = [call.params[plan.block] for call in calls]  # type: ignore[index]
-        except (IndexError, KeyError):
-            pass
-        else:
-            # A byte between them that no JSON has: otherwise 11, 1, 111 would be 11, 11, 11.
-            if b"\0".join(blocks) == b"\0".join([blocks[0]] * len(blocks)):
-                return [plan.read(calls[0].params)] * len(calls)
+    """What the calls ask about."""
     by_method = {plan.method: plan for plan in plans}
     return [by_method[call.method].read(call.params) for call in calls]
 

@@ -168,7 +168,7 @@ class CallerConnection(HttpToolsProtocol):
         if between and self._heads:
             # The last one first: most are the same, and to look for the end takes a while.
             known = self._last_head
-            if known is None or not data.startswith(known.head):
+            if known is None or data[: len(known.head)] != known.head:
                 end = data.find(END) + 4
                 known = self._heads.get(data[:end]) or self._similar_head(data, end)
                 self._last_head = known or self._last_head

@@ -20,7 +20,7 @@ from tollgate.gateway.memory_budget import SMALL, Budget
 _log = log.get("upstream")
 
 # Most requests are short, and writing a number takes a while.
-_FEW = 1_024
+_FEW = 2_048
 _LENGTHS = [b"%d\r\n\r\n" % length for length in range(_FEW)]
 _GZIP = b"\x1f\x8b"
 # zlib's format cannot expand further than this.
@@ -259,13 +259,13 @@ class Connection(asyncio.Protocol):
         heads = self._heads
         if whole and not heads.skip:
             # The last one first: most are the same, and to look for the end takes a while.
-            if not data.startswith(heads.last):
+            if data[: len(heads.last)] != heads.last:
                 heads.find(data)
             end = len(heads.last)
             if len(data) - end == heads.length:
                 heads.misses = 0
                 body = data[end:]
-                if self.usable and not body.startswith(_GZIP):
+                if self.usable and body[:2] != _GZIP:
                     # As `_deliver`, without its call: most responses come this way.
                     self.receiver = None
                     self._used = True
@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
         else:
             self.close()
         # JSON never begins like this, so the header need not be looked at.
-        if body.startswith(_GZIP):
+        if body[:2] == _GZIP:
             try:
                 body = _unpacked(body, self._max_bytes)
             except AttemptFailed as failure:

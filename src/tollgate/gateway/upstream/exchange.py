@@ -369,6 +369,7 @@ class Exchange:
             raise
         now = self._now()
         upstream.answered(now - began, now)
+        upstream.count()
         try:
             return AttemptOutcome(upstream, answer, judge(answer) if judge is not None else _FINAL)
         except OutOfStep as failure:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from itertools import compress
 from math import exp
 
 from tollgate.core.entries import pack
@@ -35,6 +36,10 @@ _MAX_OPENINGS = 5
 # Spared for so long after it said that a quota is used up.
 QUOTA_SECONDS = 5.0
 _MAX_METHODS = 4_096
+# The bucket of a duration below 25 ms, by its multiple of the least bound: a look is quicker than a search.
+_STEP, _STEPS = BUCKETS_MICROSECONDS[0], 101
+_BUCKETS = [bisect_left(BUCKETS_MICROSECONDS, step * _STEP) for step in range(_STEPS)]
+_PLACES = range(len(BUCKETS_MICROSECONDS) + 1)
 # Where an upstream counts that no network has.
 _NOWHERE = memoryview(array("q", [0]))
 
@@ -43,7 +48,11 @@ class Upstream:
     """One upstream of one network."""
 
     __slots__ = (
+        "_cells",
+        "_histogram",
         "_in_a_row",
+        "_micros",
+        "_ok_cell",
         "_open_until",
         "_openings",
         "_p95",
@@ -53,17 +62,16 @@ class Upstream:
         "_window_began",
         "_window_calls",
         "_window_failures",
+        "buckets",
         "calls",
-        "cells",
+        "counted",
         "ewma",
         "ewma_at",
         "failures",
-        "histogram",
         "in_doubt",
         "in_flight",
         "limit",
         "name",
-        "ok_cell",
         "patience",
         "picky",
         "policy",
@@ -79,8 +87,13 @@ class Upstream:
     def __init__(self, settings: UpstreamSettings, pool: Pool, row: UpstreamStatus, slot: int, path: str) -> None:
         self.pool = pool
         self.row = row
-        self.cells, self.ok_cell, self.histogram = _NOWHERE, 0, [0] * (len(BUCKETS_MICROSECONDS) + 2)
+        self._cells, self._ok_cell, self._histogram = _NOWHERE, 0, [0] * (len(BUCKETS_MICROSECONDS) + 2)
         """Metrics of its answers: their number, and the time that they took."""
+        self.buckets = [0] * (len(BUCKETS_MICROSECONDS) + 1)
+        """Answers of this loop turn, by how long they took; `count` adds them to the metrics."""
+        self._micros = 0
+        self.counted = False
+        """Whether somebody will call `count` at the end of this loop turn."""
         self.patience = 0.0
         """Seconds that a first attempt gets."""
         self.slot = slot
@@ -119,9 +132,9 @@ class Upstream:
 
     def count_in(self, writer: metrics.Writer, *names: str) -> None:
         """Count attempts that are answered, and the time that they take, under these names."""
-        self.cells = writer.cells
-        self.ok_cell = writer.cell(metrics.UPSTREAM_ATTEMPTS, *names, self.name, "ok")
-        self.histogram = writer.histogram(metrics.UPSTREAM_SECONDS, *names, self.name)
+        self._cells = writer.cells
+        self._ok_cell = writer.cell(metrics.UPSTREAM_ATTEMPTS, *names, self.name, "ok")
+        self._histogram = writer.histogram(metrics.UPSTREAM_SECONDS, *names, self.name)
 
     # --- What it may be asked --------------------------------------------------------------------------
 
@@ -183,7 +196,7 @@ class Upstream:
             self._trial = True
 
     def answered(self, seconds: float, now: float) -> None:
-        """Count an answer, and how long it took."""
+        """Note an answer, and how long it took; `count` follows, now or at the end of the loop turn."""
         self.in_flight -= 1
         weight = exp((self.ewma_at - now) / FORGET_SECONDS)
         held = self.ewma * weight
@@ -194,16 +207,26 @@ class Upstream:
         if self._in_a_row:
             self._in_a_row = 0
         micros = int(seconds * 1_000_000)
-        cells, histogram = self.cells, self.histogram
-        cells[self.ok_cell] += 1
-        cells[histogram[bisect_left(BUCKETS_MICROSECONDS, micros)]] += 1
-        cells[histogram[-1]] += micros
+        self._micros += micros
+        step = (micros + _STEP - 1) // _STEP
+        self.buckets[_BUCKETS[step] if step < _STEPS else bisect_left(BUCKETS_MICROSECONDS, micros)] += 1
         if self._open_until:
             self._open_until = 0.0
             self._openings = 0
             self._trial = False
             # What it is judged by from now on comes after this.
             self._begin_window(now)
+
+    def count(self) -> None:
+        """Add the answers of this loop turn to the metrics."""
+        cells, histogram, buckets = self._cells, self._histogram, self.buckets
+        cells[self._ok_cell] += sum(buckets)
+        cells[histogram[-1]] += self._micros
+        for bucket in compress(_PLACES, buckets):
+            cells[histogram[bucket]] += buckets[bucket]
+            buckets[bucket] = 0
+        self._micros = 0
+        self.counted = False
 
     def failed(self, now: float) -> None:
         """Note a failure that speaks of the upstream."""
