@@ -48,6 +48,12 @@ NONCE = Error(-32000, "nonce too low: next nonce 5, tx nonce 4")
 UNSUPPORTED = Error(-32601, "the method eth_x does not exist/is not available")
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, each of whose members is there once: nodes differ in which of two they take."""
+    assert len(dict(pairs)) == len(pairs), pairs
+    return dict(pairs)
+
+
 class Node:
     """One upstream. It says what `says` says for a method and its params, at once or when it is let."""
 
@@ -64,7 +70,7 @@ class Node:
         self.held: list[tuple[FakeTransport, Any]] = []
 
     def hear(self, transport: FakeTransport, body: bytes) -> bytes | None:
-        said = json.loads(body)
+        said = json.loads(body, object_pairs_hook=_once)
         self.requests.append(said)
         self.calls += [(each["method"], each["params"]) for each in (said if isinstance(said, list) else [said])]
         if self.holds:

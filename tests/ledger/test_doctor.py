@@ -287,7 +287,9 @@ def test_damaged_record_is_named_and_its_neighbours_are_counted_and_shown(house:
     broken = pack((damaged.at, damaged.subject, 3, "no details"))
     house.put("1.seg", segment_bytes(1, [entry("x")]) + frame(broken, encode(entry("z"))))
     house.collect()
-    assert wrong(house) == {"blocks": ("day 20261115, team_1, row 2: Expected `array`, got `str` - at `$[3]`",)}
+    assert wrong(house) == {
+        "blocks": ("day 20261115, team_1, row 2: Expected `bytes | array`, got `str` - at `$[3]`",)
+    }
     assert shown(house) == [("z", "ok"), ("", "ok"), ("x", "ok")], "what was counted of it is shown"
 
 

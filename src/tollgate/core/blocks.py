@@ -329,8 +329,9 @@ class OpenBlock:
         try:
             record = entries.read_record(payload)
             subject = read_subject(record.subject)
-            if len(subject.calls) == len(record.details):
-                return self._shown(record, subject, first)
+            details = entries.details_of(record)
+            if len(subject.calls) == len(details):
+                return self._shown(record, subject, details, first)
         except ValueError:
             pass
         return self._rows_of_damaged(payload, first)
@@ -343,16 +344,17 @@ class OpenBlock:
         except ValueError:
             return []
         details = (Detail(),) * len(subject.calls)
-        return self._shown(Record(counted.at, counted.subject, counted.duration_micros, details), subject, first)
+        record = Record(counted.at, counted.subject, counted.duration_micros, details)
+        return self._shown(record, subject, details, first)
 
-    def _shown(self, record: Record, subject: Subject, first: int) -> list[LogRow]:
+    def _shown(self, record: Record, subject: Subject, details: Sequence[Detail], first: int) -> list[LogRow]:
         stands_for, count = subject.stands_for, len(subject.calls)
         shared = (
             record.at, _text(record.request_id), subject.team_id, subject.source_id, subject.source_name,
             record.address, _known_text(record.agent), _known_text(record.origin), subject.network,
         )  # fmt: skip
         rows = []
-        for no, ((method, outcome), detail) in enumerate(zip(subject.calls, record.details, strict=True), first):
+        for no, ((method, outcome), detail) in enumerate(zip(subject.calls, details, strict=True), first):
             billable = outcome in BILLABLE
             cost, month = self.price(no, stands_for, is_billable=billable)
             way = record if detail.upstream is None else detail

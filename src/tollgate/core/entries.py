@@ -10,11 +10,14 @@ part of it.
               address, agent, origin]
     subject  [team_id, source_id, network, source_name, status, stands_for, cap, [[method, outcome], ...]]
     details  [[code, response_bytes] or [code, response_bytes, upstream, attempts, cache], ...]
+             or, where no call of a batch has more than that, its answers' sizes: a byte string, four bytes each
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -116,7 +119,8 @@ class Record(Struct, frozen=True, array_like=True, gc=False):
     at: Moment
     subject: bytes
     duration_micros: Count
-    details: tuple[Detail, ...]
+    details: tuple[Detail, ...] | bytes
+    """To be read by `details_of`."""
     request_bytes: Count = 0
     request_id: bytes = b""
     upstream: str = ""
@@ -131,6 +135,26 @@ pack = msgspec.msgpack.Encoder().encode
 read_subject = msgspec.msgpack.Decoder(Subject).decode
 read_counted = msgspec.msgpack.Decoder(CountedRecord).decode
 read_record = msgspec.msgpack.Decoder(Record).decode
+
+
+@lru_cache(maxsize=128)
+def _packer(count: int) -> Callable[..., bytes]:
+    return struct.Struct(f">{count}I").pack
+
+
+def pack_sizes(sizes: list[int]) -> bytes:
+    """Encode the details of calls of which there is nothing to tell but the sizes of their answers."""
+    return pack(_packer(len(sizes))(*sizes))
+
+
+def details_of(record: Record) -> tuple[Detail, ...]:
+    """What is not counted of each call; a `ValueError` where it cannot be read."""
+    details = record.details
+    if isinstance(details, tuple):
+        return details
+    if len(details) % 4:
+        raise ValueError("the sizes of a record's answers are torn")
+    return tuple(Detail(None, size) for (size,) in struct.iter_unpack(">I", details))
 
 
 _CALLS, _DURATION = Entry.__struct_fields__.index("calls"), Entry.__struct_fields__.index("duration_micros")
@@ -154,7 +178,14 @@ def encode(entry: Entry | Sequence[Any]) -> bytes:
 
 def decode(payload: bytes) -> Entry:
     """Decode a record; a `ValueError` where it is none."""
-    at, content, duration, details, *rest = msgspec.structs.astuple(read_record(payload))
+    record = read_record(payload)
+    if isinstance(record.details, bytes):
+        # A batch that went one way: each of its calls did.
+        way = (record.upstream, record.attempts, record.cache)
+        details = tuple(Detail(None, each.response_bytes, *way) for each in details_of(record))
+        record = msgspec.structs.replace(record, details=details, upstream="", attempts=0, cache="bypass")
+    at, content, duration, _, *rest = msgspec.structs.astuple(record)
+    details = details_of(record)
     *caller, calls = msgspec.structs.astuple(read_subject(content))
     if len(calls) != len(details):
         raise ValueError("a record does not have the details of each of its calls")

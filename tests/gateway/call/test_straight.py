@@ -131,6 +131,22 @@ def shuffled(data: bytes) -> bytes:
     return http(json.dumps(replies[::-1] if isinstance(replies, list) else replies).encode())
 
 
+def compact(data: bytes) -> bytes:
+    return http(json.dumps(json.loads(_body(data)), separators=(",", ":")).encode())
+
+
+def _body(data: bytes) -> bytes:
+    return data.partition(b"\r\n\r\n")[2]
+
+
+def in_batch(*members: bytes) -> bytes:
+    """A batch of calls, each written by hand but for its id."""
+    return sent(b"[%b]" % b",".join(b'{"jsonrpc":"2.0","id":%d,%b}' % each for each in enumerate(members)))
+
+
+PLAIN = b'"method":"eth_getBalance","params":["0xa","latest"]'
+
+
 def cut(data: bytes) -> bytes:
     return data[: len(data) - 4]
 
@@ -239,6 +255,36 @@ SITUATIONS: dict[str, Situation] = {
     "spending cap in the record": Situation(one(LATEST), grant={"team": Team("team_1", "acme", spending_cap=5)}),
     "nothing is believed": Situation(one(LATEST), heads=[-1], straight=False),
     "batch": Situation(batch(LATEST, LATEST, LATEST)),
+    "batch with answers as short as can be": Situation(batch(LATEST, LATEST, LATEST), wire=compact),
+    "batch with ids of several lengths": Situation(batch(LATEST, LATEST, LATEST, ids=[9, 10, 11]), wire=compact),
+    "batch with ids that skip one": Situation(batch(LATEST, LATEST, ids=[1, 3]), wire=compact),
+    "batch with spaces": Situation([sent(json.dumps([call(1, LATEST), call(2, LATEST)]).encode())]),
+    "batch with a method twice": Situation([in_batch(b'"method":"debug_setHead",' + PLAIN, PLAIN)]),
+    "batch with parameters twice": Situation([in_batch(b'"params":["0xb","0x1"],' + PLAIN, PLAIN)]),
+    "batch with an unknown member": Situation([in_batch(b'"extra":[1],' + PLAIN, PLAIN)]),
+    "batch with an escaped name": Situation([in_batch(PLAIN.replace(b"method", b"meth\\u006fd"), PLAIN)]),
+    "batch with escaped parameters": Situation([in_batch(PLAIN.replace(b"0xa", b"0x\\u0061"), PLAIN)]),
+    "batch with its members in another order": Situation([in_batch(PLAIN, b",".join(PLAIN.split(b",", 1)))]),
+    "batch with parameters by name": Situation([in_batch(b'"method":"eth_chainId","params":{"a":1}', PLAIN)]),
+    "batch without parameters": Situation([in_batch(b'"method":"eth_chainId"', PLAIN)]),
+    "batch without the block": Situation([in_batch(b'"method":"eth_getBalance","params":["0xa"]', PLAIN)]),
+    "batch whose answers have more": Situation(
+        batch(LATEST, LATEST),
+        wire=lambda data: http(_body(data).replace(b'{"id"', b'{"took":1,"id"')),
+        straight=None,
+    ),
+    "batch whose answers have an error beside a result": Situation(
+        batch(LATEST, LATEST),
+        wire=lambda data: http(_body(data).replace(b"}", b', "error": {"code": 1, "message": "m"}}')),
+        straight=None,
+    ),
+    "batch with an answer too few": Situation(
+        batch(LATEST, LATEST, LATEST),
+        upstreams=TWO,
+        wire=lambda data: http(json.dumps(json.loads(_body(data))[:2]).encode()),
+        straight=None,
+        seconds=40.0,
+    ),
     "batch of several methods": Situation(batch(LATEST, CHAIN, NONCE, OLD)),
     "batch about several blocks": Situation(
         batch(OLD, {"method": "eth_getBalance", "params": ["0xa", "0x6"]}, LATEST)

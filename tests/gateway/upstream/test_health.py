@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from random import Random
 
 import pytest
@@ -12,6 +13,7 @@ from tests.gateway.company import Company
 
 from tollgate.gateway.upstream.health import QUOTA_SECONDS, Upstream
 from tollgate.settings import model
+from tollgate.shm.metrics import BUCKETS_MICROSECONDS
 from tollgate.shm.upstream_status import Fared, State
 
 
@@ -194,6 +196,16 @@ def test_only_those_that_are_up_or_not_known_are_in_rotation(state: State) -> No
 
 
 # --- Speed -------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 40_000_000), min_size=1, max_size=8))
+def test_answers_are_counted_in_the_bucket_of_their_time(took: list[int]) -> None:
+    _, upstream = one()
+    expected = [0] * len(upstream.buckets)
+    for micros in took:
+        upstream.answered((micros + 0.5) / 1e6, 0.0)
+        expected[bisect_left(BUCKETS_MICROSECONDS, micros)] += 1
+    assert upstream.buckets == expected
 
 
 def test_p95_is_not_believed_before_twenty_answers() -> None:

@@ -74,15 +74,15 @@ class Straight(ABC):
     def __init__(self, connection: CallerConnection) -> None:
         self._connection = connection
         self._admission: Admission
-        self._body = b""
-        self._began = 0.0
-        self._rates = b""
+        self._body: bytes
+        self._began: float
+        self._rates: bytes
         self._upstream: Upstream | None = None
         """Where it was sent; None: it needs no upstream."""
         self._sent_on: Connection
         self.answered = False
         """Set when its answer is ready to leave."""
-        self.request_id = b""
+        self.request_id: bytes
 
     def _send(self, body: bytes, shown: bytes = b"") -> None:
         """Put an answer into the outbox."""

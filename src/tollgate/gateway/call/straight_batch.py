@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Coroutine, Sequence
-from itertools import chain, repeat
-from operator import attrgetter
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
@@ -22,7 +20,7 @@ from msgspec import Raw, Struct
 
 from tollgate.chains.catalogue import Holds, Look, Scope
 from tollgate.core import jsonrpc
-from tollgate.core.entries import pack
+from tollgate.core.entries import pack, pack_sizes
 from tollgate.core.shapes import ABSENT, PlainCall, Reply, Result
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.batch import BegunBatch
@@ -61,7 +59,6 @@ _DETAIL = bytes((0x95, NIL, UINT32))
 _number = struct.Struct(">BI").pack
 _number16 = struct.Struct(">BH").pack
 _WORDS = [pack(word) for word in WORDS]
-_params = attrgetter("params")
 _read_batch = msgspec.json.Decoder(list[PlainCall]).decode
 
 
@@ -97,6 +94,7 @@ class StraightBatch(Straight):
         "_calls",
         "_flights",
         "_ids",
+        "_in_turn",
         "_judges",
         "_keys",
         "_known",
@@ -138,6 +136,8 @@ class StraightBatch(Straight):
         self._sent: bytes
         self._ids: list[int]
         """The ids that calls are sent under."""
+        self._in_turn = True
+        """Whether the answers came in the order of the calls."""
         self._sizes: list[int]
         """Bytes of the answers."""
         self._body = body
@@ -226,9 +226,9 @@ class StraightBatch(Straight):
             return None
         around = self._alike.around if self._alike is not None else 0
         self._sizes = sizes = []
-        for answer, sent in zip(answers, ids, strict=True):
+        for answer, sent in zip(answers, ids):  # noqa: B905 - they are as many
             if answer.id != sent:
-                self._sizes = []
+                self._in_turn = False
                 return _in_order(answers, ids)
             sizes.append(around + len(answer.result))
         return answers
@@ -250,11 +250,12 @@ class StraightBatch(Straight):
         """Count the calls, and send all answers; `body`: as they came, where they did."""
         if self._alike is None:
             body = self._joined(answers)
-        elif not (self._alike.around and self._sizes):
-            # In another order, or with ids of several lengths.
+        elif self._alike.around and self._in_turn:
+            if sum(self._sizes) + len(answers) + 1 != len(body):
+                body = encode_json(answers)
+        else:
+            # With ids of several lengths, or in another order.
             self._sizes = [_AROUND + len(str(answer.id)) + len(answer.result) for answer in answers]
-            body = encode_json(answers)
-        elif sum(self._sizes) + len(answers) + 1 != len(body):
             body = encode_json(answers)
         self._count()
         shown = b""
@@ -301,7 +302,7 @@ class StraightBatch(Straight):
         here = upstream.record if upstream is not None else NO_UPSTREAM
         if self._alike is not None:
             # They went one way, so it is told once, for all of them.
-            details, way, cache = pack(list(zip(repeat(None), self._sizes))), here, plans[0].cache
+            details, way, cache = pack_sizes(self._sizes), here, plans[0].cache
         else:
             details, way, cache = _details(here, self._words, self._sizes), NO_UPSTREAM, BYPASS
         return b"".join(
@@ -442,21 +443,23 @@ def _alike(calls: list[PlainCall], plan: MethodPlan) -> _Alike | None:
     greatest = least + count - 1
     if place is None or least < 0 or greatest >= _EXACT:
         return None
-    ids = list(range(least, greatest + 1))
+    ids, size = list(range(least, greatest + 1)), 0
     try:
         block = calls[0].params[place]  # type: ignore[index]
-        for number, call in zip(ids, calls, strict=True):
-            if call.id != number or call.method != method or call.params[place] != block:  # type: ignore[index]
+        for number, call in zip(ids, calls):  # noqa: B905 - they are as many
+            params = call.params
+            if call.id != number or call.method != method or params[place] != block:  # type: ignore[index]
                 return None
+            for each in params:  # type: ignore[union-attr]
+                size += len(each) + 1
     except (LookupError, TypeError):
         # Without the block, by name, or without parameters.
         return None
-    params = list(chain.from_iterable(map(_params, calls)))
     digits, most = len(str(least)), len(str(greatest))
     around = _AROUND + digits if digits == most else 0
     digits = count * digits if digits == most else sum([len(str(number)) for number in ids])
     # A comma between calls and none behind the last, as in a list of parameters; and two brackets.
-    size = sum(map(len, params)) + len(params) + count * (_AROUND_CALL + len(method)) + digits + 1
+    size += count * (_AROUND_CALL + len(method)) + digits + 1
     return _Alike(ids, size, around)
 
 

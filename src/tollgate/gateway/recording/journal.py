@@ -91,12 +91,6 @@ class Journal:
         caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
         assert caller is not None  # noqa: S101 - the edge asks first
         assert network is not None  # noqa: S101 - the intake refuses what has none
-        upstream, attempts, cache = request.upstream, request.attempts, request.cache
-        ways = {call[4:] for call in calls}
-        if len(ways) == 1 and (way := ways.pop()):
-            # A batch that went one way: it is told once, for all of its calls.
-            upstream, attempts, cache = way
-            calls = [call[:4] for call in calls]
         record = (
             at,
             caller.team_id,
@@ -110,9 +104,9 @@ class Journal:
             int((now - request.began) * 1e6),
             len(request.body),
             request.request_id,
-            upstream,
-            attempts,
-            cache,
+            request.upstream,
+            request.attempts,
+            request.cache,
             self._address(request),
             request.headers.get(b"user-agent", b"")[:LONGEST_TEXT],
             b"" if origin is None else origin[:LONGEST_TEXT],
