@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tollgate.cli.failures import Failure, Lost, NoServer, NotAllowed
-from tollgate.cli.rpc_logs import AWAY, BACK, PATIENCE_SECONDS, duration, following
+from tollgate.cli.rpc_logs import AWAY, BACK, PATIENCE_SECONDS, POLL_SECONDS, duration, following
+from tollgate.processes.collector import COMMIT_SECONDS
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Tool
@@ -199,13 +200,17 @@ def test_durations_read_well(micros: int, text: str) -> None:
 # ---- following: what is decided
 
 
-def test_a_server_that_answers_is_asked_every_second_and_at_once_when_there_is_more() -> None:
+def test_a_call_is_shown_within_a_second_and_a_half_of_its_answer() -> None:
+    assert COMMIT_SECONDS + POLL_SECONDS <= 1.3, "the rest is for committing and asking"
+
+
+def test_a_server_that_answers_is_asked_now_and_then_and_at_once_when_there_is_more() -> None:
     steps = following()
-    assert next(steps) == (1.0, "")
-    assert steps.send((None, False, 1.0)) == (1.0, "")
+    assert next(steps) == (POLL_SECONDS, "")
+    assert steps.send((None, False, 1.0)) == (POLL_SECONDS, "")
     assert steps.send((None, True, 2.0)) == (0.0, "")
     assert steps.send((None, True, 2.1)) == (0.0, "")
-    assert steps.send((None, False, 2.2)) == (1.0, "")
+    assert steps.send((None, False, 2.2)) == (POLL_SECONDS, "")
 
 
 def test_an_outage_is_told_once_waited_out_and_told_to_be_over() -> None:
@@ -219,9 +224,9 @@ def test_an_outage_is_told_once_waited_out_and_told_to_be_over() -> None:
     ]
     heard = [steps.send((failure, False, float(at))) for at, failure in enumerate(failures)]
     assert [words for _, words in heard] == [AWAY, "", "", ""]
-    assert [pause for pause, _ in heard] == [1.5, 2.25, 3.375, 5.0625]
-    assert steps.send((None, False, 10.0)) == (1.0, BACK)
-    assert steps.send((NoServer("no"), False, 11.0)) == (1.5, AWAY)
+    assert [pause for pause, _ in heard] == [POLL_SECONDS * 1.5**number for number in range(1, 5)]
+    assert steps.send((None, False, 10.0)) == (POLL_SECONDS, BACK)
+    assert steps.send((NoServer("no"), False, 11.0)) == (1.5 * POLL_SECONDS, AWAY)
 
 
 def test_patience_has_an_end() -> None:

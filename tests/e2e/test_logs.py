@@ -364,7 +364,16 @@ def test_follow_shows_calls_as_they_come(service: Service, tmp_path: Path) -> No
         for name in names:
             service.call(new_id(), headers=PAGE)  # not of this token
             service.call(name, token=service.token[0])
-        eventually(lambda: names[-1] in follower.names(), within=WITHIN + 1.5, what="the calls")
+        eventually(lambda: names[-1] in follower.names(), within=15, what="the calls")
+        waited = []
+        for _ in range(3):
+            names.append(new_id())
+            began = time.monotonic()
+            service.call(names[-1], token=service.token[0])
+            eventually(lambda: names[-1] in follower.names(), within=WITHIN + 1.5, what="one more call")
+            waited.append(time.monotonic() - began)
+        # Other work on the machine may hold one of them up.
+        assert min(waited) < 1.5
         shown = follower.names()
         # Two workers write at once; the order is that of the ledger.
         assert (shown[0], sorted(shown[1:])) == (first, sorted(names))

@@ -32,7 +32,7 @@ from tollgate.store.ledger_engine import HEADERS_AT_ONCE, engine_of
 DEADLINE_SECONDS = 10.0
 THREADS = 4
 # How long a page looks for rows that seldom fit.
-LOOK_SECONDS = 0.015
+LOOK_SECONDS = 0.012
 # A row is committed after its own time, so `since` need not look at what was committed before. The clock may have
 # been set back in between, by this much at most.
 CLOCK_SLACK_SECONDS = 10.0

@@ -26,7 +26,7 @@ from tollgate.store.base import LogBook, Repositories, StoreUnavailable
 _TOKEN_ID, _DOMAIN_ID = (re.compile(rf"{kind}_[0-9A-Za-z]{{16}}") for kind in ("tok", "dom"))
 _NEVER = float("-inf")
 # Looks of one request for rows that seldom fit. Each is bounded in time by the store: together about a second.
-MAX_LOOKS = 64
+MAX_LOOKS = 80
 
 
 class LogAsk(Struct, frozen=True):
