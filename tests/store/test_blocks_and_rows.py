@@ -59,7 +59,7 @@ STEPS = (
     | st.tuples(st.just("wait"), st.sampled_from([1.0, 3_600.0, DAY, 1.4 * DAY]))
     | st.tuples(st.just("price"), PRICES)
     | st.tuples(st.just("close"), st.none())
-    | st.tuples(st.sampled_from(["join", "settle", "fold"]), st.none())
+    | st.tuples(st.sampled_from(["join", "settle", "fold", "restart"]), st.none())
 )
 FILTERS = st.fixed_dictionaries(
     {
@@ -135,6 +135,9 @@ class Both:
             self.price = what
         elif kind == "close":
             self._close()
+        elif kind == "restart":
+            self.store.close()
+            self.store = open_ledger(self.url)
         else:
             while getattr(self.store, kind)():
                 pass

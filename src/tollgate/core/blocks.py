@@ -42,7 +42,7 @@ MAX_WORDS = 64
 LENGTHS, COUNTS = "I", "H"
 _NIL = entries.pack(None)
 _ENDS_OF_ONE = 2
-_WIDE, _SHORT = array(LENGTHS).itemsize, array(COUNTS).itemsize
+LENGTH_BYTES, COUNT_BYTES = array(LENGTHS).itemsize, array(COUNTS).itemsize
 
 
 class Run(Struct, array_like=True, gc=False):
@@ -131,9 +131,9 @@ def cut(method: str) -> str:
 
 def written(records: Sequence[bytes], counts: Sequence[int] | None) -> bytes:
     """The data of a block. `counts` are the rows of each record, None where all have one."""
-    head = _little(array(LENGTHS, map(len, records)))
+    head = as_bytes(array(LENGTHS, map(len, records)))
     if counts is not None:
-        head += _little(array(COUNTS, counts))
+        head += as_bytes(array(COUNTS, counts))
     return head + b"".join(records)
 
 
@@ -145,8 +145,8 @@ def joined(blocks: Sequence[Block]) -> Block:
     rows, records = (sum(getattr(block, name) for block in blocks) for name in ("rows", "records"))
     counts = b""
     if rows != records:
-        counts = b"".join(_little(each or array(COUNTS, [1] * len(lengths))) for lengths, each, _ in parts)
-    lengths = b"".join(_little(each) for each, _, _ in parts)
+        counts = b"".join(as_bytes(each or array(COUNTS, [1] * len(lengths))) for lengths, each, _ in parts)
+    lengths = b"".join(as_bytes(each) for each, _, _ in parts)
     facts = [read_facts(block.facts) for block in blocks]
     return Block(
         team_id=blocks[0].team_id,
@@ -203,7 +203,7 @@ def joined_runs(parts: Iterable[Run]) -> list[Run]:
     return runs
 
 
-def _little(numbers: array[int]) -> bytes:
+def as_bytes(numbers: array[int]) -> bytes:
     """As bytes, the least significant first on any machine."""
     if sys.byteorder == "big":
         numbers = array(numbers.typecode, numbers)
@@ -227,11 +227,11 @@ class Broken(ValueError):
 
 def split(data: bytes, records: int, rows: int) -> tuple[array[int], array[int] | None, bytes]:
     """Lengths, rows of each record, and the records."""
-    start = _WIDE * records
+    start = LENGTH_BYTES * records
     lengths, counts = _numbers(LENGTHS, data[:start]), None
     if rows != records:
-        counts = _numbers(COUNTS, data[start : start + _SHORT * records])
-        start += _SHORT * records
+        counts = _numbers(COUNTS, data[start : start + COUNT_BYTES * records])
+        start += COUNT_BYTES * records
     content = data[start:]
     if len(lengths) != records or sum(lengths) != len(content) or (counts is not None and sum(counts) != rows):
         raise Broken("its records do not fill it")

@@ -33,7 +33,7 @@ from tollgate.core.blocks import (
 from tollgate.core.entries import BILLABLE, CountedCall, CountedRecord, Subject, pack
 from tollgate.core.latencies import bucket_of
 from tollgate.core.pricing import MILLION, Plan, Price, cost
-from tollgate.core.shared_blocks import SharedBlock, SharedWriter
+from tollgate.core.shared_blocks import Seen, SharedBlock, SharedWriter
 
 __all__ = [
     "BILLABLE",
@@ -264,7 +264,7 @@ def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
         accounts = _Accounts(posting, batch, opening, rules, buckets, hour, month)
         for team_id, places in _by_team(batch.subjects, start, end).items():
             accounts.add(team_id, places)
-        accounts.close(batch.times[start:end])
+        accounts.close()
     return posting
 
 
@@ -380,19 +380,20 @@ class _Accounts:
         if rows >= ENOUGH_ROWS:
             self._add_blocks(team_id, first_no, places, subjects, costs)
             return
-        payloads = self._batch.payloads
+        payloads, times = self._batch.payloads, self._batch.times
+        at = [times[place] for place in places]
         self._shared.add(
             team_id,
-            first_no,
-            errors,
             (rows, month, costs),
             [payloads[place] for place in places],
             [subject.rows for subject in subjects],
+            Seen(first_no, rows, errors, min(at), max(at), [subject for subject, _ in kinds]),
         )
 
-    def close(self, times: Sequence[float]) -> None:
+    def close(self) -> None:
         """Make shared blocks of the parts of small teams."""
-        self._posting.shared += self._shared.blocks(min(times), max(times))
+        self._shared.end()
+        self._posting.shared += self._shared.blocks
 
     def _add_tokens(self, kinds: Kinds) -> None:
         tokens, month = self._posting.tokens, self._month

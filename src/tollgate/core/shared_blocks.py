@@ -9,25 +9,29 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 
 import msgspec
 from msgspec import Struct
 
 from tollgate.core.blocks import (
+    COUNT_BYTES,
     COUNTS,
     ENOUGH_ROWS,
+    LENGTH_BYTES,
     Block,
+    Caller,
     Facts,
     OpenBlock,
     Run,
+    as_bytes,
     facts_of,
     joined_runs,
     split,
     written,
 )
-from tollgate.core.entries import CountedRecord, pack, read_counted, read_subject
+from tollgate.core.entries import pack, read_counted, read_subject
 
 # Rows of a shared block: enough to compress well, few enough that a page of one of its teams reads little.
 SHARED_ROWS = 512
@@ -43,6 +47,21 @@ class Part(Struct, frozen=True, array_like=True, gc=False):
     records: int
 
 
+PartKey = tuple[str, int]
+"""Team, first number."""
+
+
+class Seen(Struct, frozen=True, gc=False):
+    """What was seen of a part's records when they were committed; later it is read from them."""
+
+    first_no: int
+    rows: int
+    errors: int
+    least_at: float
+    greatest_at: float
+    callers: Collection[Caller]
+
+
 class SharedBlock(Struct, frozen=True):
     """Some rows of several teams, ready to be stored."""
 
@@ -55,6 +74,8 @@ class SharedBlock(Struct, frozen=True):
     """Team -> `Part`, encoded."""
     data: bytes
     """In the form of a block's, not compressed."""
+    seen: dict[PartKey, Seen]
+    """Not stored: whoever sorts the block soon is spared reading its records."""
 
 
 read_parts = msgspec.msgpack.Decoder(dict[str, Part]).decode
@@ -74,53 +95,52 @@ class SharedWriter:
     """Puts parts together, each of another team, until a block has enough rows."""
 
     def __init__(self) -> None:
-        self._full: list[tuple[int, int, dict[str, object], list[bytes], list[int]]] = []
+        self.blocks: list[SharedBlock] = []
         self._begin()
 
     def _begin(self) -> None:
         self._parts: dict[str, object] = {}
+        self._seen: dict[PartKey, Seen] = {}
         self._records: list[bytes] = []
         self._counts: list[int] = []
-        self._rows = self._errors = 0
+        self._rows = 0
 
     def add(
         self,
         team_id: str,
-        first_no: int,
-        errors: int,
         run: tuple[int, str, int | list[int]],
         records: Sequence[bytes],
         counts: Sequence[int],
+        seen: Seen,
     ) -> None:
         """Add the part of a team. `counts` are the rows of each record."""
-        self._parts[team_id] = (first_no, run, len(self._records), len(records))
+        self._parts[team_id] = (seen.first_no, run, len(self._records), len(records))
+        self._seen[team_id, seen.first_no] = seen
         self._records += records
         self._counts += counts
-        self._rows += run[0]
-        self._errors += errors
+        self._rows += seen.rows
         if self._rows >= SHARED_ROWS:
-            self._end()
+            self.end()
 
-    def _end(self) -> None:
-        self._full.append((self._rows, self._errors, self._parts, self._records, self._counts))
-        self._begin()
-
-    def blocks(self, least_at: float, greatest_at: float) -> list[SharedBlock]:
-        """What came together, with bounds of the times of all of it."""
+    def end(self) -> None:
+        """Make a block of what came together."""
         if self._parts:
-            self._end()
-        return [
-            SharedBlock(
-                rows,
-                len(records),
-                errors,
-                least_at,
-                greatest_at,
-                pack(parts),
-                written(records, None if rows == len(records) else counts),
+            records, rows = self._records, self._rows
+            data = written(records, None if rows == len(records) else self._counts)
+            seen = self._seen.values()
+            self.blocks.append(
+                SharedBlock(
+                    rows,
+                    len(records),
+                    sum([each.errors for each in seen]),
+                    min([each.least_at for each in seen]),
+                    max([each.greatest_at for each in seen]),
+                    pack(self._parts),
+                    data,
+                    self._seen,
+                )
             )
-            for rows, errors, parts, records, counts in self._full
-        ]
+            self._begin()
 
 
 class Stored(Struct, frozen=True):
@@ -132,26 +152,29 @@ class Stored(Struct, frozen=True):
     parts: bytes
     data: bytes
     """Not compressed any more."""
+    seen: Mapping[PartKey, Seen] = {}
 
     def opened(self, part: Part) -> OpenBlock:
         """The rows of a part, as a page reads them."""
         lengths, counts, content = split(self.data, self.records, self.rows)
         end = part.place + part.records
         start = sum(lengths[: part.place])
-        content = content[start : start + sum(lengths[part.place : end])]
+        lengths = lengths[part.place : end]
+        content = content[start : start + sum(lengths)]
         facts = Facts([part.run], None, None, None, None, None)
         its_counts = None if counts is None else counts[part.place : end]
-        return OpenBlock.of(part.first_no, facts, lengths[part.place : end], its_counts, content)
+        return OpenBlock.of(part.first_no, facts, lengths, its_counts, content)
 
 
-class _Rows(Struct, frozen=True):
-    """A part, with its records."""
+class _Rows(Struct, frozen=True, gc=False):
+    """A part, with its data in pieces."""
 
     part: Part
+    seen: Seen
     committed_at: float
-    records: list[bytes]
-    counted: list[CountedRecord]
-    counts: Sequence[int]
+    lengths: bytes
+    counts: bytes
+    content: bytes
 
 
 def sorted_out(blocks: Iterable[Stored]) -> Iterator[tuple[Block, float]]:
@@ -161,14 +184,7 @@ def sorted_out(blocks: Iterable[Stored]) -> Iterator[tuple[Block, float]]:
     """
     by_team: dict[str, list[_Rows]] = {}
     for block in blocks:
-        lengths, counts, content = split(block.data, block.records, block.rows)
-        if counts is None:
-            counts = array(COUNTS, [1]) * block.records
-        records = [content[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
-        counted = list(map(read_counted, records))
-        for team_id, part in read_parts(block.parts).items():
-            start, end = part.place, part.place + part.records
-            rows = _Rows(part, block.committed_at, records[start:end], counted[start:end], counts[start:end])
+        for team_id, rows in _rows_of(block):
             try:
                 by_team[team_id].append(rows)
             except KeyError:
@@ -178,46 +194,74 @@ def sorted_out(blocks: Iterable[Stored]) -> Iterator[tuple[Block, float]]:
             yield _block(team_id, group), max([rows.committed_at for rows in group])
 
 
+def _rows_of(block: Stored) -> Iterator[tuple[str, _Rows]]:
+    lengths, counts, content = split(block.data, block.records, block.rows)
+    its_lengths = as_bytes(lengths)
+    its_counts = as_bytes(array(COUNTS, [1]) * block.records if counts is None else counts)
+    starts = list(accumulate(lengths, initial=0))
+    for team_id, part in read_parts(block.parts).items():
+        begin, end = part.place, part.place + part.records
+        seen = block.seen.get((team_id, part.first_no))
+        if seen is None or seen.rows != part.run.rows:
+            seen = _seen(part, [content[starts[place] : starts[place + 1]] for place in range(begin, end)])
+        yield (
+            team_id,
+            _Rows(
+                part,
+                seen,
+                block.committed_at,
+                its_lengths[LENGTH_BYTES * begin : LENGTH_BYTES * end],
+                its_counts[COUNT_BYTES * begin : COUNT_BYTES * end],
+                content[starts[begin] : starts[end]],
+            ),
+        )
+
+
+def _seen(part: Part, records: Sequence[bytes]) -> Seen:
+    """Read the records of a part."""
+    counted = list(map(read_counted, records))
+    times = [record.at for record in counted]
+    errors, callers = 0, []
+    for content, count in Counter([record.subject for record in counted]).items():
+        subject = read_subject(content)
+        callers.append(subject)
+        errors += count * sum([outcome != "ok" for _, outcome in subject.calls])
+    return Seen(part.first_no, part.run.rows, errors, min(times), max(times), callers)
+
+
 def _groups(parts: Sequence[_Rows]) -> Iterator[list[_Rows]]:
     """Parts of a team that follow each other, until there are enough rows."""
     group: list[_Rows] = []
     count = following = 0
-    for rows in parts:
-        first_no, run = rows.part.first_no, rows.part.run
-        if group and (first_no != following or count >= ENOUGH_ROWS):
+    for each in parts:
+        seen = each.seen
+        if group and (seen.first_no != following or count >= ENOUGH_ROWS):
             yield group
             group, count = [], 0
-        group.append(rows)
-        count += run.rows
-        following = first_no + run.rows
+        group.append(each)
+        count += seen.rows
+        following = seen.first_no + seen.rows
     if group:
         yield group
 
 
-def _block(team_id: str, parts: Sequence[_Rows]) -> Block:
-    records = [record for part in parts for record in part.records]
-    counted = [record for part in parts for record in part.counted]
-    runs = joined_runs([part.part.run for part in parts])
-    rows = sum([run.rows for run in runs])
-    counts = None
-    if rows != len(records):
-        counts = [count for part in parts for count in part.counts]
-    times = [record.at for record in counted]
-    errors, subjects = 0, []
-    for content, count in Counter([each.subject for each in counted]).items():
-        subject = read_subject(content)
-        subjects.append(subject)
-        for _, outcome in subject.calls:
-            if outcome != "ok":
-                errors += count
+def _block(team_id: str, group: Sequence[_Rows]) -> Block:
+    seen = [each.seen for each in group]
+    rows = sum([each.rows for each in seen])
+    records = sum([each.part.records for each in group])
+    pieces = [each.lengths for each in group]
+    if rows != records:
+        pieces += [each.counts for each in group]
+    pieces += [each.content for each in group]
+    callers = set(chain.from_iterable([each.callers for each in seen]))
     return Block(
         team_id,
-        parts[0].part.first_no,
+        seen[0].first_no,
         rows,
-        len(records),
-        errors,
-        min(times),
-        max(times),
-        pack(facts_of(runs, subjects)),
-        written(records, counts),
+        records,
+        sum([each.errors for each in seen]),
+        min([each.least_at for each in seen]),
+        max([each.greatest_at for each in seen]),
+        pack(facts_of(joined_runs([each.part.run for each in group]), callers)),
+        b"".join(pieces),
     )

@@ -25,6 +25,7 @@ from tollgate.core.blocks import OpenBlock
 from tollgate.core.clock import Clock
 from tollgate.core.entries import read_counted, read_subject
 from tollgate.core.posting import UNAUTHORIZED, Opening, Posting
+from tollgate.core.shared_blocks import PartKey, Seen
 from tollgate.errors import TollgateError
 from tollgate.store import ledger_tables as tables
 from tollgate.store import ledger_usage, postgresql, sqlite
@@ -41,6 +42,10 @@ BUSY_MILLISECONDS = 10_000
 _MAX_NAMED = 10_000
 
 P = ParamSpec("P")
+
+
+# Parts of shared blocks of which it is remembered what was seen of them.
+MAX_SEEN = 50_000
 
 
 class LedgerBehind(TollgateError):
@@ -91,6 +96,8 @@ class LedgerStore:
         self._engine = engine
         self._waiting: Waiting | None = None
         """Shared blocks that are not sorted; None where they are to be counted."""
+        self._seen: dict[PartKey, Seen] = {}
+        """What was seen of their records, so that sorting need not read them again."""
         self._unfolded: int | None = None
         """Lines of usage that are not folded; None where that is not known."""
         self._generations: dict[int, int] | None = None
@@ -125,7 +132,9 @@ class LedgerStore:
 
         `known` is where its segments were read from; `LedgerBehind` where the ledger stands elsewhere.
         """
+        # What is remembered holds only if all of this is committed.
         waiting, self._waiting = self._waiting, None
+        seen, self._seen = self._seen, {}
         unfolded, self._unfolded = self._unfolded, None
         with self._writing() as connection:
             named = json.dumps(list(teams))
@@ -138,6 +147,9 @@ class LedgerStore:
             if marks:
                 rows = [(key, mark.offset, mark.done, now) for key, mark in marks.items()]
                 connection.exec_driver_sql(_MARK, rows)
+        for block in posting.shared:
+            seen.update(block.seen)
+        self._seen = seen if len(seen) <= MAX_SEEN else {}
         if waiting is not None:
             self._waiting = waiting.and_more(posting.shared)
         if unfolded is not None:
@@ -228,14 +240,15 @@ class LedgerStore:
         return True
 
     def _sort_out(self) -> bool:
+        seen, self._seen = self._seen, {}
         with self._chore() as connection:
-            shared = SharedBlocks(connection)
+            shared = SharedBlocks(connection, seen)
             waiting = shared.waiting()
             if waiting.is_enough:
                 shared.sort_out()
                 waiting = shared.waiting()
                 self._generations = None
-        self._waiting = waiting
+        self._waiting, self._seen = waiting, seen if waiting.rows else {}
         return True
 
     def _crowded_level(self) -> int | None:
@@ -247,8 +260,8 @@ class LedgerStore:
         """Make a slice of the open blocks of days that are over final; whether there is more to do."""
         with self._chore() as connection:
             days = Days(connection).listed()
-            if days and SharedBlocks(connection).sort_out(before=days[-1]):
-                self._waiting = None
+            if days and SharedBlocks(connection, self._seen).sort_out(before=days[-1]):
+                self._waiting, self._seen = None, {}
                 return True
             for day in days[:-1]:
                 blocks = DayBlocks(connection, day)
@@ -284,7 +297,7 @@ class LedgerStore:
             gone = sorted({*Days(connection).drop(before), *OldRows(connection).drop(before)})
             if gone:
                 SharedBlocks(connection).drop(before)
-                self._waiting = None
+                self._waiting, self._seen = None, {}
                 connection.exec_driver_sql("UPDATE state SET dropped_before = ?", (before,))
         return gone
 

@@ -8,7 +8,7 @@ Within the transaction of whoever calls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from tollgate import log
 from tollgate.core.blocks import OpenBlock
-from tollgate.core.shared_blocks import SharedBlock, Stored, read_parts, sorted_out
+from tollgate.core.shared_blocks import PartKey, Seen, SharedBlock, Stored, read_parts, sorted_out
 from tollgate.core.zstandard import ZstdError, compress, decompress
 from tollgate.store.ledger_blocks import DayBlocks
 from tollgate.store.ledger_engine import engine_of
@@ -47,11 +47,12 @@ class Waiting(Struct, frozen=True):
 
 
 class SharedBlocks:
-    """The shared blocks of all days."""
+    """The shared blocks of all days. `seen` is what is known of some parts."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, seen: Mapping[PartKey, Seen] | None = None) -> None:
         self._execute = connection.exec_driver_sql
         self._connection = connection
+        self._seen = seen or {}
 
     def add(self, day: str, blocks: Sequence[SharedBlock], committed_at: float) -> None:
         """Write those of a commit."""
@@ -77,7 +78,7 @@ class SharedBlocks:
             return False
         try:
             blocks = DayBlocks(self._connection, rows[0][1])
-            blocks.write_open(sorted_out(map(_stored, rows)), level=1)
+            blocks.write_open(sorted_out(map(self._stored, rows)), level=1)
         except (ZstdError, ValueError):
             self._leave(rows)
             return True
@@ -89,7 +90,7 @@ class SharedBlocks:
         query = f"SELECT {_COLUMNS} FROM shared_blocks WHERE committed_at >= ? AND NOT is_damaged"  # noqa: S608
         found = []
         for row in self._execute(query, (since,)):
-            block = _stored(row)
+            block = self._stored(row)
             found += [block.opened(part) for part in read_parts(block.parts).values()]
         return found
 
@@ -113,10 +114,14 @@ class SharedBlocks:
         """Leave those that cannot be sorted where they are."""
         for row in rows:
             try:
-                list(sorted_out([_stored(row)]))
+                list(sorted_out([self._stored(row)]))
             except (ZstdError, ValueError) as error:
                 _log.error("a shared block is damaged", day=row[1], id=row[0], why=str(error))
                 self._execute("UPDATE shared_blocks SET is_damaged = true WHERE id = ?", (row[0],))
+
+    def _stored(self, row: Any) -> Stored:
+        _, _, rows, records, committed_at, parts, data = row
+        return Stored(rows, records, committed_at, parts, decompress(data), self._seen)
 
 
 _COLUMNS = "id, day, rows, records, committed_at, parts, data"
