@@ -98,11 +98,11 @@ def profile(case: str) -> Profile:
     return found
 
 
-def frames(case: str) -> tuple[int, int]:
-    """Return the Python frames and files of one healthy call."""
+def frames(case: str) -> tuple[int, int, int]:
+    """Return the Python frames of one healthy call, its files, and those that all calls of a loop turn share."""
     functions = profile(case).functions
-    # What is done once a loop turn counts once for all of its calls.
-    return round(sum(functions.values()) / WIDTH), len({file for file, _ in functions})
+    own = {file for (file, _), count in functions.items() if count >= WIDTH}
+    return round(sum(functions.values()) / WIDTH), len(own), len({file for file, _ in functions} - own)
 
 
 def written() -> tuple[str, dict[str, int]]:
@@ -122,7 +122,10 @@ def run(tell: Callable[[str], None], *, write: bool) -> int:
     print("|---|---|---|---|---|---|---|")
     for case in CASES:
         print("| " + " | ".join(_cells(case, counted[case], before.get(case))) + " |")
-    print(f"\nFor one call the bars are {MAX_FRAMES} frames in {MAX_FILES} files.")
+    print(
+        f"\nFor one call the bars are {MAX_FRAMES} frames in {MAX_FILES} files. Records and metrics are written once"
+    )
+    print("for all calls of a loop turn; the files of that stand behind the plus.")
     if python and python != PYTHON:
         print(f"The counts in the file are of another Python: {python}")
     if write:
@@ -133,6 +136,7 @@ def run(tell: Callable[[str], None], *, write: bool) -> int:
 
 def _cells(case: str, counted: int, before: int | None) -> tuple[str, ...]:
     bar = BARS.get(case)
+    passed, own, shared = frames(case)
     verdict = "" if bar is None else "reached" if counted <= bar else "missed"
     return (
         case,
@@ -140,5 +144,5 @@ def _cells(case: str, counted: int, before: int | None) -> tuple[str, ...]:
         f"{bar:,}" if bar else "",
         verdict,
         f"{before:,}" if before else "",
-        *map(str, frames(case)),
+        *(str(passed), f"{own} + {shared}"),
     )

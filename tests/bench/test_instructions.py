@@ -38,5 +38,6 @@ def test_healthy_call_stays_on_the_straight_way(case: str) -> None:
 
 
 def test_call_passes_few_frames() -> None:
-    frames, _files = instructions.frames("call")
+    frames, files, _shared = instructions.frames("call")
     assert frames <= instructions.MAX_FRAMES
+    assert files <= instructions.MAX_FILES

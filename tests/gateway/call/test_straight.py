@@ -270,7 +270,7 @@ SITUATIONS: dict[str, Situation] = {
     "batch without the block": Situation([in_batch(b'"method":"eth_getBalance","params":["0xa"]', PLAIN)]),
     "batch whose answers have more": Situation(
         batch(LATEST, LATEST),
-        wire=lambda data: http(_body(data).replace(b'{"id"', b'{"took":1,"id"')),
+        wire=lambda data: http(_body(data).replace(b"{", b'{"took":1,')),
         straight=None,
     ),
     "batch whose answers have an error beside a result": Situation(
