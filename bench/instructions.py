@@ -123,9 +123,9 @@ def run(tell: Callable[[str], None], *, write: bool) -> int:
     for case in CASES:
         print("| " + " | ".join(_cells(case, counted[case], before.get(case))) + " |")
     print(
-        f"\nFor one call the bars are {MAX_FRAMES} frames in {MAX_FILES} files. Records and metrics are written once"
+        f"\nFor one call the bars are {MAX_FRAMES} frames in {MAX_FILES} files. Files behind the plus: records and"
     )
-    print("for all calls of a loop turn; the files of that stand behind the plus.")
+    print("metrics, which are written once for all calls of a loop turn.")
     if python and python != PYTHON:
         print(f"The counts in the file are of another Python: {python}")
     if write:
