@@ -175,7 +175,10 @@ class Client:
 
 async def open_server(settings: dict[str, Any] | None = None, **options: Any) -> SocketServer:
     """A worker with an endpoint; its connections end with the loop."""
-    return SocketServer(await open_worker(**options), **(settings or {}))
+    server = SocketServer(await open_worker(**options), **(settings or {}))
+    # Held by the loop, which ends its tasks: left alone they may be swept up while they wait.
+    vars(asyncio.get_running_loop()).setdefault("servers", []).append(server)
+    return server
 
 
 def call(call_id: object, method: str = "eth_chainId", *params: object) -> dict[str, object]:
