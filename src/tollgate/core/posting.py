@@ -86,7 +86,10 @@ class Opening(Struct, frozen=True):
 
 Line = list[Any]
 """A line of usage: its key, requests, cost."""
-Buckets = dict[int, int]
+LatencyLineKey = tuple[str, str]
+"""Network, outcome."""
+LatencyLine = tuple[str, str, dict[int, int]]
+"""Network, outcome, and calls by bucket."""
 
 
 class Posting(Struct):
@@ -98,8 +101,8 @@ class Posting(Struct):
     """Of all other teams."""
     lines: dict[tuple[str, int], dict[str, dict[LineKey, Line]]] = field(default_factory=dict)
     """Usage: requests and cost to add, by month and hour, then by team, then by line."""
-    latencies: dict[int, dict[str, dict[tuple[str, str], Buckets]]] = field(default_factory=dict)
-    """Calls to add, by hour, then by team, then by network and outcome, then by bucket."""
+    latencies: dict[int, dict[str, dict[LatencyLineKey, LatencyLine]]] = field(default_factory=dict)
+    """Calls to add, by hour, then by team, then by network and outcome."""
     months: dict[MonthKey, list[int]] = field(default_factory=dict)
     """Billable requests and cost to add, by team."""
     tokens: dict[MonthKey, int] = field(default_factory=dict)
@@ -502,13 +505,13 @@ def _add_usage(usage: dict[LineKey, Line], kinds: Kinds, unit: int) -> None:
                 line[2] += requests * calls * unit
 
 
-def _add_bucket(found: dict[tuple[str, str], Buckets], latency: LatencyKind, bucket: int, records: int) -> None:
+def _add_bucket(found: dict[LatencyLineKey, LatencyLine], latency: LatencyKind, bucket: int, records: int) -> None:
     for key, calls in latency.keys:
-        buckets = found.get(key)
-        if buckets is None:
-            found[key] = {bucket: records * calls}
+        line = found.get(key)
+        if line is None:
+            found[key] = (*key, {bucket: records * calls})
         else:
-            buckets[bucket] = buckets.get(bucket, 0) + records * calls
+            line[2][bucket] = line[2].get(bucket, 0) + records * calls
 
 
 def _pieces(subjects: Sequence[CountedSubject]) -> list[tuple[int, int]]:

@@ -68,9 +68,7 @@ def add(connection: Connection, posting: Posting) -> None:
     latencies = [
         (
             hour,
-            pack(
-                {team_id: [(*key, buckets) for key, buckets in kinds.items()] for team_id, kinds in teams.items()}
-            ),
+            pack({team_id: [*kinds.values()] for team_id, kinds in teams.items()}),
         )
         for hour, teams in posting.latencies.items()
     ]
@@ -113,8 +111,8 @@ def fold(connection: Connection) -> bool:
     if not taken:
         return _fold_latencies(connection)
     if size:
-        # In the order of the key, so that each page of the table is met once.
-        values = [(*key, *line, *total) for key in sorted(sums) for line, total in sorted(sums[key].items())]
+        # By team, so that each page of the table is met once.
+        values = [(*key, *line, *total) for key in sorted(sums) for line, total in sums[key].items()]
         execute(_ADD_UP, values)
     # Those alone: others may have been committed in between.
     execute("DELETE FROM usage_new WHERE rowid = ?", taken)
@@ -137,13 +135,14 @@ def _fold_latencies(connection: Connection) -> bool:
                 break
     if not taken:
         return False
-    values = []
-    known = "SELECT buckets FROM latencies WHERE (team_id, hour, network, outcome) = (?, ?, ?, ?)"
-    for key in sorted(sums):
-        before = execute(known, key).scalar()
-        if before is not None:
-            _add_buckets(sums[key], _read_buckets(before))
-        values.append((*key, pack(sums[key])))
+    # Hour by hour, not one by one: there may be thousands.
+    query = "SELECT team_id, hour, network, outcome, buckets FROM latencies WHERE hour = ?"
+    for hour in {key[1] for key in sums}:
+        for *names, buckets in fetched(execute(query, (hour,))):
+            total = sums.get(tuple(names))
+            if total is not None:
+                _add_buckets(total, _read_buckets(buckets))
+    values = [(*key, pack(sums[key])) for key in sorted(sums)]
     execute(
         "INSERT INTO latencies VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT (team_id, hour, network, outcome) DO UPDATE SET buckets = excluded.buckets",
@@ -175,9 +174,12 @@ def forget_latencies(connection: Connection, before_hour: int) -> bool:
 
 
 def requests_of(connection: Connection, teams: str) -> Mapping[tuple[str, str], int]:
-    """Billable requests of some teams, named as a JSON array, by month."""
+    """Billable requests of some teams, named as a JSON array, by month that is open."""
     named = engine_of(connection).named
-    query = f"SELECT team_id, month, requests FROM months WHERE team_id IN ({named})"  # noqa: S608 - names of our own
+    query = (
+        f"SELECT team_id, month, requests FROM months WHERE team_id IN ({named}) "  # noqa: S608 - names of our own
+        "AND month NOT IN (SELECT month FROM closed_months)"
+    )
     rows = fetched(connection.exec_driver_sql(query, (teams,)))
     return {(team_id, month): requests for team_id, month, requests in rows}
 
