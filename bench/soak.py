@@ -3,7 +3,8 @@
     python -m bench.soak [--seconds 600]
 
 Calls, batches, WebSockets with subscriptions, tokens made and deleted, an upstream that fails, clients that hang
-in the midst of a request and clients that never read. All on loopback, on free ports, in a folder that is removed.
+in the midst of a request and clients that never read. Then some seconds of overload (`bench/overload.py`). All on
+loopback, on free ports, in a folder that is removed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Any
 from sqlalchemy import URL
 from websockets.sync.client import connect
 
-from bench import processes
+from bench import overload, processes
 from bench.gateway import find_tollgate, worker_pids
 from bench.load import answers
 from bench.plan import BenchError
@@ -286,7 +287,7 @@ def _problems(soak: Soak, before: tuple[int, int], after: tuple[int, int], bille
 def _run(folder: Path, seconds: float) -> int:
     steady, failing = Node(fails=False), Node(fails=True)
     data_dir = folder / "data"
-    data_dir.mkdir()
+    data_dir.mkdir(parents=True)
     token = seed(data_dir, 1)
     made = prepare(Settings(data_dir=str(data_dir)))
     port, metrics_port = processes.free_port(), processes.free_port()
@@ -335,7 +336,10 @@ def main() -> int:
     if sys.platform != "linux":
         raise BenchError("the soak reads /proc, so it needs Linux")
     with tempfile.TemporaryDirectory() as folder:
-        return _run(Path(folder), given.seconds)
+        failed = _run(Path(folder) / "soak", given.seconds)
+        found = overload.run(Path(folder) / "overload")
+        sys.stdout.write("".join(f"NOT GOOD: {each}\n" for each in found))
+        return failed or int(bool(found))
 
 
 if __name__ == "__main__":

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from parts.memory import within_budget
 from parts.processes import eventually
-from parts.tollgate import Gateway, serving
+from parts.stack import PATH
+from parts.tollgate import Gateway, bearer, serving
 from parts.upstream import Received, Reply, Upstream, upstream
-from parts.wire import call
+from parts.wire import JSON, call, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.e2e
 
@@ -69,3 +74,27 @@ def test_parts_are_on_the_bill_by_setting(both: tuple[Gateway, Upstream]) -> Non
         return len(answer.json()["items"])
 
     eventually(lambda: used() == 10, within=10, what="ten calls")
+
+
+# ---- more than a node can do
+
+
+def test_calls_beyond_what_a_node_can_do_are_refused_at_once_and_told_when_to_come_again(tmp_path: Path) -> None:
+    gate = threading.Event()
+    with upstream() as node, ExitStack() as held:
+        narrow: dict[str, object] = {"url": node.url, "connections": 1}
+        with serving(tmp_path, {"eth/mainnet": [narrow]}) as gateway:
+            token, _ = gateway.books.token(gateway.books.team())
+            node.on("eth_call", Reply(gate=gate))
+            wires = [held.enter_context(gateway.wire()) for _ in range(1 + 16)]
+            for number, wire in enumerate(wires):
+                wire.send(request(PATH, call("eth_call", {"to": hex(number)}), {**JSON, **bearer(token)}))
+            eventually(lambda: gateway.metrics()["tollgate_in_flight"] == len(wires), what="all of them under way")
+            for number in range(20):
+                began = time.monotonic()
+                answer = gateway.ask(call("eth_call", {"to": hex(1_000 + number)}), token=token)
+                assert (answer.status, answer.json()["error"]["data"]["reason"]) == (503, "overloaded")
+                assert int(answer.headers["retry-after"]) >= 1
+                assert time.monotonic() - began < 1
+            gate.set()
+            assert {wire.read().status for wire in wires} == {200}

@@ -33,7 +33,7 @@ Failure = tuple[type[AttemptFailed], bool, type[Refusal]]
 """How an attempt fails, whether the call had gone out by then, and the refusal where it was the last."""
 FAILURES: list[Failure] = [
     (ConnectFailed, False, UpstreamUnavailable),
-    (PoolFull, False, UpstreamUnavailable),
+    (PoolFull, False, Overloaded),
     (TimedOut, False, UpstreamTimeout),
     (TimedOut, True, UpstreamTimeout),
     (AttemptFailed, True, UpstreamError),

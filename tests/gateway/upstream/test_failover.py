@@ -26,7 +26,7 @@ from tollgate.gateway.upstream.health import Upstream
 from tollgate.shm.upstream_status import NOTHING, State
 
 FAULTS = [Verdict.ELSEWHERE, Verdict.LAGGING, Verdict.PRUNED, Verdict.QUOTA, Verdict.UNSUPPORTED]
-ASKED_AGAIN = (ConnectFailed, PoolFull, BadStatus, Nonsense, OutOfStep)
+ASKED_AGAIN = (ConnectFailed, BadStatus, Nonsense, OutOfStep)
 
 upstreams = st.fixed_dictionaries(
     {

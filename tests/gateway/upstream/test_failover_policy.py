@@ -9,7 +9,7 @@ from tests.gateway.company import DOUBT, FAILURES, METHOD, Company, Failure, cha
 
 from tollgate.errors import Refusal, UpstreamUnavailable
 from tollgate.gateway.upstream.choice import Need
-from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, ResponseTooLarge, TimedOut
+from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, PoolFull, ResponseTooLarge, TimedOut
 from tollgate.gateway.upstream.failover import AGAIN_SECONDS, MAX_ATTEMPTS, WAIT_SECONDS, Attempt, Failover, Wait
 from tollgate.shm.upstream_status import NOTHING, State
 
@@ -61,7 +61,7 @@ def test_read_asks_everybody_in_order_then_those_that_broke_off_and_the_last_fai
     again = "".join(
         name
         for name, (kind, _, _) in zip(names, failures, strict=False)
-        if kind not in (TimedOut, ResponseTooLarge, NoRoom)
+        if kind not in (TimedOut, ResponseTooLarge, NoRoom, PoolFull)
     )
     expected = names + ("." + again if again else "")
     attempts = expected.replace(".", "")[:MAX_ATTEMPTS]

@@ -7,7 +7,7 @@ from tests.gateway.fakes import turns
 from tests.gateway.pooled import OK, SOON, House
 
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, PoolFull, Response
-from tollgate.gateway.upstream.pool import WAITERS_PER_CONNECTION
+from tollgate.gateway.upstream.pool import MAX_QUEUE_SECONDS, WAITERS_PER_CONNECTION
 
 
 async def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowed() -> None:
@@ -92,6 +92,32 @@ async def test_waiters_are_bounded() -> None:
         await house.send()
     assert not caught.value.sent
     await stop(house, sent)
+
+
+async def test_newcomer_is_refused_at_once_while_the_first_waiter_has_waited_for_long() -> None:
+    house = House(connections=1)
+    sent = [house.send(seconds=1_000)]
+    await turns()
+    sent += [house.send(seconds=1_000), house.send(seconds=1_000)]
+    await turns()
+    house.clock.advance(MAX_QUEUE_SECONDS)
+    sent.append(house.send(seconds=1_000))
+    await turns()
+    assert not any(each.done() for each in sent)
+    house.clock.advance(0.1)
+    with pytest.raises(PoolFull) as caught:
+        await house.send(seconds=1_000)
+    assert not caught.value.sent
+    # Who waits is served, and with a first waiter that came later others may wait again.
+    (transport,) = house.loop.transports
+    for _ in range(3):
+        transport.say(OK)
+        await turns()
+    newcomer = house.send(seconds=1_000)
+    await turns()
+    assert [each.done() for each in sent] == [True, True, True, False]
+    assert not newcomer.done()
+    await stop(house, [*sent, newcomer])
 
 
 async def test_waiters_that_have_given_up_do_not_keep_others_out() -> None:

@@ -46,8 +46,8 @@ _IN_DOUBT = " The call may have been carried out all the same: check before you 
 
 
 _NO_MATTER = NetworkView()
-# These end as they did, whoever is asked again.
-_NOT_AGAIN = (TimedOut, ResponseTooLarge, NoRoom)
+# These end as they did, whoever is asked again; and whoever has too much to do must be left alone.
+_NOT_AGAIN = (TimedOut, ResponseTooLarge, NoRoom, PoolFull)
 
 
 class OutOfStep(AttemptFailed):
@@ -185,7 +185,9 @@ class Failover:
             return UpstreamUnavailable(
                 "All upstreams of this network report another chain: the operator must fix them or `chain_id`."
             )
-        if failure is None or isinstance(failure, ConnectFailed | PoolFull):
+        if isinstance(failure, PoolFull):
+            return Overloaded("The upstreams of this network have more to do than they can: try again." + doubt)
+        if failure is None or isinstance(failure, ConnectFailed):
             return UpstreamUnavailable(UpstreamUnavailable.hint + doubt)
         return UpstreamError(UpstreamError.hint + doubt)
 

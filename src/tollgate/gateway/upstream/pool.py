@@ -38,6 +38,9 @@ IDLE_SECONDS = 50.0
 # A write takes a kept connection only when it was used a moment ago.
 FRESH_SECONDS = 1.0
 WAITERS_PER_CONNECTION = 16
+# When whoever waits longest has waited for this, the upstream is given more than it can do: others are refused at
+# once. The queue stays as short as this, and nobody is answered who has given up already.
+MAX_QUEUE_SECONDS = 2.0
 
 
 class Pool:
@@ -69,7 +72,8 @@ class Pool:
         self._heads = KnownHeads()
         self._all: set[Connection] = set()
         self._opening = 0
-        self._waiters: deque[tuple[asyncio.Future[Connection | None], float]] = deque()
+        self._waiters: deque[tuple[asyncio.Future[Connection | None], float, float]] = deque()
+        """With their deadlines, and since when they wait."""
         self._retired = False
 
     @property
@@ -104,7 +108,7 @@ class Pool:
                 connection.fail(TimedOut("no answer in time", sent=True))
         while self.idle and now - self.idle[0].idle_since > IDLE_SECONDS:
             self.idle.pop(0).close()
-        for waiter, deadline in self._waiters:
+        for waiter, deadline, _ in self._waiters:
             if now >= deadline and not waiter.done():
                 waiter.set_exception(TimedOut("no free connection in time", sent=False))
         if self._waiters:
@@ -144,7 +148,7 @@ class Pool:
         """Give a free connection to whoever waits longest, or keep it."""
         connection.idle_since = self._clock
         while self._waiters:
-            waiter, _ = self._waiters.popleft()
+            waiter, *_ = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(connection)
                 return
@@ -180,15 +184,16 @@ class Pool:
             # Kept, but not fresh enough for a write.
             self._drop(self.idle.pop(0))
         place: asyncio.Future[Connection | None] | None = None
+        began = self._now()
         while len(self._all) + self._opening >= self._max_connections:
-            if place is None and len(self._waiters) >= self._max_connections * WAITERS_PER_CONNECTION:
+            if place is None and self._is_full(began):
                 raise PoolFull("all connections are busy", sent=False)
             waiter: asyncio.Future[Connection | None] = self._loop.create_future()
             if place is None:
-                self._waiters.append((waiter, deadline))
+                self._waiters.append((waiter, deadline, began))
             else:
                 # Lost between our being chosen and our turn, and its place was given to another: still the first.
-                self._waiters.appendleft((waiter, deadline))
+                self._waiters.appendleft((waiter, deadline, began))
             place = waiter
             connection = await self._waited(waiter)
             if connection is None:
@@ -198,6 +203,18 @@ class Pool:
         else:
             self._opening += 1
         return await self._open(deadline)
+
+    def _is_full(self, now: float) -> bool:
+        """Whether another one would wait in vain, or for too long."""
+        waiters = self._waiters
+        while waiters and waiters[0][0].done():
+            waiters.popleft()
+        if not waiters:
+            return False
+        return (
+            len(waiters) >= self._max_connections * WAITERS_PER_CONNECTION
+            or now - waiters[0][2] > MAX_QUEUE_SECONDS
+        )
 
     async def _waited(self, waiter: asyncio.Future[Connection | None]) -> Connection | None:
         try:
@@ -216,7 +233,7 @@ class Pool:
     def _admit_waiter(self) -> None:
         """Give a free place to whoever waits longest: it may open a connection."""
         while self._waiters and len(self._all) + self._opening < self._max_connections:
-            waiter, _ = self._waiters.popleft()
+            waiter, *_ = self._waiters.popleft()
             if not waiter.done():
                 self._opening += 1
                 waiter.set_result(None)
