@@ -73,8 +73,9 @@ soak: .venv/.dev ## Run the service under mixed load for ten minutes; memory and
 dist: setup ## Build wheel, sdist and bill of materials into dist/, the same bytes for the same commit
 	@$(BIN)/python scripts/dist.py
 
-reference: setup ## Write docs/reference again from the code
+reference: setup ## Write docs/reference, the dashboard and the alert rules again from the code
 	@$(BIN)/python -m tollgate.cli.reference_pages
+	@$(BIN)/python -m tollgate.cli.telemetry_files
 
 lock: $(DEPS)/node/.installed ## Resolve all lock files again (ARGS=--upgrade takes newer versions)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt

@@ -39,6 +39,7 @@ from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
+from tollgate.gateway.recording.latencies import CallerLatencies
 from tollgate.gateway.upstream.connection import Connection
 from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.ledger.spool import Spool
@@ -173,7 +174,9 @@ class Drive:
             Counters(writer),
             writer,
             budget,
-            Journal(self.spool, credentials.address, time=time.time, monotonic=time.monotonic),
+            Journal(
+                self.spool, credentials.address, CallerLatencies(writer), time=time.time, monotonic=time.monotonic
+            ),
             self.spool.write,
             max_bytes=settings.limits.body_bytes,
             max_connections=10_000,

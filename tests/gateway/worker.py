@@ -28,6 +28,7 @@ from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.messages import Request
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
+from tollgate.gateway.recording.latencies import CallerLatencies
 from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.settings import model
 from tollgate.shm import metrics
@@ -156,7 +157,9 @@ class Worker:
         self.rows = [self.shared_status.upstream(index) for index in range(len(named))]
         self.counters = Counters(writer)
         self.sink = Sink()
-        self.journal = Journal(self.sink, self.credentials.address, time=self.wall, monotonic=self.clock)
+        self.journal = Journal(
+            self.sink, self.credentials.address, CallerLatencies(writer), time=self.wall, monotonic=self.clock
+        )
         self.pipeline = Pipeline(
             self.credentials,
             self.limiter,

@@ -154,7 +154,7 @@ def test_same_labels_are_the_same_cell() -> None:
 def test_too_many_labels_are_counted_as_dropped_and_take_no_more_room() -> None:
     regions = Regions(1)
     writer = regions.writer(0)
-    invented = 10_000
+    invented = 20_000
     for number in range(invented):
         writer.add(writer.cell(metrics.REFUSALS, f"invented {number}"))
     totals = regions.totals()
@@ -170,7 +170,7 @@ def test_too_many_labels_are_counted_as_dropped_and_take_no_more_room() -> None:
 def test_labels_beyond_the_room_are_not_remembered_by_the_process_either() -> None:
     regions = Regions(1)
     writer = regions.writer(0)
-    for number in range(10_000):
+    for number in range(20_000):
         writer.cell(metrics.REFUSALS, f"invented {number}")
     tracemalloc.start()
     for number in range(2_000):
@@ -217,3 +217,18 @@ def test_empty_page_names_every_metric() -> None:
     text = render(Regions(1)).decode()
     for spec in ALL:
         assert f"# HELP {spec.name}" in text
+
+
+def test_of_some_gauges_the_greatest_value_counts_and_not_the_sum() -> None:
+    regions = Regions(3)
+    for number, seconds in enumerate((7, 40, 0)):
+        writer = regions.writer(number)
+        writer.set(writer.cell(metrics.DIRECTORY_STALE_SECONDS), seconds)
+    assert page(regions) == {("tollgate_directory_stale_seconds", ()): 40}
+
+
+def test_cells_are_integers_and_the_page_may_show_fractions() -> None:
+    regions = Regions(1)
+    writer = regions.writer(0)
+    writer.add(writer.cell(metrics.PROCESS_CPU, "worker-0"), 1_250)
+    assert page(regions) == {("tollgate_process_cpu_seconds_total", (("process", "worker-0"),)): 1.25}

@@ -41,4 +41,5 @@ demo           `demo`: the whole service on one machine, with a simulated chain
 admin          `admin …`: accounts
 
 reference_pages  the pages of docs/reference, made from the code
+telemetry_files  the dashboard and the alert rules of deploy/
 """

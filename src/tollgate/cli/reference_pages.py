@@ -55,7 +55,7 @@ def errors_page() -> str:
 
 def metrics_page() -> str:
     rows = "".join(
-        f"| `{spec.name}{'_total' if spec.kind is metrics.MetricKind.COUNTER else ''}` | {spec.kind.value} "
+        f"| `{spec.page_name}` | {spec.kind.value} "
         f"| {', '.join(f'`{label}`' for label in spec.labels)} | {spec.help} |\n"
         for spec in metrics.ALL
     )

@@ -3,6 +3,7 @@
 service        `run`: sockets and shared memory made in the parent, then one supervisor for all children
 bootstrap      what the parent makes before it forks: data folder, migrated databases, the pepper
 preflight      whether a service could start, without starting it; what it should be warned of
+process_metrics  what each process uses
 certificates   TLS: loaded again when its files change; expiry
 backup         a copy that can be started elsewhere, taken while the service runs
 supervisor     starts the children, replaces one that dies or hangs, stops them all

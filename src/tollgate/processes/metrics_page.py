@@ -26,7 +26,7 @@ class _Totals(Collector):
 def _counters(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
     family = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
     for labels, value in sorted(rows.items()):
-        family.add_metric(labels, value)
+        family.add_metric(labels, value / spec.divisor)
     yield family
 
 
@@ -34,7 +34,7 @@ def _gauges(spec: Spec, rows: dict[Key, int]) -> Iterator[Metric]:
     family = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
     for labels, value in sorted(rows.items()):
         if value != GONE:
-            family.add_metric(labels, value)
+            family.add_metric(labels, value / spec.divisor)
     yield family
 
 

@@ -19,6 +19,7 @@ from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.certificates import ExpiryWatch
 from tollgate.processes.control import ControlAddress
 from tollgate.processes.preflight import tls_files
+from tollgate.processes.process_metrics import ProcessWatch, show_build
 from tollgate.processes.reload import SettingsFollower, SharedSettings, row_names
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock
@@ -115,10 +116,13 @@ def run(
     ]
     counts = regions.writer(workers)
     expiry = ExpiryWatch(*tls, counts) if tls else None
+    processes = ProcessWatch(children, counts)
+    show_build(counts)
 
     def turn() -> bool:
         if expiry is not None:
             expiry.turn()
+        processes.turn()
         return reloader.turn()
 
     def ready() -> None:

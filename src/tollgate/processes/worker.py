@@ -27,6 +27,7 @@ from tollgate.gateway.http.worker_context import Addresses, WorkerContext
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
+from tollgate.gateway.recording.latencies import CallerLatencies
 from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.gateway.websocket.connection import Socket
 from tollgate.gateway.websocket.endpoint import CHECK_SECONDS, Endpoint
@@ -106,7 +107,9 @@ class Worker:
         networks = Networks(self._shared_status, self._slot, self._meters, writer, budget, time.monotonic, loop)
         networks.apply(settings, self._shared.current.slots)
         credentials = self._credentials(directory)
-        journal = Journal(spool, credentials.address, time=time.time, monotonic=time.monotonic)
+        journal = Journal(
+            spool, credentials.address, CallerLatencies(writer), time=time.time, monotonic=time.monotonic
+        )
         pipeline = self._pipeline(Pipeline, credentials, counters, networks, spool)
         socket_pipeline = self._pipeline(SocketPipeline, credentials, counters, networks, spool)
         context = self._context(pipeline, networks, counters, writer, budget, journal, spool.write)

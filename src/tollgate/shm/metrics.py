@@ -34,6 +34,15 @@ class Spec(Struct, frozen=True):
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
+    divisor: int = 1
+    """What a cell's value is divided by on the page: cells are integers."""
+    greatest: bool = False
+    """Whether the greatest value of all processes and nodes counts, not their sum."""
+
+    @property
+    def page_name(self) -> str:
+        """Its name on the page; a histogram's has `_bucket`, `_sum` and `_count` behind it."""
+        return f"{self.name}_total" if self.kind is MetricKind.COUNTER else self.name
 
 
 GONE = -1
@@ -74,6 +83,13 @@ REFUSALS = Spec(
     MetricKind.COUNTER,
     "Requests that were refused as a whole, by reason.",
     ("reason",),
+)
+REQUEST_SECONDS = Spec(
+    "tollgate_request_seconds",
+    MetricKind.HISTOGRAM,
+    "Time from a request of a known caller, read whole, to its answer, by outcome (`ok`; `node_error`; `refused`: "
+    "no upstream answered). A batch counts once, as `ok` where one of its calls is.",
+    ("family", "network", "outcome"),
 )
 UPSTREAM_ATTEMPTS = Spec(
     "tollgate_upstream_attempts",
@@ -128,12 +144,14 @@ UPSTREAM_STATE = Spec(
     "1 for the state in which the prober finds an upstream (`unknown`, `up`, `down`, `lagging`, `syncing`, "
     "`forked`, `wrong_chain`), 0 for the others. In rotation are `up` and `unknown`.",
     ("family", "network", "upstream", "state"),
+    greatest=True,
 )
 UPSTREAM_HEAD = Spec(
     "tollgate_upstream_head",
     MetricKind.GAUGE,
     "Number of an upstream's newest block; 0 while it is not known.",
     ("family", "network", "upstream"),
+    greatest=True,
 )
 UPSTREAM_PROBES = Spec(
     "tollgate_upstream_probes",
@@ -146,12 +164,14 @@ NETWORK_HEAD = Spec(
     MetricKind.GAUGE,
     "Number of the newest block that an upstream in rotation has.",
     ("family", "network"),
+    greatest=True,
 )
 NETWORK_FINALIZED = Spec(
     "tollgate_network_finalized",
     MetricKind.GAUGE,
     "Number of the newest block that will not change any more; 0 while it is not known.",
     ("family", "network"),
+    greatest=True,
 )
 REORGS = Spec(
     "tollgate_reorgs",
@@ -176,6 +196,7 @@ DIRECTORY_STALE_SECONDS = Spec(
     "tollgate_directory_stale_seconds",
     MetricKind.GAUGE,
     "Seconds since the store last answered; beyond directory.stale_seconds calls are refused.",
+    greatest=True,
 )
 BUFFERED_BYTES = Spec(
     "tollgate_buffered_bytes", MetricKind.GAUGE, "Bytes of large bodies held for callers and upstreams."
@@ -183,6 +204,23 @@ BUFFERED_BYTES = Spec(
 WORKER_STARTS = Spec(
     "tollgate_process_starts", MetricKind.COUNTER, "Starts of child processes, restarts included.", ("process",)
 )
+PROCESS_CPU = Spec(
+    "tollgate_process_cpu_seconds",
+    MetricKind.COUNTER,
+    "Processor time of each process, user and system. Processes are measured on Linux alone.",
+    ("process",),
+    1_000,
+)
+PROCESS_MEMORY = Spec(
+    "tollgate_process_resident_bytes",
+    MetricKind.GAUGE,
+    "Memory of each process that is in RAM, shared parts included.",
+    ("process",),
+)
+PROCESS_DESCRIPTORS = Spec(
+    "tollgate_process_open_fds", MetricKind.GAUGE, "Open file descriptors of each process.", ("process",)
+)
+BUILD_INFO = Spec("tollgate_build_info", MetricKind.GAUGE, "1, with what is running.", ("version", "python"))
 SPOOL_HELD = Spec(
     "tollgate_spool_held_bytes",
     MetricKind.GAUGE,
@@ -204,6 +242,7 @@ LEDGER_CLOCK = Spec(
     "tollgate_ledger_clock_doubted",
     MetricKind.GAUGE,
     "1 while the clock is far beyond what the ledger has seen: no month is closed and no logs are dropped.",
+    greatest=True,
 )
 CERTIFICATE_EXPIRY = Spec(
     "tollgate_certificate_expiry_timestamp_seconds",
@@ -218,6 +257,7 @@ ALL: tuple[Spec, ...] = (
     REQUESTS,
     CALLS,
     REFUSALS,
+    REQUEST_SECONDS,
     UPSTREAM_ATTEMPTS,
     UPSTREAM_SECONDS,
     UPSTREAM_HEDGES,
@@ -241,6 +281,10 @@ ALL: tuple[Spec, ...] = (
     DIRECTORY_STALE_SECONDS,
     BUFFERED_BYTES,
     WORKER_STARTS,
+    PROCESS_CPU,
+    PROCESS_MEMORY,
+    PROCESS_DESCRIPTORS,
+    BUILD_INFO,
     SPOOL_HELD,
     LEDGER_ROWS,
     LEDGER_LAG,
@@ -257,7 +301,7 @@ Key = tuple[str, ...]
 # A cell: 8 bytes of value, then its key as JSON. Memory is touched only where cells are used.
 _CELL_BYTES = 512
 _KEY_BYTES = _CELL_BYTES - 16
-_CELLS = 8_192
+_CELLS = 16_384
 # A place that nobody reads, in the head of the region: for gauges that found no cell.
 _SCRATCH = 1
 _key_of = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -278,7 +322,10 @@ class Regions:
         totals: dict[Key, int] = {}
         for memory in self._memory:
             for key, value in _read(memory):
-                totals[key] = totals.get(key, 0) + value
+                if key in totals and _BY_NAME[key[0]].greatest:
+                    totals[key] = max(totals[key], value)
+                else:
+                    totals[key] = totals.get(key, 0) + value
         return totals
 
 

@@ -61,6 +61,7 @@ PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "wrk": (lambda: _on_path("wrk"), "wrk, on the path"),
     "postgresql": (_postgres, "PostgreSQL 13 or newer, in /usr/lib/postgresql or on the path"),
     "pgbouncer": (lambda: _on_path("pgbouncer"), "PgBouncer, on the path"),
+    "promtool": (lambda: _on_path("promtool"), "promtool, on the path; Debian's package is prometheus"),
     "valgrind": (lambda: _on_path("valgrind"), "valgrind, on the path"),
     "chromium": (
         lambda: _on_path("chromium", "chromium-browser", "google-chrome"),

@@ -19,6 +19,7 @@ from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.http import cors
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Network, Request
+from tollgate.gateway.recording.counters import OK
 from tollgate.gateway.recording.journal import RecordSink
 from tollgate.shm import metrics
 
@@ -38,6 +39,7 @@ class Admission:
         "caller",
         "context",
         "cors",
+        "durations",
         "epoch",
         "exchange",
         "expires_at",
@@ -76,6 +78,8 @@ class Admission:
         self._writer = writer
         self.sink = sink
         """Where records go: while it is full, nothing can be written down and nothing may be answered."""
+        self.durations = context.journal.latencies.durations(network.path, OK)
+        """Microseconds that answers of its network took."""
         self._request = request
         self.caller = caller
         self.network = network

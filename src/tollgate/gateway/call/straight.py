@@ -351,6 +351,7 @@ class StraightCall(Straight):
         """What is written down of it, put together from parts that are encoded already."""
         admission, upstream = self._admission, self._upstream
         micros = int((now - self._began) * 1e6)
+        admission.durations.append(micros)
         return b"".join(
             (
                 RECORD,

@@ -300,6 +300,8 @@ class StraightBatch(Straight):
         """What is written down of it, put together from parts that are encoded already."""
         admission, upstream, plans = self._admission, self._upstream, tuple(self._plans)
         here = upstream.record if upstream is not None else NO_UPSTREAM
+        micros = int((now - self._began) * 1e6)
+        admission.durations.append(micros)
         if self._alike is not None:
             # They went one way, so it is told once, for all of them.
             details, way, cache = pack_sizes(self._sizes), here, plans[0].cache
@@ -310,7 +312,7 @@ class StraightBatch(Straight):
                 RECORD,
                 at,
                 admission.subjects.get(plans) or admission.subject(plans),
-                int((now - self._began) * 1e6).to_bytes(4, "big"),
+                micros.to_bytes(4, "big"),
                 details,
                 _number(UINT32, len(self._body)),
                 pack(self.request_id),

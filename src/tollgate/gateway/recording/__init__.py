@@ -1,5 +1,6 @@
 """What is kept of each answered request.
 
-journal   one record for the ledger of each request of a known team
-counters  metrics of requests and calls
+journal    one record for the ledger of each request of a known team
+counters   metrics of requests and calls
+latencies  how long callers wait
 """

@@ -17,8 +17,11 @@ from typing import Any, Protocol
 from tollgate import log
 from tollgate.core.entries import BILLABLE, LONGEST_TEXT, MAX_CALLS, Entry, encode, pack
 from tollgate.gateway.messages import CallNote, Request
+from tollgate.gateway.recording.counters import NODE_ERROR, OK
+from tollgate.gateway.recording.latencies import CallerLatencies
 
 SINGLE_REFUSALS = 10
+REFUSED = "refused"
 # Places in a record, in the order of `Entry`.
 _STANDS_FOR, _CALLS, _REQUEST_BYTES = map(Entry.__struct_fields__.index, ("stands_for", "calls", "request_bytes"))
 _log = log.get("journal")
@@ -55,6 +58,7 @@ class Journal:
         self,
         sink: RecordSink,
         address: Callable[[Request], str],
+        latencies: CallerLatencies,
         *,
         time: Callable[[], float],
         monotonic: Callable[[], float],
@@ -63,6 +67,7 @@ class Journal:
         self._append = sink.append
         self._extend = sink.extend
         self._address = address
+        self.latencies = latencies
         self._time = time
         self._monotonic = monotonic
         self._refusals: dict[str, int] = {}
@@ -86,11 +91,14 @@ class Journal:
                 _log.exception("a request could not be recorded", request_id=each.request_id.decode("latin-1"))
         if records:
             self._extend(records)
+        self.latencies.appended(len(answered))
 
     def _record(self, request: Request, status: int, at: float, now: float) -> None:
         caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
         assert caller is not None  # noqa: S101 - the edge asks first
         assert network is not None  # noqa: S101 - the intake refuses what has none
+        micros = int((now - request.began) * 1e6)
+        self.latencies.durations(network.path, _outcome(calls)).append(micros)
         record = (
             at,
             caller.team_id,
@@ -101,7 +109,7 @@ class Journal:
             1,
             caller.spending_cap,
             calls,
-            int((now - request.began) * 1e6),
+            micros,
             len(request.body),
             request.request_id,
             request.upstream,
@@ -120,6 +128,7 @@ class Journal:
 
     def tick(self) -> None:
         """Once a second: write what stands for the rest, and begin to count anew."""
+        self.latencies.fold()
         self._refusals.clear()
         if self._sink.is_full:
             return
@@ -142,6 +151,12 @@ class Journal:
             shared = list(_with_calls(record, part))
             shared[_REQUEST_BYTES] = record[_REQUEST_BYTES] * len(part) // len(calls)
             self._append(encode(shared))
+
+
+def _outcome(calls: Sequence[CallNote]) -> str:
+    """What became of a request: the best of its calls. Reasons of refusals are counted elsewhere, without time."""
+    outcomes = {call[1] for call in calls}
+    return OK if OK in outcomes else NODE_ERROR if NODE_ERROR in outcomes else REFUSED
 
 
 def _some_billable(calls: Sequence[CallNote]) -> bool:

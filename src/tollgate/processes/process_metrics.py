@@ -1,0 +1,78 @@
+"""What each process of the service uses, read by the parent from /proc: processor time, memory, descriptors.
+
+Where there is no /proc (macOS) nothing is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tollgate import __version__
+from tollgate.processes.supervisor import Child
+from tollgate.shm import metrics
+
+LOOK_SECONDS = 5.0
+PARENT = "parent"
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+# Fields of /proc/<pid>/stat behind the name, which may hold anything. proc(5): utime is 14, stime 15, rss 24.
+_UTIME, _STIME, _RSS = 14 - 3, 15 - 3, 24 - 3
+
+
+def show_build(writer: metrics.Writer) -> None:
+    """Show what is running."""
+    writer.set(writer.cell(metrics.BUILD_INFO, __version__, platform.python_version()), 1)
+
+
+class ProcessWatch:
+    """Shows in the parent what all processes use. `turn` is called now and then."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        writer: metrics.Writer,
+        now: Callable[[], float] = time.monotonic,
+        proc: Path = _PROC,
+    ) -> None:
+        self._children = children
+        self._writer = writer
+        self._now = now
+        self._proc = proc
+        self._look_at = 0.0
+        self._seen: dict[str, tuple[int, int]] = {}
+        """The process that each name stood for, and its processor time in milliseconds."""
+
+    def turn(self) -> None:
+        """Look at the processes, where it is time to."""
+        now = self._now()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        self._show(PARENT, os.getpid())
+        for child in self._children:
+            self._show(child.name, child.pid)
+
+    def _show(self, name: str, pid: int) -> None:
+        writer = self._writer
+        folder = self._proc / str(pid)
+        try:
+            fields = (folder / "stat").read_bytes().rpartition(b") ")[2].split()
+            descriptors = len(os.listdir(folder / "fd"))  # noqa: PTH208 - no path is needed for each
+        except OSError:
+            # Gone, or not on this system.
+            if name in self._seen:
+                writer.set(writer.cell(metrics.PROCESS_MEMORY, name), metrics.GONE)
+                writer.set(writer.cell(metrics.PROCESS_DESCRIPTORS, name), metrics.GONE)
+            return
+        used = (int(fields[_UTIME]) + int(fields[_STIME])) * 1_000 // _TICKS
+        before, counted = self._seen.get(name, (pid, 0))
+        # A successor begins at zero, the counter goes on.
+        writer.add(writer.cell(metrics.PROCESS_CPU, name), used - (counted if before == pid else 0))
+        self._seen[name] = (pid, used)
+        writer.set(writer.cell(metrics.PROCESS_MEMORY, name), int(fields[_RSS]) * _PAGE)
+        writer.set(writer.cell(metrics.PROCESS_DESCRIPTORS, name), descriptors)

@@ -1,0 +1,84 @@
+"""How long callers wait: one duration for each request, in the bucket of its network and outcome."""
+
+from typing import Any
+
+import pytest
+from tests.gateway.calls import call
+from tests.gateway.notes import recorded, sent
+from tests.gateway.worker import Worker, echo, http, open_worker
+
+from tollgate.gateway.recording import latencies
+from tollgate.gateway.recording.latencies import CallerLatencies
+from tollgate.shm import metrics
+from tollgate.shm.metrics import BUCKETS_MICROSECONDS, Regions
+
+
+def seconds(worker: Worker, outcome: str) -> dict[str, int]:
+    """The buckets that are not empty."""
+    worker.journal.tick()
+    names = (*map(str, BUCKETS_MICROSECONDS), "+Inf", "sum")
+    found = {name: worker.counted(metrics.REQUEST_SECONDS, "eth", "mainnet", outcome, name) for name in names}
+    return {name: value for name, value in found.items() if value}
+
+
+@pytest.mark.parametrize("straight", [True, False])
+async def test_time_of_an_answered_call_is_counted_once(straight: bool) -> None:
+    clock: list[Any] = []
+
+    def node(body: bytes) -> bytes:
+        clock[0].advance(0.25)
+        return echo(body)
+
+    worker = await open_worker(node=node, straight=straight)
+    clock.append(worker.clock)
+    for _ in range(2):
+        await recorded(worker, sent(call(1)))
+    assert seconds(worker, "ok") == {"250000": 2, "sum": 500_000}
+
+
+@pytest.mark.parametrize("straight", [True, False])
+async def test_batch_counts_once(straight: bool) -> None:
+    worker = await open_worker(straight=straight)
+    await recorded(worker, sent(call(1)))  # opens the connection that a straight batch needs
+    await recorded(worker, sent([call(1), call(2), call(3)]))
+    assert seconds(worker, "ok") == {"250": 2}
+
+
+async def test_errors_of_nodes_and_refusals_are_apart() -> None:
+    failing = b'{"jsonrpc":"2.0","id":1,"error":{"code":3,"message":"execution reverted"}}'
+    worker = await open_worker(node=lambda _: http(failing))
+    await recorded(worker, sent(call(1)))
+    await recorded(worker, sent(call(1, "admin_peers")))
+    assert seconds(worker, "node_error") == {"250": 1}
+    assert seconds(worker, "refused") == {"250": 1}
+    assert seconds(worker, "ok") == {}
+
+
+async def test_batch_with_one_good_call_is_ok(worker: Worker) -> None:
+    await recorded(worker, sent([call(1), call(2, "admin_peers")]))
+    assert seconds(worker, "ok") == {"250": 1}
+
+
+@pytest.mark.parametrize("micros", [0, 249, 250, 251, 25_000, 25_001, 10_000_000, 10_000_001])
+def test_a_duration_stands_in_the_bucket_that_others_find_too(micros: int) -> None:
+    regions = Regions(2)
+    kept = CallerLatencies(regions.writer(0))
+    kept.durations("eth/mainnet", "ok").append(micros)
+    kept.fold()
+    other = Regions(1).writer(0)
+    cells = other.histogram(metrics.REQUEST_SECONDS, "eth", "mainnet", "ok")
+    other.observe(cells, (micros + 0.5) / 1e6)
+    assert list(regions.totals().values()) == [other.cells[cell] for cell in cells]
+
+
+def test_durations_do_not_wait_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latencies, "_MAX_WAITING", 3)
+    regions = Regions(1)
+    kept = CallerLatencies(regions.writer(0))
+    durations = kept.durations("eth/mainnet", "ok")
+    for _ in range(4):
+        durations.append(1_000)
+        kept.appended(1)
+    assert durations == []
+    assert kept.durations("eth/mainnet", "ok") is durations
+    assert regions.totals()["tollgate_request_seconds", "eth", "mainnet", "ok", "sum"] == 4_000
