@@ -23,7 +23,7 @@ from tollgate.store import engines, ledger_tables, sql, sqlite, tables, upgrade
 from tollgate.store.base import Conflict, StoreUnavailable
 
 FIRST_TABLES = {"teams", "tokens", "domains", "changes", "facts"}
-VERSIONS = [f"{number:04}" for number in range(1, 10)]
+VERSIONS = [f"{number:04}" for number in range(1, 11)]
 TABLES = FIRST_TABLES | {
     "accounts",
     "audit",
@@ -40,6 +40,8 @@ TABLES = FIRST_TABLES | {
     "billing",
     "alerts",
     "reports",
+    "nodes",
+    "leases",
 }
 
 

@@ -53,6 +53,7 @@ _COMMANDS = {
     "serve": Row("tollgate.cli.serve:serve", "Run the service."),
     "demo": Row("tollgate.cli.demo:demo", "Run the service with a simulated chain, to try it out."),
     "collect": Row("tollgate.cli.serve:collect", "Bring recorded calls into the ledger, without the service."),
+    "nodes": Row("tollgate.cli.serve:nodes", "List the nodes that share a store."),
     "doctor": Row("tollgate.cli.doctor:doctor", "Check that spool, logs, usage and invoices agree."),
     "upstreams": Row("tollgate.cli.upstreams:upstreams", "Show which upstreams are in rotation, and why."),
     "reload": Row("tollgate.cli.reload:reload", "Let the running service take over changed settings."),
@@ -69,6 +70,7 @@ _COMMANDS = {
 _FOR_THE_OPERATOR = (
     "init",
     "collect",
+    "nodes",
     "doctor",
     "upstreams",
     "reload",

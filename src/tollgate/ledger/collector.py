@@ -136,6 +136,10 @@ class Collector:
                     return True
         return False
 
+    def has_segments(self) -> bool:
+        """Whether something is left in the spool."""
+        return bool(self._segments())
+
     def tidy(self) -> None:
         """Now and then: throw away files that were about to become segments when their writer died."""
         for path in self._folder.glob(f"*{segments.HIDDEN_SUFFIX}"):

@@ -42,6 +42,8 @@ MANY_LINES = 40_000
 # At the end, while workers finish: look again after this.
 LAST_SECONDS = 0.02
 CAPS_SECONDS = 1.0
+# Longer than a file takes to be settled (`ledger/collector.py`).
+DRAIN_SECONDS = 10.0
 CHORES_SECONDS = 60.0
 # Chores between two looks at the spool, unless one slice of them alone takes longer.
 SLICE_SECONDS = 0.1
@@ -234,8 +236,11 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
         loop.close()
 
 
-def collect(bootstrap: Bootstrap, *, once: bool = False) -> int:
-    """Collect without the service, until stopped or (`once`) until nothing is left; return the rows committed."""
+def collect(bootstrap: Bootstrap, *, once: bool = False, drain: bool = False) -> int:
+    """Collect without the service, until stopped or (`once`) until nothing is left; return the rows committed.
+
+    `drain` also waits until files that nobody writes any more are settled, so that they go as well.
+    """
     loop = CollectorLoop(bootstrap)
     try:
         if not once:
@@ -243,6 +248,11 @@ def collect(bootstrap: Bootstrap, *, once: bool = False) -> int:
             _until_stopped(loop, time.sleep, stop)
         while loop.turn():
             pass
+        end = time.monotonic() + DRAIN_SECONDS
+        while drain and loop.collector.has_segments() and time.monotonic() < end:
+            time.sleep(IDLE_SECONDS)
+            loop.turn()
+        loop.collector.tidy()
         loop.finish()
     except OperationalError as error:
         raise StartError(

@@ -6,18 +6,21 @@ It listens on a Unix socket that the parent has bound; workers forward to it (do
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from tollgate.core import addresses
 from tollgate.processes import listeners
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.control_proxy import ControlProxy, behind_workers
+from tollgate.processes.node import node_id
 from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.serving import ServerProcess, serve
-from tollgate.processes.status import App
+from tollgate.processes.status import App, Receive, Scope, Send
 from tollgate.processes.supervisor import Lifeline
-from tollgate.store import engines
+from tollgate.store import engines, retries
+from tollgate.store.postgresql import is_postgresql
 
 # As in `control/app.py`, which cannot be imported here without its framework.
 MAX_BODY_BYTES = 262_144
@@ -25,6 +28,8 @@ MAX_AT_ONCE = 64
 # Longer than the slowest honest answer: a domain's proof is looked for in seconds.
 ANSWER_SECONDS = 35.0
 FOLLOW_SECONDS = 0.2
+# How often a request is done again when the database asks for it.
+MAX_RETRIES = 3
 
 
 class ControlAddress:
@@ -67,6 +72,7 @@ def run(
         from tollgate.control.app import control_app  # noqa: PLC0415
         from tollgate.control.plane import ControlPlane  # noqa: PLC0415
         from tollgate.control.services import alerts, invoices, reports, sweep  # noqa: PLC0415
+        from tollgate.control.services.leases import Leases  # noqa: PLC0415
         from tollgate.processes.inspector import MachineInspector  # noqa: PLC0415
 
         store = engines.open_store(bootstrap.store_url)
@@ -83,17 +89,75 @@ def run(
             previous_pepper=bootstrap.previous_pepper,
             inspector=MachineInspector(bootstrap),
         )
+        leases = None
+        if is_postgresql(bootstrap.store_url):
+            leases = Leases(plane.context, node_id(bootstrap.data_dir))
+
+        def once(every: float, job: Callable[[], Awaitable[object]]) -> tuple[float, Callable[[], Any]]:
+            name = job.__qualname__.partition(".")[0].lower()
+            return every, job if leases is None else leases.once(name, every, job)
+
         follower = SettingsFollower(shared, "control", lambda settings, _slots: plane.change(settings))
         return ServerProcess(
-            behind_workers(cast("App", control_app(plane))),
+            behind_workers(retrying(cast("App", control_app(plane)))),
             background=(
                 (FOLLOW_SECONDS, follower.turn),
-                (sweep.EVERY_SECONDS, plane.sweep.run),
-                (alerts.EVERY_SECONDS, plane.alerts.run),
-                (invoices.EVERY_SECONDS, plane.invoices.close_due),
-                *([(reports.EVERY_SECONDS, plane.reports.run)] if plane.reports else []),
+                once(sweep.EVERY_SECONDS, plane.sweep.run),
+                once(alerts.EVERY_SECONDS, plane.alerts.run),
+                once(invoices.EVERY_SECONDS, plane.invoices.close_due),
+                *([once(reports.EVERY_SECONDS, plane.reports.run)] if plane.reports else []),
             ),
             close=plane.close,
         )
 
     serve(make, [address.listener], lifeline, grace_seconds=bootstrap.settings.server.grace_seconds)
+
+
+def retrying(app: App) -> App:
+    """Do a request again when the database asks for that, and nothing of it was committed."""
+
+    async def retried(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        received: list[dict[str, Any]] = []
+        for left in range(MAX_RETRIES, -1, -1):
+            with retries.watching() as watch:
+                answer = _Answer(send, lambda watch=watch, left=left: bool(left and watch.may_retry))  # type: ignore[misc]
+                await app(dict(scope), _again(received, receive), answer.send)
+            if not answer.is_dropped:
+                return
+
+    return retried
+
+
+class _Answer:
+    """What an app answers. A failure that will be tried again is not sent."""
+
+    def __init__(self, send: Send, is_doomed: Callable[[], bool]) -> None:
+        self._send = send
+        self._is_doomed = is_doomed
+        self.is_dropped = False
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.is_dropped = message["status"] >= 500 and self._is_doomed()
+        if not self.is_dropped:
+            await self._send(message)
+
+
+def _again(received: list[dict[str, Any]], receive: Receive) -> Receive:
+    """What was received before, then what comes; bodies are bounded by the workers."""
+    place = 0
+
+    async def next_message() -> dict[str, Any]:
+        nonlocal place
+        if place == len(received):
+            message = await receive()
+            if message["type"] != "http.request":
+                return message
+            received.append(message)
+        place += 1
+        return received[place - 1]
+
+    return next_message

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
 from tollgate import log
-from tollgate.core import origins
+from tollgate.core import addresses, origins
+from tollgate.core.nodes import ALL_ROLES, BEAT_SECONDS, COLLECTOR, CONTROL, GATEWAY, PROBER
 from tollgate.errors import StartError
 from tollgate.processes import collector, control, listeners, prober, status
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.certificates import ExpiryWatch
 from tollgate.processes.control import ControlAddress
+from tollgate.processes.node import Heartbeat
 from tollgate.processes.preflight import tls_files
 from tollgate.processes.process_metrics import ProcessWatch, show_build
 from tollgate.processes.reload import SettingsFollower, SharedSettings, row_names
@@ -31,7 +33,10 @@ from tollgate.settings.model import Settings
 from tollgate.shm import metrics
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import MAX_NETWORKS, MAX_UPSTREAMS, SharedStatus, StatusSlots, assign_slots
+from tollgate.store.postgresql import is_postgresql
 
+# A gateway must know its upstreams, so it has a prober of its own.
+PROBING = frozenset({GATEWAY, PROBER})
 _log = log.get("server")
 
 
@@ -42,21 +47,47 @@ class ServiceAddresses(Struct, frozen=True):
     metrics_url: str
 
 
+class _Shared(Struct, frozen=True):
+    """What the parent has made for its children."""
+
+    bootstrap: Bootstrap
+    roles: frozenset[str]
+    workers: int
+    public: list[socket.socket]
+    private: list[socket.socket]
+    regions: metrics.Regions
+    meters: SharedMeters
+    tls: tuple[str, str] | None
+    control_address: ControlAddress | None
+    shared_status: SharedStatus
+    shared: SharedSettings
+    base_url: str
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """All that the parent has bound."""
+        of_control = [] if self.control_address is None else [self.control_address.listener]
+        return [*self.public, *self.private, *of_control]
+
+
 def run(
     bootstrap: Bootstrap,
     *,
     on_ready: Callable[[ServiceAddresses], None],
     extra_children: Sequence[Child] = (),
+    roles: frozenset[str] = ALL_ROLES,
 ) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT, in some of the roles that nodes may have."""
     settings = bootstrap.settings
-    workers = settings.server.workers or os.cpu_count() or 1
+    if roles != ALL_ROLES and not is_postgresql(bootstrap.store_url):
+        raise StartError("--role needs a store that nodes share: set `store.url` to a PostgreSQL database.")
+    workers = (settings.server.workers or os.cpu_count() or 1) if GATEWAY in roles else 1
     listeners.raise_descriptor_limit()
     listeners.warn_of_few_descriptors(settings)
     if settings.accounts.sign_up == "open" and not settings.mail.host:
         _log.warning("anyone can sign up with any mail address: set [mail], so that addresses are proved")
     tls = tls_files(settings)
-    lock = ServiceLock(bootstrap.data_dir)
+    lock = ServiceLock(bootstrap.data_dir, roles)
     # Inherited by the workers, which need it to tell a stranger what to whitelist.
     origins.preload()
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
@@ -64,7 +95,8 @@ def run(
     # One for each worker, then the parent's, the collector's and the prober's.
     regions = metrics.Regions(workers + 3)
     shared_status, slots = SharedStatus(workers), _slots(settings)
-    shared = SharedSettings(settings, slots, [*(f"worker-{slot}" for slot in range(workers)), "prober"])
+    followers = [f"worker-{slot}" for slot in range(workers)] if GATEWAY in roles else []
+    shared = SharedSettings(settings, slots, [*followers, *(["prober"] if roles & PROBING else [])])
     reloader = Reloader(bootstrap.origin, shared, bootstrap.data_dir)
     reloader.forget()
     meters = SharedMeters(settings.limits.limit_rows, workers, bootstrap.data_dir / "limits.lock")
@@ -72,48 +104,13 @@ def run(
         settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
         listeners.url("http", private[0]) + "/metrics",
     )
-    control_address = ControlAddress(bootstrap.data_dir)
-    all_sockets = [*public, *private, control_address.listener]
+    control_address = ControlAddress(bootstrap.data_dir) if CONTROL in roles else None
 
-    def child(name: str, run: Callable[[Lifeline], None], *kept: socket.socket) -> Child:
-        """Make a child that has only these sockets of its parent's."""
-
-        def start(lifeline: Lifeline) -> None:
-            for each in all_sockets:
-                if each not in kept:
-                    each.close()
-            run(lifeline)
-
-        return Child(name, start)
-
-    children = [
-        *extra_children,
-        *(
-            Child(
-                f"worker-{slot}",
-                Worker(
-                    bootstrap, slot, public, private, regions, meters, tls, control_address, shared_status, shared
-                ).run,
-            )
-            for slot in range(workers)
-        ),
-        child(
-            "control",
-            lambda lifeline: control.run(lifeline, bootstrap, shared, control_address, where.base_url),
-            control_address.listener,
-        ),
-        child(
-            "collector",
-            lambda lifeline: collector.run(lifeline, bootstrap, shared, regions.writer(workers + 1)),
-        ),
-        child(
-            "prober",
-            lambda lifeline: prober.run(
-                lifeline, bootstrap.data_dir, shared_status, shared, regions.writer(workers + 2)
-            ),
-        ),
-        child("metrics", lambda lifeline: _serve_metrics(lifeline, regions, shared, private), *private),
-    ]
+    made = _Shared(
+        bootstrap, roles, workers, public, private, regions, meters, tls, control_address, shared_status, shared,
+        where.base_url,
+    )  # fmt: skip
+    children = [*extra_children, *_children(made)]
     counts = regions.writer(workers)
     expiry = ExpiryWatch(*tls, counts) if tls else None
     processes = ProcessWatch(children, counts)
@@ -133,7 +130,7 @@ def run(
     def stop() -> None:
         notify("STOPPING=1")
         lock.hide()
-        for each in all_sockets:
+        for each in made.sockets:
             each.close()
 
     supervisor = Supervisor(
@@ -150,8 +147,61 @@ def run(
     except StartFailed as error:
         raise StartError(str(error)) from error
     finally:
-        control_address.remove()
+        if control_address is not None:
+            control_address.remove()
         lock.close()
+
+
+def _children(made: _Shared) -> Iterator[Child]:
+    """The processes of the roles that this node has."""
+    bootstrap, shared, roles, regions, address = (
+        made.bootstrap, made.shared, made.roles, made.regions, made.control_address,
+    )  # fmt: skip
+
+    def child(name: str, run: Callable[[Lifeline], None], *kept: socket.socket) -> Child:
+        """Make a child that has only these sockets of its parent's."""
+
+        def start(lifeline: Lifeline) -> None:
+            for each in made.sockets:
+                if each not in kept:
+                    each.close()
+            run(lifeline)
+
+        return Child(name, start)
+
+    if GATEWAY in roles:
+        for slot in range(made.workers):
+            worker = Worker(
+                bootstrap, slot, made.public, made.private, regions, made.meters, made.tls, address,
+                made.shared_status, shared,
+            )  # fmt: skip
+            yield Child(f"worker-{slot}", worker.run)
+    else:
+        yield child(
+            "front", lambda lifeline: _serve_front(lifeline, shared, made.public, made.tls, address), *made.public
+        )
+    if address is not None:
+        yield child(
+            "control",
+            lambda lifeline: control.run(lifeline, bootstrap, shared, address, made.base_url),
+            address.listener,
+        )
+    if COLLECTOR in roles:
+        yield child(
+            "collector",
+            lambda lifeline: collector.run(lifeline, bootstrap, shared, regions.writer(made.workers + 1)),
+        )
+    if roles & PROBING:
+        yield child(
+            "prober",
+            lambda lifeline: prober.run(
+                lifeline, bootstrap.data_dir, made.shared_status, shared, regions.writer(made.workers + 2)
+            ),
+        )
+    heart = (lambda: Heartbeat(bootstrap, roles)) if is_postgresql(bootstrap.store_url) else None
+    yield child(
+        "metrics", lambda lifeline: _serve_metrics(lifeline, regions, shared, made.private, heart), *made.private
+    )
 
 
 def _slots(settings: Settings) -> StatusSlots:
@@ -162,19 +212,45 @@ def _slots(settings: Settings) -> StatusSlots:
         raise StartError(f"families: more than one service can watch, {bounds}: leave some to another.") from error
 
 
+def _serve_front(
+    lifeline: Lifeline,
+    shared: SharedSettings,
+    public: list[socket.socket],
+    tls: tuple[str, str] | None,
+    control_address: ControlAddress | None,
+) -> None:
+    """Serve the public port of a node that is no gateway: health, and the control plane where it is here."""
+
+    async def make() -> ServerProcess:
+        settings = shared.current.settings
+        trusted = addresses.parse_networks(settings.server.trusted_proxies)
+        rest = None if control_address is None else control_address.app(trusted)
+        return ServerProcess(
+            status.public_app(lambda: None, rest), background=((1.0, SettingsFollower(shared, "front").turn),)
+        )
+
+    serve(make, public, lifeline, grace_seconds=shared.current.settings.server.grace_seconds, tls=tls)
+
+
 def _serve_metrics(
     lifeline: Lifeline,
     regions: metrics.Regions,
     shared: SharedSettings,
     private: list[socket.socket],
+    heart: Callable[[], Heartbeat] | None,
 ) -> None:
     async def make() -> ServerProcess:
         # Imported here: no other process needs it.
         from tollgate.processes.metrics_page import CONTENT_TYPE_LATEST, render  # noqa: PLC0415
 
+        beats = None if heart is None else heart()
         return ServerProcess(
             status.metrics_app(lambda: render(regions), CONTENT_TYPE_LATEST),
-            background=((1.0, SettingsFollower(shared, "metrics").turn),),
+            background=(
+                (1.0, SettingsFollower(shared, "metrics").turn),
+                *([(BEAT_SECONDS, beats.beat)] if beats is not None else []),
+            ),
+            close=None if beats is None else beats.close,
         )
 
     serve(make, private, lifeline, grace_seconds=1.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tollgate.core.nodes import ALL_ROLES, GATEWAY, named
 from tollgate.errors import StartError
 from tollgate.file_lock import lock_within, open_lock_file, try_lock
 
@@ -20,10 +21,14 @@ _WAIT_SECONDS = 0.2
 
 
 class ServiceLock:
-    """Held from its making to `close`; StartError where another has it."""
+    """Held from its making to `close`; StartError where another has it.
 
-    def __init__(self, data_dir: Path) -> None:
-        self._descriptor = open_lock_file(data_dir / NAME)
+    A gateway and a collector, say, may share a folder as two services: each role has it once.
+    """
+
+    def __init__(self, data_dir: Path, roles: frozenset[str] = ALL_ROLES) -> None:
+        name = NAME if GATEWAY in roles else f"service-{named(roles)}.lock"
+        self._descriptor = open_lock_file(data_dir / name)
         if not lock_within(self._descriptor, _WAIT_SECONDS):
             os.close(self._descriptor)
             raise StartError(f"Another Tollgate runs on {data_dir}: stop it, or set another data_dir.")

@@ -64,7 +64,7 @@ class Worker:
         regions: metrics.Regions,
         meters: SharedMeters,
         tls: tuple[str, str] | None,
-        control: ControlAddress,
+        control: ControlAddress | None,
         shared_status: SharedStatus,
         shared: SharedSettings,
     ) -> None:
@@ -82,8 +82,10 @@ class Worker:
     def run(self, lifeline: Lifeline) -> None:
         """Serve, in the child."""
         mine = self._public[self._slot]
-        for each in (*self._private, self._control.listener):
+        for each in self._private:
             each.close()
+        if self._control is not None:
+            self._control.listener.close()
         self._meters.attach(self._slot)
         serve(
             self._make,
@@ -163,7 +165,9 @@ class Worker:
         return ServerProcess(
             status.public_app(
                 lambda: "the store cannot be reached" if directory.stale else None,
-                self._control.app(addresses.parse_networks(settings.server.trusted_proxies)),
+                None
+                if self._control is None
+                else self._control.app(addresses.parse_networks(settings.server.trusted_proxies)),
                 endpoint,
             ),
             http=functools.partial(CallerConnection, context),

@@ -6,6 +6,7 @@ tables      one SQLAlchemy Core schema;  migrations/ (Alembic) brings a database
 sql         the ports over SQLAlchemy
 repository  the tables of the control data, all by one small class
 ledger_tables  the schema of the ledger, in a file of its own;  ledger_migrations/ brings a database to it
+ledger_engine  what of the ledger differs between SQLite and PostgreSQL
 ledger      what the collector writes;  ledger_blocks: blocks, their joining and their end;  ledger_shared: what
             small teams add, until it is sorted into blocks;  ledger_usage: usage and latencies, appended and
             folded;  ledger_rows: rows of the first version, converted
@@ -16,6 +17,7 @@ caps        who is stopped by a cap, and last uses
 sqlite      what only SQLite has: its address and its pragmas
 postgresql  what only PostgreSQL has: its address, transactions, locks and notifications
 engines     which of them an address names
+move        from SQLite to PostgreSQL, whole
 retries     whether a request may be done again because the database asks for it
 upgrade     brings a database to the schema with Alembic
 

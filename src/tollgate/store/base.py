@@ -19,6 +19,7 @@ from tollgate.core.invoices import Invoice, Report
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Domain, Grant, Team, Token
+from tollgate.core.nodes import Lease, Node
 from tollgate.core.people import (
     Account,
     AuditEntry,
@@ -143,6 +144,8 @@ class Repositories(Protocol):
     billing: Repository[BillingSettings]
     alerts: Repository[Alert]
     reports: Repository[Report]
+    nodes: Repository[Node]
+    leases: Repository[Lease]
 
 
 class ControlStore(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, create_engine, func, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from tollgate.errors import StartError
 from tollgate.store import accountbook, logbook, postgresql, sqlite, tables
@@ -17,6 +17,8 @@ from tollgate.store.logbook import SqlLogBook
 from tollgate.store.postgresql import CONTROL_SCHEMA, LEDGER_SCHEMA, READING, is_postgresql
 from tollgate.store.sql import SqlStore
 
+DATABASE_ERRORS = (SQLAlchemyError, OSError)
+"""What the sync engines raise."""
 # Of what is not a caller: it may wait for a busy database.
 PATIENT_SECONDS = 10.0
 

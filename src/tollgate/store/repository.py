@@ -22,6 +22,7 @@ from tollgate.core.audit_chain import AuditChain
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Report
 from tollgate.core.models import Domain, Team, Token
+from tollgate.core.nodes import Lease, Node
 from tollgate.core.people import (
     Account,
     AuditEntry,
@@ -162,6 +163,8 @@ class SqlRepositories:
         self.billing = made(tables.billing, BillingSettings)
         self.alerts = made(tables.alerts, Alert)
         self.reports = made(tables.reports, Report)
+        self.nodes = made(tables.nodes, Node)
+        self.leases = made(tables.leases, Lease)
 
 
 def _is_taken(error: IntegrityError) -> bool:

@@ -308,6 +308,29 @@ audit_chains = Table(
     Column("hash", String(64), nullable=False),
 )
 
+# Services on machines, by their last sign of life.
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", String(80), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("version", String(40), nullable=False),
+    Column("roles", String(80), nullable=False),
+    Column("seen_at", Float, nullable=False),
+    Column("spool_bytes", BigInteger, nullable=False),
+)
+
+# Who does the jobs that one node does for all.
+leases = Table(
+    "leases",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("holder", String(80), nullable=False),
+    Column("until", Float, nullable=False),
+)
+
 # One row for each change of a grant; the newest revision is the store's.
 changes = Table(
     "changes",

@@ -49,6 +49,7 @@ getProcesses            GET    /api/v1/operator/processes
 runChecks               POST   /api/v1/operator/checks
 listAllTeams            GET    /api/v1/operator/teams
 setTerms                PATCH  /api/v1/operator/teams/{name}
+listNodes               GET    /api/v1/operator/nodes
 createTeam              POST   /api/v1/teams
 listTeams               GET    /api/v1/teams
 getTeam                 GET    /api/v1/teams/{team}

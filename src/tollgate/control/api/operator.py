@@ -96,6 +96,26 @@ class Checks(Struct, frozen=True):
     checks: list[CheckResult]
 
 
+class OperatorNode(Struct, frozen=True):
+    """A node."""
+
+    id: str
+    name: Annotated[str, Meta(description="Of its machine.")]
+    roles: Annotated[list[str], Meta(description="`all`, or some of gateway, control, collector and prober.")]
+    version: str
+    state: Annotated[str, Meta(description="`up`, or `gone` after 30 seconds without a sign of life.")]
+    started_at: datetime
+    seen_at: datetime
+    spool_bytes: Annotated[int, Meta(description="In its spool, and not in the ledger yet.")]
+
+
+class NodePage(Struct, frozen=True):
+    """All nodes; there is no second part."""
+
+    items: list[OperatorNode]
+    next: shapes.Next
+
+
 class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What to set for a team."""
 
@@ -122,6 +142,29 @@ class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 async def upstreams(plane: Plane, actor: Who) -> Answer:
     """List all upstreams."""
     return listed_items(await plane.operations.upstreams(actor), None)
+
+
+@endpoint(
+    "GET",
+    "/operator/nodes",
+    Operation(
+        id="listNodes",
+        tag=OPERATOR,
+        summary="List the nodes that share the store, with roles, version, last sign of life and spool lag",
+        gives=NodePage,
+        raises=(RoleNeeded,),
+    ),
+)
+async def nodes(plane: Plane, actor: Who) -> Answer:
+    """List all nodes."""
+    now = plane.context.now()
+    found = [
+        shapes.of(
+            OperatorNode, node, roles=node.roles.split(","), state=node.state(now), started_at=node.created_at
+        )
+        for node in await plane.operations.nodes(actor)
+    ]
+    return listed_items(found, None)
 
 
 @endpoint(
@@ -240,4 +283,4 @@ def _step(step: HistoryStep) -> HistoryStepView:
     )
 
 
-HANDLERS = [upstreams, history, processes, checks, teams, set_terms]
+HANDLERS = [upstreams, nodes, history, processes, checks, teams, set_terms]

@@ -15,11 +15,12 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from tollgate.control.problems import Busy, InvalidInput, NotFound, RoleNeeded
-from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, page_of
+from tollgate.control.service_context import MAX_ROWS, Actor, PageRequest, ResultPage, ServiceContext, page_of
 from tollgate.control.services.networks import Networks
 from tollgate.control.services.usage import at_hand
 from tollgate.core.models import Team
 from tollgate.core.months import month_of
+from tollgate.core.nodes import Node
 from tollgate.core.upstream_history import FILE, UpstreamHistory
 from tollgate.core.upstreams import ShownNetwork
 from tollgate.store.base import AccountBook, StoreUnavailable
@@ -150,6 +151,12 @@ class Operations:
             raise Busy
         async with self._examining:
             return await asyncio.to_thread(self._inspector.examine)
+
+    async def nodes(self, actor: Actor) -> Sequence[Node]:
+        """The nodes that share the store; none where it is a file."""
+        self.check(actor)
+        async with self._context.store.reading() as records:
+            return await records.nodes.page(MAX_ROWS)
 
     async def teams(self, actor: Actor, ask: PageRequest) -> ResultPage[TeamUse]:
         """All teams, with what they used this month."""

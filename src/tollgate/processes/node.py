@@ -1,0 +1,81 @@
+"""A node's sign of life: who it is, what it does, and how much of its spool is not in the ledger yet.
+
+For installations of several nodes, which share a database; see `tollgate nodes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tollgate import __version__
+from tollgate.core.nodes import FORGOTTEN_SECONDS, Node, named
+from tollgate.ledger import segments
+from tollgate.processes.bootstrap import Bootstrap
+from tollgate.store import engines
+from tollgate.store.base import Mark, StoreUnavailable
+from tollgate.store.ledger import LedgerStore, open_ledger
+
+FILE = "node"
+"""In the data folder: the node's name for itself, made once."""
+
+
+def node_id(data_dir: Path) -> str:
+    """The identity of the node of a data folder."""
+    file = data_dir / FILE
+    with suppress(FileExistsError), file.open("x", encoding="ascii") as new:
+        new.write(secrets.token_hex(8))
+    return file.read_text(encoding="ascii").strip()
+
+
+def spool_lag(spool: Path, ledger: LedgerStore) -> int:
+    """Bytes in a spool that are not committed."""
+    sizes: dict[bytes, int] = {}
+    for path in spool.glob(f"*{segments.SUFFIX}"):
+        with suppress(FileNotFoundError):
+            if (identity := segments.read_id(path)) is not None:
+                sizes[identity] = max(sizes.get(identity, 0), path.stat().st_size)
+    marks = ledger.marks(sizes) if sizes else {}
+    beginning = Mark(segments.HEADER_BYTES)
+    return sum(max(0, size - marks.get(identity, beginning).offset) for identity, size in sizes.items())
+
+
+class Heartbeat:
+    """Writes down that this node lives."""
+
+    def __init__(self, bootstrap: Bootstrap, roles: frozenset[str]) -> None:
+        self._spool = bootstrap.spool_dir
+        self._store = engines.open_store(bootstrap.store_url)
+        self._ledger = open_ledger(bootstrap.ledger_url)
+        identity = f"{node_id(bootstrap.data_dir)}-{named(roles)}"
+        self._node = Node(identity, time.time(), socket.gethostname()[:64], __version__, named(roles), 0.0, 0)
+
+    async def beat(self) -> None:
+        """Write it down; where the database is away, at the next beat."""
+        with suppress(StoreUnavailable):
+            lag = await asyncio.to_thread(self._lag)
+            now = time.time()
+            values = (self._node.name, self._node.version, self._node.roles, now, lag)
+            node = Node(self._node.id, self._node.created_at, *values)
+            async with self._store.changing() as records:
+                if not await records.nodes.replace(node):
+                    await records.nodes.add(node)
+                await records.nodes.remove_older("seen_at", now - FORGOTTEN_SECONDS)
+
+    async def close(self) -> None:
+        """Leave the list: a node that is stopped is not missed."""
+        with suppress(StoreUnavailable):
+            async with self._store.changing() as records:
+                await records.nodes.remove(id=self._node.id)
+        await self._store.close()
+        await asyncio.to_thread(self._ledger.close)
+
+    def _lag(self) -> int:
+        try:
+            return spool_lag(self._spool, self._ledger)
+        except engines.DATABASE_ERRORS as error:
+            raise StoreUnavailable("the ledger cannot be read") from error

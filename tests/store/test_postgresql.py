@@ -1,0 +1,345 @@
+"""PostgreSQL alone: migrating from many nodes at once, what is notified, what is retried, and moving there."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy.engine import URL
+from tests.contract.ledgers import TEAMS, Desk, SqliteHome, entry, history
+from tests.contract.samples import DIGEST, FULL, OTHER, PLAIN, TEAM, put
+
+from parts.postgres import cluster
+from tollgate.core.models import Team
+from tollgate.core.nodes import Lease, taken
+from tollgate.errors import StartError
+from tollgate.processes.control import retrying
+from tollgate.store import engines, ledger_tables, move, postgresql, retries, sqlite, tables, upgrade
+from tollgate.store.base import StoreUnavailable
+from tollgate.store.postgresql import Listener
+
+
+@pytest.fixture
+def url() -> Iterator[URL]:
+    name = cluster().make()
+    yield postgresql.checked(cluster().url(name))
+    cluster().drop(name)
+
+
+@pytest.fixture
+def migrated(url: URL) -> URL:
+    for folder in (upgrade.CONTROL, upgrade.LEDGER):
+        upgrade.migrate(url, folder)
+    return url
+
+
+# --- Migrating ---------------------------------------------------------------------------------------------
+
+
+def test_many_nodes_that_start_together_migrate_once(url: URL) -> None:
+    with ThreadPoolExecutor(5) as pool:
+        steps = list(pool.map(lambda _: upgrade.migrate(url), range(5)))
+    assert sorted(map(bool, steps)) == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize(
+    ("folder", "schema", "metadata"),
+    [
+        (upgrade.CONTROL, postgresql.CONTROL_SCHEMA, tables.metadata),
+        (upgrade.LEDGER, postgresql.LEDGER_SCHEMA, ledger_tables.metadata),
+    ],
+)
+def test_migrated_database_is_the_schema(migrated: URL, folder: str, schema: str, metadata: Any) -> None:
+    engine = postgresql.make_engine(migrated, schema, pool_size=1, seconds=10)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": False})
+        found = compare_metadata(context, metadata)
+    engine.dispose()
+    # What PostgreSQL has beyond the shared schema: parents of partitions, and numbers of appended rows.
+    beyond = {"blocks", "data", "rowid"}
+    assert [each for each in found if _name(each) not in beyond] == []
+
+
+def _name(difference: Any) -> str:
+    what = difference[3] if difference[0] in ("remove_column", "add_column") else difference[1]
+    return str(getattr(what, "name", what))
+
+
+def test_plan_names_steps_and_statements_and_changes_nothing(url: URL) -> None:
+    steps = upgrade.plan(url)
+    assert [step[:4] for step, _ in steps] == [f"{number:04}" for number in range(1, len(steps) + 1)]
+    assert any("CREATE TABLE teams" in statement for _, statements in steps for statement in statements)
+    assert upgrade.plan(url) == steps
+    upgrade.migrate(url)
+    assert upgrade.plan(url) == []
+
+
+def test_step_does_not_stand_in_the_way_of_others_while_a_table_is_in_use(
+    url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives up soon, so that whoever comes after it need not wait, and is done when the table is free."""
+    monkeypatch.setattr(upgrade, "LOCK_MILLISECONDS", 50)
+    pauses: list[float] = []
+    upgrade.migrate(url)
+    engine = postgresql.make_engine(url, postgresql.CONTROL_SCHEMA, pool_size=1, seconds=10)
+    user = engine.connect()
+    user.exec_driver_sql("SELECT 1 FROM teams")
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        user.rollback()
+
+    monkeypatch.setattr("tollgate.store.upgrade.time.sleep", pause)
+
+    def step(connection: Any, _config: Any) -> list[str]:
+        connection.exec_driver_sql("ALTER TABLE teams ADD COLUMN later INTEGER")
+        return ["later"]
+
+    assert upgrade._patiently(lambda: upgrade._migrate(url, upgrade.CONTROL, step)) == ["later"]
+    assert len(pauses) == 1
+    user.close()
+    engine.dispose()
+
+
+def test_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(StartError, match=r"tollgate-rpc\[postgres\]"):
+        engines.store_url("postgresql://u:secret@db/x", tmp_path)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop run until something has come over the network."""
+    async with asyncio.timeout(10):
+        while not is_so():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+# --- Notifications -----------------------------------------------------------------------------------------
+
+
+async def test_no_look_is_needed_until_something_is_notified_or_the_net_is_due(migrated: URL) -> None:
+    now = [0.0]
+    store = postgresql.PostgresStore(
+        postgresql.make_async_engine(migrated, postgresql.CONTROL_SCHEMA, pool_size=4, seconds=5.0), migrated, 5.0
+    )
+    store._listener = Listener(migrated, clock=lambda: now[0])
+    try:
+        beginning = await store.changes(None)
+        assert beginning is not None
+        assert await store.changes(beginning.revision) is None
+        await until(lambda: store._listener._listening)
+        assert await store.changes(beginning.revision) is None
+        assert store._listener.is_quiet()
+        await put(store, FULL, ["teams"])
+        await until(lambda: not store._listener.is_quiet())
+        changes = await store.changes(beginning.revision)
+        assert changes is not None
+        assert changes.teams == (TEAM.id,)
+        assert store._listener.is_quiet()
+        now[0] += postgresql.NET_SECONDS
+        assert not store._listener.is_quiet()
+    finally:
+        await store.close()
+
+
+# --- Changes at once ---------------------------------------------------------------------------------------
+
+
+async def test_changes_of_different_rows_do_not_wait_for_each_other(migrated: URL) -> None:
+    store = postgresql.open_store(migrated)
+    try:
+        await put(store, FULL, ["teams"])
+        await put(store, PLAIN, ["teams"])
+        async with store.changing() as first:
+            await first.teams.get(TEAM.id)
+            async with asyncio.timeout(2), store.changing() as second:
+                await second.teams.get(OTHER.id)
+    finally:
+        await store.close()
+
+
+async def test_request_that_the_database_undoes_is_done_again(migrated: URL) -> None:
+    """Two change the same two teams in opposite order, so that each waits for the other."""
+    store = postgresql.open_store(migrated)
+    await put(store, FULL, ["teams"])
+    await put(store, PLAIN, ["teams"])
+    both = asyncio.Barrier(2)
+    runs: list[str] = []
+
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        assert (await receive())["body"] == scope["path"].encode()
+        first, second = scope["ids"]
+        runs.append(scope["path"])
+        try:
+            async with store.changing() as records:
+                await records.teams.get(first)
+                if len(runs) <= 2:
+                    await both.wait()
+                await records.teams.get(second)
+                await records.teams.add(Team(f"new {scope['path']}", scope["path"]))
+        except StoreUnavailable:
+            await send({"type": "http.response.start", "status": 503})
+        else:
+            await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask(path: str, ids: tuple[str, str]) -> int:
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": path.encode()}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await retrying(app)({"type": "http", "path": path, "ids": ids}, receive, send)
+        assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+        return int(sent[0]["status"])
+
+    try:
+        statuses = await asyncio.gather(ask("one", (TEAM.id, OTHER.id)), ask("two", (OTHER.id, TEAM.id)))
+        assert list(statuses) == [200, 200]
+        assert len(runs) == 3
+        async with store.reading() as records:
+            assert await records.teams.count() == 4
+    finally:
+        await store.close()
+
+
+def test_what_was_committed_is_not_done_again() -> None:
+    with retries.watching() as watch:
+        retries.ask()
+        assert watch.may_retry
+        retries.note_commit()
+        assert not watch.may_retry
+
+
+@pytest.mark.parametrize(
+    ("lease", "now", "gets_it"),
+    [
+        (None, 5.0, True),
+        (Lease("sweep", 0.0, "a", 60.0), 59.0, False),
+        (Lease("sweep", 0.0, "a", 60.0), 60.0, True),
+        (Lease("sweep", 0.0, "b", 60.0), 30.0, True),
+    ],
+)
+def test_lease_belongs_to_its_holder_until_it_is_not_renewed(
+    lease: Lease | None, now: float, gets_it: bool
+) -> None:
+    held = taken(lease, "sweep", "b", now, 60.0)
+    assert (held is not None) == gets_it
+    if held is not None:
+        assert (held.holder, held.until) == ("b", now + 60.0)
+
+
+# --- Moving ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Iterator[Desk]:
+    """An installation on SQLite, with a history."""
+    desk = Desk(SqliteHome(tmp_path))
+    history(desk, 5)
+    upgrade.migrate(sqlite.store_url("", tmp_path))
+
+    async def fill() -> None:
+        store = sqlite.open_store(sqlite.store_url("", tmp_path))
+        await put(store, FULL)
+        await put(store, PLAIN)
+        await store.close()
+
+    asyncio.run(fill())
+    engines.keep_fact(sqlite.store_url("", tmp_path), "pepper", "print")
+    yield desk
+    desk.close()
+
+
+def moving(tmp_path: Path, url: URL, tell: Callable[[str], None] = lambda _: None) -> None:
+    made = move.Move(sqlite.store_url("", tmp_path), url, tell)
+    try:
+        made.run()
+    finally:
+        made.close()
+
+
+def test_whole_installation_is_moved_and_goes_on_there(
+    installation: Desk, tmp_path: Path, migrated: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted after each table and page, and started again, it comes to its end with every row once."""
+    monkeypatch.setattr(move, "PAGE_ROWS", 7)
+    monkeypatch.setattr(move, "PAGE_DATA", 3)
+
+    class Interrupted(Exception):
+        pass
+
+    for stop in range(1, 30):
+        told = 0
+
+        def tell(words: str, stop: int = stop) -> None:
+            nonlocal told
+            told += 1
+            if told == stop % 4 + 1 and "same" not in words:
+                raise Interrupted
+
+        try:
+            moving(tmp_path, migrated, tell)
+            break
+        except Interrupted:
+            continue
+    else:
+        moving(tmp_path, migrated)
+
+    class There:
+        url = migrated
+
+        def by_hand(self, statement: str) -> list[Any]:
+            raise NotImplementedError
+
+        def close(self) -> None:
+            pass
+
+    there = Desk(There())
+    there.now = installation.now
+    assert there.seen() == installation.seen()
+    for each in (there, installation):
+        each.chores()
+        each.commit(*(entry(team, each.now) for team in TEAMS))
+    assert there.seen() == installation.seen()
+    there.close()
+
+    async def control() -> None:
+        store = postgresql.open_store(migrated)
+        assert (await store.token(DIGEST)) is not None
+        async with store.reading() as records:
+            assert await records.audit.count() == 2
+        await store.close()
+
+    asyncio.run(control())
+    assert engines.keep_fact(migrated, "pepper", "other") == "print"
+
+
+def test_move_into_a_store_that_is_in_use_is_refused(installation: Desk, tmp_path: Path, migrated: URL) -> None:
+    engines.keep_fact(migrated, "pepper", "another")
+    with pytest.raises(StartError, match="in use"):
+        moving(tmp_path, migrated)
+
+
+def test_copy_that_differs_is_refused(
+    installation: Desk, tmp_path: Path, migrated: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil = threading.Event()
+
+    def tell(words: str) -> None:
+        if "usage" in words and not spoil.is_set():
+            spoil.set()
+            cluster().execute(
+                f"UPDATE {postgresql.LEDGER_SCHEMA}.usage SET requests = requests + 1", migrated.database or ""
+            )
+
+    with pytest.raises(StartError, match="usage: the sums differ"):
+        moving(tmp_path, migrated, tell)
