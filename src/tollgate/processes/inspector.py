@@ -17,6 +17,7 @@ from tollgate.ledger import segments
 from tollgate.ledger.doctor import examine
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.store import engines
+from tollgate.store.postgresql import is_postgresql
 
 # Of each check.
 MAX_DIFFERENCES = 20
@@ -62,7 +63,7 @@ class MachineInspector:
         """What `tollgate doctor` checks of the ledger."""
         facts = engines.open_facts(self._ledger)
         try:
-            checks = examine(self._spool, facts, time.time())
+            checks = examine(self._spool, facts, time.time(), is_shared=is_postgresql(self._ledger))
         finally:
             facts.close()
         return [
