@@ -65,7 +65,7 @@ def _options() -> argparse.Namespace:
         "--logs", type=_positive, metavar="ROWS", help="instead: pages of a ledger with this many log rows"
     )
     parser.add_argument("--ledger", action="store_true", help="instead: what recording costs, and the collector")
-    parser.add_argument("--rows", type=_positive, metavar="N", help="with --ledger: collect so many (1,000,000)")
+    parser.add_argument("--rows", type=_positive, metavar="N", help="with --ledger: also collect upon so many")
     parser.add_argument(
         "--instructions", action="store_true", help="instead: instructions and Python frames of a call, in process"
     )

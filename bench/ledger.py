@@ -13,6 +13,7 @@ import os
 import random
 import resource
 import sqlite3
+import statistics
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from bench.plan import Plan
     from bench.slices import Compared
+    from tollgate.processes.bootstrap import Bootstrap
 
     Tell = Callable[[str], None]
 
@@ -48,6 +50,7 @@ WORKERS = 2
 BAR_US, BAR_BYTES, BAR_MB, BAR_GROWTH = 6.0, 65.0, 100.0, 1.1
 CASE = Case(SINGLE, 32)
 DEFAULT_ROWS = 1_000_000
+GROWN_COMMITS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +92,7 @@ def collect(load: Load, records: int) -> Collected:
     """Collect so many records, in this process."""
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-ledger-") as folder:
         bootstrap = prepare(Settings(data_dir=folder))
-        # The same records come again: making millions of them would take longer than all else.
-        chance = random.Random(load.name)
-        prepared = [[_record(chance, load, number) for number in range(load.commit)] for _ in range(2)]
-        spools = [
-            Spool(
-                bootstrap.spool_dir,
-                segment_bytes=16 << 20,
-                segment_seconds=10,
-                max_held_bytes=1 << 30,
-                now=time.time,
-            )
-            for _ in range(WORKERS)
-        ]
+        prepared, spools = _prepared(load), _spools(bootstrap)
         loop = CollectorLoop(bootstrap)
         loop.turn()
         gc.freeze()
@@ -134,6 +125,111 @@ def collect(load: Load, records: int) -> Collected:
             _used_bytes(Path(str(bootstrap.ledger_url.database))) / loop.rows,
             peak,
         )
+
+
+def _prepared(load: Load) -> list[list[bytes]]:
+    """Records of two commits. The same come again: making millions of them would take longer than all else."""
+    chance = random.Random(load.name)
+    return [[_record(chance, load, number) for number in range(load.commit)] for _ in range(2)]
+
+
+def _spools(bootstrap: Bootstrap) -> list[Spool]:
+    return [
+        Spool(
+            bootstrap.spool_dir,
+            segment_bytes=16 << 20,
+            segment_seconds=10,
+            max_held_bytes=1 << 30,
+            now=time.time,
+        )
+        for _ in range(WORKERS)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """What a record costs in a small ledger and in a large one, in µs of CPU: commit by commit in turn."""
+
+    small_rows: int
+    large_rows: int
+    small_us: float
+    large_us: float
+
+
+def grown(load: Load, rows: int) -> Grown:
+    """Collect upon two ledgers in turn, so that other work on the machine meets both alike.
+
+    The large one is filled by the collector and then doubled by SQL, with other teams, until it has enough rows.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="tollgate-bench-small-") as small,
+        tempfile.TemporaryDirectory(prefix="tollgate-bench-large-") as large,
+    ):
+        ledgers = [prepare(Settings(data_dir=folder)) for folder in (small, large)]
+        prepared = _prepared(load)
+        for bootstrap in ledgers:
+            loop, spools = CollectorLoop(bootstrap), _spools(bootstrap)
+            for number in range(DEFAULT_ROWS // load.commit):
+                _write(spools, prepared[number % len(prepared)])
+                loop.turn()
+            while loop.turn() or loop._ledger.fold():
+                pass
+            loop.close()
+            for spool in spools:
+                spool.close()
+        total = DEFAULT_ROWS
+        while total < rows:
+            total = _double(Path(str(ledgers[1].ledger_url.database)))
+        loops = [(CollectorLoop(bootstrap), _spools(bootstrap)) for bootstrap in ledgers]
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        spent: list[list[float]] = [[], []]
+        for number in range(GROWN_COMMITS):
+            for (loop, spools), times in zip(loops, spent, strict=True):
+                _write(spools, prepared[number % len(prepared)])
+                began = time.process_time()
+                loop.turn()
+                times.append(time.process_time() - began)
+        for loop, spools in loops:
+            loop.close()
+            for spool in spools:
+                spool.close()
+    small_us, large_us = (statistics.median(times[1:]) / load.commit * 1e6 for times in spent)
+    return Grown(DEFAULT_ROWS, total, small_us, large_us)
+
+
+def _double(database: Path) -> int:
+    """Add to a ledger what it has, for other teams; how many log rows there are then."""
+    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        execute = connection.execute
+        execute("PRAGMA synchronous=OFF")
+        execute("BEGIN")
+        (count,) = execute("SELECT count(*) FROM teams").fetchone()
+        total = 0
+        for (day,) in execute("SELECT day FROM days").fetchall():
+            (last,) = execute(f"SELECT coalesce(max(id), 0) FROM data_{day}").fetchone()
+            execute(f"INSERT INTO data_{day} SELECT id + {last}, blocks, data FROM data_{day} WHERE id <= {last}")
+            columns = (
+                "first_no, rows, records, errors, level, generation, least_at, greatest_at, committed_at, facts"
+            )
+            execute(
+                f"INSERT INTO blocks_{day} (team_id, {columns}, data_id, start, size) "
+                f"SELECT team_id || '.{count}', {columns}, data_id + {last}, start, size FROM blocks_{day}"
+            )
+            total += execute(f"SELECT coalesce(sum(rows), 0) FROM blocks_{day}").fetchone()[0]
+        for table, key in (
+            ("teams", "id"),
+            ("months", "team_id"),
+            ("usage", "team_id"),
+            ("token_months", "token_id"),
+        ):
+            names = [name for _, name, *_ in execute(f"PRAGMA table_info({table})")]
+            copied = ", ".join(f"{name} || '.{count}'" if name == key else name for name in names)
+            execute(f"INSERT INTO {table} SELECT {copied} FROM {table}")
+        execute("COMMIT")
+        execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return int(total)
 
 
 def _write(spools: list[Spool], records: list[bytes]) -> None:
@@ -190,22 +286,28 @@ def run(plan: Plan, rows: int, output: Path | None, tell: Tell) -> int:
     about = machine.describe()
     found: list[Collected] = []
     for load in LOADS:
-        records = rows if load is LOADS[0] else min(rows, 50 * load.commit)
+        records = DEFAULT_ROWS if load is LOADS[0] else 50 * load.commit
         runs = []
-        for number in range(1 if records > DEFAULT_ROWS else plan.rounds):
+        for number in range(plan.rounds):
             tell(f"collector, {load.name}, {records:,} records, run {number + 1}")
             with ProcessPoolExecutor(1, get_context("spawn")) as child:
                 runs.append(child.submit(collect, load, records).result())
         found.append(sorted(runs, key=lambda each: each.cpu_us)[len(runs) // 2])
+    size = None
+    if rows > DEFAULT_ROWS:
+        tell(f"collector, {LOADS[0].name}, upon {rows:,} rows")
+        with ProcessPoolExecutor(1, get_context("spawn")) as child:
+            size = child.submit(grown, LOADS[0], rows).result()
     compared = recording(plan.slices_seconds(), tell)
-    goals = [*_collected(found), _added(compared)]
-    print(_text(found, compared, goals))
+    goals = [*_collected(found), *([_grown(size)] if size else []), _added(compared)]
+    print(_text(found, size, compared, goals))
     path = output or RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ledger.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {
         "machine": about,
         "goals": [*map(asdict, goals)],
         "collector": [*map(asdict, found)],
+        "grown": asdict(size) if size else None,
         "recording": asdict(compared),
     }
     path.write_text(json.dumps(values, indent=1) + "\n")
@@ -216,14 +318,16 @@ def run(plan: Plan, rows: int, output: Path | None, tell: Tell) -> int:
 def _collected(found: list[Collected]) -> list[Goal]:
     bars = {load.name: load.bar for load in LOADS}
     goals = [_goal(f"collector, CPU of {each.load}", bars[each.load], "µs", each.cpu_us) for each in found]
-    first = found[0]
-    growth = first.last_us / first.first_us
     return [
         *goals,
-        _goal("ledger, bytes a row", BAR_BYTES, "B", first.bytes_a_row),
+        _goal("ledger, bytes a row", BAR_BYTES, "B", found[0].bytes_a_row),
         _goal("collector, peak memory", BAR_MB, "MB", max(each.peak_mb for each in found)),
-        _goal(f"collector, last tenth of {first.records:,} records / first tenth", BAR_GROWTH, "", growth),
     ]
+
+
+def _grown(size: Grown) -> Goal:
+    name = f"collector, CPU of a record upon {size.large_rows:,} rows : {size.small_rows:,} rows"
+    return _goal(name, BAR_GROWTH, "x", size.large_us / size.small_us)
 
 
 def _goal(name: str, bar: float, unit: str, value: float) -> Goal:
@@ -235,12 +339,17 @@ def _added(found: Compared) -> Goal:
     return Goal("CPU that recording adds to a call in the worker", BAR_US, "µs", found.added, judged)
 
 
-def _text(found: list[Collected], compared: Compared, goals: list[Goal]) -> str:
+def _text(found: list[Collected], size: Grown | None, compared: Compared, goals: list[Goal]) -> str:
     lines = [
         f"collector, {each.load}: {each.cpu_us:.1f} µs of CPU, {each.bytes_a_row:.0f} bytes a row, "
         f"{each.peak_mb:.0f} MB, {each.records:,} records"
         for each in found
     ]
+    if size is not None:
+        lines.append(
+            f"collector, {LOADS[0].name}, in turn: {size.small_us:.2f} µs of CPU upon {size.small_rows:,} rows, "
+            f"{size.large_us:.2f} upon {size.large_rows:,}"
+        )
     lines.append(
         f"a call in the worker: {compared.with_it:.1f} µs of CPU with recording, {compared.without:.1f} without; "
         f"added {compared.added:.1f} ± {compared.margin:.1f} µs ({compared.slices} slices)"
