@@ -20,8 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Where a mistake costs money, secrets or records.
 CHOSEN = (
-    "core/contracts.py", "core/cursors.py", "core/jsonrpc.py", "core/limits.py", "core/methods.py",
-    "core/origins.py",
+    "core/audit_chain.py", "core/contracts.py", "core/cursors.py", "core/jsonrpc.py", "core/limits.py",
+    "core/methods.py", "core/origins.py",
     "core/patience.py", "core/pricing.py", "core/sealed.py", "core/secrets.py", "core/addresses.py",
     "chains/subscriptions.py", "gateway/access/credentials.py", "gateway/access/limits.py",
     "gateway/upstream/pool.py", "gateway/upstream/sticky.py", "gateway/upstream/log_ranges.py",

@@ -110,3 +110,18 @@ def test_allowed(method: str, params: Any) -> None:
 )
 def test_refused(method: str, params: Any) -> None:
     assert not judged(method, params)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [b'"\\u006cogs"', b' "logs" ', b'"l\\u006Fgs"', b'"LOGS"', b'["logs"]', b"null", b'"newHeads2"', b'"logs',
+     b"[" * 9_000],
+)  # fmt: skip
+def test_subscription_is_judged_by_what_it_says_not_by_how_it_is_written(written: bytes) -> None:
+    other = Raw(json.dumps({"address": OTHER}).encode())
+    assert refusal_of("eth_subscribe", [Raw(written), other], ALLOWED) is not None
+
+
+def test_subscription_by_name_is_refused() -> None:
+    assert refusal_of("eth_subscribe", {"kind": Raw(b'"logs"')}, ALLOWED) is not None
+    assert refusal_of("eth_subscribe", [Raw(b'"new\\u0048eads"')], ALLOWED) is None

@@ -109,7 +109,7 @@ def test_allow_list_allows_what_it_names_and_nothing_else() -> None:
     assert refusal_of("eth_call", policy) is None
     assert refusal_of("eth_getBalance", policy) is None
     assert refusal_of("eth_get", policy) is None
-    for method in ("eth_callX", "Xeth_call", "eth_chainId", "eth_Call", "ETH_CALL", "eth_call\n"):
+    for method in ("eth_callX", "Xeth_call", "eth_chainId", "eth_Call", "ETH_CALL"):
         refusal = refusal_of(method, policy)
         assert refusal is not None
         assert "eth_get*" in refusal
@@ -172,3 +172,23 @@ def test_long_method_is_judged_in_time_that_grows_with_its_length_alone() -> Non
     start = time.process_time()
     assert not matches("get" * 30_000, ["*get*By*"])
     assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        " debug_setHead", "debug_setHead ", "debug _setHead", "\x00debug_setHead", "\ndebug_setHead",
+        "eth_sendTransaction ",
+        "\u00a0eth_sendTransaction", "\uff45th_sendTransaction", "eth_\u017fendTransaction", "eth_call\u2028", "",
+        "debug_traceBlockFromFile", "debug_getConfigValue",
+    ],
+)  # fmt: skip
+def test_method_that_could_be_read_in_two_ways_is_refused(method: str) -> None:
+    assert refusal_of(method, Policy()) is not None
+
+
+def test_deny_list_is_not_passed_by_space_or_width() -> None:
+    policy = Policy(deny=("eth_getLogs",))
+    for method in (" eth_getLogs", "eth_getLogs\n", "\uff25TH_GETLOGS"):
+        assert refusal_of(method, policy) is not None
+    assert refusal_of("eth_getLog", policy) is None

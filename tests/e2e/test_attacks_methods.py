@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from parts.memory import within_budget
 from parts.stack import Stack, open_stack, reason
@@ -23,8 +26,10 @@ FORGED = {"Origin": "https://app.example.com"}
 DEV = {"cache": False, "open_methods": ["anvil_*", "testing_*"], "domain_methods": ["trace_block"]}
 STEERING = [
     "debug_setHead", "debug_writeBlockProfile", "debug_startCPUProfile", "debug_standardTraceBlockToFile",
-    "eth_sendTransaction", "eth_sign", "eth_signTypedData_v4", "anvil_setBalance", "hardhat_reset", "evm_mine",
-    "testing_buildBlockV1", "admin_addPeer", "Eth_SendTransaction", "DEBUG_SETHEAD",
+    "debug_traceBlockFromFile", "debug_getConfigValue", "debug_getFromDb", "eth_sendTransaction", "eth_sign",
+    "eth_signTypedData_v4", "anvil_setBalance", "hardhat_reset", "evm_mine", "testing_buildBlockV1",
+    "admin_addPeer", "Eth_SendTransaction", "DEBUG_SETHEAD", " eth_sendTransaction", "eth_sendTransaction ",
+    "\tdebug_ setHead", " eth_call",
 ]  # fmt: skip
 
 
@@ -47,7 +52,7 @@ def stack(whole_road: Stack) -> Stack:
 def test_method_that_steers_a_node_reaches_none(stack: Stack, method: str) -> None:
     alone = [stack.ask(call(method)), stack.gateway.ask(call(method), headers=FORGED)]
     assert [(answer.status, reason(answer)) for answer in alone] == [(403, "method_not_allowed")] * 2
-    escaped = method.replace("_", "\\u005f").encode()
+    escaped = json.dumps(method)[1:-1].replace("_", "\\u005f").encode()
     assert stack.ask(b'{"jsonrpc":"2.0","id":1,"method":"%b"}' % escaped).status == 403
     batch = stack.ask(b"[%b,%b]" % (call("eth_call"), call(method))).json()
     assert batch[1]["error"]["data"]["reason"] == "method_not_allowed"
@@ -107,3 +112,61 @@ def test_first_unknown_origin_does_not_make_a_worker_read_the_list_of_suffixes(s
     after = sum(float(each) for each in Path(f"/proc/{worker}/stat").read_text().split()[13:15])
     # In hundredths of a second: reading it takes 18.
     assert after - before < 10
+
+
+# ---- other ways to write the same
+
+
+WRITTEN = [
+    b'{"jsonrpc":"2.0","id":1,"method":"\\u0064ebug_setHead","params":["0x1"]}',
+    b'{"jsonrpc":"2.0","id":1,"method":"eth_call","method":"debug_setHead","params":["0x1"]}',
+    b'{"jsonrpc":"2.0","id":1,"method":"debug_setHead","method":"eth_call","params":["0x1"]}',
+    b'{"jsonrpc":"2.0","id":1,"Method":"debug_setHead","method":"eth_call"}',
+    b'{"jsonrpc":"2.0","id":1,"\\u006dethod":"debug_setHead","method":"eth_call"}',
+    b'{"jsonrpc":"2.0","id":1,"method":"debug_setHead\\u0000"}',
+    b'{"jsonrpc":"2.0","id":1,"method":" debug_setHead"}',
+    b'{"jsonrpc":"2.0","id":1,"method":"debug_setHead\\n"}',
+    '{"jsonrpc":"2.0","id":1,"method":"debug_\u017fetHead"}'.encode(),
+    '{"jsonrpc":"2.0","id":1,"method":"\uff44ebug_setHead"}'.encode(),
+    b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"debug_setHead"}',
+    '{"jsonrpc":"2.0","id":1,"method":"debug_setHead"}'.encode("utf-16"),
+    b'[[{"jsonrpc":"2.0","id":1,"method":"debug_setHead"}]]',
+    b'[{"jsonrpc":"2.0","id":1,"method":"eth_call"},{"jsonrpc":"2.0","id":1,"method":"Debug_setHead"}]',
+    b'{"jsonrpc":"2.0","id":1,"method":"eth_call"}{"jsonrpc":"2.0","id":1,"method":"debug_setHead"}',
+    b'{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[]}\n[{"jsonrpc":"2.0","id":1,"method":"debug_setHead"}]',
+    b'{"jsonrpc":"2.0","id":1,"method":["debug_setHead"]}',
+    b'{"jsonrpc":"2.0","method":"debug_setHead","params":["0x1"]}',
+]
+
+
+@pytest.mark.parametrize("body", WRITTEN)
+def test_however_it_is_written_no_node_is_steered(stack: Stack, body: bytes) -> None:
+    for path in ("/x/eth/mainnet", f"/x/eth/mainnet?token={stack.token}"):
+        stack.ask(body, path=path)
+    url = f"ws://127.0.0.1:{stack.gateway.port}/x/eth/mainnet"
+    with (
+        connect(url, additional_headers=stack.headers, open_timeout=10) as socket,
+        suppress(ConnectionClosed, TimeoutError),
+    ):
+        socket.send(body.decode("utf-8", "replace"))
+        socket.send(body)
+        socket.send('{"jsonrpc":"2.0","id":"last","method":"eth_gasPrice"}')
+        while '"last"' not in str(socket.recv(timeout=1)):
+            pass
+    said = b"".join(each.body for each in stack.node.received)
+    # As the node would read it: escapes count as what they stand for.
+    methods = {method.strip().casefold() for each in stack.node.received for method in each.methods()}
+    assert not any(method.startswith("debug_set") for method in methods), said
+
+
+@pytest.mark.parametrize("method", STEERING)
+def test_no_node_is_steered_by_a_websocket(stack: Stack, method: str) -> None:
+    url = f"ws://127.0.0.1:{stack.gateway.port}/x/eth/mainnet"
+    for headers in (stack.headers, FORGED):
+        with connect(url, additional_headers=headers, open_timeout=10) as socket:
+            socket.send(call(method).decode())
+            assert json.loads(socket.recv(timeout=5))["error"]["data"]["reason"] == "method_not_allowed"
+            socket.send((b"[%b,%b]" % (call("eth_call"), call(method))).decode())
+            answers = json.loads(socket.recv(timeout=5))
+            assert ["error" in each for each in answers] == [False, True]
+    assert {method for each in stack.node.received for method in each.methods()} == {"eth_call"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,3 +60,16 @@ def test_token_reads_its_contracts_alone(stack: Stack) -> None:
     told = stack.gateway.ask(batch, token=token).json()
     assert ["error" in each for each in told] == [True, False]
     assert len(stack.node.received) == before + 1
+
+
+def test_token_follows_its_contracts_alone_however_the_subscription_is_written(stack: Stack) -> None:
+    token, _ = stack.gateway.books.token(stack.team, contracts=(MINE,))
+    url = f"ws://127.0.0.1:{stack.gateway.port}{PATH}"
+    with connect(url, additional_headers=bearer(token)) as socket:
+        for kind in ('"logs"', '"\\u006cogs"', '"l\\u006fgs"'):
+            for wanted in (json.dumps({"address": OTHER}), json.dumps({"address": [MINE, OTHER]}), "{}"):
+                body = f'{{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":[{kind},{wanted}]}}'
+                socket.send(body)
+                assert "error" in json.loads(socket.recv(timeout=5)), body
+        socket.send(f'{{"jsonrpc":"2.0","id":1,"method":" eth_call","params":[{{"to":"{OTHER}"}}]}}')
+        assert "error" in json.loads(socket.recv(timeout=5))

@@ -58,6 +58,10 @@ def normal(address: str) -> str:
     return "0x" + (address[2:].lstrip("0").lower() or "0")
 
 
+# Of `eth_subscribe`: these read no contract.
+_PLAIN_SUBSCRIPTIONS = ("newHeads", "newPendingTransactions", "syncing")
+
+
 def refusal_of(method: str, params: Params, contracts: frozenset[str]) -> str | None:
     """Why a token that may read these contracts may not make a call, or None where it may."""
     name = method.casefold()
@@ -80,9 +84,10 @@ def refusal_of(method: str, params: Params, contracts: frozenset[str]) -> str | 
 
 
 def _of_subscription(params: Params, contracts: frozenset[str]) -> str | None:
-    if not isinstance(params, list) or not params or bytes(params[0]).strip() != b'"logs"':
-        return None
     try:
+        # Decoded: letters may be written as escapes.
+        if isinstance(params, list) and params and json.loads(bytes(params[0])) in _PLAIN_SUBSCRIPTIONS:
+            return None
         return _of_addresses(_addresses(params, 1, "", "address"), contracts)
     except (ValueError, RecursionError):
         return "The contracts that it reads cannot be made out: write each member once."

@@ -1,7 +1,7 @@
 """Method names against what may be called: what is refused unless opened, allow and deny lists.
 
 Pure text rules. A method that a node would take for another is judged as that one: names are compared without
-regard to case for refusing, exactly for allowing.
+regard to case for refusing, exactly for allowing; a name with space or with more than ASCII is refused.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ _PLAIN = (
     "debug_simulate*", "clique_get*", "clique_status", "ibft_get*", "qbft_get*", "istanbul_get*",
     "istanbul_nodeaddress", "parity_pendingtransactions*", "parity_getblockreceipts", "parity_nextnonce",
 )  # fmt: skip
+# But these read a node's files, its settings or its database as it is.
+_NOT_PLAIN = frozenset({"debug_traceblockfromfile", "debug_getconfigvalue", "debug_getfromdb"})
 # Reads that cost a node seconds of work. A forged Origin must not be enough to ask for them.
 EXPENSIVE = (
     "debug_trace*", "trace_*", "arbtrace_*", "debug_account*", "debug_storagerange*", "debug_executionwitness*",
     "debug_intermediateroots", "debug_dumpblock", "debug_getmodified*", "debug_simulate*",
 )  # fmt: skip
+# What no node and no rule of ours could read in two ways: neither space nor letters that look like others.
+_NAME = re.compile(r"[!-~]+")
 _PATTERN = re.compile(r"[A-Za-z0-9_.:/*-]{1,64}")
 
 
@@ -58,6 +62,8 @@ def refusal_of(method: str, policy: Policy) -> str | None:
     """Why nobody may call a method on a network, or None where it may be called."""
     if is_guarded(method) and not matches(method, policy.opened):
         return "It steers a node, writes its files or uses its keys: the operator can open it (`open_methods`)."
+    if not _NAME.fullmatch(method):
+        return "A method's name has printable ASCII characters and no space."
     return listed(method, policy)
 
 
@@ -80,7 +86,7 @@ def domain_refusal_of(method: str, policy: Policy) -> str | None:
 def is_guarded(method: str) -> bool:
     """Whether a method steers a node, writes its files or uses its keys."""
     lowered = method.casefold()
-    return matches(lowered, GUARDED) and not matches(lowered, _PLAIN)
+    return matches(lowered, GUARDED) and (not matches(lowered, _PLAIN) or lowered in _NOT_PLAIN)
 
 
 def is_expensive(method: str) -> bool:
