@@ -25,6 +25,7 @@ HEALTHY: dict[str, Any] = {
     "finalized": 36,
     "chain_id": "0x1",
     "probe_ms": 1.25,
+    "probe_calls": 10.9,
     "listening": True,
     "calls": 0,
     "failures": 0,
@@ -58,18 +59,25 @@ def test_a_line_for_each_upstream(tool: Tool, tmp_path: Path) -> None:
         tmp_path,
         {},
         {"name": "beta", "state": "lagging", "reason": "7 blocks behind", "head": 93, "behind": 7, **BUSY},
-        {"name": "c", "state": "down", "reason": "refuses connections", "head": None, "breaker": "open"}
+        {
+            "name": "c",
+            "state": "down",
+            "reason": "refuses connections",
+            "head": None,
+            "breaker": "open",
+            "probe_ms": 0.0,
+        }
         | {"open_workers": 2},
         {"name": "d", "breaker": "half_open"},
     )
     ran = run(tool, tmp_path)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
-        "network      upstream  state    reason               head  behind  errors  latency  breaker",
-        "eth/mainnet  alpha     up       -                    100   0       -       1.2 ms   closed",
-        "eth/mainnet  beta      lagging  7 blocks behind      93    7       1.5 %   12.3 ms  closed",
-        "eth/mainnet  c         down     refuses connections  -     0       -       1.2 ms   open (2)",
-        "eth/mainnet  d         up       -                    100   0       -       1.2 ms   half open",
+        "network      upstream  state    reason               head  behind  errors  latency  breaker    probes",
+        "eth/mainnet  alpha     up       -                    100   0       -       1.2 ms   closed     10.9",
+        "eth/mainnet  beta      lagging  7 blocks behind      93    7       1.5 %   12.3 ms  closed     10.9",
+        "eth/mainnet  c         down     refuses connections  -     -       -       -        open (2)   10.9",
+        "eth/mainnet  d         up       -                    100   0       -       1.2 ms   half open  10.9",
     ]
 
 

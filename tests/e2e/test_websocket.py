@@ -66,7 +66,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         }
         settings: Any = {
             "websocket": {"subscriptions": 5, "connections_per_caller": 8, "queue_bytes": 200_000},
-            "health": {"probe_seconds": 0.1},
+            "health": {"probe_seconds": 0.1, "idle_probe_seconds": 0.1},
             "whitelist": {"allow_localhost": True},
             "limits": {"body_bytes": 100_000},
         }

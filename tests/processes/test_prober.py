@@ -21,6 +21,9 @@ from tollgate.shm.upstream_status import Fared, SharedStatus, StatusSlots, assig
 
 BASE = "g" * 100
 
+# As quick without calls as with them.
+HEALTH = HealthSettings(probe_seconds=0.25, idle_probe_seconds=0.25)
+
 
 class Scene:
     """A prober whose upstreams are scripted; the word of a chain is in their address."""
@@ -62,7 +65,7 @@ class Scene:
             for name, members in networks.items()
         }
         self.slots = assign_slots(self.slots, {f"eth/{name}": list(members) for name, members in networks.items()})
-        self.prober.apply(Settings(families={"eth": made}, health=HealthSettings(probe_seconds=0.5)), self.slots)
+        self.prober.apply(Settings(families={"eth": made}, health=HEALTH), self.slots)
 
     async def tick(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)

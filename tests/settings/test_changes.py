@@ -56,6 +56,7 @@ def test_changes_in_place(table: str, key: str, value: Any, line: str) -> None:
         ("server", "trusted_proxies", ["10.0.0.0/8"]),
         ("limits", "limit_rows", 2048),
         ("secrets", "pepper", "0" * 32),
+        ("secrets", "previous_pepper", "0" * 32),
         ("store", "url", "sqlite:///elsewhere.db"),
         ("logging", "format", "text"),
         ("ledger", "log_days", 3),
@@ -120,7 +121,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
     told = repr(
         changes(
             settings(
-                secrets={"pepper": KEY * 4},
+                secrets={"pepper": KEY * 4, "previous_pepper": KEY * 4},
                 store={"url": f"sqlite:///{KEY}"},
                 stripe={"api_key": KEY},
                 oidc={"client_secret": KEY},
@@ -133,7 +134,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
     )
     assert KEY not in told
     # Who adds a secret adds it above.
-    assert sum(row.secret for row in describe()) == 8
+    assert sum(row.secret for row in describe()) == 9
 
 
 def test_every_setting_either_changes_or_needs_a_restart() -> None:

@@ -129,6 +129,7 @@ def sample(row: Setting) -> tuple[str, Any]:
         "limits.limit_rows": ("2_048", 2048),
         "store.url": ("sqlite:///x.db", "sqlite:///x.db"),
         "secrets.pepper": ("p" * 32, "…"),
+        "secrets.previous_pepper": ("q" * 32, "…"),
         "whitelist.resolvers": ('["1.1.1.1"]', ("1.1.1.1",)),
         "accounts.sign_up": ("open", "open"),
         "ledger.segment_bytes": ("65_536", 65_536),

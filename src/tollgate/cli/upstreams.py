@@ -17,7 +17,8 @@ from tollgate.cli.failures import Failure
 from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown, ShownUpstream
 from tollgate.settings import file as settings_file
 
-_TITLES = ("network", "upstream", "state", "reason", "head", "behind", "errors", "latency", "breaker")
+_TITLES = ("network", "upstream", "state", "reason", "head", "behind", "errors", "latency", "breaker", "probes")
+_MINUTES_A_MONTH = 43_200
 
 
 @click.command(epilog="Example: tollgate upstreams --config /etc/tollgate/tollgate.toml")
@@ -32,8 +33,8 @@ def upstreams(config_file: str | None, as_json: bool) -> None:
     """Show which upstreams are in rotation, and why the others are not.
 
     Errors are those of the last minute. Latency is that of calls in the worker that waits longest, and falls as it
-    makes new ones; where there were no calls, that of probes. Exits with 1 where no service runs on the data
-    folder.
+    makes new ones; where there were no calls, that of probes. Probes are calls a minute. Exits with 1 where no
+    service runs on the data folder.
     """
     settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
     shown = _read(Path(settings.data_dir))
@@ -41,11 +42,27 @@ def upstreams(config_file: str | None, as_json: bool) -> None:
         show.as_json(msgspec.to_builtins(shown))
         return
     rows = [
-        (network.network, each.name, each.state, each.reason, each.head, each.behind, *_fared(each))
+        (network.network, each.name, each.state, each.reason, each.head, _behind(each), *_fared(each))
         for network in shown.networks
         for each in network.upstreams
     ]
     show.table(_TITLES, rows)
+    if show.on_terminal():
+        show.note(_cost(shown, settings.billing.micros_per_million))
+
+
+def _cost(shown: Shown, micros_per_million: int) -> str:
+    """What probing as it is now comes to in a month, at the price that this service charges itself."""
+    calls = sum(each.probe_calls for network in shown.networks for each in network.upstreams) * _MINUTES_A_MONTH
+    dollars = calls / 1e6 * micros_per_million / 1e6
+    return (
+        f"Probing takes about {calls / 1e6:.1f} million calls a month as it is now, {dollars:.2f} USD at this "
+        "service's own price. Idle upstreams, and those with a ws_url, are probed seldom."
+    )
+
+
+def _behind(each: ShownUpstream) -> int | None:
+    return None if each.head is None else each.behind
 
 
 def _read(data_dir: Path) -> Shown:
@@ -70,8 +87,13 @@ def _read(data_dir: Path) -> Shown:
     return shown
 
 
-def _fared(each: ShownUpstream) -> tuple[str | None, str, str]:
+def _fared(each: ShownUpstream) -> tuple[str | None, str | None, str, str | None]:
     errors = None if each.error_rate is None else f"{100 * each.error_rate:.1f} %"
     latency = each.probe_ms if each.latency_ms is None else each.latency_ms
     breaker = each.breaker.replace("_", " ")
-    return errors, f"{latency:.1f} ms", f"{breaker} ({each.open_workers})" if each.open_workers else breaker
+    return (
+        errors,
+        f"{latency:.1f} ms" if latency else None,
+        f"{breaker} ({each.open_workers})" if each.open_workers else breaker,
+        f"{each.probe_calls:g}" if each.probe_calls else None,
+    )

@@ -70,18 +70,22 @@ class Claim(Struct, frozen=True):
     """Its first block above the ancestor, where that contradicts the network's: the mark of its branch."""
 
 
-def missing(hash_of: HashOf, head: int, chain: UpstreamChain) -> list[int]:
-    """The numbers of an upstream's blocks that must be known before it can be compared; none: it can."""
+def missing(hash_of: HashOf, head: int, chain: UpstreamChain, *, whole: bool = True) -> list[int]:
+    """The numbers of an upstream's blocks that must be known before it can be compared; none: it can.
+
+    `whole`: so that nothing is missing between the network's head and its tip. Otherwise one block at a time.
+    """
     # A block has its own hash and its parent's: what is fetched is linked, hash by hash.
     gap = [number + 1 for number in range(head, chain.tip) if number not in chain.hashes]
-    if gap and chain.tip - head <= MAX_MISSING:
+    if whole and gap and chain.tip - head <= MAX_MISSING:
         return gap
+    step = _STEP if whole else 1
     for number in range(min(chain.tip, head), max(-1, head - MAX_MISSING), -1):
         known = hash_of(number)
         if known is None:
             return []
         if number not in chain.hashes:
-            return [each for each in range(number + 1, number + 1 - _STEP, -1) if each > 0]
+            return [each for each in range(number + 1, number + 1 - step, -1) if each > 0]
         if chain.hashes[number] == known:
             return []
     return []

@@ -31,6 +31,8 @@ class ShownUpstream(Struct, frozen=True, kw_only=True):
     finalized: int | None
     chain_id: str | None
     probe_ms: float
+    probe_calls: float = 0.0
+    """Calls a minute that probing it takes now."""
     listening: bool
     """Whether it announces new heads by WebSocket."""
     calls: int

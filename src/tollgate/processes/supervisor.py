@@ -12,6 +12,7 @@ means the end, unless the service was started with `nohup`.
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 import select
@@ -124,6 +125,10 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         may_end = previous[signal.SIGHUP] != signal.SIG_IGN
         self._terminal = _has_terminal()
+        # What stands now is shared with the children, page by page, for as long as neither side writes to it. The
+        # garbage collector would write to all of it.
+        gc.collect()
+        gc.freeze()
         try:
             self._start_all(wake_read)
             busy = False

@@ -152,6 +152,7 @@ class Worker:
         def gauges() -> None:
             writer.set(writer.cell(metrics.SPOOL_HELD), spool.held_bytes)
             networks.tell()
+            feeds.tick()
 
         async def close() -> None:
             feeds.close()
@@ -164,7 +165,7 @@ class Worker:
 
         return ServerProcess(
             status.public_app(
-                lambda: "the store cannot be reached" if directory.stale else None,
+                lambda: _why_not_ready(directory, networks),
                 None
                 if self._control is None
                 else self._control.app(addresses.parse_networks(settings.server.trusted_proxies)),
@@ -283,6 +284,12 @@ class Worker:
             seal=TeamSeal(self._bootstrap.pepper),
             bills_upstream_calls=settings.billing.upstream_calls,
         )
+
+
+def _why_not_ready(directory: CallerDirectory, networks: Networks) -> str | None:
+    if directory.stale:
+        return "the store cannot be reached"
+    return None if networks.is_usable else "no network has a usable upstream: see `tollgate upstreams`"
 
 
 def _misses(limits: LimitSettings) -> tuple[Limit, Limit]:

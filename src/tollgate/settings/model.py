@@ -251,8 +251,16 @@ class HealthSettings(Section, frozen=True):
     """Watching upstreams: one process for the whole machine."""
 
     probe_seconds: Annotated[
-        Annotated[float, Meta(ge=0.05, le=60)], Help("How often the head of each upstream is checked.")
+        Annotated[float, Meta(ge=0.05, le=60)],
+        Help("How often the head of an upstream is checked that answers calls and has no WebSocket feed."),
     ] = 0.5
+    idle_probe_seconds: Annotated[
+        Annotated[float, Meta(ge=0.05, le=600)],
+        Help(
+            "For an upstream with a WebSocket feed (`ws_url`), or without calls for half a minute: the pause for "
+            "each call of a check. 5.5 means at most 11 calls a minute."
+        ),
+    ] = 5.5
     timeout_seconds: Annotated[Annotated[float, Meta(gt=0, le=60)], Help("Timeout of such a check.")] = 3.0
 
 
@@ -439,6 +447,10 @@ class UpstreamSettings(Section, frozen=True):
         Help("Most blocks that it searches in one `eth_getLogs`; wider ranges are split. 0: found out by asking."),
     ] = 0
     timeout_seconds: Annotated[Seconds, Help("Deadline for one attempt at this upstream.")] = 15.0
+    probe_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=600)],
+        Help("How often its head is checked while it answers calls; 0: as `health.probe_seconds` says."),
+    ] = 0.0
     connections: Annotated[Positive, Help("Most connections to it, for each worker.")] = 256
 
 

@@ -94,7 +94,7 @@ _VERSION, _HEAD, _FINALIZED, _REORGS, _PULSE = range(5)
 # All of these at once.
 _first_cells = struct.Struct("=5q").unpack_from
 # Cells of a worker's column in it.
-_NUDGES, _SEEN, _SEEN_REORGS = range(3)
+_NUDGES, _SEEN, _SEEN_REORGS, _WANTED = range(4)
 
 
 class Snapshot(Struct, frozen=True, gc=False):
@@ -215,7 +215,20 @@ class NetworkStatus:
         """Note that what was read of the tip may have changed: a transaction was sent, or a block was seen."""
         self._cells[self._mine + _NUDGES] += 1
 
+    def want(self) -> None:
+        """Note that there are callers or subscribers for whom the head must be fresh. Once a second is enough."""
+        self._cells[self._mine + _WANTED] = int(self._now() * 1000) or 1
+
     # --- For the prober --------------------------------------------------------------------------------
+
+    @property
+    def wanted_at(self) -> float:
+        """When workers last had callers or subscribers; 0: never."""
+        return max(self._cells[each + _WANTED] for each in self._columns) / 1000
+
+    def forget_tip(self) -> None:
+        """Let nothing that was read of the tip hold any longer: nobody looks whether it still does."""
+        self._cells[_VERSION] += 1
 
     @property
     def nudges(self) -> int:

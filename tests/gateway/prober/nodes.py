@@ -110,6 +110,8 @@ class Scene:
             predecessor.shared_status if predecessor else SharedStatus(2, now=self.clock)
         )
         self.probe_seconds = PROBE
+        self.in_use = True
+        """Whether workers send calls to all upstreams."""
         self.nodes = {name: Node(word, self.clock) for name, word in zip("abcdef", words, strict=False)}
         self.network = network
         self.made: list[str] = []
@@ -151,6 +153,10 @@ class Scene:
     async def tick(self, seconds: float = 0.0) -> None:
         """Let time pass, and everything happen that follows."""
         self.clock.advance(seconds)
+        if self.in_use:
+            self.row.want()
+            for each in self.watch.watched:
+                each.used_at = self.clock()
         self.watch.tick()
         await turns(60)
         self.watch.tick()

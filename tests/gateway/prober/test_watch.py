@@ -117,7 +117,7 @@ async def test_a_head_that_is_told_by_somebody_who_is_down_is_not_believed() -> 
     scene.apply(scene.upstream("a", ws_url="ws://a"), scene.upstream("b"))
     await scene.tick()
     scene.nodes["a"].fault = REFUSED
-    await scene.rounds()
+    await scene.tick(30.0)
     scene.ears[0].hear(block(BASE + "a"))
     assert (scene.row.head, scene.states) == (99, "down up")
 

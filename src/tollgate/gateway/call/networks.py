@@ -20,7 +20,7 @@ from tollgate.gateway.upstream.health import Upstream
 from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings.model import NetworkSettings, Settings, UpstreamSettings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import SharedStatus, StatusSlots
+from tollgate.shm.upstream_status import NOTHING, SharedStatus, State, StatusSlots
 from tollgate.store.base import Meters
 
 
@@ -97,6 +97,18 @@ class Networks:
             writer.set(writer.cell(metrics.CACHE_BYTES, *names), each.cache.used if each.cache else 0)
             for upstream in each.exchange.upstreams:
                 writer.set(writer.cell(metrics.UPSTREAM_CONNECTIONS, *names, upstream.name), upstream.pool.size)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether any upstream of any network may be asked, as far as the prober knows."""
+        for each in self.all.values():
+            # What a silent prober wrote is not believed, for or against.
+            if not each.exchange.row.heard and each.exchange.row.head != NOTHING:
+                return True
+            states = (upstream.row.state for upstream in each.exchange.upstreams)
+            if any(state in (State.UP, State.UNKNOWN, State.LAGGING) for state in states):
+                return True
+        return False
 
     def close(self) -> None:
         """Close all connections; calls under way fail."""

@@ -99,6 +99,11 @@ class Feed:
         """Whether the newest block is told first: so nodes read the `latest` with which Starknet begins."""
         return isinstance(self._source, StarknetSource) and listener.topic in (Topic.HEADS, Topic.EVENTS)
 
+    def tick(self) -> None:
+        """Let the prober know that heads are wanted, where they are."""
+        if self._subscribers or self._alone:
+            self._row.want()
+
     def leave(self, listener: Subscriber) -> None:
         """Let somebody go."""
         listener.gone = True
@@ -279,6 +284,11 @@ class Feeds:
         if feed is None:
             feed = self._feeds[path] = self._make(path)
         return feed
+
+    def tick(self) -> None:
+        """Once a second: let the prober know that there are subscribers, for whom heads must be fresh."""
+        for feed in self._feeds.values():
+            feed.tick()
 
     def close(self) -> None:
         """End all of them."""

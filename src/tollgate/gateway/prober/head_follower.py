@@ -86,13 +86,14 @@ class HeadFollower:
         self._canonical.begin(each.chain)
         lowest = self._canonical.lowest
         if lowest > 1:
-            self._fetch(each, range(max(1, lowest - BACKFILL), lowest))
+            self._fetch(each, range(max(1, lowest - (1 if each.is_resting else BACKFILL)), lowest))
 
     def _claims(self, counting: Iterable[Watched]) -> tuple[list[Claim], int]:
         claims, unclear = [], 0
         canonical = self._canonical
         for each in counting:
-            missing = branches.missing(canonical.hash_of, canonical.head, each.chain)
+            # Of one that is asked seldom, one block has to say whether the chain is still the same.
+            missing = branches.missing(canonical.hash_of, canonical.head, each.chain, whole=not each.is_resting)
             if missing and each.comparable:
                 self._fetch(each, missing)
                 unclear += 1

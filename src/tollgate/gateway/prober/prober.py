@@ -44,6 +44,11 @@ class Wanted(Struct, frozen=True):
     syncing: bool = False
     finalized: bool = False
 
+    @property
+    def calls(self) -> int:
+        """How many calls that makes, the head included."""
+        return 1 + self.chain_id + self.syncing + self.finalized
+
 
 class ProbeReport(Struct, frozen=True):
     """What an upstream said. None: it was not asked, or does not know."""

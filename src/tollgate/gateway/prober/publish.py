@@ -102,6 +102,7 @@ class StatusPublisher:
             finalized=_known(each.sight.finalized),
             chain_id=each.sight.chain_id or None,
             probe_ms=_milliseconds(each.seconds * 1e6),
+            probe_calls=watch.calls_a_minute(each),
             listening=each.listener is not None and each.listener.listening,
             calls=tally.calls,
             failures=tally.failures,

@@ -32,6 +32,10 @@ WARM_SECONDS = 1.0
 HASTE_SECONDS = 0.05
 # Blocks fetched from one upstream at once.
 AT_ONCE = 8
+# Without calls for so long, an upstream is asked seldom.
+IDLE_SECONDS = 30.0
+# Between two looks at what workers do.
+USE_SECONDS = 1.0
 _log = log.get("prober")
 
 MakeAsker = Callable[[str, UpstreamSettings], Asker]
@@ -62,7 +66,11 @@ class Watch:
         self._now = now
         self._blind = family not in heads.FAMILIES
         self._rules = health.HealthRules()
-        self._probe_seconds = 1.0
+        self._health = HealthSettings()
+        self._wanted_at = -IDLE_SECONDS
+        """When the network was last in use."""
+        self._was_idle = True
+        self._use_at = 0.0
         self._following = HeadFollower(f"{family}/{name}", row, self._fetch, self._count)
         self._defect: BaseException | None = None
         self._nudges = row.nudges
@@ -87,7 +95,7 @@ class Watch:
         """
         now = self._now()
         self._rules = health.HealthRules(heads.chain_id(network.chain_id), network.lag_blocks)
-        self._probe_seconds = settings.probe_seconds
+        self._health = settings
         before = {each.name: each for each in self.watched}
         self.watched = []
         for upstream in sorted(network.upstreams, key=lambda each: each.priority):
@@ -101,7 +109,7 @@ class Watch:
             self._listen(each, upstream)
             each.change(upstream)
             each.asker.timeout_seconds = settings.timeout_seconds
-            each.next_at = min(each.next_at, now + self._probe_seconds)
+            each.next_at = min(each.next_at, now + self._interval(each))
             self.watched.append(each)
         for gone in before.values():
             gone.close()
@@ -130,10 +138,16 @@ class Watch:
             return
         now = self._now()
         self._look_at_workers(now)
+        if now >= self._use_at:
+            self._use_at = now + USE_SECONDS
+            self._look_at_use(now)
         for each in self.watched:
             if now >= each.next_at and (each.probing is None or each.probing.done()):
-                each.next_at = now + self._probe_seconds
-                each.probing = self._begun(self._probe(each, each.wanted(now), each.row.head))
+                wanted = each.wanted(now)
+                # A provider counts calls: those beside the head, and blocks, make the pause longer. Not without a
+                # bound: the first probe asks everything.
+                each.next_at = now + self._interval(each) * (min(2, wanted.calls) if each.is_resting else 1)
+                each.probing = self._begun(self._probe(each, wanted, each.row.head))
         if self._join(now) or self._following.is_overdue(now):
             self._settle()
 
@@ -155,14 +169,54 @@ class Watch:
         if nudges != self._nudges and now >= self._hasty_at:
             self._hasty_at = now + HASTE_SECONDS
             self._nudges = nudges
+            self._wanted_at = now
             for each in self.watched:
+                if not each.is_resting:
+                    each.next_at = now
+
+    def _look_at_use(self, now: float) -> None:
+        """Find out who is called, and so must be asked often; whoever tells of its heads need not be."""
+        self._wanted_at = max(self._wanted_at, self.row.wanted_at)
+        is_idle = now - self._wanted_at >= IDLE_SECONDS
+        if is_idle and not self._was_idle:
+            # From here on a new head is noticed late: whoever calls next gets it from an upstream.
+            self.row.forget_tip()
+        self._was_idle = is_idle
+        all_well = all(each.verdict.state == State.UP for each in self.watched)
+        for each in self.watched:
+            calls = sum(fared.calls for fared in each.row.fared())
+            if calls != each.calls:
+                each.calls, each.used_at = calls, now
+            # Where one is not well, the others may be needed at any moment.
+            unused = all_well and len(self.watched) > 1 and now - each.used_at >= IDLE_SECONDS
+            rests = is_idle or unused or each.has_feed
+            if each.is_resting and not rests:
                 each.next_at = now
+            each.is_resting = rests
+        if any(each.is_resting and each.verdict.state == State.UP for each in self.watched):
+            # Heads are asked for more seldom than the prober may be silent; nothing speaks against the last ones.
+            self.row.pulse()
+
+    def calls_a_minute(self, each: Watched) -> float:
+        """What probing an upstream takes as it is now."""
+        if self._blind:
+            return 0.0
+        # Of four probes two ask for one thing more, and once a minute for the chain id.
+        factor = 1.0 if each.is_resting else 1.5
+        return round(60 / self._interval(each) * factor + 1, 1)
+
+    def _interval(self, each: Watched) -> float:
+        active = each.upstream.probe_seconds or self._health.probe_seconds
+        return max(active, self._health.idle_probe_seconds) if each.is_resting else active
 
     async def _probe(self, each: Watched, wanted: Wanted, shown: int) -> None:
         try:
             report = await each.asker.probe(wanted)
         except ProbeFailed as failure:
             each.failed(failure)
+            if not each.sight.down:
+                # Whether it is must be known before somebody calls.
+                each.next_at = min(each.next_at, self._now() + self._health.probe_seconds)
             self._count(metrics.UPSTREAM_PROBES, each.name, "failed")
         else:
             now = self._now()
@@ -175,6 +229,8 @@ class Watch:
     def _fetch(self, each: Watched, numbers: Sequence[int]) -> None:
         """Fetch blocks of an upstream, unless that is under way already."""
         if each.fetching is None or each.fetching.done():
+            if each.is_resting:
+                each.next_at += self._interval(each) * len(numbers)
             each.fetching = self._begun(self._fetched(each, numbers))
 
     async def _fetched(self, each: Watched, numbers: Sequence[int]) -> None:

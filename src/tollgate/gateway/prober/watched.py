@@ -54,6 +54,14 @@ class Watched:
         """Answers in a row that showed a lower head than it had before."""
         self.seconds = 0.0
         """How long a probe takes, smoothed."""
+        self.is_resting = False
+        """Whether it is asked seldom: nobody calls it, or it tells of its heads by itself."""
+        self.used_at = now
+        """When workers were last seen to call it."""
+        self.calls = 0
+        """What workers had sent to it by then."""
+        self.doubts_feed = False
+        """Whether a probe has shown a head that its feed did not tell of."""
         self._peak = NOTHING
         self._probes = 0
         self._chain_id_at = now
@@ -67,6 +75,11 @@ class Watched:
     def comparable(self) -> bool:
         """Whether blocks of it that are needed can be hoped for."""
         return self.fetch_failures < FETCH_FAILURES
+
+    @property
+    def has_feed(self) -> bool:
+        """Whether it tells of new heads by itself, as far as we know."""
+        return self.listener is not None and self.listener.listening and not self.doubts_feed
 
     def is_same(self, upstream: UpstreamSettings) -> bool:
         """Whether other settings mean the same node."""
@@ -102,6 +115,8 @@ class Watched:
 
     def reported(self, report: ProbeReport, wanted: Wanted, shown: int, now: float) -> None:
         """Take in an answer. `shown`: the head in the shared status when it was asked."""
+        if self.sight.heads and report.block.number > self.sight.head:
+            self.doubts_feed = True
         self._saw(report.block, now)
         sight = self.sight
         self.sight = replace(
@@ -130,6 +145,7 @@ class Watched:
         sight = self.sight
         if not sight.heads or sight.down or block.number < sight.head:
             return False
+        self.doubts_feed = False
         if block.number == sight.head and self.chain.hashes.get(block.number) == block.hash:
             return False
         self._saw(block, now)

@@ -124,6 +124,7 @@ class Exchange:
         )
         """All of the upstreams' rows, in one look; they were handed out one after the other, as a rule."""
         self._view: View | None = None
+        self._calls_told = 0
 
     def be_patient(self, request_seconds: float) -> None:
         """Take over how long a request may take."""
@@ -421,6 +422,10 @@ class Exchange:
         now = self._now()
         for upstream in self.upstreams:
             upstream.tell(now)
+        calls = sum(upstream.calls for upstream in self.upstreams)
+        if calls != self._calls_told:
+            self._calls_told = calls
+            self.row.want()
 
     # --- Books -----------------------------------------------------------------------------------------
 

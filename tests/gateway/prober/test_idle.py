@@ -1,0 +1,138 @@
+"""What probing costs: seldom where nobody calls or a feed tells of heads, at once where somebody does."""
+
+from __future__ import annotations
+
+import pytest
+from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, Node, Scene, block
+
+from tollgate.gateway.prober.watch import IDLE_SECONDS
+from tollgate.settings.model import HealthSettings
+
+MAX_A_MINUTE = 12
+
+
+def asked(node: Node) -> int:
+    """How many calls it was sent."""
+    return sum(wanted.calls for wanted in node.probes) + len(node.fetched)
+
+
+async def minutes(scene: Scene, count: int, each_second: str = "") -> None:
+    """Let minutes pass, with so many new blocks a second."""
+    for _ in range(count * 120):
+        scene.nodes["a"].word += each_second
+        await scene.tick(0.5)
+
+
+@pytest.mark.parametrize("blocks", ["", "x", "xyz"])
+async def test_an_idle_upstream_gets_at_most_twelve_calls_a_minute(blocks: str) -> None:
+    """However fast its chain is."""
+    scene = Scene(BASE)
+    scene.in_use = False
+    await scene.start()
+    before = asked(scene.nodes["a"])
+    assert before <= MAX_A_MINUTE
+    await minutes(scene, 10, blocks)
+    assert (asked(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
+    assert scene.states == "up"
+    assert scene.row.heard
+    assert scene.reorgs == (0, None)
+
+
+async def test_an_upstream_with_a_feed_gets_at_most_twelve_calls_a_minute_while_it_is_in_use() -> None:
+    scene = Scene(BASE)
+    scene.apply(scene.upstream("a", ws_url="ws://a"), at_start=True)
+    await scene.tick()
+    before = asked(scene.nodes["a"])
+    for number in range(1_200):
+        if number % 24 == 0:
+            scene.nodes["a"].word += "x"
+            scene.ears[0].hear(block(scene.nodes["a"].word))
+            assert scene.row.head == len(scene.nodes["a"].word) - 1
+        scene.row.nudge()
+        await scene.tick(0.5)
+        assert scene.row.heard
+    assert (asked(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
+
+
+async def test_a_feed_that_misses_a_block_is_not_relied_on_until_it_tells_of_one_again() -> None:
+    scene = Scene(BASE)
+    scene.apply(scene.upstream("a", ws_url="ws://a"), at_start=True)
+    await scene.tick()
+    scene.nodes["a"].word += "x"
+    for _ in range(40):
+        await scene.tick(0.5)
+    assert scene.row.head == 100
+    before = len(scene.nodes["a"].probes)
+    for _ in range(10):
+        await scene.tick(PROBE)
+    assert len(scene.nodes["a"].probes) - before >= 8
+    scene.ears[0].hear(block(scene.nodes["a"].word))
+    await scene.tick(1.5)
+    before = len(scene.nodes["a"].probes)
+    for _ in range(10):
+        await scene.tick(PROBE)
+    assert len(scene.nodes["a"].probes) - before <= 1
+
+
+async def test_whoever_calls_after_a_pause_is_not_served_an_old_tip() -> None:
+    scene = await Scene(BASE).start()
+    await scene.rounds(3)
+    version = scene.row.version
+    scene.in_use = False
+    for _ in range(int(IDLE_SECONDS / PROBE) + 3):
+        await scene.tick(PROBE)
+    assert scene.row.version == version + 1, "what was read of the tip still holds while nobody looks"
+    scene.nodes["a"].word += "x"
+    await scene.tick(0.5)
+    assert scene.row.head == 99
+    scene.row.want()
+    await scene.tick(1.0)
+    assert scene.row.head == 100, "the first call is followed by a probe at once"
+    before = len(scene.nodes["a"].probes)
+    await scene.rounds(4)
+    assert len(scene.nodes["a"].probes) - before >= 4
+
+
+async def test_a_nudge_wakes_at_once() -> None:
+    scene = Scene(BASE)
+    scene.in_use = False
+    await scene.start()
+    await scene.tick(1.5)
+    scene.nodes["a"].word += "x"
+    scene.row.nudge()
+    await scene.tick(0.02)
+    await scene.tick(1.0)
+    assert scene.row.head == 100
+
+
+async def test_a_spare_upstream_rests_while_the_others_are_well_and_wakes_when_one_is_not() -> None:
+    scene = await Scene(BASE, BASE).start()
+    scene.in_use = False
+    before = asked(scene.nodes["b"])
+    for _ in range(600):
+        scene.row.want()
+        scene["a"].used_at = scene.clock()
+        await scene.tick(0.5)
+    rested = asked(scene.nodes["b"]) - before
+    assert rested <= 30 / PROBE * 1.5 + 4.5 * MAX_A_MINUTE
+    assert asked(scene.nodes["a"]) > 800
+    assert scene["b"].is_resting
+    scene.nodes["a"].fault = BROKEN
+    scene.row.want()
+    for _ in range(8):
+        await scene.tick(0.5)
+    assert not scene["b"].is_resting
+
+
+async def test_an_upstream_may_have_an_interval_of_its_own() -> None:
+    scene = Scene(BASE, BASE)
+    scene.apply(scene.upstream("a", probe_seconds=4.0), scene.upstream("b"), at_start=True)
+    await scene.tick()
+    for _ in range(80):
+        await scene.tick(0.5)
+    assert len(scene.nodes["a"].probes) == 11
+    assert len(scene.nodes["b"].probes) == 81
+
+
+def test_the_default_keeps_the_bound() -> None:
+    assert 60 / HealthSettings().idle_probe_seconds <= MAX_A_MINUTE
