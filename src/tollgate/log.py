@@ -10,9 +10,15 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
-import structlog
+# structlog loads rich where it finds it, for tracebacks that are not ours: 3 MB in every process.
+_modules: dict[str, Any] = sys.modules
+_rich = _modules.setdefault("rich", None)
+import structlog  # noqa: E402
+
+if _rich is None:
+    del _modules["rich"]
 
 # Of one message, in one process. Upstreams that change their state together are to be seen one by one.
 MAX_LINES, WINDOW_SECONDS = 100, 60.0

@@ -13,20 +13,24 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
-from authlib.oidc.core import CodeIDToken  # type: ignore[import-untyped]
-from joserfc import jwt
-from joserfc.errors import ClaimError, InvalidKeyIdError, JoseError
-from joserfc.jwk import JWKRegistry, Key, KeySet
-from joserfc.jws import JWSRegistry
 from msgspec import Struct
 
 from tollgate.errors import TollgateError
+from tollgate.lazy_module import LazyModule
 from tollgate.settings.model import OidcSettings
+
+if TYPE_CHECKING:
+    import httpx
+    from authlib.oidc import core as id_tokens  # type: ignore[import-untyped]
+    from joserfc import errors, jwk, jws, jwt
+else:
+    # For those alone who have a provider.
+    httpx, id_tokens = LazyModule("httpx"), LazyModule("authlib.oidc.core")
+    errors, jwk, jws, jwt = (LazyModule(f"joserfc.{name}") for name in ("errors", "jwk", "jws", "jwt"))
 
 LEEWAY_SECONDS = 60
 SUBJECT_CHARACTERS = 255  # OpenID Connect Core 1.0, section 2
@@ -137,7 +141,7 @@ class Provider(Struct, frozen=True):
     """The provider as it described itself at one moment."""
 
     metadata: Metadata
-    keys: KeySet
+    keys: jwk.KeySet
     read_at: float
 
 
@@ -234,16 +238,16 @@ def auth_method(metadata: Metadata) -> str:
     )
 
 
-def import_keys(document: KeyDocument) -> KeySet:
+def import_keys(document: KeyDocument) -> jwk.KeySet:
     """Return the keys that can have signed an id token. One that is not understood does not spoil the others."""
-    keys: list[Key] = []
+    keys: list[jwk.Key] = []
     for data in document.keys:
         try:
             if data.get("kty") in KEY_TYPES and data.get("use", "sig") == "sig":
-                keys.append(JWKRegistry.import_key(data))
-        except (JoseError, ValueError, TypeError, KeyError):
+                keys.append(jwk.JWKRegistry.import_key(data))
+        except (errors.JoseError, ValueError, TypeError, KeyError):
             continue
-    return KeySet(keys)
+    return jwk.KeySet(keys)
 
 
 # ---- the callback and the token endpoint
@@ -300,21 +304,21 @@ def verified_claims(
     }
     # `at_hash`, where there is one, binds the access token to the id token.
     facts = {"nonce": nonce, "client_id": client_id, "access_token": tokens.access_token}
-    registry = JWSRegistry(algorithms=signing_algorithms(metadata), strict_check_header=False)
+    registry = jws.JWSRegistry(algorithms=signing_algorithms(metadata), strict_check_header=False)
     try:
         token = jwt.decode(tokens.id_token, provider.keys, registry=registry)
-        claims = CodeIDToken(token.claims, token.header, rules, facts)
+        claims = id_tokens.CodeIDToken(token.claims, token.header, rules, facts)
         claims.validate(now=int(now), leeway=LEEWAY_SECONDS)
-    except InvalidKeyIdError:
+    except errors.InvalidKeyIdError:
         raise
-    except (JoseError, ValueError, TypeError, RecursionError) as error:
+    except (errors.JoseError, ValueError, TypeError, RecursionError) as error:
         raise untrusted(error) from error
     return dict(claims)
 
 
 def untrusted(error: Exception) -> OidcError:
     """Return the words for an id token that is not believed."""
-    if isinstance(error, ClaimError):
+    if isinstance(error, errors.ClaimError):
         why = UNTRUSTED.get(error.claim, f"is incomplete or contradicts itself. {AGAIN} {TELL}.")
     else:
         why = f"does not bear a signature that this service trusts. {AGAIN} {TELL}."

@@ -21,24 +21,28 @@ from functools import cached_property
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Protocol
 
-import dns.asyncresolver
-import dns.exception
-import dns.name
-import dns.nameserver
-import dns.resolver
 import httpcore
-from dns.rdtypes.ANY.TXT import TXT
 from msgspec import Struct
 
 from tollgate import __version__
 from tollgate.control.safe_connect import Pinned, TooMuch, forbidden_kind
 from tollgate.core.origins import normal_host
 from tollgate.errors import StartError, TollgateError
+from tollgate.lazy_module import LazyModule
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    import dns.asyncresolver
+    import dns.exception
+    import dns.name
+    import dns.nameserver
+    import dns.rdtypes.ANY.TXT
+    import dns.resolver
     from dns.rdata import Rdata
+else:
+    # Used when a domain is proved or a webhook is called.
+    dns = LazyModule("dns")
 
 HTTPS_PORT = 443
 
@@ -108,7 +112,11 @@ class DnsResolver:
     async def texts(self, name: str) -> list[str]:
         """Return the TXT records at a name, the strings of each joined; none if there are none."""
         records = await self._ask(name, "TXT")
-        return [b"".join(record.strings).decode(errors="replace") for record in records if isinstance(record, TXT)]
+        return [
+            b"".join(record.strings).decode(errors="replace")
+            for record in records
+            if isinstance(record, dns.rdtypes.ANY.TXT.TXT)
+        ]
 
     async def _ask(self, name: str, kind: str) -> list[Rdata]:
         try:

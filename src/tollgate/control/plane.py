@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tollgate.control.mail import Mailer
-from tollgate.control.oidc import OidcClient
 from tollgate.control.outbound import DnsResolver, Fetcher
 from tollgate.control.passwords import Passwords
 from tollgate.control.proofs import Proofs
@@ -34,6 +34,9 @@ from tollgate.control.services.usage import Usages
 from tollgate.control.stripe import StripeClient
 from tollgate.settings.model import Settings
 from tollgate.store.base import AccountBook, ControlStore, LogBook
+
+if TYPE_CHECKING:
+    from tollgate.control.oidc import OidcClient
 
 OIDC_PATH = "/console/oidc/callback"
 
@@ -84,7 +87,7 @@ class ControlPlane:
         self.reports = Reports(self.context, accountbook, self._payments) if self._payments else None
         self.replays = Replays(self.context)
         self.sweep = Sweep(self.context)
-        self.oidc = OidcClient(settings.oidc, base_url + OIDC_PATH, now=now) if settings.oidc.issuer else None
+        self.oidc = _oidc(settings, base_url, now)
 
     def change(self, settings: Settings) -> None:
         """Take over settings that changed in place: networks, as far as this plane knows of them."""
@@ -102,6 +105,14 @@ class ControlPlane:
             await self._logbook.close()
         if self._accountbook is not None:
             await self._accountbook.close()
+
+
+def _oidc(settings: Settings, base_url: str, now: Callable[[], float]) -> OidcClient | None:
+    if not settings.oidc.issuer:
+        return None
+    from tollgate.control.oidc import OidcClient  # noqa: PLC0415 - for those alone who have a provider
+
+    return OidcClient(settings.oidc, base_url + OIDC_PATH, now=now)
 
 
 def _proofs(settings: Settings) -> Proofs:

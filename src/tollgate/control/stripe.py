@@ -11,15 +11,20 @@ meter would be priced a second time by rules that know neither. An item waits fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import httpx
 import msgspec
 from msgspec import Struct
 
 from tollgate import __version__
 from tollgate.errors import TollgateError
+from tollgate.lazy_module import LazyModule
 from tollgate.settings.model import StripeSettings
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = LazyModule("httpx")
 
 SECONDS = 20.0
 # How long Stripe remembers a key is 24 hours or more; an hour less, because clocks differ.

@@ -8,14 +8,12 @@ let `notexample.com` or `example.com.evil.com` pass. `Referer` is never read.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import ipaddress
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import idna
-
-if TYPE_CHECKING:
-    from tldextract import TLDExtract
 
 LOCALHOST = "localhost"
 
@@ -93,7 +91,7 @@ def candidates(host: str) -> list[str]:
 
 
 def preload() -> None:
-    """Read the list of public suffixes, which takes a fifth of a second: before anybody waits for it."""
+    """Read the list of public suffixes, which takes a moment: before anybody waits for it."""
     root_domain("example.com")
 
 
@@ -108,26 +106,47 @@ def root_domain(name: str, *, allow_localhost: bool = False) -> str:
         if allow_localhost:
             return host
         raise NotARootDomain("localhost may be whitelisted only with whitelist.allow_localhost = true.")
-    parts = _extract()(host)
-    root = parts.top_domain_under_public_suffix
-    if not parts.suffix:
+    labels = host.split(".")
+    length = _suffix_length(labels)
+    if not length:
         raise NotARootDomain(f"{host} is not under a known public suffix: give a domain such as example.com.")
-    if not root:
+    if length == len(labels):
         raise NotARootDomain(f"{host} is a public suffix, shared by many owners: give a domain below it.")
+    root = ".".join(labels[-length - 1 :])
     if root != host:
         raise NotARootDomain(f"{host} is not a root domain: use {root}, which covers all its subdomains.", root)
     return root
 
 
-@functools.cache
-def _extract() -> TLDExtract:
-    # The list inside the package, never a download; imported late because the gateway does not need it.
-    from tldextract import TLDExtract  # noqa: PLC0415
+def _suffix_length(labels: list[str]) -> int:
+    """How many labels the public suffix of a name has (publicsuffix.org/list); 0: it has none."""
+    rules = _suffixes()
+    for start in range(len(labels)):
+        name, parent = ".".join(labels[start:]), ".".join(labels[start + 1 :])
+        if f"!{name}" in rules:
+            return len(labels) - start - 1
+        if name in rules or f"*.{parent}" in rules:
+            return len(labels) - start
+    return 0
 
-    return TLDExtract(
-        suffix_list_urls=(),
-        cache_dir=None,
-        fallback_to_snapshot=True,
-        include_psl_private_domains=True,
-        extra_suffixes=SHARED_GATEWAYS,
+
+@functools.cache
+def _suffixes() -> frozenset[str]:
+    """The rules of the list, private ones included, names as they are in DNS.
+
+    From the list inside tldextract, never a download; read without it, since its tree of labels takes 9 MB and the
+    libraries it downloads with 3 more.
+    """
+    spec = importlib.util.find_spec("tldextract")
+    (folder,) = (spec.submodule_search_locations if spec is not None else None) or ("",)
+    lines = Path(folder, ".tld_set_snapshot").read_text(encoding="utf-8").splitlines()
+    rules = [line.split()[0] for line in lines if line.strip() and not line.startswith("//")]
+    return frozenset((*(rule if rule.isascii() else _in_dns(rule) for rule in rules), *SHARED_GATEWAYS))
+
+
+def _in_dns(rule: str) -> str:
+    labels = (
+        label if label.isascii() else "xn--" + label.encode("punycode").decode("ascii")
+        for label in rule.split(".")
     )
+    return ".".join(labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import TYPE_CHECKING
 
 import msgspec
 from litestar import Response
@@ -15,12 +16,14 @@ from tollgate.control.console.forms import FormFault
 from tollgate.control.console.paths import Asked, Plane, shown
 from tollgate.control.console.safety import local_path
 from tollgate.control.console.sign_in import form_page
-from tollgate.control.oidc import OidcClient
 from tollgate.control.oidc_rules import OidcError, ProviderIdentity, SignInStart
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound, Problem
 from tollgate.control.services.invitations import PATH as INVITATIONS
 from tollgate.core.people import Invitation
+
+if TYPE_CHECKING:
+    from tollgate.control.oidc import OidcClient
 
 COOKIE_PATH = "/console/oidc"
 SECONDS = 600

@@ -11,20 +11,12 @@ import hmac
 import secrets as random
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-import webauthn
 from msgspec import Struct
 from msgspec.structs import replace
-from webauthn.helpers.exceptions import WebAuthnException
-from webauthn.helpers.structs import (
-    AuthenticatorSelectionCriteria,
-    PublicKeyCredentialDescriptor,
-    ResidentKeyRequirement,
-    UserVerificationRequirement,
-)
 
 from tollgate.control.problems import InvalidInput, LimitReached, NotFound, WrongPassword
 from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, name_of
@@ -32,7 +24,16 @@ from tollgate.control.services import throttle
 from tollgate.core import patience, secrets, totp
 from tollgate.core.people import PASSKEY, RECOVERY, TOTP, Account, Factor
 from tollgate.core.sealed import BrokenSeal, Seal
+from tollgate.lazy_module import LazyModule
 from tollgate.store.base import Conflict, Repositories
+
+if TYPE_CHECKING:
+    import webauthn
+    from webauthn.helpers import exceptions, structs
+else:
+    # Eight megabytes, for those alone who use a passkey.
+    webauthn = LazyModule("webauthn")
+    exceptions, structs = LazyModule("webauthn.helpers.exceptions"), LazyModule("webauthn.helpers.structs")
 
 LOOPBACK = ("127.0.0.1", "::1")
 MAX_PASSKEYS = 20
@@ -202,10 +203,10 @@ class SecondFactors:
             user_id=account.id.encode(),
             user_name=account.email,
             user_display_name=account.name or account.email,
-            exclude_credentials=[PublicKeyCredentialDescriptor(each.credential or b"") for each in held],
-            authenticator_selection=AuthenticatorSelectionCriteria(
-                resident_key=ResidentKeyRequirement.REQUIRED,
-                user_verification=UserVerificationRequirement.REQUIRED,
+            exclude_credentials=[structs.PublicKeyCredentialDescriptor(each.credential or b"") for each in held],
+            authenticator_selection=structs.AuthenticatorSelectionCriteria(
+                resident_key=structs.ResidentKeyRequirement.REQUIRED,
+                user_verification=structs.UserVerificationRequirement.REQUIRED,
             ),
         )
         return Challenge(webauthn.options_to_json(options), self._ticket("make", account.id, options.challenge))
@@ -222,7 +223,7 @@ class SecondFactors:
                 expected_origin=self._origins,
                 require_user_verification=True,
             )
-        except (WebAuthnException, ValueError, KeyError) as error:
+        except (exceptions.WebAuthnException, ValueError, KeyError) as error:
             raise InvalidInput("The browser's passkey could not be read: try again.") from error
         row = Factor(
             secrets.new_id("fac"),
@@ -245,7 +246,7 @@ class SecondFactors:
     def begin_sign_in(self) -> Challenge:
         """What a browser needs to sign in with a passkey, whosever it is."""
         options = webauthn.generate_authentication_options(
-            rp_id=self._host, user_verification=UserVerificationRequirement.REQUIRED
+            rp_id=self._host, user_verification=structs.UserVerificationRequirement.REQUIRED
         )
         return Challenge(webauthn.options_to_json(options), self._ticket("use", "", options.challenge))
 
@@ -267,7 +268,7 @@ class SecondFactors:
                     credential_public_key=row.secret,
                     credential_current_sign_count=row.counter,
                 )
-            except (WebAuthnException, ValueError, KeyError):
+            except (exceptions.WebAuthnException, ValueError, KeyError):
                 raise WrongPassword(WRONG_PASSKEY) from None
             await records.factors.replace(
                 replace(row, counter=used.new_sign_count, last_used_at=self._context.now())
