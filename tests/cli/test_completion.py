@@ -34,14 +34,14 @@ def completed(tool: Tool, words: str, **env: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("tollgate a", ["auth", "audit", "account", "admin"]),
-        ("tollgate rpc ", ["tokens", "whitelist", "networks", "logs"]),
+        ("tollgate a", ["auth", "audit", "account", "api", "admin"]),
+        ("tollgate rpc ", ["tokens", "whitelist", "networks", "call", "logs"]),
         ("tollgate rpc tokens d", ["disable", "delete"]),
         ("tollgate teams m", ["members"]),
         ("tollgate teams members ", ["list", "invite", "remove", "set-role"]),
         ("tollgate teams members set-role x ", ["owner", "admin", "developer", "billing", "viewer"]),
         ("tollgate account tokens create ci --ex", ["--expires"]),
-        ("tollgate completion ", ["bash", "zsh", "fish"]),
+        ("tollgate completion ", ["bash", "zsh", "fish", "install"]),
         ("tollgate nonsense x", []),
     ],
 )
@@ -168,3 +168,26 @@ sys.exit(" ".join(heavy & set(sys.modules)) or 0)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_tokens_networks_and_months_complete(api: Api, acme: Tool) -> None:
+    token = {"id": "tok_1", "name": "ci", "prefix": "tg_01234", "created_at": "2026-11-15T06:44:44Z"}
+    api.on("GET", "teams/acme/tokens?limit=1000", {"items": [token], "next": None})
+    assert completed(acme, "tollgate rpc tokens show c") == ["ci"]
+    served = [{"network": "eth/mainnet", "url": "https://t.example.com/x/eth/mainnet"}]
+    api.on("GET", "networks", {"items": served, "next": None})
+    assert completed(acme, "tollgate rpc call eth/") == ["eth/mainnet"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "file"),
+    [
+        ("bash", ".local/share/bash-completion/completions/tollgate"),
+        ("zsh", ".local/share/zsh/site-functions/_tollgate"),
+        ("fish", ".config/fish/completions/tollgate.fish"),
+    ],
+)
+def test_install_puts_the_script_where_the_shell_looks(tool: Tool, tmp_path: Path, shell: str, file: str) -> None:
+    ran = tool.process("completion", "install", env={"SHELL": f"/bin/{shell}", "HOME": str(tmp_path)})
+    assert (ran.code, f"Wrote {tmp_path / file}" in ran.err) == (0, True)
+    assert "_TOLLGATE_COMPLETE" in (tmp_path / file).read_text()

@@ -281,7 +281,8 @@ def test_ctrl_c_at_the_question_deletes_nothing(api: Api, acme: Tool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token_id", "path"), [("..", "%2E%2E"), ("a/b", "a%2Fb"), ("a?b#c", "a%3Fb%23c"), ("ü", "%C3%BC")]
+    ("token_id", "path"),
+    [("tok_/..", "tok_%2F.."), ("tok_a/b", "tok_a%2Fb"), ("tok_a?b#c", "tok_a%3Fb%23c"), ("tok_ü", "tok_%C3%BC")],
 )
 def test_an_id_never_leaves_its_place_in_the_path(api: Api, acme: Tool, token_id: str, path: str) -> None:
     api.problem("GET", f"{PATH}/{path}", 404, "not_found", "There is no such token.")
@@ -296,3 +297,30 @@ def test_the_json_of_a_list_can_be_fed_to_a_program(api: Api, acme: Tool) -> Non
     api.on("GET", f"{PATH}?limit=100", page(TOKEN))
     ran = acme.process("rpc", "tokens", "list", "--json")
     assert (ran.code, json.loads(ran.out), ran.err) == (0, page(TOKEN), "")
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "method", "body"),
+    [
+        (("show", "ci"), "GET", None),
+        (("update", "ci", "--rps", "5"), "PATCH", {"requests_per_second": 5}),
+        (("disable", "ci"), "PATCH", {"active": False}),
+    ],
+)
+def test_a_name_works_wherever_an_id_does(
+    api: Api, acme: Tool, arguments: tuple[str, ...], method: str, body: dict[str, Any] | None
+) -> None:
+    api.on("GET", f"{PATH}?limit=1000", page({**TOKEN, "id": "tok_9", "name": "other"}, {**TOKEN, "name": "ci"}))
+    api.on(method, f"{PATH}/{TOKEN['id']}", {**TOKEN, "name": "ci"})
+    assert acme.run("rpc", "tokens", *arguments).code == 0
+    if body is not None:
+        assert api.asked[1].json == body
+
+
+def test_a_name_that_no_token_has_is_not_found(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?limit=1000", page(TOKEN))
+    ran = acme.run("rpc", "tokens", "delete", "nobody", "--yes")
+    assert (ran.code, "has no token called 'nobody'" in ran.err) == (3, True)

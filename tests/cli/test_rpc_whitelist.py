@@ -113,7 +113,7 @@ def test_check_says_whether_and_why(api: Api, acme: Tool, allowed: bool, word: s
     found = {"origin": "https://app.example.com", "allowed": allowed, "why": "because", "domain_id": "dom_1"}
     api.on("GET", f"{PATH}/check?origin=https%3A%2F%2Fapp.example.com", found)
     ran = acme.run("rpc", "whitelist", "check", "https://app.example.com")
-    assert ran.code == 0
+    assert ran.code == (0 if allowed else 1)
     assert f"allowed  {word}\nwhy      because\nentry    dom_1\n" in ran.out
 
 
@@ -134,3 +134,16 @@ def test_update_sends_what_was_given(api: Api, acme: Tool, arguments: list[str],
 def test_an_update_that_says_nothing_is_wrong_usage(acme: Tool) -> None:
     ran = acme.run("rpc", "whitelist", "update", "dom_1")
     assert (ran.code, "Nothing to change" in ran.err) == (2, True)
+
+
+def test_an_address_is_answered_with_the_domain_to_add(acme: Tool) -> None:
+    ran = acme.run("rpc", "whitelist", "add", "https://example.com/")
+    assert ran.code == 2
+    assert "Did you mean: tollgate rpc whitelist add example.com --team acme" in ran.err
+
+
+def test_remove_by_domain_says_the_id(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?limit=1000", {"items": [ENTRY], "next": None})
+    ran = acme.run("rpc", "whitelist", "remove", "example.com", "--yes")
+    assert ran.code == 2
+    assert f"Run: tollgate rpc whitelist remove {ENTRY['id']} --team acme" in ran.err

@@ -160,7 +160,7 @@ def test_the_operator_sees_a_table(pair: Scene) -> None:
     ran = pair.upstreams()
     titles, *rows = ran.stdout.splitlines()
     assert titles.split() == [
-        "network", "upstream", "state", "reason", "head", "behind", "errors", "latency", "breaker",
+        "network", "upstream", "state", "reason", "head", "behind", "errors", "latency", "breaker", "probes",
     ]  # fmt: skip
     assert [row.split()[:4] for row in rows] == [[NETWORK, name, "up", "-"] for name in "ab"]
     assert (ran.returncode, ran.stderr) == (0, "")

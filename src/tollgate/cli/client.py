@@ -151,6 +151,17 @@ class Client:
     def token(self, team: str, token_id: str) -> ApiAnswer[ApiToken]:
         return self._read("GET", ApiToken, "teams", team, "tokens", token_id)
 
+    def token_named(self, team: str, name: str) -> ApiToken | None:
+        """Find a token by its name, the one that works where several had it."""
+        named = [
+            each for each in _every(lambda after: self.tokens(team, LARGEST_LIMIT, after)) if each.name == name
+        ]
+        return next((each for each in reversed(named) if each.active), named[-1] if named else None)
+
+    def raw(self, method: str, path: str, body: Any = None) -> HttpReply:
+        """Send any request to the API, as the account that is logged in."""
+        return self._send(method, path, body)
+
     def update_token(self, team: str, token_id: str, body: Mapping[str, Any]) -> ApiAnswer[ApiToken]:
         return self._read("PATCH", ApiToken, "teams", team, "tokens", token_id, body=body)
 
@@ -168,6 +179,11 @@ class Client:
         self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
     ) -> ApiAnswer[Page[ApiDomain]]:
         return self._read("GET", Page[ApiDomain], "teams", team, "domains", query=_page(limit, after))
+
+    def domain_named(self, team: str, domain: str) -> ApiDomain | None:
+        """Find an entry by its domain."""
+        every = _every(lambda after: self.domains(team, LARGEST_LIMIT, after))
+        return next((each for each in every if each.domain == domain.lower()), None)
 
     def add_domain(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiDomain]:
         return self._create(ApiDomain, body, "teams", team, "domains")
@@ -341,6 +357,9 @@ class Client:
         target = BASE + "".join(f"/{_segment(part)}" for part in path)
         if query:
             target += "?" + urlencode(query)
+        return self._send(method, target, body, key)
+
+    def _send(self, method: str, target: str, body: Any, key: str | None = None) -> HttpReply:
         content = None if body is None else msgspec.json.encode(body)
 
         def send(secret: str) -> HttpReply:

@@ -13,12 +13,20 @@ _PLACES = {
 }
 
 
-@click.command(epilog="Example: source <(tollgate completion bash)")
-@click.argument("shell", type=click.Choice(list(_PLACES)))
-def completion(shell: str) -> None:
-    """Print a script that completes commands, options and your teams.
+_FILES = {
+    "bash": ".local/share/bash-completion/completions/tollgate",
+    "zsh": ".local/share/zsh/site-functions/_tollgate",
+    "fish": ".config/fish/completions/tollgate.fish",
+}
+INSTALL = "install"
 
-    To have it in every new shell, put it into
+
+@click.command(epilog="Example: tollgate completion install")
+@click.argument("shell", metavar="[bash|zsh|fish|install]", type=click.Choice([*_PLACES, INSTALL]))
+def completion(shell: str) -> None:
+    """Print a script that completes commands, options and names, or install it for your shell.
+
+    To have it in every new shell, run `tollgate completion install`, or put it into
 
     \b
       bash  ~/.local/share/bash-completion/completions/tollgate
@@ -27,6 +35,9 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class  # noqa: PLC0415 - not for help
 
+    if shell == INSTALL:
+        _install()
+        return
     root = click.get_current_context().find_root().command
     made = get_completion_class(shell)
     if made is None:  # the choice above allows none that Click lacks
@@ -35,3 +46,25 @@ def completion(shell: str) -> None:
     # Not into a pipe: a shell that sources it at each start must not be greeted each time.
     if show.on_terminal():
         show.note(f"\nPut this into {_PLACES[shell]}, then start a new shell.")
+
+
+def _install() -> None:
+    """Put the script where the shell of this person looks for it."""
+    import os  # noqa: PLC0415 - not for help
+    from pathlib import Path  # noqa: PLC0415
+
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
+
+    shell = os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119 - no path is meant
+    made = get_completion_class(shell) if shell in _FILES else None
+    if made is None:
+        raise click.UsageError(
+            f"$SHELL is {shell or 'not set'}: print the script with `tollgate completion bash`."
+        )
+    root = click.get_current_context().find_root().command
+    file = Path.home() / _FILES[shell]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(made(root, {}, "tollgate", "_TOLLGATE_COMPLETE").source(), encoding="utf-8")
+    show.note(f"Wrote {file}. Start a new shell.")
+    if shell == "zsh":
+        show.note(f"zsh must look there: put  fpath=({file.parent} $fpath)  before compinit in ~/.zshrc.")

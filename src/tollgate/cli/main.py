@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         "tokens": Row("tollgate.cli.rpc_tokens:tokens", "API tokens, the credentials of programs."),
         "whitelist": Row("tollgate.cli.rpc_whitelist:whitelist", "Domains whose pages call without a token."),
         "networks": Row("tollgate.cli.rpc_networks:networks", "Networks that are served, and their addresses."),
+        "call": Row("tollgate.cli.rpc_call:call", "Call a method of a network, from here."),
         "logs": Row(
             "tollgate.cli.rpc_logs:logs",
             "Request logs: calls, their callers and outcomes.",
@@ -48,6 +49,7 @@ _COMMANDS = {
     "invoices": Row("tollgate.cli.usage:invoices", "What a team owes for each month."),
     "audit": Row("tollgate.cli.teams:audit", "Show who changed what in a team."),
     "account": Row("tollgate.cli.account:account", "Your account and its personal access tokens."),
+    "api": Row("tollgate.cli.rpc_call:api", "Send a request to the management API."),
     "completion": Row("tollgate.cli.completion:completion", "Print a script that completes commands."),
     "init": Row("tollgate.cli.init:init", "Write the settings of a service; make its first account and team."),
     "serve": Row("tollgate.cli.serve:serve", "Run the service."),
@@ -69,6 +71,7 @@ _COMMANDS = {
 # Named together in the help of the whole, which must fit a screen; each has its own.
 _FOR_THE_OPERATOR = (
     "init",
+    "serve",
     "collect",
     "nodes",
     "doctor",
@@ -83,7 +86,16 @@ _FOR_THE_OPERATOR = (
 )
 
 
+# What people type who know other tools.
+_ELSEWHERE = {"login": "auth login", "logout": "auth logout", "whoami": "auth status"}
+
+
 class _Root(Group):
+    def _suggestion(self, ctx: click.Context, name: str) -> str:
+        if name in _ELSEWHERE:
+            return f" Did you mean 'tollgate {_ELSEWHERE[name]}'?"
+        return super()._suggestion(ctx, name)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands of teams one by one, and those of the operator together."""
         names = [name for name in self.list_commands(ctx) if name not in _FOR_THE_OPERATOR]

@@ -27,6 +27,8 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 ROLES = ("owner", "admin", "developer", "billing", "viewer")
 
+# What a shell may be handed without quotes.
+_COMPLETED = re.compile(r"[A-Za-z0-9_./-]{1,100}")
 _TEAM_NAME = re.compile(r"[a-z0-9-]{2,40}")
 
 
@@ -85,11 +87,53 @@ def _complete_team(
     return [name for name in names if name.startswith(incomplete) and _TEAM_NAME.fullmatch(name)]
 
 
+def complete_tokens(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[str] | str]:
+    """Complete the id or name of a token."""
+    return _complete(ctx, incomplete, lambda names: names.tokens)
+
+
+def complete_networks(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[str] | str]:
+    """Complete a network's path."""
+    return _complete(ctx, incomplete, lambda names: names.networks)
+
+
+def complete_months(
+    ctx: click.Context,  # noqa: ARG001 - Click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[str] | str]:
+    """Complete a month: the last twelve."""
+    today = datetime.datetime.now(datetime.UTC)
+    ordinal = 12 * today.year + today.month - 1
+    months = [f"{number // 12}-{number % 12 + 1:02d}" for number in range(ordinal, ordinal - 12, -1)]
+    return [month for month in months if month.startswith(incomplete)]
+
+
+def _complete(
+    ctx: click.Context, incomplete: str, ask: Callable[[Any], list[str]]
+) -> list[CompletionItem[str] | str]:
+    try:
+        from tollgate.cli.session import Names  # noqa: PLC0415
+
+        found = ask(Names(ctx.params.get("team")))
+    except Exception:  # noqa: BLE001 - a shell that completes must never see a failure
+        return []
+    return [name for name in found if name.startswith(incomplete) and _COMPLETED.fullmatch(name)]
+
+
 def _team_option(command: F) -> F:
     return click.option(
         "--team",
         metavar="TEAM",
-        help="Team to act for. Default: $TOLLGATE_TEAM, else the login's.",
+        help="Default: $TOLLGATE_TEAM, else the login's.",
         shell_complete=_complete_team,
     )(command)
 

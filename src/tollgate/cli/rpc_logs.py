@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TITLES = ("TIME", "METHOD", "NETWORK", "STATUS", "DURATION", "CALLER", "COST")
 # How wide the columns of a stream are, whose longest line is not known; a longer cell pushes the others.
-_WIDTHS = (24, 26, 16, 24, 8, 16, 0)
+_WIDTHS = (24, 26, 16, 28, 8, 16, 0)
 
 # With what the collector waits under load, a call is shown within 1.5 s.
 POLL_SECONDS = 0.75
@@ -98,7 +98,7 @@ def logs(
     answer = _page(session, filters, limit, after)
     rows = [_cells(log) for log in answer.value.items]
     page = cast("ApiAnswer[Page[ApiLog]]", answer)
-    session.page(page, TITLES, rows, empty=_nothing(session, answer, filters))
+    session.page(page, TITLES, rows, empty=_nothing(session, answer, filters), drop=("COST", "CALLER", "DURATION"))
 
 
 def _page(
@@ -285,8 +285,17 @@ def _print(session: Session, answer: ApiAnswer[ApiLogPage], *, newest_first: boo
             show.as_json(item, in_one_line=True)
     else:
         for log in answer.value.items[::step]:
-            click.echo(_line(_cells(log)))
+            line = _line(_cells(log))
+            colour = show.colour_of(str(log.status)) if show.wants_colour() else ""
+            click.echo(click.style(line, fg=colour) if colour == "red" else line)
 
 
 def _line(cells: tuple[str, ...]) -> str:
-    return "  ".join(f"{show.spelled(cell, None):{width}}" for cell, width in zip(cells, _WIDTHS, strict=True))
+    return "  ".join(
+        _cut(show.spelled(cell, None), width) for cell, width in zip(cells, _WIDTHS, strict=True)
+    ).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    """Fill a cell to its width, or cut it: a stream's columns stay where they are."""
+    return text if not width else f"{text:{width}}" if len(text) <= width else f"{text[: width - 1]}…"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tollgate.cli import show
-from tollgate.cli.failures import Failure
+from tollgate.cli.failures import Failure, NotFoundFailure
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import (
     Duration,
@@ -20,6 +20,7 @@ from tollgate.cli.options import (
     NoLimit,
     NumberOrNone,
     asks,
+    complete_tokens,
     confirm,
     for_team,
     page_options,
@@ -146,6 +147,8 @@ def create(session: Session, name: str, **settings: Any) -> None:
             "--overlap 0s, or delete it and create it again."
         )
     _show_secret(session, answer)
+    if show.has_reader():
+        _show_use(session, token)
 
 
 @tokens.command("list", epilog="Example: tollgate rpc tokens list --team acme")
@@ -163,19 +166,20 @@ def list_(session: Session, limit: int, after: str | None) -> None:
         ("ID", "NAME", "PREFIX", "CREATED", "LAST USED", "EXPIRES", "STATE"),
         rows,
         empty="No tokens yet. Create one: tollgate rpc tokens create NAME",
+        drop=("PREFIX", "EXPIRES", "CREATED", "LAST USED"),
     )
 
 
 @tokens.command("show", epilog="Example: tollgate rpc tokens show tok_3kF9aQx72LmN0pRt --team acme")
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @for_team
 def show_(session: Session, token_id: str) -> None:
     """Show a token: its settings and when it was last used."""
-    _show(session, session.client.token(session.team, token_id))
+    _show(session, session.client.token(session.team, _id(session, token_id)))
 
 
 @tokens.command(epilog="Example: tollgate rpc tokens update tok_3kF9aQx72LmN0pRt --rps 50")
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @click.option("--name", metavar="NAME", help="Another name.")
 @_settings
 @for_team
@@ -184,11 +188,11 @@ def update(session: Session, token_id: str, name: str | None, **settings: Any) -
     body = {**({} if name is None else {"name": name}), **_body(**settings)}
     if not body:
         raise click.UsageError("Nothing to change: give at least one setting, such as --expires 90d.")
-    _show(session, session.client.update_token(session.team, token_id, body))
+    _show(session, session.client.update_token(session.team, _id(session, token_id), body))
 
 
 @tokens.command(epilog="Example: tollgate rpc tokens rotate tok_3kF9aQx72LmN0pRt --overlap 1h")
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @click.option(
     "--overlap",
     type=Duration(),
@@ -204,6 +208,7 @@ def rotate(session: Session, token_id: str, overlap: int) -> None:
 
     if overlap > _LONGEST_OVERLAP:
         raise click.UsageError("--overlap can be 30d at most.")
+    token_id = _id(session, token_id)
     answer = session.client.rotate_token(session.team, token_id, overlap)
     token = answer.value
     if token.secret is None:
@@ -218,32 +223,46 @@ def rotate(session: Session, token_id: str, overlap: int) -> None:
 
 
 @tokens.command(epilog="Example: tollgate rpc tokens disable tok_3kF9aQx72LmN0pRt --team acme")
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @for_team
 def disable(session: Session, token_id: str) -> None:
     """Let a token no longer work, until it is enabled again."""
-    _show(session, session.client.update_token(session.team, token_id, {"active": False}))
+    _show(session, session.client.update_token(session.team, _id(session, token_id), {"active": False}))
 
 
 @tokens.command(epilog="Example: tollgate rpc tokens enable tok_3kF9aQx72LmN0pRt --team acme")
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @for_team
 def enable(session: Session, token_id: str) -> None:
     """Let a disabled token work again."""
-    _show(session, session.client.update_token(session.team, token_id, {"active": True}))
+    _show(session, session.client.update_token(session.team, _id(session, token_id), {"active": True}))
 
 
 @tokens.command(epilog="Example: tollgate rpc tokens delete tok_3kF9aQx72LmN0pRt --team acme")
-@click.argument("token_id", metavar="ID")
+@click.argument("token_id", metavar="TOKEN", shell_complete=complete_tokens)
 @yes_option
 @for_team
 def delete(session: Session, token_id: str, yes: bool) -> None:
     """Delete a token for good: what uses it stops working within a second."""
+    token_id = _id(session, token_id)
     if asks(yes):
         token = session.client.token(session.team, token_id).value
         confirm(f'Delete token "{show.clean(token.name)}" ({show.clean(token.id)})?', yes)
     session.client.delete_token(session.team, token_id)
     session.deleted(token_id, f"Token {token_id} is deleted.")
+
+
+def _id(session: Session, token: str) -> str:
+    """Return the id of a token that is named by its id or its name."""
+    if token.startswith("tok_") or not token:
+        return token
+    found = session.client.token_named(session.team, token)
+    if found is None:
+        raise NotFoundFailure(
+            f"Team {session.team} has no token called {token!r}. List them: tollgate rpc tokens list "
+            f"--team {session.team}"
+        )
+    return found.id
 
 
 def _state(token: ApiToken) -> str:
@@ -288,3 +307,29 @@ def _show_secret(session: Session, answer: ApiAnswer[ApiToken]) -> None:
     token = answer.value
     session.thing(answer.raw, [("id", token.id), ("name", token.name), ("secret", token.secret)])
     show.note("Keep the secret now: it is shown only this once.")
+
+
+def _show_use(session: Session, token: ApiToken) -> None:
+    """Say how a new token is used: an address and a command that work as they stand."""
+    served = session.client.networks().value.items
+    usable = [each for each in served if not token.networks or each.network in token.networks]
+    if not usable:
+        return
+    from tollgate.cli.address import from_here  # noqa: PLC0415 - not for help
+
+    url = from_here(usable[0].url, session.url)
+    family = usable[0].network.partition("/")[0]
+    method = "starknet_blockNumber" if family == "starknet" else "eth_blockNumber"
+    show.note(
+        f"""
+Call {url}
+
+  curl -s {url} -H 'Content-Type: application/json' \\
+    -H 'Authorization: Bearer {token.secret}' \\
+    -d '{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[]}}'
+"""
+    )
+    if token.allow_in_url:
+        show.note(f"For wallets, which send no headers: {url}/{token.secret}")
+    if len(usable) > 1:
+        show.note("Other networks: tollgate rpc networks")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tollgate.cli import show
+from tollgate.cli.failures import NotFoundFailure, WrongUsage
 from tollgate.cli.lazy import Group
 from tollgate.cli.options import asks, confirm, for_team, page_options, yes_option
 
@@ -29,6 +30,12 @@ def whitelist() -> None:
 @for_team
 def add(session: Session, domain: str, take_over: bool) -> None:
     """Whitelist a root domain, such as example.com, with all its subdomains."""
+    if "/" in domain or ":" in domain:
+        from urllib.parse import urlsplit  # noqa: PLC0415 - not for help
+
+        host = urlsplit(domain if "//" in domain else f"//{domain}").hostname or ""
+        proposal = f" Did you mean: tollgate rpc whitelist add {host} --team {session.team}" if "." in host else ""
+        raise WrongUsage(f"{domain} is an address: a whitelist entry is a domain alone.{proposal}")
     body = {"domain": domain, **({"take_over": True} if take_over else {})}
     answer = session.client.add_domain(session.team, body)
     _show(session, answer)
@@ -54,6 +61,7 @@ def list_(session: Session, limit: int, after: str | None) -> None:
         ("ID", "DOMAIN", "ADDED", "VERIFIED", "STATE"),
         rows,
         empty="No domains yet. Add one: tollgate rpc whitelist add DOMAIN",
+        drop=("ADDED", "VERIFIED"),
     )
 
 
@@ -71,6 +79,8 @@ def show_(session: Session, entry_id: str) -> None:
 @for_team
 def remove(session: Session, entry_id: str, yes: bool) -> None:
     """Remove an entry by its id: pages of the domain can no longer call."""
+    if "." in entry_id:
+        _tell_id(session, entry_id)
     if asks(yes):
         entry = session.client.domain(session.team, entry_id).value
         confirm(f"Remove {show.clean(entry.domain)} ({show.clean(entry.id)})?", yes)
@@ -95,7 +105,7 @@ def verify(session: Session, entry_id: str) -> None:
 @click.argument("origin")
 @for_team
 def check(session: Session, origin: str) -> None:
-    """Say whether a browser on ORIGIN would be let through, and why."""
+    """Say whether a browser on ORIGIN would be let through, and why. Exits with 1 where it would not."""
     answer = session.client.check_origin(session.team, origin)
     found = answer.value
     session.thing(
@@ -108,6 +118,8 @@ def check(session: Session, origin: str) -> None:
             ("domain", found.domain),
         ],
     )
+    if not found.allowed:
+        click.get_current_context().exit(1)
 
 
 @whitelist.command(epilog="Example: tollgate rpc whitelist update dom_8dGq1ZwY4bVc6nXs --inactive")
@@ -124,6 +136,16 @@ def update(session: Session, entry_id: str, **settings: Any) -> None:
     if not body:
         raise click.UsageError("Nothing to change: give at least one setting, such as --inactive.")
     _show(session, session.client.update_domain(session.team, entry_id, body))
+
+
+def _tell_id(session: Session, domain: str) -> None:
+    """Entries are removed by their ids, so that nobody removes one by a slip: say which it is."""
+    entry = session.client.domain_named(session.team, domain)
+    if entry is None:
+        raise NotFoundFailure(f"Team {session.team} has no entry for {domain}.")
+    raise WrongUsage(
+        f"Entries are removed by id. Run: tollgate rpc whitelist remove {entry.id} --team {session.team}"
+    )
 
 
 def _state(entry: ApiDomain) -> str:

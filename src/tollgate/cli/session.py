@@ -71,13 +71,19 @@ class Session:
             show.fields(fields)
 
     def page(
-        self, answer: ApiAnswer[Page[T]], titles: Sequence[str], rows: Iterable[Sequence[show.Cell]], *, empty: str
+        self,
+        answer: ApiAnswer[Page[T]],
+        titles: Sequence[str],
+        rows: Iterable[Sequence[show.Cell]],
+        *,
+        empty: str,
+        drop: Sequence[str] = (),
     ) -> None:
         """Print a page of a list and, for a person, the command for the next one."""
         if self.as_json:
             show.as_json({"items": answer.raw["items"], "next": answer.value.next})
             return
-        show.table(titles, rows)
+        show.table(titles, rows, drop=drop)
         ctx = click.get_current_context()
         if not answer.value.items and ctx.params.get("after") is None:
             show.note(empty)
@@ -136,6 +142,11 @@ def token_in(environ: Mapping[str, str]) -> str | None:
         return None
     if not token.isascii() or not token.isprintable() or " " in token:
         raise LoginNeeded(f"{TOKEN_VARIABLE} holds no token: one is letters, digits and _ alone.")
+    if token.startswith("tg_"):
+        raise LoginNeeded(
+            f"{TOKEN_VARIABLE} holds an API token (tg_…), which is for calls to /x/. Commands need a personal "
+            "access token (tgp_…): make one with `tollgate account tokens create NAME`, or unset it and log in."
+        )
     return token
 
 
@@ -167,6 +178,37 @@ def team_names(seconds: float) -> list[str]:
     with Transport(url, total=seconds) as transport:
         page = Client(transport, FixedLogin(token, "refused")).teams()
     return [team.name for team in page.value.items]
+
+
+class Names:
+    """What ids and names can be completed to, asked within a short time."""
+
+    def __init__(self, team: str | None) -> None:
+        self._credentials = CredentialStore.at_home(os.environ)
+        self._url = server_url(self._credentials, os.environ)
+        self._team = team or os.environ.get(TEAM_VARIABLE) or self._credentials.team_at(self._url) or ""
+
+    @property
+    def tokens(self) -> list[str]:
+        """Names and ids of the team's tokens."""
+        with self._asked() as client:
+            found = client.tokens(self._team, 1000).value.items
+        return [word for token in found for word in (token.name, token.id)]
+
+    @property
+    def networks(self) -> list[str]:
+        """Paths of the networks."""
+        with self._asked() as client:
+            return [each.network for each in client.networks().value.items]
+
+    @contextmanager
+    def _asked(self) -> Iterator[Client]:
+        token = token_in(os.environ)
+        credential = None if token is not None else self._credentials.credential(self._url)
+        # As it is: a renewal cut off by the short deadline could cost the login.
+        secret = token or (credential.access if credential is not None else "")
+        with Transport(self._url, total=_COMPLETION_SECONDS) as transport:
+            yield Client(transport, FixedLogin(secret, "refused"))
 
 
 def names_for_completion() -> list[str]:

@@ -50,6 +50,11 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def has_reader() -> bool:
+    """Whether a person reads along, on either of our outputs."""
+    return on_terminal() or sys.stderr.isatty()
+
+
 def as_json(value: Any, *, in_one_line: bool = False) -> None:
     """Print a value for programs."""
     import json  # noqa: PLC0415 - only where it is asked for
@@ -60,24 +65,68 @@ def as_json(value: Any, *, in_one_line: bool = False) -> None:
     click.echo(safe)
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
-    """Print rows under their titles; nothing when there are none."""
+def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, drop: Sequence[str] = ()) -> None:
+    """Print rows under their titles; nothing when there are none.
+
+    Where a terminal is too narrow, the columns of `drop` are left out, the first of them first.
+    """
     now = datetime.datetime.now(datetime.UTC)
     pretty = _pretty()
     lines = [[spelled(cell, now if pretty else None) for cell in row] for row in rows]
     if not lines:
         return
     if pretty:
-        _rich_table(titles, lines)
+        _rich_table(*fitting(list(titles), lines, drop, _columns()))
         return
     for line in aligned([list(titles), *lines]):
         click.echo(line)
 
 
+def fitting(
+    titles: list[str], lines: list[list[str]], drop: Sequence[str], columns: int
+) -> tuple[list[str], list[list[str]]]:
+    """Leave columns out until a table fits, or none is left that may be."""
+    for title in drop:
+        widths = [max(map(_width, column)) for column in zip(titles, *lines, strict=True)]
+        if sum(widths) + len(_GAP) * (len(widths) - 1) <= columns:
+            break
+        if title in titles:
+            place = titles.index(title)
+            titles = [*titles[:place], *titles[place + 1 :]]
+            lines = [[*line[:place], *line[place + 1 :]] for line in lines]
+    return titles, lines
+
+
+def _columns() -> int:
+    import shutil  # noqa: PLC0415 - only for people
+
+    return shutil.get_terminal_size().columns
+
+
+# What a state is, for its colour: first words of cells.
+_GOOD = frozenset({"active", "up", "ok", "yes", "final", "paid", "closed", "200"})
+_DOUBTFUL = frozenset(
+    {"lagging", "syncing", "unknown", "draft", "half", "capped", "disabled", "inactive", "expired"}
+)
+_BAD = frozenset({"down", "forked", "wrong_chain", "open", "failed", "suspended", "stopped"})
+
+
+def colour_of(cell: str) -> str:
+    """Return the colour of a state or an HTTP status; nothing for other cells."""
+    first = cell.partition(" ")[0]
+    if first in _GOOD:
+        return "green"
+    if first in _DOUBTFUL:
+        return "yellow"
+    if first in _BAD or (len(first) == 3 and first.isdecimal() and "400" <= first <= "599"):
+        return "red"
+    return ""
+
+
 def fields(pairs: Sequence[tuple[str, Cell]]) -> None:
     """Print one thing, a line for each of its members."""
     now = datetime.datetime.now(datetime.UTC) if _pretty() else None
-    bold = _colour()
+    bold = wants_colour()
     width = max(len(name) for name, _ in pairs)
     for name, cell in pairs:
         label = click.style(f"{name:{width}}", bold=True) if bold else f"{name:{width}}"
@@ -130,7 +179,7 @@ def _width(text: str) -> int:
     )
 
 
-def _colour() -> bool:
+def wants_colour() -> bool:
     """Whether colours are wanted: https://no-color.org and the CLICOLOR convention."""
     if os.environ.get("NO_COLOR"):
         return False
@@ -141,7 +190,7 @@ def _colour() -> bool:
 
 def _pretty() -> bool:
     """Whether a person will look at it: on a terminal, or where colours are forced."""
-    return on_terminal() or _colour()
+    return on_terminal() or wants_colour()
 
 
 def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -154,8 +203,8 @@ def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         # Folded and never cut: an id that lacks its end is of no use. The first column is the id.
         drawn.add_column(title, overflow="fold", no_wrap=title == titles[0])
     for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
-    colour = _colour()
+        drawn.add_row(*(Text(cell, style=colour_of(cell)) for cell in row))
+    colour = wants_colour()
     console = Console(
         file=sys.stdout,
         no_color=not colour,

@@ -6,6 +6,8 @@ a credential never goes anywhere but to the server it is for.
 
 from __future__ import annotations
 
+import socket
+import ssl
 import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -30,6 +32,9 @@ LARGEST_ANSWER = 32 * 1024 * 1024
 # Long enough for a server that is being restarted to listen again, short enough not to be noticed.
 _PAUSE_AFTER_REFUSAL = 0.2
 _CHUNK = 64 * 1024
+
+
+_READS = frozenset({"GET", "HEAD"})
 
 
 class HttpReply(Struct, frozen=True):
@@ -93,12 +98,12 @@ class Transport:
             response = self._pool.request(
                 method, self.url + path, headers=named, body=body, redirect=False, preload_content=False
             )
-            content = self._content(response)
+            content = self._content(response, changes=method not in _READS)
         except broken.HTTPError as error:
-            raise _failure(error, self.url, self._read) from error
+            raise _failure(error, self.url, self._read, changes=method not in _READS) from error
         return HttpReply(response.status, response.headers, content)
 
-    def _content(self, response: urllib3.BaseHTTPResponse) -> bytes:
+    def _content(self, response: urllib3.BaseHTTPResponse, *, changes: bool) -> bytes:
         """Read a body within its bounds. The deadline is for all of it, however slowly it drips."""
         deadline = time.monotonic() + self._read
         parts: list[bytes] = []
@@ -111,12 +116,12 @@ class Transport:
                 raise NotTollgate(f"The answer of {self.url} has no end: that is not a Tollgate.")
             if time.monotonic() > deadline:
                 response.close()
-                raise TooSlow(_too_slow(self.url, self._read))
+                raise TooSlow(_too_slow(self.url, self._read, changes=changes))
         response.release_conn()
         return b"".join(parts)
 
 
-def _failure(error: broken.HTTPError, url: str, read: float) -> Failure:
+def _failure(error: broken.HTTPError, url: str, read: float, *, changes: bool) -> Failure:
     """Return what a failure of urllib3 means. The one border between its exceptions and ours."""
     if isinstance(error, broken.ProxyError):
         return NoServer(f"The proxy on the way to {url} does not answer. Check HTTPS_PROXY and NO_PROXY.")
@@ -131,20 +136,36 @@ def _failure(error: broken.HTTPError, url: str, read: float) -> Failure:
             "For an authority of your own, set SSL_CERT_FILE to its file."
         )
     if isinstance(error, broken.ReadTimeoutError):
-        return TooSlow(_too_slow(url, read))
+        return TooSlow(_too_slow(url, read, changes=changes))
     if isinstance(error, broken.LocationValueError):
         return Failure(f"{url} is not an address. Set TOLLGATE_URL to one like https://tollgate.example.com.")
-    return Lost(
-        f"The connection to {url} broke before its answer came. "
-        "A change may have been made: look before you try again."
-    )
+    if url.startswith("http://") and _speaks_tls(url):
+        return NoServer(f"{url} speaks TLS: use https://{url.removeprefix('http://')} instead.")
+    return Lost(f"The connection to {url} broke before its answer came. {_advice(changes)}")
 
 
-def _too_slow(url: str, read: float) -> str:
-    return (
-        f"Tollgate at {url} did not answer within {read:.0f} s. "
-        "A change may have been made: look before you try again."
-    )
+def _too_slow(url: str, read: float, *, changes: bool) -> str:
+    return f"Tollgate at {url} did not answer within {read:.0f} s. {_advice(changes)}"
+
+
+def _advice(changes: bool) -> str:
+    return "A change may have been made: look before you try again." if changes else "Try again."
+
+
+def _speaks_tls(url: str) -> bool:
+    """Whether a server that did not understand us would have understood TLS."""
+    parts = urlsplit(url)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent; only whether there is a handshake counts
+    try:
+        with (
+            socket.create_connection((parts.hostname or "", parts.port or 80), CONNECT_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=parts.hostname),
+        ):
+            return True
+    except OSError:
+        return False
 
 
 def _refused(error: NoServer) -> bool:

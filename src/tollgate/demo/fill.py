@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 TEAM = "demo"
 EMAIL = "demo@tollgate.test"
-KEPT_TOKENS = 5
 MAX_TOKENS = 1_000
 
 
@@ -96,12 +95,11 @@ async def _team(records: Repositories, plane: ControlPlane, actor: Actor, accoun
 
 
 async def _room_for_token(records: Repositories, team: Team) -> str:
-    """Delete the demo's oldest tokens; give the name of the next."""
+    """Delete the demo's token of the last start, whose secret nobody has any more; give the name of the next."""
     tokens = await records.tokens.page(MAX_TOKENS, team_id=team.id)
     earlier = [token for token in tokens if token.name == TEAM or token.name.startswith(f"{TEAM}-")]
-    too_old = earlier[: max(0, len(earlier) - KEPT_TOKENS + 1)]
-    await records.tokens.remove(id=tuple(token.id for token in too_old))
-    return f"{TEAM}-{time.time_ns():x}" if earlier else TEAM
+    await records.tokens.remove(id=tuple(token.id for token in earlier))
+    return TEAM
 
 
 async def _localhost(plane: ControlPlane, actor: Actor, team: Team) -> None:

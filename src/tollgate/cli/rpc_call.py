@@ -1,0 +1,112 @@
+"""`tollgate rpc call` and `tollgate api`: one call to a network, one request to the management API."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tollgate.cli import show
+from tollgate.cli.failures import Failure, WrongUsage
+from tollgate.cli.options import complete_networks, for_team, logged_in
+
+if TYPE_CHECKING:
+    from tollgate.cli.session import Session
+
+_SECONDS = 300
+"""How long a token lives that is made for one call, should it not be deleted."""
+
+
+@click.command(epilog="Example: tollgate rpc call eth/mainnet eth_blockNumber")
+@click.argument("network", shell_complete=complete_networks)
+@click.argument("method")
+@click.argument("params", nargs=-1)
+@click.option("--token", envvar="TOLLGATE_RPC_TOKEN", help="API token (tg_…). Default: one made for this call.")
+@for_team
+def call(session: Session, network: str, method: str, params: tuple[str, ...], token: str | None) -> None:
+    """Call METHOD of a NETWORK; PARAMS are JSON, or texts as they are.
+
+    Prints the result, and how long it took and who answered. Exits with 1 for an error.
+    """
+    _call(session, network, method, [_value(text) for text in params], token)
+
+
+def _call(session: Session, network: str, method: str, params: list[Any], token: str | None) -> None:
+    import datetime  # noqa: PLC0415 - not for help
+    import json  # noqa: PLC0415
+    import time  # noqa: PLC0415
+
+    from tollgate.cli.transport import Transport  # noqa: PLC0415
+
+    made = None
+    if token is None:
+        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=_SECONDS)
+        name = f"call-{time.time_ns():x}"
+        settings = {"name": name, "networks": [network], "expires_at": show.rfc3339(until), "show_upstream": True}
+        made = session.client.create_token(session.team, settings).value
+        token = made.secret or ""
+    try:
+        with Transport(session.url) as transport:
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+            began = time.monotonic()
+            reply = transport.send("POST", f"/x/{network}", headers=headers, body=body)
+            took = time.monotonic() - began
+    finally:
+        if made is not None:
+            session.client.delete_token(session.team, made.id)
+    try:
+        said = json.loads(reply.body)
+    except ValueError as error:
+        raise Failure(f"HTTP {reply.status}, and no JSON: is {session.url} a Tollgate?") from error
+    failed = "error" in said
+    show.as_json(said if session.as_json else said.get("error" if failed else "result"))
+    where = [f"{1_000 * took:.1f} ms", f"HTTP {reply.status}"]
+    where += [f"cache {found}" for found in [reply.headers.get("x-tollgate-cache")] if found]
+    where += [f"upstream {found}" for found in [reply.headers.get("x-tollgate-upstream")] if found]
+    where += [f"request {found}" for found in [reply.headers.get("x-request-id")] if found]
+    show.note(", ".join(where))
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def _value(text: str) -> Any:
+    import json  # noqa: PLC0415 - not for help
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@click.command(epilog="Example: tollgate api GET teams/acme/tokens")
+@click.argument("method", type=click.Choice(["GET", "POST", "PATCH", "PUT", "DELETE"], case_sensitive=False))
+@click.argument("path")
+@click.option("--data", metavar="JSON", help="Body of the request; - reads standard input.")
+@logged_in
+def api(session: Session, method: str, path: str, data: str | None) -> None:
+    """Send a request to the management API, and print its answer.
+
+    PATH is what follows /api/v1. Exits with 1 for an error, 3 for not found, 5 for not allowed.
+    """
+    import json  # noqa: PLC0415 - not for help
+
+    body = None
+    if data is not None:
+        try:
+            body = json.loads(sys.stdin.read() if data == "-" else data)
+        except ValueError as error:
+            raise WrongUsage(f"--data is not JSON: {error}") from error
+    target = "/api/v1/" + path.removeprefix("/").removeprefix("api/v1/")
+    if any(character in target for character in " \r\n#"):
+        raise WrongUsage("PATH has a character that must be percent-encoded.")
+    reply = session.client.raw(method.upper(), target, body)
+    text = reply.body.decode("utf-8", "replace")
+    if "json" in reply.headers.get("content-type", ""):
+        show.as_json(json.loads(text))
+    elif text:
+        click.echo(show.clean(text, keep="\n\t"))
+    if reply.status >= 400:
+        show.note(f"HTTP {reply.status}")
+        click.get_current_context().exit({404: 3, 401: 4, 403: 5}.get(reply.status, 1))
