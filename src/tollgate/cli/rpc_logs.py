@@ -70,7 +70,7 @@ def _network(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.option("--domain", metavar="DOMAIN", help="Only calls of this domain: id or name.")
 @click.option("--request-id", metavar="ID", help="Only the calls of this request.")
 @click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each.")
-@click.option("--csv", "as_csv", is_flag=True, help="With --all: print CSV that no spreadsheet calculates.")
+@click.option("--csv", "as_csv", is_flag=True, help="With --all: print CSV, safe for spreadsheets.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
 @for_team
 def logs(
