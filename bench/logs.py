@@ -45,7 +45,7 @@ from tollgate.store.ledger import open_ledger
 if TYPE_CHECKING:
     from tollgate.store.base import Repositories
 
-BAR_PLAIN_MS, BAR_MS, BAR_P99_MS, BAR_DROP_MS = 2.0, 20.0, 100.0, 50.0
+BAR_PLAIN_MS, BAR_MS, BAR_P99_MS, BAR_DROP_MS = 2.0, 20.0, 100.0, 10.0
 LIMIT = 100
 ROUNDS, PAGES = 5, 10
 DAYS = 30
