@@ -33,6 +33,11 @@ def main() -> int:
             from bench import logs  # noqa: PLC0415
 
             return logs.run(options.logs, options.output, _tell)
+        if options.console:
+            # Imported here: it needs the control plane and a browser, which the other parts need not carry.
+            from bench import console  # noqa: PLC0415
+
+            return console.run(options.rows or console.DEFAULT_ROWS, options.output, _tell)
         if options.instructions:
             # Imported here: it needs the gateway, which the other parts need not carry.
             from bench import instructions  # noqa: PLC0415
@@ -65,7 +70,13 @@ def _options() -> argparse.Namespace:
         "--logs", type=_positive, metavar="ROWS", help="instead: pages of a ledger with this many log rows"
     )
     parser.add_argument("--ledger", action="store_true", help="instead: what recording costs, and the collector")
-    parser.add_argument("--rows", type=_positive, metavar="N", help="with --ledger: also collect upon so many")
+    parser.add_argument("--console", action="store_true", help="instead: pages of the console, and live tails")
+    parser.add_argument(
+        "--rows",
+        type=_positive,
+        metavar="N",
+        help="with --ledger: also collect upon so many; with --console: over so many (10,000,000)",
+    )
     parser.add_argument(
         "--instructions", action="store_true", help="instead: instructions and Python frames of a call, in process"
     )

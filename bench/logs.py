@@ -170,7 +170,8 @@ def _record(number: int, at: float) -> bytes:
     )
 
 
-async def _people(records: Repositories, digest: bytes, now: float) -> None:
+async def add_people(records: Repositories, digest: bytes, now: float) -> None:
+    """A team, and somebody who may read its logs."""
     await records.teams.add(Team(TEAM, "bench", created_at=now))
     account = Account(secrets.new_id("acc"), "bench@example.com", now, verified_at=now)
     await records.accounts.add(account)
@@ -262,7 +263,7 @@ class Sample:
 
 async def _measure(api: Api, tell: Tell) -> tuple[list[Row], float]:
     async with api.store.changing() as records:
-        await _people(records, api.digest, time.time())
+        await add_people(records, api.digest, time.time())
     await api.page()  # what is made once is made now
     # As the control plane does when it has started.
     gc.collect()

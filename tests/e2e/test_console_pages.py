@@ -11,6 +11,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import pytest
 
 from parts.browser import chromium
 from parts.need import DEPS, ROOT, need
-from parts.tollgate import demo
+from parts.tollgate import TOLLGATE, demo
 from parts.wire import JSON
 from tollgate.core import totp
 
@@ -52,6 +53,7 @@ PAGES = {
     "operator": "/console/operator",
     "styles": "/console/_styles",
     "missing": "/console/nowhere",
+    "api-docs": "/api/v1/docs",
 }
 WIDTHS = (1280, 390)
 # What came over the wire for a page and all that it loads.
@@ -220,6 +222,38 @@ def test_passkey_is_made_and_signs_in_without_a_password(console: Console) -> No
         assert "It is removed." in words(page)
 
 
+def test_wrong_password_is_refused_and_the_address_stays(console: Console) -> None:
+    with console.browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(console.base_url + "/console/sign-in")
+        sign_in(page, console.said["email"], "not the password")
+        assert "/console/sign-in" in page.url
+        assert page.input_value("#email") == console.said["email"]
+        assert page.locator(".fault").count() == 1
+        assert context.cookies() == []
+
+
+def test_everything_is_reached_by_keyboard(console: Console) -> None:
+    with console.page(f"{TEAM}/tokens") as page:
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        names = set()
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            names.add(page.evaluate("document.activeElement.innerText"))
+        assert "New token" in names
+        page.goto(console.base_url + f"{TEAM}/tokens/new")
+        # The name has the focus: typing and Enter are enough.
+        page.keyboard.type("by-keyboard")
+        page.keyboard.press("Enter")
+        page.locator("#secret").wait_for()
+        page.goto(console.base_url + TEAM)
+        page.locator("summary").first.focus()
+        page.keyboard.press("Enter")
+        assert page.locator(".switcher .menu").is_visible()
+
+
 # --- Tokens ------------------------------------------------------------------------------------------------
 
 
@@ -358,9 +392,59 @@ def test_first_call_turns_the_guide_green(console: Console) -> None:
 # --- Team --------------------------------------------------------------------------------------------------
 
 
-def test_viewer_may_look_and_not_change_and_a_stranger_learns_nothing(console: Console) -> None:
+@contextmanager
+def visitor(console: Console, *team: str) -> Iterator[Page]:
+    """Somebody else, who follows an operator's invitation and chooses a password."""
+    email = f"{'-'.join(team[1:]) or 'stranger'}@example.com".replace("--", "")
+    argv = [TOLLGATE, "admin", "invite", email, *team, "--url", console.base_url]
+    environment = {**os.environ, "TOLLGATE_DATA_DIR": console.said["data_dir"]}
+    link = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    with console.browser.new_context() as context:
+        page = context.new_page()
+        page.goto(link.splitlines()[-1])
+        page.fill("#password", "a long enough word")
+        page.fill("#again", "a long enough word")
+        page.locator("main form button").last.click()
+        page.wait_for_url(re.compile(r"/console(/teams.*|\?done=.*)?$"))
+        yield page
+
+
+def test_viewer_looks_and_may_not_change(console: Console) -> None:
+    with visitor(console, "--team", "demo", "--role", "viewer") as page:
+        for path in ("", "/endpoints", "/tokens", "/domains", "/logs", "/usage", "/members", "/settings"):
+            answer = page.goto(console.base_url + TEAM + path)
+            assert answer is not None
+            assert answer.status == 200, path
+        page.goto(f"{console.base_url}{TEAM}/tokens")
+        assert page.get_by_role("link", name="New token").count() == 0
+        assert page.get_by_role("link", name="Audit log").count() == 0
+        answer = page.goto(f"{console.base_url}{TEAM}/audit")
+        assert answer is not None
+        assert answer.status == 403
+        assert "owner" in words(page)
+        page.goto(f"{console.base_url}{TEAM}/tokens/new")
+        assert page.locator("#name").is_disabled()
+        made = page.request.post(
+            f"{console.base_url}{TEAM}/tokens", form={"name": "sly"}, headers={"Origin": console.base_url}
+        )
+        assert made.status == 403
+        assert page.goto(console.base_url + "/console/operator").status == 403  # type: ignore[union-attr]
+
+
+def test_stranger_learns_nothing_of_a_team(console: Console) -> None:
+    with visitor(console) as page:
+        for path in ("", "/tokens", "/logs", "/logs/tail", "/logs/export/csv", "/invoices"):
+            told = {}
+            for team in ("demo", "no-such-team"):
+                answer = page.request.get(f"{console.base_url}/console/teams/{team}{path}")
+                told[team] = (answer.status, answer.text().replace(team, "TEAM"))
+            assert told["demo"] == told["no-such-team"]
+            assert told["demo"][0] == 403
+
+
+def test_invitation_is_a_link_where_no_mail_is_set(console: Console) -> None:
     with console.page(f"{TEAM}/members", java_script_enabled=False) as page:
-        assert "cannot accept" in words(page)
+        assert "cannot accept" not in words(page)
         page.fill("#email", "viewer@example.com")
         page.select_option("#role", "viewer")
         click(page, "Invite")
@@ -392,6 +476,11 @@ def test_settings_of_billing_and_an_invoice_as_pdf(console: Console) -> None:
 def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:
     with console.page("/console/operator") as page:
         assert "eth/mainnet" in words(page)
+        assert "collector" in words(page)
+        assert page.locator(".strip").count() == 4
+        click(page, "Check that all agrees")
+        assert page.get_by_text("Agrees").count() >= 5
+        assert page.get_by_text("Differs").count() == 0
         page.get_by_role("button", name="Suspend demo").click()
         assert "Suspended" in words(page)
         until(lambda: call(console, console.said["token"]) == 401)

@@ -15,8 +15,8 @@ FILE = "upstream-history.json"
 STEP_SECONDS, STEPS = 900, 96
 # Calls are those of the last minute, so they are added once a minute.
 SAMPLE_SECONDS = 60.0
-# From good to bad: a step is as bad as its worst moment.
-_ORDER = ("up", "unknown", "syncing", "lagging")
+# From good to bad: a step is as bad as its worst moment. At its start a prober knows nothing yet.
+_ORDER = ("unknown", "up", "syncing", "lagging")
 
 
 class HistoryStep(Struct, array_like=True):

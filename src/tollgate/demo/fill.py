@@ -56,7 +56,8 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
     from tollgate.control.services.tokens import TokenSettings  # noqa: PLC0415
 
     store = engines.open_store(bootstrap.store_url)
-    clock = history.Clock(time.time())
+    now = time.time()
+    clock = history.Clock(now)
     plane = ControlPlane(store, bootstrap.settings, bootstrap.pepper, "", clock)
     password = random.token_urlsafe(12)
     hashed = await Passwords().hash(password)
@@ -65,6 +66,8 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
             account = await records.accounts.find(email=EMAIL)
             is_new = account is None
             if account is None:
+                if past:
+                    clock.now = now - history.SECONDS
                 actor = Actor(None)
                 account = await plane.accounts.add(records, actor, EMAIL, hashed, name="Demo", verified=True)
                 account = replace(account, operator=True)
@@ -73,13 +76,14 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
                 await records.accounts.replace(replace(account, password_hash=hashed))
             actor = Actor(account)
             team = await _team(records, plane, actor, account)
+        if is_new and past:
+            await history.fill(bootstrap, plane, clock, account, team, now)
+        async with store.changing() as records:
             await records.logins.remove(account_id=account.id, kind=PERSONAL, name=TEAM)
             _, management_token = await plane.logins.add_personal(records, actor, account, TEAM, None)
             name = await _room_for_token(records, team)
             _, token = await plane.tokens.add(records, actor, team.id, TokenSettings(name=name))
         await _localhost(plane, actor, team)
-        if is_new and past:
-            await history.fill(bootstrap, plane, clock, account, team)
     finally:
         await plane.close()
     return Filled(token, password, management_token)

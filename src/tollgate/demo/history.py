@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tollgate.control.service_context import Actor
 
 HOUR, DAY = 3_600, 86_400
+# How long ago the team was made.
+SECONDS = 60 * DAY
 CAP = 20_000_000
 SINGLE_CALLS = 400
 BUYER = "Example Labs Ltd\n1 Harbour Street\nDublin 2, Ireland"
@@ -72,25 +74,23 @@ class Clock:
         return self.now
 
 
-async def fill(bootstrap: Bootstrap, plane: ControlPlane, clock: Clock, account: Account, team: Team) -> None:
-    """Give a team its past. For a new demo alone: the ledger must be empty."""
-    now = clock.now
-    async with plane.context.store.changing() as records:
-        await records.teams.replace(replace(team, created_at=now - 60 * DAY))
-        await records.accounts.replace(replace(account, created_at=now - 60 * DAY))
+async def fill(
+    bootstrap: Bootstrap, plane: ControlPlane, clock: Clock, account: Account, team: Team, now: float
+) -> None:
+    """Give a team its past, and leave the clock at `now`. For a new demo alone: the ledger must be empty."""
     dice = random.Random(7)
-    sources = await _things(plane, clock, account, team)
+    sources = await _things(plane, clock, account, team, now)
     clock.now = now
     _write(bootstrap, [*_bulk(team, sources, now, dice), *_singles(team, sources, now, dice)], now)
 
 
-async def _things(plane: ControlPlane, clock: Clock, account: Account, team: Team) -> list[Source]:
+async def _things(plane: ControlPlane, clock: Clock, account: Account, team: Team, now: float) -> list[Source]:
     """Tokens, domains, colleagues and settings, made one after another over weeks."""
     from tollgate.control.service_context import Actor  # noqa: PLC0415 - see `fill.py`
     from tollgate.control.services.billing import BillingUpdate  # noqa: PLC0415
     from tollgate.control.services.tokens import TokenSettings  # noqa: PLC0415
 
-    now, actor = clock.now, Actor(account)
+    actor = Actor(account)
     made: dict[str, Token] = {}
     for name, days, wish in (
         ("old-wallet", 58, TokenSettings(allow_in_url=True)),

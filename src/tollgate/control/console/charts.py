@@ -88,7 +88,7 @@ def strip(steps: Sequence[HistoryStep], now: float) -> Markup:
     parts, good = [], 0
     for place in range(STEPS):
         step = known.get(last - STEP_SECONDS * (STEPS - 1 - place))
-        if step is None:
+        if step is None or (step.state == "unknown" and not step.calls):
             parts.append(f'<rect class="none" x="{place * 3}" y="4" width="2" height="16"/>')
             continue
         share = step.failures / step.calls if step.calls else 0.0

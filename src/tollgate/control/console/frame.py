@@ -83,6 +83,12 @@ class Frame(Struct):
     def nav(self) -> list[tuple[str, list[Entry]]]:
         """The navigation of the team's pages."""
         groups = []
+        if self.team is None:
+            own = [
+                Entry("teams", "Teams", "members", TEAMS, bar=True),
+                Entry("account", "Account", "settings", "/console/account", bar=True),
+            ]
+            groups.append(("", own))
         if self.team is not None and self.role is not None:
             for group, rows in _NAV:
                 entries = [
@@ -93,7 +99,12 @@ class Frame(Struct):
                 if entries:
                     groups.append((group, entries))
         if self.account.operator:
-            groups.append(("Service", [Entry("operator", "Operator", "operator", "/console/operator")]))
+            groups.append(
+                (
+                    "Service",
+                    [Entry("operator", "Operator", "operator", "/console/operator", bar=self.team is None)],
+                )
+            )
         return groups
 
 

@@ -102,6 +102,8 @@ def millis(micros: float) -> str:
 
 def size(count: int) -> str:
     """Bytes for people."""
+    if count >= 10 << 20:
+        return f"{count / (1 << 20):,.0f} MiB"
     return f"{count:,} B" if count < 10_000 else f"{count / 1024:,.0f} KiB"
 
 

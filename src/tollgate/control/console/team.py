@@ -29,6 +29,8 @@ ACTIONS = (
     "domain.remove", "domain.lost", "member.add", "member.role", "member.remove", "invitation.create",
     "invitation.revoke", "billing.change", "webhook.test", "alert.give_up", "team.create", "team.rename",
 )  # fmt: skip
+# How names of amounts end.
+MICROS = "_micros"
 
 
 @shown("/teams/{team:str}/members")
@@ -180,7 +182,26 @@ def _details(entry: AuditEntry) -> list[tuple[str, str]]:
         details: dict[str, Any] = json.loads(entry.details)
     except ValueError:
         return []
-    return [
-        (name.replace("_", " "), value if isinstance(value, str) else json.dumps(value))
-        for name, value in details.items()
-    ]
+    before, after = details.pop("before", None), details.pop("after", None)
+    changed = []
+    if isinstance(before, dict) and isinstance(after, dict):
+        changed = [
+            (
+                name.removesuffix(MICROS).replace("_", " "),
+                f"{_word(before.get(name), name)} → {_word(value, name)}",
+            )
+            for name, value in after.items()
+            if before.get(name) != value
+        ]
+    return [*changed, *((name.replace("_", " "), _word(value)) for name, value in details.items())]
+
+
+def _word(value: object, name: str = "") -> str:
+    """A value as it is read: a list is its items."""
+    if isinstance(value, int) and name.endswith(MICROS):
+        return render.money(value)
+    if value is None or value in ("", []):
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(map(_word, value))
+    return " ".join(value.split()) if isinstance(value, str) else json.dumps(value)

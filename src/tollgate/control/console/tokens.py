@@ -168,6 +168,8 @@ def _wish(form: Form) -> TokenSettings:
         expires_at=day(form, "expires_at"),
         networks=chosen(form, NETWORK),
         methods=methods,
+        addresses=form.get("addresses", "").replace(",", " ").split(),
+        contracts=form.get("contracts", "").replace(",", " ").split(),
         requests_per_second=whole(form, "requests_per_second"),
         monthly_requests=whole(form, "monthly_requests"),
         allow_in_url="allow_in_url" in form,
@@ -180,5 +182,7 @@ def _typed(form: Form) -> Token:
     methods = tuple(form.get("methods", "").replace(",", " ").split())
     return Token(
         "", "", form.get("name", "")[:MAX_ROWS], "", 0.0, networks=tuple(chosen(form, NETWORK)), methods=methods,
+        addresses=tuple(form.get("addresses", "").replace(",", " ").split()),
+        contracts=tuple(form.get("contracts", "").replace(",", " ").split()),
         allow_in_url="allow_in_url" in form, show_upstream="show_upstream" in form,
     )  # fmt: skip

@@ -1,0 +1,15 @@
+"""Members: what is said before somebody is invited."""
+
+import pytest
+from tests.control.console.conftest import OpenSite
+from tests.control.console.site import words
+
+
+@pytest.mark.parametrize(("sign_up", "is_told"), [("closed", True), ("invited", False), ("open", False)])
+def test_who_invites_is_told_before_that_a_guest_could_not_accept(
+    open_site: OpenSite, sign_up: str, is_told: bool
+) -> None:
+    site = open_site(sign_up=sign_up)
+    site.team(site.account())
+    said = words(site.signed_in().get("/console/teams/acme/members"))
+    assert ("cannot accept" in said) is is_told

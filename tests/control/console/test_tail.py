@@ -1,0 +1,122 @@
+"""The live tail: what a feed holds, what it leaves out, and how many share it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from tests.store.account_rows import ACME, calls
+
+from tollgate.control.console import tail
+from tollgate.control.console.tail import MAX_LINES, MAX_LOOKED, Feed, Hub
+from tollgate.control.problems import Busy
+from tollgate.core.logs import LogFilter, LogRow
+
+WANTED = LogFilter(ACME)
+
+
+def row(number: int) -> LogRow:
+    entry = calls(1)
+    return LogRow(
+        seq=number, at=entry.at, request_id="r", team_id=ACME, source_id="tok_x", source_name="ci", address="",
+        agent="", origin="", network="eth/mainnet", method="eth_call", status=200, outcome="ok", code=None,
+        request_bytes=1, response_bytes=1, duration_micros=900, upstream="", attempts=1, cache="miss",
+        billable=True, cost=0, month="2026-11", stands_for=1,
+    )  # fmt: skip
+
+
+class Ledger:
+    """What a feed reads: rows with numbers from 1 on. Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.last = 10
+        self.looks = 0
+        self.cursors = SimpleNamespace(id_of=lambda each: f"ent_{each.seq}")
+
+    async def newest(self, _wanted: LogFilter) -> int:
+        self.looks += 1
+        return self.last
+
+    async def fresh(self, _wanted: LogFilter, above: int, limit: int) -> tuple[list[LogRow], int]:
+        numbers = range(above + 1, min(self.last, above + limit) + 1)
+        return [row(number) for number in numbers], numbers[-1]
+
+
+class Watched:
+    """A hub over a ledger, with a clock that stands."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.now = 100.0
+        self.hub = Hub(cast("Any", SimpleNamespace(logs=self.ledger)), lambda: self.now)
+
+    def look(self, feed: Feed, new: int = 0) -> None:
+        self.ledger.last += new
+        self.now += tail.TICK_SECONDS
+        asyncio.run(feed.look())
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def sent(feed: Feed, number: int) -> tuple[int, bool]:
+    """How many lines a tail gets that has seen everything up to an entry, and whether some are left out."""
+    event = feed.above(number)
+    if not event.startswith(b"data: "):
+        return 0, False
+    data = msgspec.json.decode(event.removeprefix(b"data: ").strip())
+    return len(data["lines"]), data["more"]
+
+
+def test_what_was_there_before_is_not_sent(watched: Watched) -> None:
+    feed = watched.hub.join("acme", WANTED)
+    watched.look(feed)
+    assert sent(feed, feed.position) == (0, False)
+
+
+def test_new_entries_are_sent_once(watched: Watched) -> None:
+    feed = watched.hub.join("acme", WANTED)
+    watched.look(feed)
+    seen = feed.position
+    watched.look(feed, 3)
+    assert sent(feed, seen) == (3, False)
+    assert sent(feed, feed.position) == (0, False)
+
+
+@pytest.mark.parametrize("new", [MAX_LINES + 1, MAX_LOOKED, MAX_LOOKED + 1, 1_000_000])
+def test_busy_second_shows_the_newest_and_says_that_others_are_left_out(watched: Watched, new: int) -> None:
+    feed = watched.hub.join("acme", WANTED)
+    watched.look(feed)
+    seen = feed.position
+    watched.look(feed, new)
+    assert sent(feed, seen) == (MAX_LINES, True)
+    assert feed.position == watched.ledger.last
+
+
+def test_tails_with_the_same_filters_share_one_look_a_second(watched: Watched) -> None:
+    feeds = [watched.hub.join("acme", LogFilter(ACME)) for _ in range(200)]
+    assert len({id(feed) for feed in feeds}) == 1
+    for feed in feeds:
+        asyncio.run(feed.look())
+    assert watched.ledger.looks == 1
+    assert watched.hub.join("acme", LogFilter(ACME, errors=True)) is not feeds[0]
+
+
+def test_feed_ends_with_its_last_tail_and_tails_are_bounded(watched: Watched) -> None:
+    first = watched.hub.join("acme", WANTED)
+    watched.hub.join("acme", WANTED)
+    watched.hub.leave("acme", WANTED)
+    assert watched.hub.join("acme", WANTED) is first
+    for _ in range(2):
+        watched.hub.leave("acme", WANTED)
+    assert watched.hub.tails == 0
+    assert watched.hub.join("acme", WANTED) is not first
+    for _ in range(tail.MAX_TAILS - 1):
+        watched.hub.join("acme", WANTED)
+    with pytest.raises(Busy):
+        watched.hub.join("acme", WANTED)
