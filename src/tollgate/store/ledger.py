@@ -168,7 +168,8 @@ class LedgerStore:
         if posting.blocks:
             DayBlocks(connection, day).add(posting.blocks, committed_at)
         ledger_usage.add(connection, posting)
-        connection.exec_driver_sql(_NUMBER, list(posting.next_no.items()))
+        numbers = [(team_id, number, 1) for team_id, number in posting.next_no.items()]
+        engine_of(connection).upsert(connection, tables.teams, _NUMBER, numbers)
         # Last: all collectors write this row.
         connection.exec_driver_sql(_STATE, (committed_at, clock.seen_at, clock.doubted_at))
 
@@ -368,7 +369,7 @@ _MARK = (
     'INSERT INTO segments (id, "offset", done, updated_at) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE '
     'SET "offset" = excluded."offset", done = excluded.done, updated_at = excluded.updated_at'
 )
-_NUMBER = "INSERT INTO teams VALUES (?, ?, 1) ON CONFLICT (id) DO UPDATE SET next_no = excluded.next_no"
+_NUMBER = "ON CONFLICT (id) DO UPDATE SET next_no = excluded.next_no"
 
 
 def _day(now: float) -> str:

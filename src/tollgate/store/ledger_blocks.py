@@ -186,9 +186,8 @@ class DayBlocks:
 
     def _remove(self, headers: Sequence[Any]) -> None:
         day, execute = self._day, self._connection.exec_driver_sql
-        execute(
-            f"DELETE FROM blocks_{day} WHERE team_id = ? AND first_no = ?",  # noqa: S608 - a day of our own
-            [(row[0], row[1]) for row in headers],
+        engine_of(self._connection).remove(
+            self._connection, f"blocks_{day}", [(row[0], row[1]) for row in headers]
         )
         pointed = Counter(row[11] for row in headers)
         execute(

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, LargeBinary, String, Table
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
@@ -71,6 +71,14 @@ class LedgerEngine(Protocol):
         self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
         """Write new rows."""
+        ...
+
+    def upsert(self, connection: Connection, table: Table, conflict: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Write rows, with what is to be done where there is one already."""
+        ...
+
+    def remove(self, connection: Connection, table: str, keys: Sequence[tuple[str, int]]) -> None:
+        """Delete the headers of blocks, by team and first number."""
         ...
 
     def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
@@ -138,6 +146,17 @@ class Sqlite:
         slots = ", ".join("?" * len(names))
         statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({slots})"  # noqa: S608 - names of our own
         connection.exec_driver_sql(statement, list(map(tuple, rows)))
+
+    def upsert(self, connection: Connection, table: Table, conflict: str, rows: Sequence[Sequence[Any]]) -> None:
+        names = [column.name for column in table.columns]
+        statement = (
+            f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) {conflict}"  # noqa: S608
+        )
+        connection.exec_driver_sql(statement, list(map(tuple, rows)))
+
+    def remove(self, connection: Connection, table: str, keys: Sequence[tuple[str, int]]) -> None:
+        statement = f"DELETE FROM {table} WHERE team_id = ? AND first_no = ?"  # noqa: S608 - names of our own
+        connection.exec_driver_sql(statement, list(keys))
 
     def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
         """Past the library's own way, which would read all of them first."""
@@ -233,6 +252,20 @@ class Postgresql:
         finally:
             cursor.close()
 
+    def upsert(self, connection: Connection, table: Table, conflict: str, rows: Sequence[Sequence[Any]]) -> None:
+        """In one statement, with a column of all rows as one value."""
+        names = ", ".join(column.name for column in table.columns)
+        arrays = ", ".join(f"?::{_ARRAYS[type(column.type)]}" for column in table.columns)
+        statement = f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays}) {conflict}"  # noqa: S608
+        connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True))))
+
+    def remove(self, connection: Connection, table: str, keys: Sequence[tuple[str, int]]) -> None:
+        connection.exec_driver_sql(
+            f"DELETE FROM {table} USING unnest(?::varchar[], ?::int8[]) AS gone (team, number) "  # noqa: S608
+            "WHERE team_id = gone.team AND first_no = gone.number",
+            tuple(map(list, zip(*keys, strict=True))),
+        )
+
     def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
         options = {"stream_results": True, "max_row_buffer": HEADERS_AT_ONCE}
         with connection.exec_driver_sql(query, values, execution_options=options) as rows:
@@ -242,6 +275,12 @@ class Postgresql:
 # How long the dropping of a day waits for those who still read it; it is tried again.
 LOCK_MILLISECONDS = 1_000
 _ENGINES: dict[str, LedgerEngine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
+_ARRAYS: dict[type[Any], str] = {
+    String: "varchar[]",
+    Integer: "int4[]",
+    BigInteger: "int8[]",
+    LargeBinary: "bytea[]",
+}
 _INT4 = frozenset({"rows", "records", "errors", "level", "blocks", "hour"})
 
 

@@ -49,11 +49,7 @@ def _sums(table: Table) -> str:
 
 
 _ADD_USAGE, _ADD_LATENCIES = _appending(tables.usage_new), _appending(tables.latencies_new)
-_ADD_MONTHS, _ADD_TOKENS = (
-    f"{_appending(table)} {_sums(table)}" for table in (tables.months, tables.token_months)
-)
 _KEYS = "team_id, month, hour, source_id, network, method, outcome"
-_ADD_UP = f"{_appending(tables.usage)} {_sums(tables.usage)}"
 _FOLD = f"INSERT INTO usage SELECT {_KEYS}, sum(requests), sum(cost) FROM usage_lines WHERE month = ?"  # noqa: S608
 FOLD_MONTH = (f"{_FOLD} GROUP BY {_KEYS} {_sums(tables.usage)}", "DELETE FROM usage_new WHERE month = ?")
 """The statements that fold all of a month, before it is closed."""
@@ -72,14 +68,16 @@ def add(connection: Connection, posting: Posting) -> None:
         )
         for hour, teams in posting.latencies.items()
     ]
-    for statement, values in (
-        (_ADD_USAGE, usage),
-        (_ADD_LATENCIES, latencies),
-        (_ADD_MONTHS, [(*key, *sums) for key, sums in posting.months.items() if sums[0]]),
-        (_ADD_TOKENS, [(*key, requests) for key, requests in posting.tokens.items()]),
-    ):
-        if values:
-            connection.exec_driver_sql(statement, values)
+    for statement, appended in ((_ADD_USAGE, usage), (_ADD_LATENCIES, latencies)):
+        if appended:
+            connection.exec_driver_sql(statement, appended)
+    _add_up(connection, tables.months, [(*key, *sums) for key, sums in posting.months.items() if sums[0]])
+    _add_up(connection, tables.token_months, [(*key, requests) for key, requests in posting.tokens.items()])
+
+
+def _add_up(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    if rows:
+        engine_of(connection).upsert(connection, table, _sums(table), rows)
 
 
 def lines_in(posting: Posting) -> int:
@@ -113,7 +111,7 @@ def fold(connection: Connection) -> bool:
     if size:
         # By team, so that each page of the table is met once.
         values = [(*key, *line, *total) for key in sorted(sums) for line, total in sums[key].items()]
-        execute(_ADD_UP, values)
+        _add_up(connection, tables.usage, values)
     # Those alone: others may have been committed in between.
     execute("DELETE FROM usage_new WHERE rowid = ?", taken)
     return True
@@ -143,11 +141,8 @@ def _fold_latencies(connection: Connection) -> bool:
             if total is not None:
                 _add_buckets(total, _read_buckets(buckets))
     values = [(*key, pack(sums[key])) for key in sorted(sums)]
-    execute(
-        "INSERT INTO latencies VALUES (?, ?, ?, ?, ?) "
-        "ON CONFLICT (team_id, hour, network, outcome) DO UPDATE SET buckets = excluded.buckets",
-        values,
-    )
+    replace = "ON CONFLICT (team_id, hour, network, outcome) DO UPDATE SET buckets = excluded.buckets"
+    engine_of(connection).upsert(connection, tables.latencies, replace, values)
     execute("DELETE FROM latencies_new WHERE rowid = ?", taken)
     return bool(execute("SELECT 1 FROM latencies_new LIMIT 1").first())
 
