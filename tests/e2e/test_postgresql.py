@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
+from tests.contract.ledgers import NOON, TEAMS, Desk, entry
 
 from parts.postgres import cluster
 from parts.processes import eventually
 from parts.stack import Stack, open_stack
 from parts.tollgate import TOLLGATE
+from parts.toxiproxy import toxiproxy
 from parts.wire import call
+from tollgate.store import postgresql, upgrade
+from tollgate.store.base import Mark
+from tollgate.store.ledger import LedgerBehind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from sqlalchemy.engine import URL
 
 pytestmark = pytest.mark.e2e
 
@@ -75,3 +86,64 @@ def test_revoked_token_stops_within_a_second(stack: Stack) -> None:
         within=1.0,
         what="the revocation",
     )
+
+
+def test_commits_whose_connections_are_cut_anywhere_are_in_the_ledger_once(tmp_path: Path) -> None:
+    """As when the server fails over: nobody knows whether the last commit was done. The marks tell."""
+    chance = random.Random(11)
+    segment = b"\7" * 16
+    name = cluster().make()
+    url = postgresql.checked(cluster().url(name))
+    upgrade.migrate(url, upgrade.LEDGER)
+    with toxiproxy(tmp_path / "toxiproxy") as proxies:
+        proxy = proxies.before("postgresql", cluster().port)
+        desk = Desk(_Home(url.set(port=proxy.port)))
+        over = threading.Event()
+
+        def cut() -> None:
+            while not over.wait(chance.uniform(0.005, 0.08)):
+                proxy.cut()
+
+        cutter = threading.Thread(target=cut)
+        cutter.start()
+        cuts, known = 0, Mark(0)
+        try:
+            while known.offset < 40:
+                following = Mark(known.offset + 1)
+                entries = [entry(team, NOON + known.offset) for team in TEAMS for _ in range(100)]
+                try:
+                    desk.commit(
+                        *entries, marks={segment: following}, known={segment: known} if known.offset else {}
+                    )
+                    known = following
+                except OperationalError:
+                    # What a collector does that starts again: it asks how far the ledger is.
+                    cuts += 1
+                    with suppress(OperationalError):
+                        known = desk.store.marks().get(segment, known)
+                except LedgerBehind:
+                    with suppress(OperationalError):
+                        known = desk.store.marks()[segment]
+        finally:
+            over.set()
+            cutter.join(10)
+            desk.close()
+    direct = Desk(_Home(url))
+    assert cuts
+    for team in TEAMS:
+        assert [row.seq for row in direct.logs(team)] == list(range(4_000, 0, -1))
+    facts = direct.facts()
+    assert facts.usage == facts.logs
+    direct.close()
+    cluster().drop(name)
+
+
+class _Home:
+    def __init__(self, url: URL) -> None:
+        self.url = url
+
+    def by_hand(self, statement: str) -> list[Any]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The test drops it."""

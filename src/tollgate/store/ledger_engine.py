@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, LargeBinary, String, Table
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
@@ -240,6 +241,8 @@ class Postgresql:
     def append(
         self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
+        from psycopg import Error  # noqa: PLC0415 - only where PostgreSQL is used
+
         if not rows:
             return
         kinds = [_kind(name, value) for name, value in zip(names, rows[0], strict=True)]
@@ -249,6 +252,9 @@ class Postgresql:
                 copy.set_types(kinds)
                 for row in rows:
                     copy.write_row(row)
+        except Error as error:
+            # As the library would have wrapped it, which knows no COPY.
+            raise OperationalError("COPY", None, error) from error
         finally:
             cursor.close()
 

@@ -40,6 +40,11 @@ class Proxy:
         toxic = {"type": kind, "stream": "downstream", "toxicity": share, "attributes": attributes}
         _say(f"{self.control}/proxies/{self.name}/toxics", toxic)
 
+    def cut(self) -> None:
+        """Cut all connections, and let new ones through."""
+        for enabled in (False, True):
+            _say(f"{self.control}/proxies/{self.name}", {"enabled": enabled})
+
 
 @dataclass(frozen=True)
 class Toxiproxy:
