@@ -123,6 +123,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
             settings(
                 secrets={"pepper": KEY * 4, "previous_pepper": KEY * 4},
                 store={"url": f"sqlite:///{KEY}"},
+                shared={"url": f"valkey://:{KEY}@10.0.0.5"},
                 stripe={"api_key": KEY},
                 oidc={"client_secret": KEY},
                 mail={"password": KEY},
@@ -134,7 +135,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
     )
     assert KEY not in told
     # Who adds a secret adds it above.
-    assert sum(row.secret for row in describe()) == 9
+    assert sum(row.secret for row in describe()) == 10
 
 
 def test_every_setting_either_changes_or_needs_a_restart() -> None:

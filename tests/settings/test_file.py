@@ -128,6 +128,7 @@ def sample(row: Setting) -> tuple[str, Any]:
         "server.trusted_proxies": ('["10.0.0.0/8"]', ("10.0.0.0/8",)),
         "limits.limit_rows": ("2_048", 2048),
         "store.url": ("sqlite:///x.db", "sqlite:///x.db"),
+        "shared.url": ("valkey://user:secret@10.0.0.5:6379/1", "valkey://user:…@10.0.0.5:6379/1"),
         "secrets.pepper": ("p" * 32, "…"),
         "secrets.previous_pepper": ("q" * 32, "…"),
         "whitelist.resolvers": ('["1.1.1.1"]', ("1.1.1.1",)),

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -15,7 +17,7 @@ from tollgate import log
 from tollgate.core import addresses, origins
 from tollgate.core.nodes import ALL_ROLES, BEAT_SECONDS, COLLECTOR, CONTROL, GATEWAY, PROBER
 from tollgate.errors import StartError
-from tollgate.processes import collector, control, listeners, prober, status
+from tollgate.processes import collector, control, leases, listeners, prober, status
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.certificates import ExpiryWatch
 from tollgate.processes.control import ControlAddress
@@ -31,8 +33,10 @@ from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervis
 from tollgate.processes.worker import Worker
 from tollgate.settings.model import Settings
 from tollgate.shm import metrics
+from tollgate.shm.leases import LeasedMeters
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import MAX_NETWORKS, MAX_UPSTREAMS, SharedStatus, StatusSlots, assign_slots
+from tollgate.store import valkey
 from tollgate.store.postgresql import is_postgresql
 
 # A gateway must know its upstreams, so it has a prober of its own.
@@ -57,6 +61,7 @@ class _Shared(Struct, frozen=True):
     private: list[socket.socket]
     regions: metrics.Regions
     meters: SharedMeters
+    leased: LeasedMeters | None
     tls: tuple[str, str] | None
     control_address: ControlAddress | None
     shared_status: SharedStatus
@@ -84,22 +89,22 @@ def run(
     workers = (settings.server.workers or os.cpu_count() or 1) if GATEWAY in roles else 1
     listeners.raise_descriptor_limit()
     listeners.warn_of_few_descriptors(settings)
-    if settings.accounts.sign_up == "open" and not settings.mail.host:
-        _log.warning("anyone can sign up with any mail address: set [mail], so that addresses are proved")
+    _warn_of_open_sign_up(settings)
     tls = tls_files(settings)
     lock = ServiceLock(bootstrap.data_dir, roles)
     # Inherited by the workers, which need it to tell a stranger what to whitelist.
     origins.preload()
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
     private = listeners.bind(settings.server.metrics_host, settings.server.metrics_port, 1, "server.metrics_port")
-    # One for each worker, then the parent's, the collector's and the prober's.
-    regions = metrics.Regions(workers + 3)
+    # One for each worker, then the parent's, the collector's, the prober's and the lease keeper's.
+    regions = metrics.Regions(workers + 4)
     shared_status, slots = SharedStatus(workers), _slots(settings)
     followers = [f"worker-{slot}" for slot in range(workers)] if GATEWAY in roles else []
     shared = SharedSettings(settings, slots, [*followers, *(["prober"] if roles & PROBING else [])])
     reloader = Reloader(bootstrap.origin, shared, bootstrap.data_dir)
     reloader.forget()
     meters = SharedMeters(settings.limits.limit_rows, workers, bootstrap.data_dir / "limits.lock")
+    leased = _leased(bootstrap, workers) if GATEWAY in roles else None
     where = ServiceAddresses(
         settings.server.base_url.rstrip("/") or listeners.url("https" if tls else "http", public[0]),
         listeners.url("http", private[0]) + "/metrics",
@@ -107,8 +112,8 @@ def run(
     control_address = ControlAddress(bootstrap.data_dir) if CONTROL in roles else None
 
     made = _Shared(
-        bootstrap, roles, workers, public, private, regions, meters, tls, control_address, shared_status, shared,
-        where.base_url,
+        bootstrap, roles, workers, public, private, regions, meters, leased, tls, control_address, shared_status,
+        shared, where.base_url,
     )  # fmt: skip
     children = [*extra_children, *_children(made)]
     counts = regions.writer(workers)
@@ -172,8 +177,8 @@ def _children(made: _Shared) -> Iterator[Child]:
     if GATEWAY in roles:
         for slot in range(made.workers):
             worker = Worker(
-                bootstrap, slot, made.public, made.private, regions, made.meters, made.tls, address,
-                made.shared_status, shared,
+                bootstrap, slot, made.public, made.private, regions, made.meters,
+                made.leased or made.meters, made.tls, address, made.shared_status, shared,
             )  # fmt: skip
             yield Child(f"worker-{slot}", worker.run)
     else:
@@ -198,10 +203,29 @@ def _children(made: _Shared) -> Iterator[Child]:
                 lifeline, bootstrap.data_dir, made.shared_status, shared, regions.writer(made.workers + 2)
             ),
         )
+    if made.leased is not None:
+        node, writer = secrets.token_hex(8), regions.writer(made.workers + 3)
+        keep = partial(leases.run, bootstrap=bootstrap, meters=made.leased, writer=writer, node=node)
+        yield child("leases", keep)
     heart = (lambda: Heartbeat(bootstrap, roles)) if is_postgresql(bootstrap.store_url) else None
     yield child(
         "metrics", lambda lifeline: _serve_metrics(lifeline, regions, shared, made.private, heart), *made.private
     )
+
+
+def _warn_of_open_sign_up(settings: Settings) -> None:
+    if settings.accounts.sign_up == "open" and not settings.mail.host:
+        _log.warning("anyone can sign up with any mail address: set [mail], so that addresses are proved")
+
+
+def _leased(bootstrap: Bootstrap, workers: int) -> LeasedMeters | None:
+    """The table of callers' limits where nodes share them."""
+    settings = bootstrap.settings
+    if not settings.shared.url:
+        return None
+    valkey.checked(settings.shared.url)
+    lock = bootstrap.data_dir / "leased-limits.lock"
+    return LeasedMeters(settings.limits.limit_rows, workers, lock, bootstrap.pepper)
 
 
 def _slots(settings: Settings) -> StatusSlots:

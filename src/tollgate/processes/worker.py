@@ -63,6 +63,7 @@ class Worker:
         private: list[socket.socket],
         regions: metrics.Regions,
         meters: SharedMeters,
+        caller_meters: SharedMeters,
         tls: tuple[str, str] | None,
         control: ControlAddress | None,
         shared_status: SharedStatus,
@@ -77,6 +78,7 @@ class Worker:
         self._private = private
         self._regions = regions
         self._meters = meters
+        self._caller_meters = caller_meters
         self._tls = tls
 
     def run(self, lifeline: Lifeline) -> None:
@@ -87,6 +89,7 @@ class Worker:
         if self._control is not None:
             self._control.listener.close()
         self._meters.attach(self._slot)
+        self._caller_meters.attach(self._slot)
         serve(
             self._make,
             [mine],
@@ -261,7 +264,7 @@ class Worker:
         )
 
     def _limiter(self, credentials: Credentials) -> Limiter:
-        return Limiter(self._meters, credentials.address, monotonic=time.monotonic, time=time.time)
+        return Limiter(self._caller_meters, credentials.address, monotonic=time.monotonic, time=time.time)
 
     def _pipeline(
         self,

@@ -70,4 +70,5 @@ _MASKS: dict[tuple[str | int, str | int], Callable[[Any], Any]] = {
     ("families", "ws_url"): endpoint,
     ("families", "headers"): header_values,
     ("store", "url"): store_url,
+    ("shared", "url"): store_url,
 }

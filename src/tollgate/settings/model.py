@@ -175,6 +175,18 @@ class StoreSettings(Section, frozen=True):
     ] = ""
 
 
+class ValkeySettings(Section, frozen=True):
+    """What several gateway nodes share. Off while `url` is empty: limits count for each node alone."""
+
+    url: Annotated[
+        str,
+        Secret(
+            "`valkey://host:6379/0` or `redis://…`, `valkeys://` or `rediss://` with TLS, `user:password@` before "
+            "the host. Nodes on one address keep the rate limits of callers together."
+        ),
+    ] = ""
+
+
 class SecretSettings(Section, frozen=True):
     """Server-side secrets."""
 
@@ -508,6 +520,7 @@ class Settings(Section, frozen=True):
     limits: LimitSettings = LimitSettings()
     directory: DirectorySettings = DirectorySettings()
     store: StoreSettings = StoreSettings()
+    shared: ValkeySettings = ValkeySettings()
     secrets: SecretSettings = SecretSettings()
     whitelist: WhitelistSettings = WhitelistSettings()
     accounts: AccountSettings = AccountSettings()

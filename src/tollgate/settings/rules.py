@@ -33,6 +33,7 @@ _URL_CHARACTERS = re.compile(r"[!-~]+")
 # As examples and providers' pages write a key that is yet to come.
 _PLACEHOLDER = re.compile(r"\byour[-_ ]?(api[-_ ]?)?(key|token)\b|<[a-z_-]*key>", re.IGNORECASE)
 _DATABASE_URL = re.compile(r"[a-z][a-z0-9+]*://.*", re.DOTALL)
+_SHARED_SCHEMES = ("valkey", "valkeys", "redis", "rediss")
 # Written by the gateway itself for each request; a second copy would let two readers disagree about it.
 _OWN_HEADERS = frozenset({
     "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive",
@@ -190,6 +191,23 @@ def _store_url(key: str, url: str) -> Iterator[Finding]:
         yield (), f"`{key}` is not a database URL: write sqlite:////var/lib/tollgate/control.db or postgresql://…"
 
 
+def _shared_url(key: str, url: str) -> Iterator[Finding]:
+    if not url:
+        return
+    advice = "write valkey://host:6379/0, or redis://…"
+    try:
+        parts = urlsplit(url)
+        # Read for its error.
+        parts.port  # noqa: B018
+    except ValueError:
+        yield (), f"`{key}` has a host or port that is not valid: {advice}"
+        return
+    if parts.scheme not in _SHARED_SCHEMES or not parts.hostname or not _URL_CHARACTERS.fullmatch(url):
+        yield (), f"`{key}` is not the address of a Valkey or Redis server: {advice}"
+    elif parts.path.strip("/") and not parts.path.strip("/").isdecimal():
+        yield (), f"`{key}` has a path that is no number of a database: {advice}"
+
+
 def _resolvers(key: str, entries: list[Any]) -> Iterator[Finding]:
     for index, entry in enumerate(entries):
         if isinstance(entry, str) and not _is_server(entry):
@@ -248,6 +266,7 @@ _RULES: dict[KeyPath, tuple[Rule, ...]] = {
     ("oidc",): (_oidc,),
     ("mail",): (_mail,),
     ("store", "url"): (_store_url,),
+    ("shared", "url"): (_shared_url,),
     ("families", "*"): (_family,),
     ("families", "*", "*"): (_network,),
     ("families", "*", "*", "allow_methods"): (_methods,),

@@ -23,23 +23,23 @@ from tollgate.core.limits import HAIR, Limit, Taken, take
 from tollgate.file_lock import open_lock_file, try_lock
 
 # A caller may stand in any row of its set; the longest unused one makes room.
-_WAYS = 16
+WAYS = 16
 _LOCK_TRIES = 1_000
 LimitRow = tuple[int, int, float, float]
 """A row and its mark, and the limit: seconds that one request uses up, and of the whole window."""
 # A row, and a mark that none has.
-_NOWHERE = (0, -1)
+NOWHERE = (0, -1)
 
 
 class SharedMeters:
     """The table. Made before the workers are forked, attached by each of them."""
 
     def __init__(self, rows: int, workers: int, lock: Path) -> None:
-        self._sets = max(1, rows // _WAYS)
+        self._sets = max(1, rows // WAYS)
         self._workers = workers
         self._lock = lock
         self._salt = secrets.token_bytes(16)
-        rows = self._sets * _WAYS
+        rows = self._sets * WAYS
         memory = memoryview(mmap.mmap(-1, rows * 8 * (1 + workers)))
         self._marks = memory[: rows * 8].cast("Q")
         self._arrivals = memory[rows * 8 :].cast("d")
@@ -56,7 +56,7 @@ class SharedMeters:
         arrivals, marks, known, workers = self._arrivals, self._marks, self._known, self._workers
         found = []
         for key, limit in limits:
-            row, mark = known.get(key, _NOWHERE)
+            row, mark = known.get(key, NOWHERE)
             if marks[row] != mark:
                 row = self._row(key, now)
             if workers == 1:
@@ -164,9 +164,9 @@ class SharedMeters:
         return row
 
     def _claim(self, mark: int, now: float) -> int:
-        first = mark % self._sets * _WAYS
+        first = mark % self._sets * WAYS
         best, best_arrival = first, float("inf")
-        for row in range(first, first + _WAYS):
+        for row in range(first, first + WAYS):
             if self._marks[row] == mark:
                 return row
             start = row * self._workers

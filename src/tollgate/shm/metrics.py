@@ -249,6 +249,22 @@ CERTIFICATE_EXPIRY = Spec(
     MetricKind.GAUGE,
     "When the certificate of `server.tls_certificate` ends, as a Unix time. Absent without TLS.",
 )
+SHARED_UP = Spec(
+    "tollgate_shared_up",
+    MetricKind.GAUGE,
+    "1 while limits are shared through Valkey (`shared.url`); 0 while they count for this node alone.",
+)
+SHARED_LOST = Spec(
+    "tollgate_shared_lost", MetricKind.COUNTER, "How often Valkey was lost, slow or emptied, or away at the start."
+)
+SHARED_NODES = Spec(
+    "tollgate_shared_nodes",
+    MetricKind.GAUGE,
+    "Nodes that share limits, this one included; 0 while that is unknown.",
+)
+SHARED_LEASES = Spec(
+    "tollgate_shared_leases", MetricKind.GAUGE, "Limits that some node uses more of than an equal part."
+)
 DROPPED_LABELS = Spec(
     "tollgate_metrics_dropped", MetricKind.COUNTER, "Samples that found no free cell: a sign of a defect."
 )
@@ -292,6 +308,10 @@ ALL: tuple[Spec, ...] = (
     LEDGER_TORN,
     LEDGER_CLOCK,
     CERTIFICATE_EXPIRY,
+    SHARED_UP,
+    SHARED_LOST,
+    SHARED_NODES,
+    SHARED_LEASES,
     DROPPED_LABELS,
 )
 _BY_NAME = {spec.name: spec for spec in ALL}

@@ -16,6 +16,7 @@ from tollgate.core.audit_chain import AuditChain
 from tollgate.core.clock import Clock
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, Report
+from tollgate.core.leases import LeaseReport, LeaseTurn
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Domain, Grant, Team, Token
@@ -334,4 +335,24 @@ class Meters(Protocol):
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
         """Return what `take` of one request would find, and take nothing."""
+        ...
+
+
+class SharedUnreachable(Exception):
+    """What nodes share cannot be reached, or not in time."""
+
+
+class LeaseBook(Protocol):
+    """Where nodes lease shares of limits from. Every call has a deadline, and may raise SharedUnreachable."""
+
+    async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
+        """Report what a node uses, and take what it may use from now on. The node counts as alive for a while."""
+        ...
+
+    async def leave(self, node: str) -> None:
+        """Forget a node that stops: others may use its share."""
+        ...
+
+    async def close(self) -> None:
+        """Release all resources."""
         ...

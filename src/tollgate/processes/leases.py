@@ -1,0 +1,204 @@
+"""The process that keeps this node's leases of limits: reports what is used, and writes what may be used.
+
+One process a machine, a child of `serve`, only where `shared.url` is set. No request waits for it: workers read
+what it writes into shared memory. Where Valkey cannot be reached, or has forgotten this node, every limit counts
+for this node alone, at once; the next turn that succeeds takes part again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+
+import uvloop
+
+from tollgate import log
+from tollgate.core import leases
+from tollgate.core.leases import Lease, LeaseReport, LeaseTurn
+from tollgate.processes.bootstrap import Bootstrap
+from tollgate.processes.supervisor import Lifeline
+from tollgate.shm import metrics
+from tollgate.shm.leases import LeasedMeters, LeasedRow
+from tollgate.store import valkey
+from tollgate.store.base import LeaseBook, SharedUnreachable
+
+TURN_SECONDS = 0.05
+# While Valkey cannot be reached.
+RETRY_SECONDS = 0.5
+# Before the service is ready: others must have made room for this node.
+_FIRST_TURNS = 3
+_START_SECONDS = 2.0
+# Fractions below this are none.
+_NEAR = 1e-3
+# What a node wants beyond what it uses.
+_HEADROOM = 1.25
+# What a node asks for at once; more than Valkey leases at all.
+_MAX_TRACKED = 1_024
+_log = log.get("shared")
+
+
+class _Tracked:
+    """A limit that is leased, or that this node wants more of."""
+
+    def __init__(self, row: LeasedRow, now: float, rate: float = 0.0) -> None:
+        self.row = row.row
+        self.used = row.used
+        self.at = now
+        self.rate = rate
+        self.lowered: float | None = None
+        self.freed = 0.0
+        self.told = now
+        """When it was last leased."""
+
+
+class LeaseKeeper:
+    """The leases of one node."""
+
+    def __init__(
+        self,
+        meters: LeasedMeters,
+        book: LeaseBook,
+        writer: metrics.Writer,
+        node: str,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._meters = meters
+        self._book = book
+        self._writer = writer
+        self._node = node
+        self._now = now
+        self._tracked: dict[int, _Tracked] = {}
+        """By mark. Bounded: what is not leased is dropped after a turn."""
+        self._nodes = 0
+        """How many share the limits; 0: not known, this one is alone."""
+        self._lost_at = -inf
+        self._up = writer.cell(metrics.SHARED_UP)
+        self._node_count = writer.cell(metrics.SHARED_NODES)
+        self._lost = writer.cell(metrics.SHARED_LOST)
+        self._leased = writer.cell(metrics.SHARED_LEASES)
+        # A predecessor may have left leases behind.
+        meters.alone()
+
+    async def turn(self) -> bool:
+        """Report and take; whether it succeeded. Called about twenty times a second."""
+        now = self._now()
+        for row in self._meters.backlogged(now):
+            found = self._meters.read(row, now)
+            if (
+                found.mark not in self._tracked
+                and found.fraction < 1 - _NEAR
+                and len(self._tracked) < _MAX_TRACKED
+            ):
+                # What it used up until now is taken for the whole of its part.
+                self._tracked[found.mark] = _Tracked(found, now, found.fraction)
+        reports = [self._report(mark, each, now) for mark, each in self._tracked.items()]
+        try:
+            told = await self._book.turn(self._node, reports)
+        except SharedUnreachable as error:
+            self._lose(str(error))
+            return False
+        if self._nodes and not told.known:
+            self._lose("it has forgotten this node")
+            return True
+        self._join(told)
+        return True
+
+    async def leave(self) -> None:
+        """Let others use this node's share."""
+        with suppress(SharedUnreachable):
+            await self._book.leave(self._node)
+        await self._book.close()
+
+    def _report(self, mark: int, each: _Tracked, now: float) -> LeaseReport:
+        row = self._meters.read(each.row, now)
+        if row.mark != mark:
+            # Evicted; it is claimed again when it is leased.
+            return LeaseReport(f"{mark:016x}", 1.0, 1.0, 0.0, each.lowered, each.freed)
+        each.rate = leases.used_rate(each.rate, row.used - each.used, now - each.at, row.window)
+        each.used, each.at = row.used, now
+        is_short = row.backlog > row.window / 2 and each.rate >= row.fraction / 4
+        want = 1.0 if is_short else min(1.0, _HEADROOM * each.rate)
+        return LeaseReport(
+            f"{mark:016x}", row.window, row.count, want if want > 10 * _NEAR else 0.0, each.lowered, each.freed
+        )
+
+    def _join(self, told: LeaseTurn) -> None:
+        now = self._now()
+        if not self._nodes:
+            _log.info("limits are shared with other nodes", nodes=told.nodes)
+        self._nodes = told.nodes
+        self._meters.divide(leases.unleased(told.nodes))
+        for lease in told.leases:
+            self._apply(lease, told.nodes, now)
+        for mark in [mark for mark, each in self._tracked.items() if each.told < now]:
+            each = self._tracked.pop(mark)
+            if self._meters.read(each.row, now).mark == mark:
+                self._meters.unlease(each.row)
+        self._writer.set(self._up, 1)
+        self._writer.set(self._node_count, told.nodes)
+        self._writer.set(self._leased, len(self._tracked))
+
+    def _apply(self, lease: Lease, nodes: int, now: float) -> None:
+        mark = int(lease.mark, 16)
+        each = self._tracked.get(mark)
+        row = self._meters.read(
+            self._meters.find(mark, lease.window, lease.count, now) if each is None else each.row, now
+        )
+        if row.mark != mark:
+            row = self._meters.read(self._meters.find(mark, lease.window, lease.count, now), now)
+        if each is None:
+            each = self._tracked[mark] = _Tracked(row, now)
+        each.row, each.told, each.lowered, each.freed = row.row, now, None, 0.0
+        fraction = leases.fraction(lease.share, nodes, row.count)
+        if fraction <= row.fraction:
+            self._meters.lease(row.row, fraction, None, now)
+            each.lowered = lease.share
+            each.freed = (row.window - row.backlog) * (row.fraction - fraction)
+        else:
+            backlog = leases.backlog_after(row.backlog, row.window, row.fraction, fraction, lease.tokens)
+            self._meters.lease(row.row, fraction, backlog, now)
+
+    def _lose(self, why: str) -> None:
+        self._meters.alone()
+        self._tracked.clear()
+        if self._nodes or self._lost_at == -inf:
+            self._writer.add(self._lost)
+            _log.warning("limits count for this node alone: Valkey cannot be used", reason=why)
+        self._nodes, self._lost_at = 0, self._now()
+        self._writer.set(self._up, 0)
+        self._writer.set(self._node_count, 0)
+        self._writer.set(self._leased, 0)
+
+
+def run(lifeline: Lifeline, bootstrap: Bootstrap, meters: LeasedMeters, writer: metrics.Writer, node: str) -> None:
+    """Keep leases, in the child, until SIGTERM or until the parent is gone."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        book = valkey.ValkeyLeaseBook(bootstrap.settings.shared.url, valkey.prefix(bootstrap.pepper))
+        runner.run(_run(lifeline, LeaseKeeper(meters, book, writer, node)))
+
+
+async def _run(lifeline: Lifeline, keeper: LeaseKeeper) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    # Readable when the parent is gone.
+    loop.add_reader(lifeline.parent_pipe, stopped.set)
+    done, latest = 0, time.monotonic() + _START_SECONDS
+    try:
+        while not stopped.is_set():
+            succeeded = await keeper.turn()
+            done += succeeded
+            # Ready when others have made room for this node; but not kept from serving by a server that is away.
+            if done >= _FIRST_TURNS or time.monotonic() >= latest:
+                lifeline.beat()
+            else:
+                lifeline.live()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), TURN_SECONDS if succeeded else RETRY_SECONDS)
+    finally:
+        loop.remove_reader(lifeline.parent_pipe)
+        await keeper.leave()

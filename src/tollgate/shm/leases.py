@@ -1,0 +1,211 @@
+"""Rate limits of which this node has a part, because other nodes let the same callers in.
+
+The table of `limits.py`, and for each row what the node may use of its limit. Workers take as there; only the
+lease keeper (`processes/leases.py`) writes fractions, a whole cell at a time, so that no request waits for it.
+A request uses up more of a smaller fraction: `interval` times the row's factor, which is one over the fraction.
+
+The keeper never writes arrival times. Where a row's backlog must change with its fraction, it writes a credit that
+everybody subtracts; a worker that takes meanwhile loses nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import mmap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from tollgate.core.limits import HAIR, Limit, Taken
+from tollgate.shm.limits import NOWHERE, WAYS, LimitRow, SharedMeters
+
+# Rows are compared in pieces of this many bytes: few change between two looks.
+_PIECE = 4096
+
+
+class LeasedRow(Struct, frozen=True):
+    """A row as the keeper sees it."""
+
+    row: int
+    mark: int
+    window: float
+    count: float
+    fraction: float
+    backlog: float
+    """Seconds until all is there again."""
+    used: float
+    """Seconds of the whole limit that were used up on this node, ever."""
+
+
+class LeasedMeters(SharedMeters):
+    """The table. Made before the workers are forked, attached by each of them."""
+
+    def __init__(self, rows: int, workers: int, lock: Path, secret: bytes) -> None:
+        super().__init__(rows, workers, lock)
+        # The same on all nodes, so that a mark names the same limit on each; and nobody can tell whose it is.
+        self._salt = hashlib.blake2b(b"shared limits" + secret, digest_size=16).digest()
+        rows = self._sets * WAYS
+        memory = memoryview(mmap.mmap(-1, 8 * (1 + rows * (4 + workers)))).cast("B").cast("d")
+        self._default = memory[:1]
+        self._factors, self._credits, self._windows, self._intervals = (
+            memory[1 + rows * number : 1 + rows * (number + 1)] for number in range(4)
+        )
+        self._used = memory[1 + rows * 4 :]
+        self._default[0] = 1.0
+        self._seen = bytes(len(self._used) * 8)
+
+    # --- Workers ---------------------------------------------------------------------------------------
+
+    def take(self, limits: Sequence[tuple[str, Limit]], now: float, cost: int = 1) -> list[Taken]:
+        """Take `cost` requests out of each limit, until one refuses; that one comes last."""
+        found = []
+        for key, limit in limits:
+            row, mark = self._known.get(key, NOWHERE)
+            if self._marks[row] != mark:
+                row = self._described(key, limit, now)
+            taken = self._look(row, limit, now, cost)
+            if taken.allowed:
+                self._use(row, taken.arrival, self._step(row, limit.interval, limit.seconds) * cost)
+                self._used[row * self._workers + self._column] += cost * limit.interval
+            found.append(taken)
+            if not taken.allowed:
+                break
+        return found
+
+    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> tuple[LimitRow, ...]:
+        """Where these limits stand, for `take_all`: as long as nobody else has been given their rows."""
+        found = []
+        for key, limit in limits:
+            row = self._described(key, limit, now)
+            found.append((row, self._marks[row], limit.interval, limit.seconds))
+        return tuple(found)
+
+    def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[int, ...] | None:
+        """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row."""
+        arrivals, workers, column = self._arrivals, self._workers, self._column
+        left: list[int] = []
+        new = []
+        for row, mark, interval, seconds in rows:
+            # As `_step` and `_highest`, without their calls: every request comes by.
+            step = interval * (self._factors[row] or self._default[0])
+            if step > seconds:
+                step = seconds
+            start = row * workers
+            arrival = (
+                arrivals[start] if workers == 1 else max(arrivals[start : start + workers])
+            ) - self._credits[row]
+            after = (now if now > arrival else arrival) + cost * step  # noqa: FURB136
+            room = (now + seconds - after) / step + HAIR
+            if room < 0 or self._marks[row] != mark:
+                return None
+            left.append(int(room))
+            if seconds > 1:
+                left.append(int(after - now + 1))
+            new.append((row, after, cost * step, cost * interval))
+        for row, after, used, of_limit in new:
+            self._use(row, after, used)
+            self._used[row * workers + column] += of_limit
+        return tuple(left)
+
+    def peek(self, key: str, limit: Limit, now: float) -> Taken:
+        """Return what `take` of one request would find, and take nothing."""
+        return self._look(self._described(key, limit, now), limit, now, 1)
+
+    def _described(self, key: str, limit: Limit, now: float) -> int:
+        """Find or claim the row of a key; the keeper reads there which limit it is."""
+        row = self._row(key, now)
+        self._windows[row], self._intervals[row] = limit.seconds, limit.interval
+        return row
+
+    def _step(self, row: int, interval: float, seconds: float) -> float:
+        """Seconds that one request uses up here; a node without a share may still send one in a window."""
+        return min(seconds, interval * (self._factors[row] or self._default[0]))
+
+    def _highest(self, row: int) -> float:
+        start = row * self._workers
+        return max(self._arrivals[start : start + self._workers])
+
+    def _look(self, row: int, limit: Limit, now: float, cost: int) -> Taken:
+        """As `core.limits.take`, with the row's own step."""
+        step = self._step(row, limit.interval, limit.seconds)
+        arrival = self._highest(row) - self._credits[row]
+        after = max(now, arrival) + cost * step
+        room = (now + limit.seconds - after) / step
+        if room < -HAIR:
+            wait = math.inf if cost > limit.count else -room * step
+            return Taken(False, arrival, max(0, math.floor(room + cost + HAIR)), wait)
+        return Taken(True, after, int(room + HAIR), 0.0)
+
+    def _use(self, row: int, after: float, used: float) -> None:
+        """Write an arrival, behind those that others wrote meanwhile."""
+        start, credit = row * self._workers, self._credits[row]
+        if self._workers == 1:
+            self._arrivals[start] = after + credit
+        else:
+            self._write(start, after - used + credit, after + credit, used)
+
+    def _claim(self, mark: int, now: float) -> int:
+        first = mark % self._sets * WAYS
+        is_new = mark not in self._marks[first : first + WAYS].tolist()
+        row = super()._claim(mark, now)
+        if is_new:
+            self._factors[row] = self._credits[row] = 0.0
+            for column in range(row * self._workers, (row + 1) * self._workers):
+                self._arrivals[column] = 0.0
+        return row
+
+    # --- The keeper ------------------------------------------------------------------------------------
+
+    def backlogged(self, now: float) -> Iterator[int]:
+        """Rows that were used since the last look and have used up half of what they may."""
+        used = bytes(self._used.cast("B"))
+        seen, self._seen = self._seen, used
+        for start in range(0, len(used), _PIECE):
+            if used[start : start + _PIECE] == seen[start : start + _PIECE]:
+                continue
+            rows = {number // 8 // self._workers for number in range(start, min(start + _PIECE, len(used)), 8)}
+            for row in sorted(rows):
+                backlog = self._highest(row) - self._credits[row] - now
+                if self._marks[row] and backlog > self._windows[row] / 2:
+                    yield row
+
+    def read(self, row: int, now: float) -> LeasedRow:
+        """What a row holds now."""
+        window, start = self._windows[row], row * self._workers
+        return LeasedRow(
+            row,
+            self._marks[row],
+            window,
+            window / self._intervals[row],
+            1 / (self._factors[row] or self._default[0]),
+            min(window, max(0.0, self._highest(row) - self._credits[row] - now)),
+            sum(self._used[start : start + self._workers]),
+        )
+
+    def find(self, mark: int, window: float, count: float, now: float) -> int:
+        """Find or claim the row of a limit that another node named."""
+        with self._claiming():
+            row = self._claim(mark, now)
+        self._windows[row], self._intervals[row] = window, window / count
+        return row
+
+    def lease(self, row: int, fraction: float, backlog: float | None, now: float) -> None:
+        """Let a row use another fraction of its limit; `backlog`: what stands against it from now on."""
+        if backlog is not None:
+            self._credits[row] = self._highest(row) - now - backlog
+        self._factors[row] = 1 / fraction
+
+    def unlease(self, row: int) -> None:
+        """Let a row use the equal part again."""
+        self._factors[row] = 0.0
+
+    def divide(self, fraction: float) -> None:
+        """Let rows without a lease use this fraction of their limits."""
+        self._default[0] = 1 / fraction
+
+    def alone(self) -> None:
+        """Let every row use the whole of its limit: nobody knows what others do."""
+        self._factors.cast("B")[:] = bytes(len(self._factors) * 8)
+        self._default[0] = 1.0

@@ -1,0 +1,115 @@
+"""What every book of leases does: hands out shares that never add up to more than there is."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.contract.lease_books import BOOKS
+
+from tollgate.core.leases import LeaseReport, leased
+from tollgate.store.base import LeaseBook
+
+A, B, C = "node-a", "node-b", "node-c"
+LIMIT = "00000000000000aa"
+
+
+@pytest.fixture(params=BOOKS)
+async def book(request: pytest.FixtureRequest) -> AsyncIterator[LeaseBook]:
+    made = BOOKS[request.param]()
+    yield made
+    await made.close()
+
+
+def report(want: float, lowered: float | None = None, freed: float = 0.0, mark: str = LIMIT) -> LeaseReport:
+    return LeaseReport(mark, 60.0, 100.0, want, lowered, freed)
+
+
+async def joined(book: LeaseBook, *nodes: str) -> None:
+    for node in nodes:
+        await book.turn(node, [])
+
+
+async def share(book: LeaseBook, node: str, *reports: LeaseReport) -> float:
+    told = await book.turn(node, reports)
+    [lease] = told.leases
+    return lease.share
+
+
+async def test_nodes_are_counted_and_known_from_their_second_turn_on(book: LeaseBook) -> None:
+    first = await book.turn(A, [])
+    assert (first.nodes, first.known, first.leases) == (1, False, ())
+    assert (await book.turn(B, [])).nodes == 2
+    second = await book.turn(A, [])
+    assert (second.nodes, second.known) == (2, True)
+
+
+async def test_node_that_leaves_is_not_counted(book: LeaseBook) -> None:
+    await joined(book, A, B)
+    await book.leave(B)
+    assert (await book.turn(A, [])).nodes == 1
+
+
+async def test_what_nobody_wants_more_of_is_not_leased(book: LeaseBook) -> None:
+    await joined(book, A, B)
+    assert (await book.turn(A, [report(0.0)])).leases == ()
+
+
+async def test_share_grows_only_after_others_went_down(book: LeaseBook) -> None:
+    await joined(book, A, B)
+    pool = leased(2, 100)
+    assert await share(book, A, report(1.0)) == pytest.approx(pool / 2), "B has its half, and does not know yet"
+    assert await share(book, A, report(1.0)) == pytest.approx(pool / 2)
+    assert await share(book, B) == pytest.approx(0.0), "B is told to go down"
+    assert await share(book, A, report(1.0)) == pytest.approx(pool / 2), "it has not said that it did"
+    await share(book, B, report(0.0, lowered=0.0, freed=20.0))
+    told = await book.turn(A, [report(1.0)])
+    assert told.leases[0].share == pytest.approx(pool)
+    assert told.leases[0].tokens == pytest.approx(20.0), "with the burst that B gave up"
+    assert (await book.turn(A, [report(1.0)])).leases[0].tokens == 0.0
+
+
+async def test_nobody_gives_up_more_burst_than_it_had(book: LeaseBook) -> None:
+    await joined(book, A, B)
+    pool = leased(2, 100)
+    await share(book, A, report(1.0))
+    await share(book, B, report(0.0, lowered=0.0, freed=1_000.0))
+    assert (await book.turn(A, [report(1.0)])).leases[0].tokens == pytest.approx(60.0 * pool / 2)
+
+
+async def test_who_wants_little_gets_it_and_the_rest_is_divided(book: LeaseBook) -> None:
+    await joined(book, A, B, C)
+    pool = leased(3, 100)
+    for _ in range(3):
+        for node, want in ((A, 1.0), (B, 1.0), (C, 0.1)):
+            told = (await book.turn(node, [report(want)])).leases[0].share
+            await book.turn(node, [report(want, lowered=told)])
+    shares = [await share(book, node, report(want)) for node, want in ((A, 1.0), (B, 1.0), (C, 0.1))]
+    assert shares == pytest.approx([(pool - 0.1) / 2, (pool - 0.1) / 2, 0.1], abs=0.01)
+
+
+async def test_node_that_joins_gets_only_what_is_free(book: LeaseBook) -> None:
+    await joined(book, A, B)
+    await share(book, A, report(1.0))
+    await share(book, B, report(0.0, lowered=0.0))
+    await share(book, A, report(1.0))
+    told = await book.turn(C, [])
+    assert told.nodes == 3
+    assert told.leases[0].share == pytest.approx(0.0)
+
+
+async def test_quiet_limit_goes_back_to_equal_parts_and_is_forgotten(book: LeaseBook) -> None:
+    await joined(book, A, B)
+    await share(book, A, report(1.0))
+    await share(book, B, report(0.0, lowered=0.0))
+    await share(book, A, report(1.0))
+    down = await share(book, A, report(0.0))
+    assert down == pytest.approx(leased(2, 100) / 2)
+    await book.turn(A, [report(0.0, lowered=down)])
+    assert await share(book, B, report(0.0)) == pytest.approx(down, abs=0.01)
+    await book.turn(B, [report(0.0)])
+    assert (await book.turn(A, [report(0.0)])).leases == ()
+
+
+async def test_leased_limits_are_bounded(book: LeaseBook) -> None:
+    await joined(book, A, B)
+    told = await book.turn(A, [report(1.0, mark=f"{number:016x}") for number in range(300)])
+    assert len(told.leases) == 256

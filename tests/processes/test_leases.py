@@ -1,0 +1,241 @@
+"""Limits over several nodes: three tables, three keepers, one book of leases; time is made up."""
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tests.contract.lease_books import BOOKS, MemoryLeaseBook
+
+from tollgate.core.leases import LeaseReport, LeaseTurn
+from tollgate.core.limits import Limit
+from tollgate.processes.leases import LeaseKeeper
+from tollgate.shm import metrics
+from tollgate.shm.leases import LeasedMeters
+from tollgate.store.base import LeaseBook, SharedUnreachable
+
+SECRET = b"pepper"
+STEP = 0.005
+TURN = 0.05
+KEY = "tok_1"
+
+
+class Node:
+    """One node: its table, its keeper and its own clock."""
+
+    def __init__(self, number: int, book: LeaseBook, folder: Path, workers: int = 2) -> None:
+        self.offset = 1_000.0 * (number + 1)
+        self.now = self.offset
+        self.meters = LeasedMeters(1_024, workers, folder / f"{number}.lock", SECRET)
+        self.writer = metrics.Regions(1).writer(0)
+        self.keeper = LeaseKeeper(self.meters, book, self.writer, f"node-{number}", lambda: self.now)
+        self.turn_at = TURN * number / 3
+        self._workers = workers
+        self._owed = 0.0
+        self._worker = 0
+        self.passed: list[float] = []
+
+    def send(self, rate: float, limit: Limit, at: float) -> None:
+        """Send requests of `rate` for one step, to the workers in turn."""
+        self.now = self.offset + at
+        self._owed += rate * STEP
+        while self._owed >= 1:
+            self._owed -= 1
+            self._worker = (self._worker + 1) % self._workers
+            self.meters.attach(self._worker)
+            rows = self.meters.rows([(KEY, limit)], self.now)
+            if self.meters.take_all(rows, self.now) is not None:
+                self.passed.append(at)
+
+    def metric(self, spec: metrics.Spec) -> int:
+        return self.writer.cells[self.writer.cell(spec)]
+
+
+async def play(
+    nodes: Sequence[Node], limit: Limit, rates: Callable[[int, float], float], seconds: float, start: float = 0.0
+) -> None:
+    """Let time go by: callers send, keepers take their turns."""
+    for number in range(int(seconds / STEP)):
+        at = start + number * STEP
+        for index, node in enumerate(nodes):
+            node.send(rates(index, at), limit, at)
+            if at >= node.turn_at:
+                node.turn_at += TURN
+                await node.keeper.turn()
+
+
+def excess(nodes: Sequence[Node], limit: Limit) -> float:
+    """How far over the limit the nodes were together, in the worst of all spans of time; 1: not at all."""
+    times = sorted(itertools.chain.from_iterable(node.passed for node in nodes))
+    worst = 0.0
+    stride = max(1, len(times) // 400)
+    for first in range(0, len(times), stride):
+        for last in range(first, len(times), stride):
+            allowed = limit.count * (1 + (times[last] - times[first]) / limit.seconds)
+            worst = max(worst, (last - first + 1) / allowed)
+    return worst
+
+
+@pytest.fixture(params=BOOKS)
+async def book(request: pytest.FixtureRequest) -> AsyncIterator[LeaseBook]:
+    made = BOOKS[request.param]()
+    yield made
+    await made.close()
+
+
+def make(book: LeaseBook, folder: Path, count: int = 3) -> list[Node]:
+    return [Node(number, book, folder) for number in range(count)]
+
+
+LIMITS = {"50 a second": Limit(50, 1.0), "600 a minute": Limit(600, 60.0), "20 a minute": Limit(20, 60.0)}
+LOADS: dict[str, Callable[[int, float], float]] = {
+    "all flooded": lambda node, at: 10.0,
+    "one flooded": lambda node, at: 10.0 if node == 0 else 0.0,
+    "uneven": lambda node, at: (5.0, 0.3, 0.1)[node],
+    "one after the other": lambda node, at: 10.0 if int(at / 3) % 3 == node else 0.0,
+    "bursts together": lambda node, at: 30.0 if at % 4 < 0.2 else 0.0,
+    "each within its part": lambda node, at: 0.3,
+}
+"""Requests of each node, in parts of the limit's own rate; twenty times that where the window is a minute."""
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("limit", LIMITS)
+async def test_three_nodes_are_never_more_than_5_percent_over(
+    book: LeaseBook, tmp_path: Path, limit: str, load: str
+) -> None:
+    chosen = LIMITS[limit]
+    pace = chosen.count / chosen.seconds * (20 if chosen.seconds > 1 else 1)
+    nodes = make(book, tmp_path)
+    await settle(nodes)
+    await play(nodes, chosen, lambda node, at: LOADS[load](node, at) * pace, 12.0, 0.2)
+    assert excess(nodes, chosen) <= 1.05 + 0.01 / chosen.count
+
+
+async def settle(nodes: Sequence[Node]) -> None:
+    """Let every node know of all the others before the first call."""
+    for _ in range(2):
+        for node in nodes:
+            await node.keeper.turn()
+
+
+async def test_one_busy_node_gets_the_whole_limit(book: LeaseBook, tmp_path: Path) -> None:
+    nodes = make(book, tmp_path)
+    await settle(nodes)
+    limit = Limit(50, 1.0)
+    await play(nodes, limit, lambda node, at: 500.0 if node == 0 else 0.0, 6.0)
+    passed = len(nodes[0].passed)
+    assert passed >= 0.95 * limit.count * 6.0
+    assert nodes[0].metric(metrics.SHARED_LEASES) == 1
+
+
+@pytest.mark.parametrize("count", [600, 20])
+async def test_burst_moves_to_the_node_that_needs_it(book: LeaseBook, tmp_path: Path, count: int) -> None:
+    nodes = make(book, tmp_path)
+    await settle(nodes)
+    limit = Limit(count, 60.0)
+    await play(nodes, limit, lambda node, at: 5.0 * count if node == 0 else 0.0, 1.0)
+    assert len(nodes[0].passed) >= 0.95 * count
+
+
+async def test_all_busy_nodes_together_use_the_whole_limit(book: LeaseBook, tmp_path: Path) -> None:
+    nodes = make(book, tmp_path)
+    await settle(nodes)
+    limit = Limit(50, 1.0)
+    await play(nodes, limit, lambda node, at: (500.0, 40.0, 3.0)[node], 6.0)
+    assert sum(len(node.passed) for node in nodes) >= 0.95 * limit.count * 6.0
+    assert len(nodes[2].passed) >= 0.9 * 3.0 * 6.0, "who wants little gets it"
+
+
+async def test_caller_below_its_limit_is_refused_nowhere(book: LeaseBook, tmp_path: Path) -> None:
+    nodes = make(book, tmp_path)
+    await settle(nodes)
+    await play(nodes, Limit(100, 1.0), lambda node, at: 28.0, 4.0)
+    assert [len(node.passed) for node in nodes] == pytest.approx([112, 112, 112], abs=2)
+    assert nodes[0].metric(metrics.SHARED_LEASES) == 0, "and Valkey has nothing to do"
+
+
+# --- What goes wrong ---------------------------------------------------------------------------------------
+
+
+class Flaky:
+    """A book in memory that can be lost and emptied."""
+
+    def __init__(self) -> None:
+        self.inner = MemoryLeaseBook()
+        self.down = False
+
+    async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
+        return await self._up(self.inner.turn(node, reports))
+
+    async def _up(self, answer: Awaitable[LeaseTurn]) -> LeaseTurn:
+        if self.down:
+            answer.close()  # type: ignore[attr-defined]
+            raise SharedUnreachable("gone")
+        return await answer
+
+    async def leave(self, node: str) -> None:
+        if self.down:
+            raise SharedUnreachable("gone")
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def flood(node: int, at: float) -> float:
+    return 500.0
+
+
+async def test_lost_book_leaves_each_node_its_own_limit_and_it_comes_back(tmp_path: Path) -> None:
+    book = Flaky()
+    nodes = make(book, tmp_path)
+    await settle(nodes)
+    limit = Limit(50, 1.0)
+    await play(nodes, limit, flood, 3.0)
+    book.down = True
+    await play(nodes, limit, flood, 3.0, 3.0)
+    alone = [sum(at >= 4.0 for at in node.passed) for node in nodes]
+    assert alone == pytest.approx([100, 100, 100], abs=5), "each has the whole limit, as without Valkey"
+    assert [node.metric(metrics.SHARED_UP) for node in nodes] == [0, 0, 0]
+    assert [node.metric(metrics.SHARED_LOST) for node in nodes] == [1, 1, 1]
+    book.down = False
+    await play(nodes, limit, flood, 4.0, 6.0)
+    together = sum(at >= 7.0 for node in nodes for at in node.passed)
+    assert together == pytest.approx(150, rel=0.06)
+    assert [node.metric(metrics.SHARED_NODES) for node in nodes] == [3, 3, 3]
+
+
+async def test_emptied_book_is_noticed_and_joined_again(tmp_path: Path) -> None:
+    book = Flaky()
+    nodes = make(book, tmp_path)
+    await settle(nodes)
+    book.inner = MemoryLeaseBook()
+    await nodes[0].keeper.turn()
+    assert nodes[0].metric(metrics.SHARED_UP) == 0
+    for node in (*nodes, *nodes):
+        await node.keeper.turn()
+    assert [node.metric(metrics.SHARED_UP) for node in nodes] == [1, 1, 1]
+    assert [node.metric(metrics.SHARED_NODES) for node in nodes] == [3, 3, 3]
+
+
+async def test_keeper_that_is_replaced_takes_up_its_leases(tmp_path: Path) -> None:
+    book = MemoryLeaseBook()
+    nodes = make(book, tmp_path)
+    await settle(nodes)
+    limit = Limit(50, 1.0)
+    await play(nodes, limit, lambda node, at: 500.0 if node == 0 else 0.0, 3.0)
+    idle = nodes[1]
+    idle.keeper = LeaseKeeper(idle.meters, book, idle.writer, "node-1", lambda: idle.now)
+    await idle.keeper.turn()
+    row = idle.meters.rows([(KEY, limit)], idle.now)[0][0]
+    assert idle.meters.read(row, idle.now).fraction < 0.05
+
+
+async def test_book_that_is_away_at_the_start_counts_as_lost(tmp_path: Path) -> None:
+    book = Flaky()
+    book.down = True
+    [node] = make(book, tmp_path, 1)
+    assert not await node.keeper.turn()
+    assert not await node.keeper.turn()
+    assert node.metric(metrics.SHARED_LOST) == 1
+    await node.keeper.leave()
