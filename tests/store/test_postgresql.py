@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.contract.ledgers import TEAMS, Desk, SqliteHome, entry, history
 from tests.contract.samples import DIGEST, FULL, OTHER, PLAIN, TEAM, put
 
 from parts.postgres import cluster
+from tollgate.control.services.leases import Leases
 from tollgate.core.models import Team
 from tollgate.core.nodes import Lease, taken
 from tollgate.errors import StartError
@@ -57,7 +59,7 @@ def test_many_nodes_that_start_together_migrate_once(url: URL) -> None:
 def test_migrated_database_is_the_schema(migrated: URL, folder: str, schema: str, metadata: Any) -> None:
     engine = postgresql.make_engine(migrated, schema, pool_size=1, seconds=10)
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": False})
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
         found = compare_metadata(context, metadata)
     engine.dispose()
     # What PostgreSQL has beyond the shared schema: parents of partitions, and numbers of appended rows.
@@ -235,6 +237,44 @@ def test_lease_belongs_to_its_holder_until_it_is_not_renewed(
     assert (held is not None) == gets_it
     if held is not None:
         assert (held.holder, held.until) == ("b", now + 60.0)
+
+
+class _Context:
+    """What leases need of the services."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.time = 1_000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+async def test_job_is_done_by_one_node_and_by_another_when_that_one_is_dead(migrated: URL) -> None:
+    store = postgresql.open_store(migrated)
+    context: Any = _Context(store)
+    first, second = Leases(context, "a"), Leases(context, "b")
+    done: list[str] = []
+
+    async def job(by: str) -> None:
+        done.append(by)
+
+    turns = [each.once("sweep", 60.0, partial(job, name)) for each, name in ((first, "a"), (second, "b"))]
+    try:
+        await asyncio.gather(*(turn() for turn in turns))
+        assert len(done) == 1
+        winner = done[0]
+        loser = turns[winner == "a"]
+        for _ in range(3):
+            context.time += 60.0
+            await turns[winner == "b"]()
+            await loser()
+        assert done == [winner] * 4
+        context.time += 180.0
+        await loser()
+        assert done[-1] != winner
+    finally:
+        await store.close()
 
 
 # --- Moving ------------------------------------------------------------------------------------------------

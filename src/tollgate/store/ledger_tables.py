@@ -56,7 +56,7 @@ teams = Table(
 shared_blocks = Table(
     "shared_blocks",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
     Column("day", String(8), nullable=False),
     Column("commit_no", BigInteger, nullable=False),
     Column("is_damaged", Boolean, nullable=False),

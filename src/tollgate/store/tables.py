@@ -31,6 +31,9 @@ metadata = MetaData(
     }
 )
 
+# More than four bytes; SQLite's integers have as many as they need, and number rows only where they are called so.
+_BIG = BigInteger().with_variant(Integer(), "sqlite")
+
 teams = Table(
     "teams",
     metadata,
@@ -59,7 +62,7 @@ tokens = Table(
     Column("networks", String, nullable=False, default="[]"),
     Column("methods", String, nullable=False, default="[]"),
     Column("requests_per_second", Integer),
-    Column("monthly_requests", Integer),
+    Column("monthly_requests", _BIG),
     Column("capped_until", Float),
     Column("allow_in_url", Boolean, nullable=False, default=False),
     Column("show_upstream", Boolean, nullable=False, default=False, server_default=false()),
@@ -335,7 +338,7 @@ leases = Table(
 changes = Table(
     "changes",
     metadata,
-    Column("revision", Integer, primary_key=True, autoincrement=True),
+    Column("revision", _BIG, primary_key=True, autoincrement=True),
     Column("kind", String(8), nullable=False),
     Column("key", String(253), nullable=False),
     sqlite_autoincrement=True,

@@ -10,6 +10,8 @@ from tollgate.store.migrations.triggers import note_changes, trim_changes
 revision = "0001"
 down_revision = None
 
+_BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 # Only columns that the gateway obeys: noting when a token was last used must not look like a change of grants.
 TOKEN_COLUMNS = (
     "team_id, name, digest, expires_at, active, networks, methods, requests_per_second, monthly_requests, "
@@ -52,7 +54,7 @@ def _tables() -> None:
         sa.Column("networks", sa.String, nullable=False),
         sa.Column("methods", sa.String, nullable=False),
         sa.Column("requests_per_second", sa.Integer),
-        sa.Column("monthly_requests", sa.Integer),
+        sa.Column("monthly_requests", _BIG),
         sa.Column("capped_until", sa.Float),
         sa.Column("allow_in_url", sa.Boolean, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_tokens"),
@@ -78,7 +80,7 @@ def _tables() -> None:
     op.create_index("ix_domains_team_id", "domains", ["team_id"])
     op.create_table(
         "changes",
-        sa.Column("revision", sa.Integer, nullable=False),
+        sa.Column("revision", _BIG, nullable=False),
         sa.Column("kind", sa.String(8), nullable=False),
         sa.Column("key", sa.String(253), nullable=False),
         sa.PrimaryKeyConstraint("revision", name="pk_changes"),
