@@ -69,8 +69,9 @@ def _network(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 @click.option("--token", metavar="TOKEN", help="Only calls with this token: id or name.")
 @click.option("--domain", metavar="DOMAIN", help="Only calls of this domain: id or name.")
 @click.option("--request-id", metavar="ID", help="Only the calls of this request.")
-@click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each.")
-@click.option("--csv", "as_csv", is_flag=True, help="With --all: print CSV, safe for spreadsheets.")
+@click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each; with --csv as CSV.")
+# In the line above: the page must fit a screen.
+@click.option("--csv", "as_csv", is_flag=True, hidden=True, help="With --all: print CSV, safe for spreadsheets.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
 @for_team
 def logs(
