@@ -168,6 +168,30 @@ def test_trailer_is_not_taken_for_a_header(tmp_path: Path) -> None:
         assert [row.address for row in rows] == ["192.0.2.77"]
 
 
+# ---- open connections
+
+
+def test_websockets_count_as_connections_of_the_worker_and_of_their_address(tmp_path: Path) -> None:
+    bounds = {"connections": 60, "connections_per_address": 20}
+    with open_stack(tmp_path, {"server": bounds}) as stack, ExitStack() as held:
+        stack.gateway.books.domain(stack.team, "example.com")
+        forged = request(PATH, headers={**HANDSHAKE, "Origin": "https://example.com"}, method="GET")
+
+        def opened(source: str, count: int) -> list[int]:
+            wires = [held.enter_context(stack.gateway.wire(source=source)) for _ in range(count)]
+            for wire in wires:
+                wire.send(forged)
+            return [wire.read(to="HEAD").status for wire in wires]
+
+        assert opened("127.0.0.2", 30) == [101] * 20 + [503] * 10
+        with stack.gateway.wire(source="127.0.0.9") as wire:
+            assert wire.ask(PATH, call("eth_chainId"), stack.headers).status == 200
+        assert opened("127.0.0.3", 20) + opened("127.0.0.4", 20) == [101] * 40
+        assert opened("127.0.0.5", 5) == [503] * 5, "what is open altogether is bounded"
+        held.close()
+        eventually(lambda: opened("127.0.0.5", 1) == [101], what="room again")
+
+
 # ---- unread answers
 
 

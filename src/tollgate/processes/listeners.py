@@ -25,6 +25,8 @@ _log = log.get("server")
 BACKLOG = 2048
 # For the spool, the store, logs, listeners and what libraries open.
 RESERVED_DESCRIPTORS = 96
+# Enough for one busy program, whatever the limit on open files.
+MIN_PER_ADDRESS = 64
 _REUSE_PORT = sys.platform == "linux"
 
 
@@ -49,6 +51,12 @@ def fitting_connections(settings: Settings) -> int:
     upstreams = sum(upstream.connections for network in networks for upstream in network.upstreams)
     kept = RESERVED_DESCRIPTORS + min(upstreams, soft // 2)
     return max(1, min(settings.server.connections, soft - kept))
+
+
+def fitting_connections_per_address(settings: Settings) -> int:
+    """Of one client address: where few are taken in altogether, nobody gets more than a quarter of them."""
+    share = max(MIN_PER_ADDRESS, fitting_connections(settings) // 4)
+    return min(settings.server.connections_per_address, share)
 
 
 def warn_of_few_descriptors(settings: Settings) -> None:

@@ -217,7 +217,8 @@ class Worker:
             now=time.monotonic,
             time=time.time,
             by_address=Addresses(
-                addresses.parse_networks(settings.server.trusted_proxies), settings.server.connections_per_address
+                addresses.parse_networks(settings.server.trusted_proxies),
+                listeners.fitting_connections_per_address(settings),
             ),
             constant_headers="{}: {}\r\n".format(*HTTPS_ALONE).encode()
             if settings.server.tls_certificate

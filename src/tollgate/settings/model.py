@@ -99,13 +99,16 @@ class ServerSettings(Section, frozen=True):
     read_seconds: Annotated[Seconds, Help("How long a caller may take to send one whole request.")] = 30.0
     connections: Annotated[
         Positive,
-        Help("Open connections of callers, for each worker. Fewer where the system allows fewer open files."),
+        Help(
+            "Open connections of callers, WebSockets among them, for each worker. Fewer where the system allows fewer "
+            "open files."
+        ),
     ] = 20_000
     connections_per_address: Annotated[
         Positive,
         Help(
-            "Open connections of one client address (IPv6: /64), for each worker (503 `overloaded`). Addresses of "
-            "`trusted_proxies` have no such bound."
+            "Open connections of one client address (IPv6: /64), for each worker (503 `overloaded`), at most a quarter "
+            "of what fits. Addresses of `trusted_proxies` have no such bound."
         ),
     ] = 2_000
 

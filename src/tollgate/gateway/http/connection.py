@@ -141,7 +141,7 @@ class CallerConnection(HttpToolsProtocol):
         self._since = context.clock
         context.connections.add(self)
         self._address = context.addresses.enter(self.client[0] if self.client is not None else "")
-        if len(context.connections) > context.max_connections:
+        if len(context.connections) + context.upgraded > context.max_connections:
             self._hang_up(Overloaded("Too many connections: try again."))
         elif context.addresses.is_crowded(self._address):
             self._hang_up(Overloaded("Too many connections from this address: close some, or try again later."))
@@ -285,12 +285,28 @@ class CallerConnection(HttpToolsProtocol):
         if kept is None:
             return False
         self.context.connections.discard(self)
-        self.context.addresses.leave(self._address)
-        self._address = ""
+        self._stay_counted()
         self._finished = True
         self.scope = {"method": "GET", "headers": kept}  # type: ignore[typeddict-item]
         self.handle_websocket_upgrade()
         return True
+
+    def _stay_counted(self) -> None:
+        """Let the WebSocket that this becomes count as a connection of the worker and of its address."""
+        context, address, make = self.context, self._address, self.ws_protocol_class
+        self._address = ""
+        context.upgraded += 1
+
+        def depart() -> None:
+            context.upgraded -= 1
+            context.addresses.leave(address)
+
+        def made(**given: Any) -> Any:
+            protocol: Any = make(**given)  # type: ignore[misc]
+            protocol.depart = depart
+            return protocol
+
+        self.ws_protocol_class = made  # type: ignore[assignment]
 
     def _decline_upgrade(self, rest: bytes) -> None:
         """Go on in HTTP/1.1 with a request that offered another protocol, as some clients do at first (h2c).

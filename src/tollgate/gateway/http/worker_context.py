@@ -161,6 +161,8 @@ class WorkerContext:
             writer.cell(spec) for spec in (metrics.CONNECTIONS, metrics.IN_FLIGHT, metrics.BUFFERED_BYTES)
         ]
         self.connections: set[Idle] = set()
+        self.upgraded = 0
+        """Connections that have become WebSockets: each is an open file, too."""
         self.draining = False
         self._constant_headers = constant_headers
         self.date = constant_headers

@@ -55,12 +55,15 @@ class Socket(WebSocketsSansIOProtocol):
         """Set while that waits for its turn."""
         self.handled = 0
         """Frames that were read."""
+        self.depart: Callable[[], None] = _nothing
+        """Called at the end: whoever took the connection in counts it."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a client."""
         if self._abort_timer is not None:
             self._abort_timer.cancel()
         self._unread.clear()
+        self.depart()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -232,3 +235,7 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _nothing() -> None:
+    pass
