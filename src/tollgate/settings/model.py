@@ -100,15 +100,15 @@ class ServerSettings(Section, frozen=True):
     connections: Annotated[
         Positive,
         Help(
-            "Open connections of callers, WebSockets among them, for each worker. Fewer where the system allows fewer "
-            "open files."
+            "Open connections of callers, WebSockets among them, for each worker. Fewer where the system allows "
+            "fewer open files."
         ),
     ] = 20_000
     connections_per_address: Annotated[
         Positive,
         Help(
-            "Open connections of one client address (IPv6: /64), for each worker (503 `overloaded`), at most a quarter "
-            "of what fits. Addresses of `trusted_proxies` have no such bound."
+            "Open connections of one client address (IPv6: /64), for each worker (503 `overloaded`), at most a "
+            "quarter of what fits. Addresses of `trusted_proxies` have no such bound."
         ),
     ] = 2_000
 
