@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import signal
 import subprocess
@@ -124,6 +126,14 @@ def test_all_that_fits_is_exported_line_by_line(api: Api, acme: Tool) -> None:
     ran = acme.run("rpc", "logs", "--all", "--request-id", "req-1", "--json")
     assert [json.loads(line) for line in ran.out.splitlines()] == [LOG, REFUSALS]
     assert acme.run("rpc", "logs", "--all", "--follow").code == 2
+
+
+def test_csv_has_a_row_for_each_call_and_no_formula(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?limit=1000", page(LOG, after="c2"))
+    api.on("GET", f"{PATH}?limit=1000&after=c2", page({**REFUSALS, "method": "=1+1"}))
+    rows = list(csv.DictReader(io.StringIO(acme.run("rpc", "logs", "--all", "--csv").out)))
+    assert [row["method"] for row in rows] == [LOG["method"], "'=1+1"]
+    assert list(rows[0]) == list(LOG)
 
 
 def test_a_terminal_shows_the_command_for_the_next_page_with_its_filters(api: Api, acme: Tool) -> None:

@@ -42,11 +42,11 @@ def teams(session: Session, limit: int, after: str | None) -> None:
 
 
 @operator.command("set", epilog="Example: tollgate operator set acme --suspend")
-@click.argument("team")
+@click.argument("name", metavar="TEAM")
 @click.option("--suspend/--lift", default=None, help="Refuse all its calls, or let it call again.")
 @click.option("--rps", type=NumberOrNone(), metavar="N|none", help="Requests a second for the whole team.")
 @logged_in
-def set_terms(session: Session, team: str, suspend: bool | None, rps: int | NoLimit | None) -> None:
+def set_terms(session: Session, name: str, suspend: bool | None, rps: int | NoLimit | None) -> None:
     """Suspend a team, or limit its requests a second. Takes effect within a second."""
     body: dict[str, Any] = {}
     if suspend is not None:
@@ -55,7 +55,7 @@ def set_terms(session: Session, team: str, suspend: bool | None, rps: int | NoLi
         body["requests_per_second"] = rps if isinstance(rps, int) else None
     if not body:
         raise click.UsageError("Say what to set: --suspend, --lift or --rps.")
-    answer = session.client.set_terms(team, body)
+    answer = session.client.set_terms(name, body)
     found = answer.value
     session.thing(
         answer.raw,

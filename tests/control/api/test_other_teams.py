@@ -54,6 +54,7 @@ TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
     "listUpstreams": (None, {403}),
     "listUpstreamHistory": (None, {403}),
     "getProcesses": (None, {403}),
+    "listNodes": (None, {403}),
     "runChecks": (None, {403}),
     "listAllTeams": (None, {403}),
     "setTerms": ({"suspended": True}, {403}),

@@ -74,6 +74,7 @@ class Everything:
         self.step("operations.upstreams", self.plane.operations.upstreams(who))
         self.step("operations.history", self.plane.operations.history(who))
         self.step("operations.processes", self.plane.operations.processes(who))
+        self.step("operations.nodes", self.plane.operations.nodes(who))
         self.step("operations.spool", self.plane.operations.spool(who))
         self.step("operations.teams", self.plane.operations.teams(who, ALL))
         self.step("operations.set_terms", self.plane.operations.set_terms(who, "acme", TeamTerms(True)))

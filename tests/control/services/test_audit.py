@@ -75,7 +75,7 @@ SILENT = {
     "invoices.close_due",
     "logs.wanted", "logs.newest", "logs.fresh", "timelines.of_team", "timelines.latency",
     "networks.list", "networks.status", "operations.upstreams", "operations.teams", "operations.history",
-    "operations.processes", "operations.spool",
+    "operations.processes", "operations.spool", "operations.nodes",
 }  # fmt: skip
 SERVICES = (
     "accounts", "operator", "logins", "devices", "teams", "invitations", "tokens", "domains", "audit", "replays",

@@ -1,0 +1,78 @@
+"""`tollgate operator`, `usage timeline` and `account factors`: what pages of the console do, typed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Api, Tool
+
+TEAM: dict[str, Any] = {
+    "id": "team_1", "name": "acme", "created_at": "2026-11-01T00:00:00Z", "suspended_at": None,
+    "requests_per_second": 50, "billable_requests": 1_200, "cost_micros": 1_500_000,
+}  # fmt: skip
+AT = "2026-11-15T06:00:00Z"
+
+
+def test_teams_are_listed_with_what_they_used(api: Api, acme: Tool) -> None:
+    api.on("GET", "operator/teams?limit=100", {"items": [TEAM, {**TEAM, "suspended_at": AT}], "next": None})
+    said = acme.run("operator", "teams").out
+    assert "1.50" in said
+    assert "active" in said
+    assert "suspended" in said
+
+
+def test_team_is_suspended_and_limited(api: Api, acme: Tool) -> None:
+    api.on("PATCH", "operator/teams/acme", {**TEAM, "suspended_at": AT})
+    assert acme.run("operator", "set", "acme", "--suspend", "--rps", "none").code == 0
+    assert json.loads(api.asked[-1].body) == {"suspended": True, "requests_per_second": None}
+    assert acme.run("operator", "set", "acme").code == 2
+
+
+def test_processes_and_the_lag_of_the_collector_are_shown(api: Api, acme: Tool) -> None:
+    each = {"name": "worker-0", "pid": 7, "started_at": AT, "cpu_seconds": 1.25, "memory_bytes": 80_000_000}
+    api.on("GET", "operator/processes", {"processes": [each], "spool_segments": 2, "spool_waiting_bytes": 4_096})
+    ran = acme.run("operator", "processes")
+    assert "worker-0" in ran.out
+    assert "4,096 bytes in 2 segments" in ran.err
+
+
+def test_only_faults_of_the_last_day_are_listed(api: Api, acme: Tool) -> None:
+    steps = [
+        {"start": AT, "state": "up", "calls": 9, "failures": 0, "behind": 0},
+        {"start": AT, "state": "down", "calls": 9, "failures": 9, "behind": 0},
+    ]
+    items = [{"network": "eth/mainnet", "upstream": "node-1", "steps": steps}]
+    api.on("GET", "operator/upstreams/history", {"items": items, "next": None})
+    said = acme.run("operator", "history").out
+    assert said.count("node-1") == 1
+    assert "down" in said
+
+
+def test_check_that_finds_something_fails(api: Api, acme: Tool) -> None:
+    bad = {"name": "logs", "ok": False, "looked_at": "1 month", "differences": ["acme 2026-11: 1 is missing"]}
+    api.on("POST", "operator/checks", {"ok": False, "checks": [bad]})
+    ran = acme.run("operator", "check")
+    assert ran.code == 1
+    assert "1 is missing" in ran.out
+
+
+def test_timeline_has_a_row_for_each_step(api: Api, acme: Tool) -> None:
+    found = {
+        "range": "7d", "split": "outcome", "step": "day", "p50_us": 3_400, "p95_us": 156_000,
+        "steps": [{"start": "2026-11-15T00:00:00Z", "requests": 7, "by": {"ok": 5, "rate_limited": 2}}],
+    }  # fmt: skip
+    api.on("GET", "teams/acme/usage/timeline?range=7d&split=outcome", found)
+    ran = acme.run("usage", "timeline", "--range", "7d", "--split", "outcome")
+    assert ran.out.splitlines()[-1].split() == ["2026-11-15", "7", "5", "2"]
+    assert "3.4 ms at the median, 156.0 ms at p95" in ran.err
+
+
+def test_codes_are_switched_on_by_a_first_one(api: Api, acme: Tool) -> None:
+    api.on("POST", "me/factors/totp", {"secret": "JBSW", "uri": "otpauth://totp/x"})
+    api.on("POST", "me/factors/totp/confirm", {"recovery_codes": ["aaaaa-bbbbb"]})
+    ran = acme.run("account", "codes", "on", stdin="123456\n")
+    assert "JBSW" in ran.err
+    assert ran.out == "aaaaa-bbbbb\n"
+    assert json.loads(api.asked[-1].body) == {"code": "123456"}
