@@ -29,6 +29,7 @@ from tollgate.gateway.messages import Request
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.recording.latencies import CallerLatencies
+from tollgate.gateway.tracing import Tracer
 from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.settings import model
 from tollgate.shm import metrics
@@ -104,6 +105,7 @@ class Worker:
         network: dict[str, Any] | None = None,
         cache_bytes: int = 0,
         straight: bool = True,
+        tracer: Tracer | None = None,
     ) -> None:
         """`more` are settings of each upstream, `network` of the network. Nothing is cached unless asked for."""
         self.loop = scripted_loop()
@@ -186,6 +188,7 @@ class Worker:
             read_seconds=settings.server.read_seconds,
             now=self.clock,
             time=self.wall,
+            tracer=tracer,
         )
         self.straight = StraightCalls(
             self.context, self.pipeline, self.credentials, self.limiter, self.networks.all, writer, self.sink

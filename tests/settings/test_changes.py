@@ -127,6 +127,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
                 stripe={"api_key": KEY},
                 oidc={"client_secret": KEY},
                 mail={"password": KEY},
+                telemetry={"traces_headers": {"X": KEY}},
                 families=mainnet(
                     {"name": "a", "url": f"http://{KEY}", "ws_url": f"ws://{KEY}", "headers": {"X": KEY}}
                 ),
@@ -135,7 +136,7 @@ def test_every_secret_is_one_that_is_never_quoted() -> None:
     )
     assert KEY not in told
     # Who adds a secret adds it above.
-    assert sum(row.secret for row in describe()) == 10
+    assert sum(row.secret for row in describe()) == 11
 
 
 def test_every_setting_either_changes_or_needs_a_restart() -> None:
@@ -173,6 +174,8 @@ def _another(default: Any) -> Any:
             return "json"
         case str():
             return default + "x" if default.startswith("http") or default else "http://x"
+        case dict():
+            return {"X-Key": "k"}
         case _:
             return ["10.0.0.1"]
 
@@ -180,5 +183,5 @@ def _another(default: Any) -> Any:
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
-        merged[key] = _merged(below[key], value) if isinstance(value, dict) else value
+        merged[key] = _merged(below[key], value) if isinstance(value, dict) and key in below else value
     return merged

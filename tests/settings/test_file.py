@@ -141,6 +141,8 @@ def sample(row: Setting) -> tuple[str, Any]:
         "oidc.client_secret": ("x", "…"),
         "mail.security": ("tls", "tls"),
         "mail.password": ("x", "…"),
+        "telemetry.traces_url": ("http://127.0.0.1:4318/v1/traces", "http://127.0.0.1:4318/v1/traces"),
+        "traces_headers": ('{X-Key = "k"}', {"X-Key": "…"}),
         "logging.level": ("debug", "debug"),
         "logging.format": ("json", "json"),
         "url": ("https://node.example.com/KEY", "https://node.example.com/…"),

@@ -12,6 +12,7 @@ websocket/   sockets and their subscriptions
 feeds/       blocks made into notifications, once and in order
 prober/      heads, finality and health in the background, in a process of its own
 messages     Request and Answer, the values that the steps hand on
+tracing      spans of requests and attempts, where tracing is on
 memory_budget  the bound on bytes held in large bodies
 
 No framework, no ORM, no database access for a caller that is known.

@@ -11,6 +11,7 @@ from msgspec.structs import force_setattr
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import Policy
 from tollgate.errors import Refusal
+from tollgate.gateway.tracing import Span
 from tollgate.settings.model import UpstreamSettings
 
 CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, str, int, str]
@@ -61,6 +62,8 @@ class Trace:
     """Counts calls to upstreams beyond the first against the caller's limits, or refuses them."""
     extra = 0
     """How many of those there were."""
+    span: Span | None = None
+    """Of the request that it belongs to; attempts become its children. None: not traced."""
 
 
 class Request(Trace):

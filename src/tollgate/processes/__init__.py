@@ -15,6 +15,7 @@ prober         the process that watches upstreams
 serving        one uvicorn server inside a child: loop, signals, end
 listeners      sockets that the parent binds
 status         `/healthz`, `/readyz`, and the app of the metrics port
+trace_export   spans of a worker to an OTLP receiver
 metrics_page   `/metrics` in Prometheus' format
 reload         settings that all processes share, and how each follows a change
 reloader       SIGHUP: reads the settings again, and hands them on

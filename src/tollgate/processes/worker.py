@@ -7,6 +7,7 @@ import functools
 import socket
 import time
 from collections.abc import Callable
+from random import random
 from typing import TypeVar
 
 from tollgate.core import addresses
@@ -28,6 +29,7 @@ from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal
 from tollgate.gateway.recording.latencies import CallerLatencies
+from tollgate.gateway.tracing import Tracer
 from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.gateway.websocket.connection import Socket
 from tollgate.gateway.websocket.endpoint import CHECK_SECONDS, Endpoint
@@ -39,7 +41,8 @@ from tollgate.processes.control import ControlAddress
 from tollgate.processes.reload import HEAD_START_SECONDS, POLL_SECONDS, SettingsFollower, SharedSettings
 from tollgate.processes.serving import HTTPS_ALONE, ServerProcess, serve
 from tollgate.processes.supervisor import Lifeline
-from tollgate.settings.model import LimitSettings, Settings, UpstreamSettings
+from tollgate.processes.trace_export import EXPORT_SECONDS, TraceExporter
+from tollgate.settings.model import LimitSettings, Settings, TelemetrySettings, UpstreamSettings
 from tollgate.shm import metrics
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots
@@ -117,7 +120,8 @@ class Worker:
         )
         pipeline = self._pipeline(Pipeline, credentials, counters, networks, spool)
         socket_pipeline = self._pipeline(SocketPipeline, credentials, counters, networks, spool)
-        context = self._context(pipeline, networks, counters, writer, budget, journal, spool.write)
+        tracer = _tracer(settings.telemetry)
+        context = self._context(pipeline, networks, counters, writer, budget, journal, spool.write, tracer)
         straight = StraightCalls(
             context, pipeline, credentials, self._limiter(credentials), networks.all, writer, spool
         )
@@ -157,10 +161,16 @@ class Worker:
             networks.tell()
             feeds.tick()
 
+        exporter = None
+        if tracer is not None:
+            exporter = TraceExporter(tracer, settings.telemetry, writer, f"worker-{self._slot}", time.monotonic)
+
         async def close() -> None:
             feeds.close()
             context.stop()
             await asyncio.sleep(FLUSH_SECONDS)
+            if exporter is not None:
+                await exporter.close()
             journal.tick()
             spool.close()
             networks.close()
@@ -186,6 +196,7 @@ class Worker:
                 (1.0, context.tick),
                 (1.0, spool.tick),
                 (1.0, gauges),
+                *(((EXPORT_SECONDS, exporter.turn), (EXPORT_SECONDS, exporter.sweep)) if exporter else ()),
             ),
             close=close,
         )
@@ -199,6 +210,7 @@ class Worker:
         budget: Budget,
         journal: Journal,
         write: Callable[[], None],
+        tracer: Tracer | None,
     ) -> WorkerContext:
         settings = self._shared.current.settings
         return WorkerContext(
@@ -223,6 +235,7 @@ class Worker:
             constant_headers="{}: {}\r\n".format(*HTTPS_ALONE).encode()
             if settings.server.tls_certificate
             else b"",
+            tracer=tracer,
         )
 
     def _feed(self, path: str, networks: Networks) -> Feed:
@@ -294,6 +307,20 @@ def _why_not_ready(directory: CallerDirectory, networks: Networks) -> str | None
     if directory.stale:
         return "the store cannot be reached"
     return None if networks.is_usable else "no network has a usable upstream: see `tollgate upstreams`"
+
+
+def _tracer(telemetry: TelemetrySettings) -> Tracer | None:
+    """What makes spans; None where traces are off."""
+    if not telemetry.traces_url:
+        return None
+    return Tracer(
+        ratio=telemetry.sample_ratio,
+        follow_callers=telemetry.follow_callers,
+        propagate=telemetry.propagate,
+        now=time.monotonic,
+        time=time.time,
+        random=random,
+    )
 
 
 def _misses(limits: LimitSettings) -> tuple[Limit, Limit]:

@@ -71,4 +71,5 @@ _MASKS: dict[tuple[str | int, str | int], Callable[[Any], Any]] = {
     ("families", "headers"): header_values,
     ("store", "url"): store_url,
     ("shared", "url"): store_url,
+    ("telemetry", "traces_headers"): header_values,
 }

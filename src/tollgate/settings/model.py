@@ -409,6 +409,28 @@ class LoggingSettings(Section, frozen=True):
     ] = "auto"
 
 
+class TelemetrySettings(Section, frozen=True):
+    """Traces for OpenTelemetry. Off while `traces_url` is empty; metrics are always there."""
+
+    traces_url: Annotated[
+        str,
+        Help(
+            "Where spans are sent by OTLP over HTTP (JSON): `http://127.0.0.1:4318/v1/traces`. Empty: no traces."
+        ),
+    ] = ""
+    traces_headers: Annotated[dict[str, str], Secret("Headers to send with them, such as `Authorization`.")] = {}
+    sample_ratio: Annotated[
+        Annotated[float, Meta(ge=0, le=1)],
+        Help("Share of the requests that are traced, of those that come without a `traceparent`."),
+    ] = 0.01
+    follow_callers: Annotated[
+        bool,
+        Help("Take over a caller's `traceparent`: its trace, and whether it is sampled. Otherwise it is ignored."),
+    ] = True
+    propagate: Annotated[bool, Help("Send `traceparent` and `tracestate` to upstreams.")] = True
+    service_name: Annotated[Text, Help("What spans name as `service.name`.")] = "tollgate"
+
+
 class UpstreamSettings(Section, frozen=True):
     """A node or provider that answers for a network."""
 
@@ -536,6 +558,7 @@ class Settings(Section, frozen=True):
     oidc: OidcSettings = OidcSettings()
     mail: MailSettings = MailSettings()
     logging: LoggingSettings = LoggingSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     families: Annotated[
         dict[str, dict[str, NetworkSettings]],
         Help("Networks by family: the table `[families.eth.mainnet]` serves `/x/eth/mainnet`."),

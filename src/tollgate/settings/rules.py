@@ -37,7 +37,7 @@ _SHARED_SCHEMES = ("valkey", "valkeys", "redis", "rediss")
 # Written by the gateway itself for each request; a second copy would let two readers disagree about it.
 _OWN_HEADERS = frozenset({
     "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive",
-    "te", "trailer", "transfer-encoding", "upgrade",
+    "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
 
 
@@ -208,6 +208,19 @@ def _shared_url(key: str, url: str) -> Iterator[Finding]:
         yield (), f"`{key}` has a path that is no number of a database: {advice}"
 
 
+def _traces_url(key: str, url: str) -> Iterator[Finding]:
+    if not url:
+        return
+    advice = "write the address of an OTLP receiver, such as http://127.0.0.1:4318/v1/traces"
+    try:
+        parts = _split(url)
+    except ValueError as error:
+        yield (), f"`{key}` {error}: {advice}"
+        return
+    if parts.scheme not in ("http", "https") or parts.path in ("", "/"):
+        yield (), f"`{key}` has no path, or begins with neither http:// nor https://: {advice}"
+
+
 def _resolvers(key: str, entries: list[Any]) -> Iterator[Finding]:
     for index, entry in enumerate(entries):
         if isinstance(entry, str) and not _is_server(entry):
@@ -267,6 +280,8 @@ _RULES: dict[KeyPath, tuple[Rule, ...]] = {
     ("mail",): (_mail,),
     ("store", "url"): (_store_url,),
     ("shared", "url"): (_shared_url,),
+    ("telemetry", "traces_url"): (_traces_url,),
+    ("telemetry", "traces_headers"): (_headers,),
     ("families", "*"): (_family,),
     ("families", "*", "*"): (_network,),
     ("families", "*", "*", "allow_methods"): (_methods,),

@@ -150,6 +150,22 @@ ALERTS: tuple[Alert, ...] = (
         "Renew it; the new one is loaded without a restart.",
     ),
     Alert(
+        "TollgateLimitsNotShared",
+        f"{m.SHARED_UP.page_name} == 0",
+        "5m",
+        TICKET,
+        "Limits count for one node alone: Valkey is lost or slow.",
+        "Look whether the server of shared.url runs and answers; calls go on meanwhile.",
+    ),
+    Alert(
+        "TollgateSpansLost",
+        f'sum by (outcome) (increase({m.TRACE_SPANS.page_name}{{outcome!="exported"}}[15m])) > 0',
+        "15m",
+        TICKET,
+        "Spans are lost: {{ $labels.outcome }}.",
+        "Look whether telemetry.traces_url takes what it is sent, or lower telemetry.sample_ratio.",
+    ),
+    Alert(
         "TollgateMetricsDropped",
         f"increase({m.DROPPED_LABELS.page_name}[1h]) > 0",
         "0m",

@@ -261,9 +261,19 @@ SHARED_NODES = Spec(
     "tollgate_shared_nodes",
     MetricKind.GAUGE,
     "Nodes that share limits, this one included; 0 while that is unknown.",
+    greatest=True,
 )
 SHARED_LEASES = Spec(
-    "tollgate_shared_leases", MetricKind.GAUGE, "Limits that some node uses more of than an equal part."
+    "tollgate_shared_leases",
+    MetricKind.GAUGE,
+    "Limits that some node uses more of than an equal part.",
+    greatest=True,
+)
+TRACE_SPANS = Spec(
+    "tollgate_trace_spans",
+    MetricKind.COUNTER,
+    "Spans, by what became of them (`exported`; `dropped`: too many waited; `failed`: the receiver refused).",
+    ("outcome",),
 )
 DROPPED_LABELS = Spec(
     "tollgate_metrics_dropped", MetricKind.COUNTER, "Samples that found no free cell: a sign of a defect."
@@ -312,6 +322,7 @@ ALL: tuple[Spec, ...] = (
     SHARED_LOST,
     SHARED_NODES,
     SHARED_LEASES,
+    TRACE_SPANS,
     DROPPED_LABELS,
 )
 _BY_NAME = {spec.name: spec for spec in ALL}

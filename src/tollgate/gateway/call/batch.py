@@ -19,6 +19,7 @@ from tollgate.core.shapes import Call, Replies, Reply
 from tollgate.errors import Refusal
 from tollgate.gateway.call.resolver import APART, NOTHING_KNOWN, Judge, Resolved, Resolver, SingleFlight
 from tollgate.gateway.messages import Trace
+from tollgate.gateway.tracing import Span
 from tollgate.gateway.upstream.choice import Need
 from tollgate.gateway.upstream.exchange import FirstAttempt
 from tollgate.gateway.upstream.failover import OutOfStep
@@ -44,20 +45,24 @@ class Question(Struct, gc=False):
 
 
 async def ask_many(
-    resolver: Resolver, calls: Sequence[Call], deadline: float, charge: Charge | None = None
+    resolver: Resolver,
+    calls: Sequence[Call],
+    deadline: float,
+    charge: Charge | None = None,
+    span: Span | None = None,
 ) -> list[Question]:
     """Get the answers to a batch, in its order. `charge` counts upstream calls beyond one for each."""
     questions = [Question(call, resolver.key(call)) for call in calls]
     together, alone = _sorted(resolver, questions)
     # One call is asked as one: not every upstream takes batches.
     parts: list[Coroutine[Any, Any, None]] = [
-        _Chunk(resolver, chunk, deadline).ask()
+        _Chunk(resolver, chunk, deadline, span=span).ask()
         if len(chunk) > 1
-        else _ask_alone(resolver, chunk[0], deadline, charge)
+        else _ask_alone(resolver, chunk[0], deadline, charge, span)
         for chunk in _chunks(resolver, together)
     ]
     # After the chunks, whose questions they may join.
-    parts += [_ask_alone(resolver, question, deadline, charge) for question in alone]
+    parts += [_ask_alone(resolver, question, deadline, charge, span) for question in alone]
     if len(parts) == 1:
         await parts[0]
     elif parts:
@@ -134,9 +139,12 @@ def _chunks(resolver: Resolver, questions: list[Question]) -> list[list[Question
     return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
 
 
-async def _ask_alone(resolver: Resolver, question: Question, deadline: float, charge: Charge | None) -> None:
+async def _ask_alone(
+    resolver: Resolver, question: Question, deadline: float, charge: Charge | None, span: Span | None
+) -> None:
     question.trace = Trace()
     question.trace.charge = charge
+    question.trace.span = span
     try:
         question.told = await resolver.resolve(question.call, question.key, deadline, question.trace)
     except Refusal as refusal:
@@ -147,7 +155,12 @@ class _Chunk:
     """Calls that are asked of one upstream at once."""
 
     def __init__(
-        self, resolver: Resolver, questions: list[Question], deadline: float, begun: BegunBatch | None = None
+        self,
+        resolver: Resolver,
+        questions: list[Question],
+        deadline: float,
+        begun: BegunBatch | None = None,
+        span: Span | None = None,
     ) -> None:
         self._resolver = resolver
         self._begun = begun
@@ -157,6 +170,7 @@ class _Chunk:
         self._trace, self._missed = Trace(), Trace()
         """The way that all of them take, and that of those which the cache could have known."""
         self._missed.cache = "miss"
+        self._trace.span = span
         self._plain = True
         """Whether results need no look at all."""
 
@@ -257,6 +271,7 @@ class _Chunk:
         # From here on it goes its own way.
         question.trace = trace = Trace()
         trace.upstream, trace.attempts, trace.cache = before.upstream, before.attempts, before.cache
+        trace.span = self._trace.span
         if verdict is Verdict.QUOTA:
             resolver.exchange.spare(upstream)
         try:

@@ -229,10 +229,10 @@ class Pipeline:
         calls = self._opened(calls, caller)
         charge = self._charge(request)
         if not any(refusals):
-            questions = await ask_many(resolver, calls, deadline, charge)
+            questions = await ask_many(resolver, calls, deadline, charge, request.span)
         else:
             allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-            asked = await ask_many(resolver, allowed, deadline, charge)
+            asked = await ask_many(resolver, allowed, deadline, charge, request.span)
             answered = iter(asked)
             questions = [
                 next(answered) if refusal is None else Question(call, None, Trace(), refusal)

@@ -69,7 +69,9 @@ class StraightCalls:
         admission = connection.admission
         if admission is None or not admission.fits(request, caller):
             admission = connection.admission = self._admit(request, caller, network, resolver)
-        request.admission = admission
+        if self._context.tracer is None:
+            # Otherwise each request is looked at: it may be one that is traced.
+            request.admission = admission
         return call.start(admission, request.body, request.request_id)
 
     def _admit(self, request: Request, caller: Caller, network: Network, resolver: Resolver) -> Admission:

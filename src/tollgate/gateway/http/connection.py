@@ -26,6 +26,7 @@ from tollgate.gateway.http.known_heads import END, MAX_HEADS, KnownHead, known_h
 from tollgate.gateway.http.request import PREFIX
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.recording.spans import end_span
 
 # Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
 MAX_HEAD_BYTES = 65_536
@@ -514,8 +515,11 @@ class CallerConnection(HttpToolsProtocol):
         request.began = context.now()
         if request.refusal is None and context.in_flight >= context.max_in_flight:
             request.refusal = Overloaded()
+        if context.tracer is not None:
+            request.span = context.tracer.begin(request.headers)
         try:
-            if request.refusal is None and context.begin(self, request):
+            # What is traced takes the general way, where attempts are traced too.
+            if request.refusal is None and request.span is None and context.begin(self, request):
                 return
             answer = context.pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
@@ -543,6 +547,8 @@ class CallerConnection(HttpToolsProtocol):
         if request.held:
             context.budget.free(request.held)
         context.counters.answered(request, answer.status)
+        if request.span is not None:
+            end_span(request, answer.status)
         close = not request.keep_alive or self.closing
         data = response.render(request, answer, context.date, close=close)
         self.leaving += 1

@@ -17,6 +17,7 @@ from tollgate.gateway.memory_budget import SMALL, Budget
 from tollgate.gateway.messages import Answer, Network, Request
 from tollgate.gateway.recording.counters import Counters
 from tollgate.gateway.recording.journal import Journal, Recordable
+from tollgate.gateway.tracing import Tracer
 from tollgate.settings.model import LimitSettings
 from tollgate.shm import metrics
 
@@ -128,7 +129,10 @@ class WorkerContext:
         time: Callable[[], float],
         by_address: Addresses | None = None,
         constant_headers: bytes = b"",
+        tracer: Tracer | None = None,
     ) -> None:
+        self.tracer = tracer
+        """Makes spans; None: nothing is traced."""
         self.addresses = by_address or Addresses()
         self.pipeline = pipeline
         self.begin: Callable[[Any, Request], bool] = _nothing_straight

@@ -98,7 +98,7 @@ class Journal:
         assert caller is not None  # noqa: S101 - the edge asks first
         assert network is not None  # noqa: S101 - the intake refuses what has none
         micros = int((now - request.began) * 1e6)
-        self.latencies.durations(network.path, _outcome(calls)).append(micros)
+        self.latencies.durations(network.path, outcome_of(calls)).append(micros)
         record = (
             at,
             caller.team_id,
@@ -153,7 +153,7 @@ class Journal:
             self._append(encode(shared))
 
 
-def _outcome(calls: Sequence[CallNote]) -> str:
+def outcome_of(calls: Sequence[CallNote]) -> str:
     """What became of a request: the best of its calls. Reasons of refusals are counted elsewhere, without time."""
     outcomes = {call[1] for call in calls}
     return OK if OK in outcomes else NODE_ERROR if NODE_ERROR in outcomes else REFUSED

@@ -217,15 +217,15 @@ class Connection(asyncio.Protocol):
         """Whether a response is awaited."""
         return self.receiver is not None
 
-    def send(self, body: bytes, deadline: float, receiver: Receiver) -> None:
-        """Send a request; the receiver is called back once."""
+    def send(self, body: bytes, deadline: float, receiver: Receiver, more: bytes = b"") -> None:
+        """Send a request, with more header lines where there are any; the receiver is called back once."""
         if self._transport is None:
             raise AttemptFailed("connection lost", sent=False)
         self.receiver = receiver
         self._heard = False
         self.deadline = deadline
         length = len(body)
-        framing = _LENGTHS[length] if length < _FEW else b"%d\r\n\r\n" % length
+        framing = _LENGTHS[length] if length < _FEW and not more else b"%d\r\n%b\r\n" % (length, more)
         self._transport.write(b"".join((self._head, framing, body)))
 
     def fail(self, failure: AttemptFailed) -> None:

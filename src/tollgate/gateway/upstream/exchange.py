@@ -22,6 +22,7 @@ from tollgate.core.jsonrpc import Unparsable
 from tollgate.core.shapes import ABSENT, Replies, Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.messages import Network, Trace
+from tollgate.gateway.tracing import CLIENT, Span
 from tollgate.gateway.upstream.choice import Need, View
 from tollgate.gateway.upstream.connection import (
     AttemptFailed,
@@ -335,7 +336,20 @@ class Exchange:
             upstream.began()
         else:
             began = first.began
-        return self._attempted(upstream, body, read, judge, until, need, first, began)
+        if trace.span is None:
+            return self._attempted(upstream, body, read, judge, until, need, first, began)
+        span = trace.span.child(f"attempt {upstream.name}", CLIENT)
+        span.attributes.update(
+            {
+                "rpc.system": "jsonrpc",
+                "tollgate.network": self.network.path,
+                "tollgate.upstream": upstream.name,
+                "tollgate.attempt": trace.attempts,
+            }
+        )
+        return _traced(
+            span, lambda: self._attempted(upstream, body, read, judge, until, need, first, began, span.headers())
+        )
 
     async def _attempted(
         self,
@@ -347,10 +361,11 @@ class Exchange:
         need: Need,
         first: FirstAttempt | None,
         began: float,
+        more: bytes = b"",
     ) -> AttemptOutcome[T]:
         try:
             if first is None:
-                response = await upstream.pool.send(body, until, repeatable=need.repeatable)
+                response = await upstream.pool.send(body, until, repeatable=need.repeatable, more=more)
             else:
                 response = await self._gone_on(first, body, until)
             answer = read_response(response, read)
@@ -434,6 +449,19 @@ class Exchange:
 
     def _count(self, upstream: Upstream, outcome: str) -> None:
         self._writer.add(self._writer.cell(metrics.UPSTREAM_ATTEMPTS, *self._names, upstream.name, outcome))
+
+
+async def _traced(span: Span, attempt: Callable[[], Coroutine[Any, Any, AttemptOutcome[T]]]) -> AttemptOutcome[T]:
+    """Make an attempt, and end its span with what became of it."""
+    outcome = "cancelled"
+    failed = True
+    try:
+        ended = await attempt()
+        failed = not ended.good
+        outcome = ended.failure.outcome if ended.failure is not None else ended.verdict.value if failed else "ok"
+        return ended
+    finally:
+        span.end({"tollgate.outcome": outcome}, failed=failed)
 
 
 def read_response(response: Response, read: Callable[[bytes], T]) -> T:

@@ -81,23 +81,23 @@ class Pool:
         """Open connections."""
         return len(self._all)
 
-    async def send(self, body: bytes, deadline: float, *, repeatable: bool) -> Response:
-        """Send a call and return the response, or raise AttemptFailed."""
+    async def send(self, body: bytes, deadline: float, *, repeatable: bool, more: bytes = b"") -> Response:
+        """Send a call, with more header lines where there are any; return the response, or raise AttemptFailed."""
         connection = self._kept(repeatable) or await self._another(deadline)
         try:
-            return await self._sent(connection, body, deadline)
+            return await self._sent(connection, body, deadline, more)
         except AttemptFailed as failure:
             if not (failure.stale and repeatable):
                 raise
-        return await self.resend(body, deadline)
+        return await self.resend(body, deadline, more)
 
-    async def resend(self, body: bytes, deadline: float) -> Response:
+    async def resend(self, body: bytes, deadline: float, more: bytes = b"") -> Response:
         """Send a call on a connection that cannot be stale."""
-        return await self._sent(await self._another(deadline), body, deadline)
+        return await self._sent(await self._another(deadline), body, deadline, more)
 
-    async def _sent(self, connection: Connection, body: bytes, deadline: float) -> Response:
+    async def _sent(self, connection: Connection, body: bytes, deadline: float, more: bytes) -> Response:
         response = ResponseFuture(loop=self._loop)
-        connection.send(body, deadline, response)
+        connection.send(body, deadline, response, more)
         return await response
 
     def sweep(self) -> None:

@@ -17,6 +17,7 @@ from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
+from tollgate.gateway.recording.spans import end_span
 from tollgate.gateway.websocket.addressing import addressed
 from tollgate.gateway.websocket.outbox import Outbox, Send
 from tollgate.gateway.websocket.subscriptions import CallerUse, Said, SocketPipeline, Stream, Subscriptions
@@ -145,6 +146,9 @@ class SocketSession:
         said.subscriptions = self._subscriptions
         said.body = body
         said.began = context.now()
+        if context.tracer is not None:
+            # Without the headers of the handshake: a connection is no request.
+            said.span = context.tracer.begin({})
         if self._stopping:
             said.refusal = Overloaded(_STOPPING)
         elif context.in_flight >= context.max_in_flight:
@@ -172,6 +176,8 @@ class SocketSession:
         if said.held:
             context.budget.free(said.held)
         context.counters.answered(said, answer.status)
+        if said.span is not None:
+            end_span(said, answer.status)
         said.status = answer.status
         self._leaving.append(said)
         record = said if said.caller is not None else None

@@ -235,7 +235,9 @@ class SocketPipeline(Pipeline):
         others = [each for each in open_ones if _subscriptions(request, each.call) is None]
         for asked, found in zip(
             others,
-            await ask_many(resolver, [each.call for each in others], deadline, self._charge(request)),
+            await ask_many(
+                resolver, [each.call for each in others], deadline, self._charge(request), request.span
+            ),
             strict=True,
         ):
             asked.told, asked.trace = found.told, found.trace

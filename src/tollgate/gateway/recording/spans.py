@@ -1,0 +1,49 @@
+"""What the span of a request says of it, by OpenTelemetry's conventions: never what was asked or answered."""
+
+from __future__ import annotations
+
+from tollgate.gateway.messages import Request
+from tollgate.gateway.recording.journal import REFUSED, outcome_of
+from tollgate.gateway.tracing import Attributes
+
+BATCH = "batch"
+
+
+def end_span(request: Request, status: int) -> None:
+    """End the span of a request that was answered."""
+    span, network, calls = request.span, request.network, request.calls
+    assert span is not None  # noqa: S101 - whoever calls has looked
+    span.name = request.method.decode("latin-1") or "HTTP"
+    attributes: Attributes = {
+        "rpc.system": "jsonrpc",
+        "http.request.method": span.name,
+        "http.response.status_code": status,
+        "tollgate.request_id": request.request_id.decode("latin-1"),
+        "tollgate.outcome": outcome_of(calls) if calls else REFUSED if status >= 400 else "ok",
+    }
+    if network is not None:
+        # Not the path that was asked for: it may hold a token.
+        span.name = attributes["http.route"] = f"/x/{network.path}"
+        attributes["tollgate.network"] = network.path
+    if network is not None and calls:
+        if len(calls) > 1:
+            span.name = BATCH
+            attributes["tollgate.calls"] = len(calls)
+        else:
+            attributes |= _way(request)
+            if method := calls[0][0]:
+                # Callers can invent names.
+                span.name = attributes["rpc.method"] = network.catalogue.label(method)
+    span.end(attributes, failed=status >= 500)
+
+
+def _way(request: Request) -> Attributes:
+    """The way that one call took."""
+    ((_, outcome, code, *_),) = request.calls
+    way: Attributes = {"tollgate.outcome": outcome, "tollgate.cache": request.cache}
+    if request.upstream:
+        way["tollgate.upstream"] = request.upstream
+        way["tollgate.attempts"] = request.attempts
+    if code is not None:
+        way["rpc.jsonrpc.error_code"] = code
+    return way
