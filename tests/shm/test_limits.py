@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tollgate.core.limits import Limit, Taken
+from tollgate.core.limits import take as limit_take
 from tollgate.shm.limits import SharedMeters
 
 NOW = 1_000.0
@@ -258,3 +261,57 @@ def test_limits_are_taken_in_order_until_one_refuses(tmp_path: Path) -> None:
     assert [taken.allowed for taken in meters.take(limits, NOW)] == [True, True, True]
     assert [taken.allowed for taken in meters.take(limits, NOW)] == [True, False]
     assert take(meters, "never reached", Limit(10, 1.0), NOW).remaining == 8
+
+
+# --- All limits of a caller at once -------------------------------------------------------------------------
+
+LIMITS = st.builds(Limit, st.integers(1, 20), st.sampled_from([0.5, 1.0, 60.0]))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@given(
+    limits=st.lists(LIMITS, min_size=1, max_size=3),
+    calls=st.lists(st.tuples(st.sampled_from([0.0, 0.01, 0.3, 5.0]), st.integers(1, 12)), max_size=20),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_all_limits_together_are_taken_as_each_alone_or_none_is(
+    workers: int, tmp_path: Path, limits: list[Limit], calls: list[tuple[float, int]]
+) -> None:
+    """Against the arithmetic: an arrival for each limit, moved only where all of them allow it."""
+    meters = SharedMeters(1_024, workers, tmp_path / "limits.lock")
+    rows = meters.rows([(f"key{place}", limit) for place, limit in enumerate(limits)], NOW)
+    arrivals, now = [0.0] * len(limits), NOW
+    for step, cost in calls:
+        now += step
+        found = [limit_take(limit, arrival, now, cost) for limit, arrival in zip(limits, arrivals, strict=True)]
+        if all(taken.allowed for taken in found):
+            arrivals = [taken.arrival for taken in found]
+            left: list[int] = []
+            for limit, taken in zip(limits, found, strict=True):
+                left += (
+                    [taken.remaining] if limit.seconds <= 1 else [taken.remaining, int(taken.arrival - now + 1)]
+                )
+            assert meters.take_all(rows, now, cost) == tuple(left)
+        else:
+            assert meters.take_all(rows, now, cost) is None
+        for place, (limit, arrival) in enumerate(zip(limits, arrivals, strict=True)):
+            expected = limit_take(limit, arrival, now)
+            seen = meters.peek(f"key{place}", limit, now)
+            assert (seen.allowed, seen.remaining) == (expected.allowed, expected.remaining)
+            assert seen.arrival == pytest.approx(expected.arrival)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_is_taken_from_a_row_that_was_given_to_another(workers: int, tmp_path: Path) -> None:
+    meters = SharedMeters(16, workers, tmp_path / "limits.lock")
+    limits = [("first", Limit(10, 1.0)), ("second", Limit(10, 1.0))]
+    rows = meters.rows(limits, NOW)
+    assert meters.take_all(rows, NOW) == (9, 9)
+    assert not meters.moved(rows)
+    for number in range(15):
+        # One more than there is room for: the row that was unused for the longest time makes room.
+        take(meters, f"other{number}", Limit(10, 1.0), NOW + 2 + number)
+    assert meters.moved(rows)
+    before = [meters.peek(key, limit, NOW + 20).remaining for key, limit in limits]
+    assert meters.take_all(rows, NOW + 20) is None
+    assert [meters.peek(key, limit, NOW + 20).remaining for key, limit in limits] == before

@@ -157,3 +157,43 @@ async def test_connection_lost_before_the_chosen_waiters_turn_is_replaced_once()
         await turns()
     assert [each.result() for each in sent] == [Response(200, b"{}")] * 3
     assert len(house.loop.asked) == 2
+
+
+async def test_connection_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> None:
+    house = House(connections=1)
+    sent = await filled(house)
+    (transport,) = house.loop.transports
+    transport.say(OK)
+    sent[1].cancel()
+    await turns()
+    transport.say(OK)
+    assert await sent[2] == Response(200, b"{}")
+    assert len(house.loop.asked) == 1
+    assert house.pool.size == 1
+
+
+async def test_place_of_a_chosen_waiter_that_is_cancelled_goes_to_the_next() -> None:
+    """The connection is lost, so the first waiter may open another; it is cancelled before its turn."""
+    house = House(connections=1)
+    sent = await filled(house)
+    house.loop.transports[0].drop(ConnectionResetError())
+    sent[1].cancel()
+    await turns()
+    assert isinstance(sent[0].exception(), AttemptFailed)
+    house.loop.transports[-1].say(OK)
+    assert await sent[2] == Response(200, b"{}")
+    assert len(house.loop.asked) == 2
+
+
+async def test_waiter_that_is_cancelled_before_it_is_chosen_takes_nothing() -> None:
+    house = House(connections=1)
+    sent = await filled(house)
+    sent[1].cancel()
+    await turns()
+    (transport,) = house.loop.transports
+    for each in (sent[0], sent[2]):
+        transport.say(OK)
+        assert await each == Response(200, b"{}")
+        await turns()
+    assert len(house.loop.asked) == 1
+    assert [each.usable for each in house.pool.idle] == [True]
