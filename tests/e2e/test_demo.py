@@ -194,6 +194,7 @@ def test_data_folder_can_be_used_again(tmp_path: Path) -> None:
             for token in tokens:
                 assert ask(it, "eth/mainnet", call("eth_chainId"), bearer(token))["result"] == "0x1"
     assert folder.is_dir()
+    assert tokens[0] == tokens[1], "a second token was made"
 
 
 def test_data_folder_in_use_is_told(tmp_path: Path) -> None:

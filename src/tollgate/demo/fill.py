@@ -1,6 +1,6 @@
 """Fills the demo: an account, its team, an API token, a whitelist entry and a personal access token.
 
-Started again on the same folder, the demo makes new secrets, because the old ones are not kept anywhere in clear.
+Started again on the same folder, the demo keeps its token, and makes a new password and personal token.
 Runs in a child process: it loads the control plane, which the parent of all workers must not.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets as random
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from tollgate.core.origins import LOCALHOST
 from tollgate.core.people import PERSONAL, Account
 from tollgate.core.roles import Role
 from tollgate.demo import history
-from tollgate.processes.bootstrap import Bootstrap
+from tollgate.processes.bootstrap import Bootstrap, write_pepper
 from tollgate.store import engines
 from tollgate.store.base import Repositories
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 TEAM = "demo"
 EMAIL = "demo@tollgate.test"
 MAX_TOKENS = 1_000
+TOKEN_FILE = "demo-token"  # noqa: S105 - a name
+"""The demo's token in clear, so that one who starts it again can go on with what is on the screen."""
 
 
 class Filled(Struct, frozen=True):
@@ -81,8 +84,12 @@ async def _fill(bootstrap: Bootstrap, *, past: bool) -> Filled:
         async with store.changing() as records:
             await records.logins.remove(account_id=account.id, kind=PERSONAL, name=TEAM)
             _, management_token = await plane.logins.add_personal(records, actor, account, TEAM, None)
-            name = await _room_for_token(records, team)
-            _, token = await plane.tokens.add(records, actor, team.id, TokenSettings(name=name))
+            kept = bootstrap.data_dir / TOKEN_FILE
+            token = _kept_token(kept)
+            if not token or await records.tokens.find(team_id=team.id, name=TEAM) is None:
+                name = await _room_for_token(records, team)
+                _, token = await plane.tokens.add(records, actor, team.id, TokenSettings(name=name))
+                write_pepper(kept, token.encode())
         await _localhost(plane, actor, team)
     finally:
         await plane.close()
@@ -98,8 +105,16 @@ async def _team(records: Repositories, plane: ControlPlane, actor: Actor, accoun
     return team
 
 
+def _kept_token(path: Path) -> str:
+    """The token of an earlier start on this folder; empty where there was none."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
 async def _room_for_token(records: Repositories, team: Team) -> str:
-    """Delete the demo's token of the last start, whose secret nobody has any more; give the name of the next."""
+    """Delete tokens of earlier starts whose secret nobody has any more; give the name of the next."""
     tokens = await records.tokens.page(MAX_TOKENS, team_id=team.id)
     earlier = [token for token in tokens if token.name == TEAM or token.name.startswith(f"{TEAM}-")]
     await records.tokens.remove(id=tuple(token.id for token in earlier))
