@@ -41,6 +41,8 @@ class Network(Struct, frozen=True):
     broadcast: int = 1
     hedge: bool = True
     cache: bool = True
+    chain_id: str = ""
+    """As it is set; empty: not known here."""
     path: str = ""
     """`family/name`, as tokens and messages name it; worked out."""
     reads: frozenset[str] = frozenset()

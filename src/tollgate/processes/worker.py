@@ -17,6 +17,8 @@ from tollgate.gateway.access.directory import CallerDirectory
 from tollgate.gateway.access.limits import Limiter
 from tollgate.gateway.call.networks import Networks
 from tollgate.gateway.call.pipeline import Pipeline
+from tollgate.gateway.call.shared_answers import TURN_SECONDS as SHARE_SECONDS
+from tollgate.gateway.call.shared_answers import SharedAnswers
 from tollgate.gateway.call.straight_calls import StraightCalls
 from tollgate.gateway.feeds.feed import Feed, Feeds
 from tollgate.gateway.feeds.fetcher import BlockFetcher
@@ -47,6 +49,7 @@ from tollgate.shm import metrics
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots
 from tollgate.store import engines
+from tollgate.store.valkey import ValkeyAnswerLog, prefix
 
 P = TypeVar("P", bound=Pipeline)
 
@@ -156,6 +159,8 @@ class Worker:
         follower = SettingsFollower(self._shared, f"worker-{self._slot}", change, delay=HEAD_START_SECONDS)
         follower.ready()
 
+        shared_answers = self._shared_answers(networks, writer)
+
         def gauges() -> None:
             writer.set(writer.cell(metrics.SPOOL_HELD), spool.held_bytes)
             networks.tell()
@@ -175,6 +180,8 @@ class Worker:
             spool.close()
             networks.close()
             await store.close()
+            if shared_answers is not None:
+                await shared_answers.close()
 
         return ServerProcess(
             status.public_app(
@@ -197,9 +204,18 @@ class Worker:
                 (1.0, spool.tick),
                 (1.0, gauges),
                 *(((EXPORT_SECONDS, exporter.turn), (EXPORT_SECONDS, exporter.sweep)) if exporter else ()),
+                *([(SHARE_SECONDS, shared_answers.turn)] if shared_answers is not None else []),
             ),
             close=close,
         )
+
+    def _shared_answers(self, networks: Networks, writer: metrics.Writer) -> SharedAnswers | None:
+        """What exchanges answers with other nodes, where there is something to exchange them through."""
+        url, pepper = self._bootstrap.settings.shared.url, self._bootstrap.pepper
+        if not url:
+            return None
+        answers = ValkeyAnswerLog(url, prefix(pepper), pepper)
+        return SharedAnswers(answers, networks.all, writer, time.monotonic)
 
     def _context(
         self,

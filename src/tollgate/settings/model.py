@@ -179,13 +179,14 @@ class StoreSettings(Section, frozen=True):
 
 
 class ValkeySettings(Section, frozen=True):
-    """What several gateway nodes share. Off while `url` is empty: limits count for each node alone."""
+    """What several gateway nodes share. Off while `url` is empty: each node has limits and a cache of its own."""
 
     url: Annotated[
         str,
         Secret(
             "`valkey://host:6379/0` or `redis://…`, `valkeys://` or `rediss://` with TLS, `user:password@` before "
-            "the host. Nodes on one address keep the rate limits of callers together."
+            "the host. Nodes on one address keep the rate limits of callers together, and share answers about "
+            "final blocks of networks whose `chain_id` is set."
         ),
     ] = ""
 

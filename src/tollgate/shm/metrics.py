@@ -275,6 +275,13 @@ TRACE_SPANS = Spec(
     "Spans, by what became of them (`exported`; `dropped`: too many waited; `failed`: the receiver refused).",
     ("outcome",),
 )
+SHARED_ANSWERS = Spec(
+    "tollgate_shared_answers",
+    MetricKind.COUNTER,
+    "Answers about final blocks that workers exchanged through Valkey (`sent`, `taken`), and turns that failed "
+    "(`failed`, for all networks).",
+    ("family", "network", "how"),
+)
 DROPPED_LABELS = Spec(
     "tollgate_metrics_dropped", MetricKind.COUNTER, "Samples that found no free cell: a sign of a defect."
 )
@@ -323,6 +330,7 @@ ALL: tuple[Spec, ...] = (
     SHARED_NODES,
     SHARED_LEASES,
     TRACE_SPANS,
+    SHARED_ANSWERS,
     DROPPED_LABELS,
 )
 _BY_NAME = {spec.name: spec for spec in ALL}

@@ -342,6 +342,33 @@ class SharedUnreachable(Exception):
     """What nodes share cannot be reached, or not in time."""
 
 
+class SharedAnswer(Struct, frozen=True, gc=False):
+    """An answer of an upstream about a final block."""
+
+    key: bytes
+    number: int
+    """The block that it is about."""
+    result: bytes
+
+
+class AnswerLog(Protocol):
+    """Answers that all nodes share, by network. Calls have a deadline, and may raise SharedUnreachable."""
+
+    async def turn(
+        self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
+    ) -> dict[str, list[SharedAnswer]]:
+        """Send answers of some networks, and return some that others sent since the last turn."""
+        ...
+
+    async def forget(self, network: str) -> None:
+        """Forget all answers of a network."""
+        ...
+
+    async def close(self) -> None:
+        """Release all resources."""
+        ...
+
+
 class LeaseBook(Protocol):
     """Where nodes lease shares of limits from. Every call has a deadline, and may raise SharedUnreachable."""
 

@@ -1,4 +1,4 @@
-"""What nodes share in Valkey or Redis: leases of limits.
+"""What nodes share in Valkey or Redis: leases of limits, and answers about final blocks.
 
 Everything there is short-lived and can be lost: a node that loses it goes on by itself. All keys begin with the
 version of their format and stand in one slot of a cluster. Times are the server's own; clocks of nodes are never
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import importlib.util
-from collections.abc import Awaitable, Sequence
+import secrets
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tollgate.core.leases import OVER, Lease, LeaseReport, LeaseTurn
 from tollgate.errors import StartError
-from tollgate.store.base import SharedUnreachable
+from tollgate.store.base import SharedAnswer, SharedUnreachable
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -28,6 +30,10 @@ DEADLINE_SECONDS = 0.25
 ALIVE_MILLISECONDS = 3_000
 # Limits that some node wants more of than its equal part. Others stay at equal parts, which is safe.
 MAX_LEASED = 256
+# Answers that a network keeps there, about; the oldest make room.
+MAX_ANSWERS = 1_024
+# Read in one turn: a worker must not be busy with them for long.
+_READ_AT_ONCE = 16
 T = TypeVar("T")
 
 # One turn of one node. A hash for each limit that is leased: the limit, `held:<node>`, `want:<node>`, and `free`,
@@ -156,6 +162,7 @@ def _client(url: str, seconds: float) -> Redis:
         # The next turn is the retry.
         retry=Retry(NoBackoff(), 0),
         max_connections=2,
+        protocol=2,
     )
 
 
@@ -198,3 +205,69 @@ class ValkeyLeaseBook:
     async def close(self) -> None:
         """Close the connection."""
         await self._client.aclose()
+
+
+class ValkeyAnswerLog:
+    """Answers in a bounded stream for each network. What was not written with our secret is passed over."""
+
+    def __init__(self, url: str, prefix: str, secret: bytes, seconds: float = DEADLINE_SECONDS) -> None:
+        self._prefix = prefix
+        self._secret = hashlib.blake2b(b"shared answers" + secret, digest_size=32).digest()
+        self._seconds = seconds
+        self._client = _client(url, seconds)
+        self._me = secrets.token_bytes(8)
+        self._read: dict[str, bytes] = {}
+        """Up to where each stream was read."""
+
+    async def turn(
+        self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
+    ) -> dict[str, list[SharedAnswer]]:
+        """Send answers of some networks, and return some that others sent since the last turn."""
+        pipeline: Any = self._client.pipeline(transaction=False)
+        for network, answers in sent.items():
+            for each in answers:
+                fields = {"by": self._me, "key": each.key, "block": each.number, "result": each.result}
+                fields["seal"] = self._seal(network, each)
+                pipeline.xadd(self._stream(network), fields, maxlen=MAX_ANSWERS, approximate=True)
+        if networks:
+            places = {self._stream(network): self._read.get(network, b"0") for network in networks}
+            pipeline.xread(places, count=_READ_AT_ONCE)
+        said = await _in_time(self._seconds, pipeline.execute()) if networks or sent else [None]
+        found = dict(said[-1] or ()) if networks else {}
+        return {
+            network: self._answers(network, found[self._stream(network).encode()])
+            for network in networks
+            if self._stream(network).encode() in found
+        }
+
+    async def forget(self, network: str) -> None:
+        """Forget all answers of a network."""
+        await _in_time(self._seconds, self._client.delete(self._stream(network)))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.aclose()
+
+    def _stream(self, network: str) -> str:
+        return f"{self._prefix}answers:{network}"
+
+    def _answers(self, network: str, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> list[SharedAnswer]:
+        answers = []
+        for place, fields in entries:
+            self._read[network] = place
+            if fields.get(b"by") == self._me:
+                continue
+            try:
+                answer = SharedAnswer(fields[b"key"], int(fields[b"block"]), fields[b"result"])
+            except (KeyError, ValueError):
+                continue
+            if hmac.compare_digest(self._seal(network, answer), fields.get(b"seal", b"")):
+                answers.append(answer)
+        return answers
+
+    def _seal(self, network: str, answer: SharedAnswer) -> bytes:
+        """Shows that a worker of this installation wrote it, for this network."""
+        seal = hashlib.blake2b(key=self._secret, digest_size=16)
+        for part in (network.encode(), answer.key, b"%d" % answer.number, answer.result):
+            seal.update(len(part).to_bytes(8, "big") + part)
+        return seal.digest()

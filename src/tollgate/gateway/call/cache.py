@@ -12,8 +12,10 @@ shares no lock with anybody.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 from msgspec import Raw
@@ -22,12 +24,15 @@ from tollgate.chains.catalogue import Catalogue, Holds, Scope
 from tollgate.chains.keeping import keep as kept_for
 from tollgate.core.shapes import ABSENT, Call, Reply
 from tollgate.shm.upstream_status import NOTHING, NetworkStatus, Snapshot, Stamp
+from tollgate.store.base import SharedAnswer
 
 # What an entry costs beside its answer and its key, roughly.
 _OVERHEAD = 250
 _NEVER, _TIP, _BLOCK, _FOREVER = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER
 # Marks of keys that were asked for, and how many may be set before all are taken away.
 _MARKS, _MAX_MARKS = 1 << 16, 1 << 15
+# Entries that are looked at for those to share: what is asked for again moves to the end.
+_LOOKED_AT = 512
 _json = msgspec.json.encode
 
 
@@ -45,6 +50,8 @@ class _Kept(Reply, gc=False):
     """The block that it tells of; a reorganisation below it ends it."""
     final: bool = False
     """Whether it holds while nobody watches for reorganisations."""
+    is_shared: bool = False
+    """Whether it came from another worker, or went to others."""
 
 
 class Cache:
@@ -112,6 +119,40 @@ class Cache:
             self._make_room()
         entries[key] = _Kept(Raw(result), ABSENT, size, stamp, scope)
 
+    def unshared(self, max_entry: int) -> Iterator[SharedAnswer]:
+        """Answers about final blocks that were asked for again, and that others do not know yet; newest first."""
+        finalized = self._row.stamp[3]
+        for key, entry in islice(reversed(self.entries.items()), _LOOKED_AT):
+            if (
+                entry.final
+                and not entry.is_shared
+                and NOTHING < entry.number <= finalized
+                and entry.size <= max_entry
+            ):
+                entry.is_shared = True
+                yield SharedAnswer(key, entry.number, bytes(entry.result))
+
+    def not_shared(self, answers: Sequence[SharedAnswer]) -> None:
+        """Let answers be shared later that could not be sent."""
+        for answer in answers:
+            if answer.key in self.entries:
+                self.entries[answer.key].is_shared = False
+
+    def take_in(self, answer: SharedAnswer) -> bool:
+        """Keep an answer that another worker shares, where its block is final here as well and there is room."""
+        _, reorgs, _, finalized = stamp = self._row.stamp
+        size = len(answer.key) + len(answer.result) + _OVERHEAD
+        if not NOTHING < answer.number <= finalized or answer.key in self.entries:
+            return False
+        # Nobody has asked for it here: it takes no other's place.
+        if size > self._max_entry or self.used + size > self._brim or method_of(answer.key) not in self.methods:
+            return False
+        self.used += size
+        self.entries[answer.key] = _Kept(
+            Raw(answer.result), ABSENT, size, stamp, None, -1, reorgs, answer.number, final=True, is_shared=True
+        )
+        return True
+
     def resize(self, max_bytes: int, max_entry: int) -> None:
         """Take over bounds; what is too much makes room."""
         self._bound(max_bytes, max_entry)
@@ -166,6 +207,11 @@ def _find_out(entry: _Kept, scope: Scope) -> bool:
     entry.version = version if holds is _TIP else -1
     entry.reorgs, entry.number, entry.final = reorgs, keep.number, holds is _FOREVER
     return True
+
+
+def method_of(key: bytes) -> str:
+    """The method that a key is about."""
+    return re.split(rb"[({]", key, maxsplit=1)[0].decode(errors="replace")
 
 
 def key_of(call: Call) -> bytes:

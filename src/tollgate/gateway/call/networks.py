@@ -184,6 +184,7 @@ def _network(family: str, name: str, settings: NetworkSettings) -> Network:
         broadcast=settings.broadcast,
         hedge=settings.hedge,
         cache=settings.cache,
+        chain_id=settings.chain_id,
     )
 
 

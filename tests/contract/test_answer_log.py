@@ -1,0 +1,120 @@
+"""What every log of shared answers does: each worker gets what others sent, once and unchanged."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+import pytest
+from tests.contract.lease_books import server
+
+from tollgate.store.base import AnswerLog, SharedAnswer
+from tollgate.store.valkey import MAX_ANSWERS, ValkeyAnswerLog, prefix
+
+MAIN, TEST = "eth/mainnet@0x1", "eth/sepolia@0xaa36a7"
+ANSWER = SharedAnswer(b'eth_getBlockByNumber("0x1"\0true', 1, b'{"number":"0x1"}')
+
+
+class MemoryAnswerLog:
+    """Answers in a list that logs have in common."""
+
+    def __init__(self, common: dict[str, list[tuple[object, SharedAnswer]]]) -> None:
+        self._common = common
+        self._read: dict[str, int] = {}
+
+    async def turn(
+        self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
+    ) -> dict[str, list[SharedAnswer]]:
+        for network, answers in sent.items():
+            self._common.setdefault(network, []).extend((self, each) for each in answers)
+        found = {}
+        for network in networks:
+            start = self._read.get(network, 0)
+            new = self._common.get(network, [])[start : start + 16]
+            self._read[network] = start + len(new)
+            if new:
+                found[network] = [each for by, each in new if by is not self]
+        return found
+
+    async def forget(self, network: str) -> None:
+        self._common.pop(network, None)
+        self._read.pop(network, None)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+Make = Callable[[], AnswerLog]
+
+
+@pytest.fixture(params=["memory", "valkey"])
+async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
+    made: list[AnswerLog] = []
+    common: dict[str, list[tuple[object, SharedAnswer]]] = {}
+    if request.param == "valkey":
+        server().command("FLUSHALL")
+
+    def log() -> AnswerLog:
+        made.append(MemoryAnswerLog(common) if request.param == "memory" else in_valkey(b"secret"))
+        return made[-1]
+
+    yield log
+    for each in made:
+        await each.close()
+
+
+def in_valkey(secret: bytes) -> ValkeyAnswerLog:
+    return ValkeyAnswerLog(server().url, prefix(b"test"), secret, seconds=10)
+
+
+async def test_others_get_what_one_sends_and_get_it_once(make: Make) -> None:
+    one, other = make(), make()
+    assert await one.turn([MAIN], {MAIN: [ANSWER]}) in ({}, {MAIN: []}), "not one's own"
+    assert await other.turn([MAIN], {}) == {MAIN: [ANSWER]}
+    assert await other.turn([MAIN], {}) == {}
+
+
+async def test_networks_are_apart(make: Make) -> None:
+    one, other = make(), make()
+    await one.turn([MAIN, TEST], {MAIN: [ANSWER]})
+    assert await other.turn([TEST], {}) == {}
+    assert await other.turn([MAIN, TEST], {}) == {MAIN: [ANSWER]}
+
+
+async def test_newcomer_gets_what_was_sent_before(make: Make) -> None:
+    answers = [SharedAnswer(b"eth_call(%d" % number, number, b'"0x"') for number in range(40)]
+    await make().turn([MAIN], {MAIN: answers})
+    newcomer = make()
+    got = [answer for _ in range(4) for answer in (await newcomer.turn([MAIN], {})).get(MAIN, [])]
+    assert got == answers, "some in each turn"
+
+
+async def test_nothing_to_do_is_done(make: Make) -> None:
+    assert await make().turn([], {}) == {}
+
+
+async def test_forgotten_answers_reach_nobody(make: Make) -> None:
+    one, other = make(), make()
+    await one.turn([MAIN], {MAIN: [ANSWER]})
+    await one.forget(MAIN)
+    assert await other.turn([MAIN], {}) == {}
+
+
+# --- Valkey alone ------------------------------------------------------------------------------------------
+
+
+async def test_what_another_installation_wrote_is_passed_over() -> None:
+    server().command("FLUSHALL")
+    stranger, one = in_valkey(b"another secret"), in_valkey(b"secret")
+    await stranger.turn([MAIN], {MAIN: [ANSWER]})
+    server().command("XADD", f"{prefix(b'test')}answers:{MAIN}", "*", "block", "x")
+    assert await one.turn([MAIN], {}) == {MAIN: []}
+    for each in (stranger, one):
+        await each.close()
+
+
+async def test_stream_is_bounded() -> None:
+    server().command("FLUSHALL")
+    one = in_valkey(b"secret")
+    for _ in range(4):
+        await one.turn([], {MAIN: [ANSWER] * (MAX_ANSWERS // 2)})
+    length = int(server().command("XLEN", f"{prefix(b'test')}answers:{MAIN}")[1:].split(b"\r")[0])
+    assert MAX_ANSWERS <= length <= MAX_ANSWERS + 256
+    await one.close()
