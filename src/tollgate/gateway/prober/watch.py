@@ -189,7 +189,9 @@ class Watch:
                 each.calls, each.used_at = calls, now
             # Where one is not well, the others may be needed at any moment.
             unused = all_well and len(self.watched) > 1 and now - each.used_at >= IDLE_SECONDS
-            rests = is_idle or unused or each.has_feed
+            # One that shows other blocks is asked until that is settled.
+            is_doubtful = 0 < each.sight.disagreements <= health.DISAGREEMENTS
+            rests = (is_idle or unused or each.has_feed) and not is_doubtful
             if each.is_resting and not rests:
                 each.next_at = now
             each.is_resting = rests
