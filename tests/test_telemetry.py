@@ -46,6 +46,7 @@ TROUBLE: Series = {
     'tollgate_process_starts_total{process="worker-0"}': "1+1",
     # The clock of a test begins at 0: in an hour it ends in nine days and 23 hours.
     "tollgate_certificate_expiry_timestamp_seconds": "864000",
+    'tollgate_nodes{state="gone"}': "1",
     "tollgate_shared_up": "0",
     'tollgate_trace_spans_total{outcome="exported"}': "0+100",
     'tollgate_trace_spans_total{outcome="failed"}': "0+1",
@@ -68,6 +69,7 @@ HEALTH: Series = {
     "tollgate_ledger_clock_doubted": "0",
     'tollgate_process_starts_total{process="worker-0"}': "1",
     "tollgate_certificate_expiry_timestamp_seconds": "8640000",
+    'tollgate_nodes{state="gone"}': "0",
     "tollgate_shared_up": "1",
     'tollgate_trace_spans_total{outcome="failed"}': "7",
     "tollgate_metrics_dropped_total": "0",
@@ -90,6 +92,7 @@ FIRES: Mapping[str, tuple[dict[str, str], str]] = {
         "worker-0 was started more than three times in 15 minutes.",
     ),
     "TollgateCertificateEnds": ({}, "The certificate ends in 9d 23h 0m 0s."),
+    "TollgateNodeGone": ({}, "1 nodes are gone without having been stopped."),
     "TollgateLimitsNotShared": ({}, "Limits count for one node alone: Valkey is lost or slow."),
     "TollgateSpansLost": ({"outcome": "failed"}, "Spans are lost: failed."),
     "TollgateMetricsDropped": ({}, "Samples found no free cell."),

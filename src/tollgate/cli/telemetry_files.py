@@ -46,7 +46,7 @@ ROWS: tuple[tuple[str, tuple[Spec, ...]], ...] = (
         (m.LEDGER_ROWS, m.LEDGER_LAG, m.SPOOL_HELD, m.LEDGER_DAMAGED, m.LEDGER_TORN, m.LEDGER_CLOCK),
     ),
     ("Grants", (m.DIRECTORY_ENTRIES, m.DIRECTORY_LOOKUPS, m.DIRECTORY_STALE_SECONDS)),
-    ("Several nodes", (m.SHARED_UP, m.SHARED_NODES, m.SHARED_LEASES, m.SHARED_LOST)),
+    ("Several nodes", (m.NODES, m.SHARED_UP, m.SHARED_NODES, m.SHARED_LEASES, m.SHARED_LOST)),
     (
         "Processes",
         (

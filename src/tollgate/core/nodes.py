@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 GATEWAY, CONTROL, COLLECTOR, PROBER = "gateway", "control", "collector", "prober"
 ALL_ROLES = frozenset({GATEWAY, CONTROL, COLLECTOR, PROBER})
+STATES = UP, GONE = "up", "gone"
 BEAT_SECONDS = 5.0
 # Without a sign of life for so long a node is shown as gone, and then forgotten.
 GONE_SECONDS = 30.0
@@ -31,7 +32,7 @@ class Node(Struct, frozen=True):
 
     def state(self, now: float) -> str:
         """`up`, or `gone`."""
-        return "up" if now - self.seen_at < GONE_SECONDS else "gone"
+        return UP if now - self.seen_at < GONE_SECONDS else GONE
 
 
 class Lease(Struct, frozen=True):

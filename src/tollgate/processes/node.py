@@ -9,17 +9,23 @@ import asyncio
 import secrets
 import socket
 import time
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tollgate import __version__
-from tollgate.core.nodes import FORGOTTEN_SECONDS, Node, named
+from tollgate.core.nodes import COLLECTOR, FORGOTTEN_SECONDS, STATES, Node, named
 from tollgate.ledger import segments
 from tollgate.processes.bootstrap import Bootstrap
+from tollgate.shm import metrics
 from tollgate.store import engines
 from tollgate.store.base import Mark, StoreUnavailable
 from tollgate.store.ledger import LedgerStore, open_ledger
 
+LOOK_SECONDS = 60.0
+"""Between two looks at the other nodes, for the metrics."""
+_MAX_NODES = 10_000
 FILE = "node"
 """In the data folder: the node's name for itself, made once."""
 
@@ -47,8 +53,12 @@ def spool_lag(spool: Path, ledger: LedgerStore) -> int:
 class Heartbeat:
     """Writes down that this node lives."""
 
-    def __init__(self, bootstrap: Bootstrap, roles: frozenset[str]) -> None:
+    def __init__(self, bootstrap: Bootstrap, roles: frozenset[str], writer: metrics.Writer) -> None:
         self._spool = bootstrap.spool_dir
+        self._writer = writer
+        self._shows_lag = COLLECTOR not in roles
+        """Otherwise the collector shows it, every second."""
+        self._look_at = 0.0
         self._store = engines.open_store(bootstrap.store_url)
         self._ledger = open_ledger(bootstrap.ledger_url)
         identity = f"{node_id(bootstrap.data_dir)}-{named(roles)}"
@@ -65,6 +75,17 @@ class Heartbeat:
                 if not await records.nodes.replace(node):
                     await records.nodes.add(node)
                 await records.nodes.remove_older("seen_at", now - FORGOTTEN_SECONDS)
+                if now >= self._look_at:
+                    # Not at each beat: a thousand nodes would read a thousand rows each, all the time.
+                    self._look_at = now + LOOK_SECONDS
+                    self._show(await records.nodes.page(_MAX_NODES), now)
+            if self._shows_lag:
+                self._writer.set(self._writer.cell(metrics.LEDGER_LAG), lag)
+
+    def _show(self, nodes: Sequence[Node], now: float) -> None:
+        states = Counter(node.state(now) for node in nodes)
+        for state in STATES:
+            self._writer.set(self._writer.cell(metrics.NODES, state), states[state])
 
     async def close(self) -> None:
         """Leave the list: a node that is stopped is not missed."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tollgate import log
 from tollgate.core import addresses, origins
-from tollgate.core.nodes import ALL_ROLES, BEAT_SECONDS, COLLECTOR, CONTROL, GATEWAY, PROBER
+from tollgate.core.nodes import ALL_ROLES, BEAT_SECONDS, COLLECTOR, CONTROL, GATEWAY, PROBER, UP
 from tollgate.errors import StartError
 from tollgate.processes import collector, control, leases, listeners, prober, status
 from tollgate.processes.bootstrap import Bootstrap
@@ -96,8 +96,8 @@ def run(
     origins.preload()
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
     private = listeners.bind(settings.server.metrics_host, settings.server.metrics_port, 1, "server.metrics_port")
-    # One for each worker, then the parent's, the collector's, the prober's and the lease keeper's.
-    regions = metrics.Regions(workers + 4)
+    # One for each worker, then those of parent, collector, prober, lease keeper and metrics page.
+    regions = metrics.Regions(workers + 5)
     shared_status, slots = SharedStatus(workers), _slots(settings)
     followers = [f"worker-{slot}" for slot in range(workers)] if GATEWAY in roles else []
     shared = SharedSettings(settings, slots, [*followers, *(["prober"] if roles & PROBING else [])])
@@ -207,7 +207,13 @@ def _children(made: _Shared) -> Iterator[Child]:
         node, writer = secrets.token_hex(8), regions.writer(made.workers + 3)
         keep = partial(leases.run, bootstrap=bootstrap, meters=made.leased, writer=writer, node=node)
         yield child("leases", keep)
-    heart = (lambda: Heartbeat(bootstrap, roles)) if is_postgresql(bootstrap.store_url) else None
+    writer_of_nodes = regions.writer(made.workers + 4)
+    heart = None
+    if is_postgresql(bootstrap.store_url):
+        heart = partial(Heartbeat, bootstrap, roles, writer_of_nodes)
+    else:
+        # A file has one node.
+        writer_of_nodes.set(writer_of_nodes.cell(metrics.NODES, UP), 1)
     yield child(
         "metrics", lambda lifeline: _serve_metrics(lifeline, regions, shared, made.private, heart), *made.private
     )

@@ -150,6 +150,14 @@ ALERTS: tuple[Alert, ...] = (
         "Renew it; the new one is loaded without a restart.",
     ),
     Alert(
+        "TollgateNodeGone",
+        f'max({m.NODES.page_name}{{state="gone"}}) > 0',
+        "5m",
+        TICKET,
+        "{{ $value }} nodes are gone without having been stopped.",
+        "`tollgate nodes` names them. What a node leaves in its spool is collected when it is started again.",
+    ),
+    Alert(
         "TollgateLimitsNotShared",
         f"{m.SHARED_UP.page_name} == 0",
         "5m",

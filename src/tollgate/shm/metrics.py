@@ -249,6 +249,13 @@ CERTIFICATE_EXPIRY = Spec(
     MetricKind.GAUGE,
     "When the certificate of `server.tls_certificate` ends, as a Unix time. Absent without TLS.",
 )
+NODES = Spec(
+    "tollgate_nodes",
+    MetricKind.GAUGE,
+    "Nodes that share the store, by their last sign of life (`up`, `gone`), as of the last minute.",
+    ("state",),
+    greatest=True,
+)
 SHARED_UP = Spec(
     "tollgate_shared_up",
     MetricKind.GAUGE,
@@ -325,6 +332,7 @@ ALL: tuple[Spec, ...] = (
     LEDGER_TORN,
     LEDGER_CLOCK,
     CERTIFICATE_EXPIRY,
+    NODES,
     SHARED_UP,
     SHARED_LOST,
     SHARED_NODES,
