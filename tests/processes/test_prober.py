@@ -110,7 +110,7 @@ async def test_what_is_known_is_written_down_once_a_second(tmp_path: Path) -> No
     assert (c["state"], c["reason"], c["since"] > 1_001_000) == ("down", "refuses connections", True)
     assert json.loads(scene.file.read_bytes())["at"] > 1_001_000.0
     assert scene.file.stat().st_mode & 0o777 == 0o600
-    assert scene.left == [FILE]
+    assert sorted(scene.left) == sorted([FILE, "upstream-history.json"])
     assert "http" not in scene.file.read_text()
     scene.prober.close()
     assert not scene.file.exists()
