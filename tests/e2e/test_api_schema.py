@@ -44,8 +44,14 @@ CHECKS = (
 )
 # What a personal access token may not do, or what may end the login that asks.
 IN_PERSON = ["createPersonalToken", "changePassword", "endLogin"]
-# What random data cannot bring about: an approved login, a proof, a password, another's invitation.
+# What random data cannot bring about: an approved login, a proof, a password, another's invitation, a call that is
+# logged, a span of time that is none too long, the name or address of what is deleted, a second factor.
 NEVER_GRANTED = {"getOpenApi", "getAccessToken", "verifyDomain", "changePassword", "acceptInvitation"}
+NEVER_GRANTED |= {"getLog", "exportLogs", "deleteTeam", "deleteSelf"}
+NEVER_GRANTED |= {"beginTotp", "confirmTotp", "endTotp", "beginPasskey", "addPasskey", "removePasskey"}
+# What operators alone may do; the person who asks is none.
+NEVER_GRANTED |= {"getProcesses", "listAllTeams", "listNodes", "listUpstreamHistory", "listUpstreams", "runChecks"}
+NEVER_GRANTED |= {"setTerms"}
 # Things of each kind, so that some are left when others were deleted.
 THINGS = 12
 

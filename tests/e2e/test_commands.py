@@ -116,9 +116,12 @@ def test_a_domain_is_whitelisted_used_listed_and_removed(service: Service) -> No
     assert entry["id"] not in service.tool("rpc", "whitelist", "list", *TEAM).out
 
 
-def test_removal_takes_the_entry_id_and_not_the_domain(service: Service) -> None:
-    assert service.tool("rpc", "whitelist", "add", "example.net", *TEAM).code == 0
-    assert service.tool("rpc", "whitelist", "remove", "example.net", *TEAM).code == 3
+def test_removal_takes_the_entry_id_and_says_it_where_the_domain_is_given(service: Service) -> None:
+    entry = service.tool("rpc", "whitelist", "add", "example.net", *TEAM, "--json").json
+    said = service.tool("rpc", "whitelist", "remove", "example.net", *TEAM)
+    assert said.code == 2
+    assert f"tollgate rpc whitelist remove {entry['id']}" in said.err
+    assert service.tool("rpc", "whitelist", "remove", "example.org", *TEAM).code == 3
 
 
 @pytest.mark.parametrize("command", GIVEN)
@@ -232,7 +235,6 @@ def test_rotation_lets_the_old_secret_live_for_the_overlap(service: Service) -> 
     [
         ("app.example.com", "use example.com"),
         ("co.uk", "public suffix"),
-        ("https://example.com", "without scheme"),
         ("alice.bob.eth.limo", "use bob.eth.limo"),
         ("shop.bücher.example", "xn--bcher-kva"),
     ],
@@ -243,6 +245,12 @@ def test_what_is_no_root_domain_is_refused_with_the_root_to_use(
     said = service.tool("rpc", "whitelist", "add", domain, *TEAM)
     assert said.code == 1
     assert advice in said.err
+
+
+def test_an_address_is_wrong_usage_and_its_domain_is_proposed(service: Service) -> None:
+    said = service.tool("rpc", "whitelist", "add", "https://example.com/", *TEAM)
+    assert said.code == 2
+    assert "Did you mean: tollgate rpc whitelist add example.com" in said.err
 
 
 def test_check_says_whether_and_why_an_origin_would_pass(service: Service) -> None:
