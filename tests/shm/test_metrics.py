@@ -50,10 +50,10 @@ def test_counters_go_on_after_a_restart_and_gauges_begin_anew() -> None:
     before = regions.writer(0)
     before.add(before.cell(metrics.REFUSALS, "overloaded"), 5)
     before.set(before.cell(metrics.IN_FLIGHT), 9)
-    before.observe(before.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), 0.001)
+    before.observe(before.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), [1_000])
     after = regions.writer(0)
     after.add(after.cell(metrics.REFUSALS, "overloaded"))
-    after.observe(after.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), 0.001)
+    after.observe(after.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), [1_000])
     found = page(regions)
     network = (("family", "eth"), ("network", "mainnet"), ("upstream", "a"))
     assert found["tollgate_refusals_total", (("reason", "overloaded"),)] == 6
@@ -90,7 +90,7 @@ def test_histogram_counts_what_was_observed(durations: list[float]) -> None:
     writers = [regions.writer(0), regions.writer(1)]
     for number, seconds in enumerate(durations):
         writer = writers[number % 2]
-        writer.observe(writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), seconds)
+        writer.observe(writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), [int(seconds * 1e6)])
     found = page(regions)
     labels = (("family", "eth"), ("network", "mainnet"), ("upstream", "a"))
     if not durations:
@@ -111,7 +111,7 @@ def test_histogram_counts_what_was_observed(durations: list[float]) -> None:
 def test_duration_on_a_bound_falls_below_it() -> None:
     regions = Regions(1)
     writer = regions.writer(0)
-    writer.observe(writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), 0.0025)
+    writer.observe(writer.histogram(metrics.UPSTREAM_SECONDS, "eth", "mainnet", "a"), [2_500])
     found = page(regions)
     labels = (("family", "eth"), ("le", "0.0025"), ("network", "mainnet"), ("upstream", "a"))
     assert found["tollgate_upstream_seconds_bucket", labels] == 1

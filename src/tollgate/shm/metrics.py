@@ -11,7 +11,7 @@ The reference page `docs/reference/metrics.md` is generated from the table below
 from __future__ import annotations
 
 import mmap
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from enum import Enum
 
@@ -411,12 +411,16 @@ class Writer:
     def set(self, cell: int, value: int) -> None:
         self.cells[cell] = value
 
-    def observe(self, histogram: Sequence[int], seconds: float) -> None:
-        """Put a duration into its bucket."""
-        microseconds = int(seconds * 1_000_000)
-        cells = self.cells
-        cells[histogram[bisect_left(BUCKETS_MICROSECONDS, microseconds)]] += 1
-        cells[histogram[-1]] += microseconds
+    def observe(self, histogram: Sequence[int], durations: list[int]) -> None:
+        """Put durations, in microseconds, into their buckets; sorted, they are searched once for each bound."""
+        durations.sort()
+        cells, below = self.cells, 0
+        for place, bound in enumerate(BUCKETS_MICROSECONDS):
+            count = bisect_right(durations, bound, below)
+            cells[histogram[place]] += count - below
+            below = count
+        cells[histogram[len(BUCKETS_MICROSECONDS)]] += len(durations) - below
+        cells[histogram[-1]] += sum(durations)
 
     def _cell(self, key: Key) -> int:
         return self._index.get(key) or self._claim(key)

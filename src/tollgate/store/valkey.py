@@ -71,8 +71,8 @@ for i = 6, #ARGV, 6 do
     redis.call('HSET', key, 'want:' .. me, want)
     local held = tonumber(redis.call('HGET', key, 'held:' .. me) or 0)
     if lowered ~= '' and tonumber(lowered) < held then
-      local most_freed = tonumber(window) * (held - tonumber(lowered))
-      redis.call('HINCRBYFLOAT', key, 'free', math.min(tonumber(freed), most_freed))
+      local max_freed = tonumber(window) * (held - tonumber(lowered))
+      redis.call('HINCRBYFLOAT', key, 'free', math.min(tonumber(freed), max_freed))
       redis.call('HSET', key, 'held:' .. me, lowered)
     end
     redis.call('PEXPIRE', key, alive)

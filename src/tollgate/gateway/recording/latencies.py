@@ -6,10 +6,7 @@ than an append.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from tollgate.shm import metrics
-from tollgate.shm.metrics import BUCKETS_MICROSECONDS
 
 # Durations that are kept before they are put into buckets without waiting for the second to end.
 _MAX_WAITING = 8_192
@@ -41,16 +38,7 @@ class CallerLatencies:
     def fold(self) -> None:
         """Put what waits into buckets."""
         self._count = 0
-        cells = self._writer.cells
         for durations, histogram in self._waiting.values():
-            if not durations:
-                continue
-            durations.sort()
-            below = 0
-            for place, bound in enumerate(BUCKETS_MICROSECONDS):
-                count = bisect_right(durations, bound, below)
-                cells[histogram[place]] += count - below
-                below = count
-            cells[histogram[len(BUCKETS_MICROSECONDS)]] += len(durations) - below
-            cells[histogram[-1]] += sum(durations)
-            durations.clear()
+            if durations:
+                self._writer.observe(histogram, durations)
+                durations.clear()
