@@ -25,3 +25,20 @@ class Budget:
     def free(self, count: int) -> None:
         """Give bytes back."""
         self.held -= count
+
+
+class CountedBody(bytes):
+    """A body that counts against the budget until nobody holds it any more."""
+
+    _budget: Budget
+    _held: int
+
+    @classmethod
+    def of(cls, body: bytes, budget: Budget, held: int) -> CountedBody:
+        """A body of which so many bytes are held already; they are given back with it."""
+        counted = cls(body)
+        counted._budget, counted._held = budget, held
+        return counted
+
+    def __del__(self) -> None:
+        self._budget.free(self._held)

@@ -9,7 +9,6 @@ from tests.gateway.line import BODY, CHUNKED, MOST, Feed, Line, byte_by_byte, ch
 from tests.gateway.worker import http
 
 from tollgate.gateway.memory_budget import SMALL
-from tollgate.gateway.upstream import connection
 from tollgate.gateway.upstream.connection import AttemptFailed, NoRoom, Response, ResponseTooLarge
 
 
@@ -146,17 +145,35 @@ async def test_small_responses_are_not_counted_and_large_ones_given_back() -> No
     assert line.budget.held == 0
 
 
-async def test_large_response_gives_its_bytes_back_after_it_is_handed_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connection, "_ON_ITS_WAY_SECONDS", 0.0)
+@pytest.mark.parametrize("body", [b"x" * SMALL * 2, gzip.compress(b"x" * SMALL * 2)], ids=["plain", "gzip"])
+async def test_large_response_counts_until_nobody_holds_it(body: bytes) -> None:
     line = Line()
-    large = http(b"x" * SMALL * 2)
-    response = await line.answered(in_two(large))
+    response = await line.answered(in_two(http(body)))
     assert len(response.body) == SMALL * 2
-    # Not at once: all large answers on their way to callers are there at the same time.
-    assert line.budget.held > SMALL
     await turns()
+    # All large answers on their way to callers are there at the same time.
+    assert line.budget.held > SMALL - 100
+    del response
+    await turns()
+    assert line.budget.held == 0
+
+
+async def test_large_response_without_a_length_counts_too() -> None:
+    line = Line()
+    pending = line.ask()
+    line.transport.say(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * SMALL * 2)
+    line.transport.drop(None)
+    response = await pending
+    assert line.budget.held == SMALL * 2
+    del response, pending
+    await turns()
+    assert line.budget.held == 0
+
+
+async def test_gzip_that_unpacks_to_more_than_there_is_room_for() -> None:
+    line = Line(budget=SMALL)
+    with pytest.raises(NoRoom):
+        await line.answered(whole(http(gzip.compress(b"x" * SMALL * 2))))
     assert line.budget.held == 0
 
 

@@ -15,7 +15,7 @@ import httptools
 from msgspec import Struct
 
 from tollgate import log
-from tollgate.gateway.memory_budget import SMALL, Budget
+from tollgate.gateway.memory_budget import SMALL, Budget, CountedBody
 
 _log = log.get("upstream")
 
@@ -25,8 +25,6 @@ _LENGTHS = [b"%d\r\n\r\n" % length for length in range(_FEW)]
 _GZIP = b"\x1f\x8b"
 # zlib's format cannot expand further than this.
 _MAX_EXPANSION = 1_032
-# How long a large answer may be on its way through a worker, from the upstream to the caller.
-_ON_ITS_WAY_SECONDS = 0.25
 # Response heads known by their bytes, for each pool; a longer one is not kept.
 _MAX_HEADS, _MAX_HEAD_BYTES = 512, 2_048
 # Unknown heads in a row before the pool stops looking, and responses until it tries again: some upstreams send
@@ -294,14 +292,15 @@ class Connection(asyncio.Protocol):
         """End. A response without a length is whole now; a torn one is no JSON, and found out as such."""
         self._transport = None
         self.usable = False
-        if self._held:
-            self._give_back()
         if self.receiver is not None:
             if exc is None and self._body:
                 self._hand_over(b"")
             else:
                 stale = self._used and not self._heard
                 self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
+        if self._held:
+            self._budget.free(self._held)
+            self._held = 0
         self._owner.lost(self)
 
     # --- httptools. No `on_header`: a call back for each header is dear, and none is needed -------------
@@ -346,14 +345,13 @@ class Connection(asyncio.Protocol):
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._body = []
         self._size = 0
-        held, self._held = self._held, 0
+        if self._held:
+            # Counts for as long as it is on its way to its caller, however long that takes.
+            body = CountedBody.of(body, self._budget, self._held)
+            self._held = 0
         if data and status == 200 and self.usable and len(body) <= SMALL:
             self._heads.remember(data, body)
         self._deliver(receiver, status, body)
-        if held:
-            # Given back when the answer has surely left: what its caller does not take counts there. Otherwise all
-            # large answers on their way would be held uncounted.
-            asyncio.get_running_loop().call_later(_ON_ITS_WAY_SECONDS, self._budget.free, held)
 
     def _deliver(self, receiver: Receiver, status: int, body: bytes) -> None:
         """Be free for the next request, then call the receiver: it may need a connection."""
@@ -366,7 +364,7 @@ class Connection(asyncio.Protocol):
         # JSON never begins like this, so the header need not be looked at.
         if body[:2] == _GZIP:
             try:
-                body = _unpacked(body, self._max_bytes)
+                body = self._counted(_unpacked(body, self._max_bytes))
             except AttemptFailed as failure:
                 receiver.failed(failure)
                 return
@@ -378,9 +376,13 @@ class Connection(asyncio.Protocol):
     def _too_large(self) -> None:
         self.fail(ResponseTooLarge("the response is too large", sent=True))
 
-    def _give_back(self) -> None:
-        self._budget.free(self._held)
-        self._held = 0
+    def _counted(self, body: bytes) -> bytes:
+        """A body that was not counted as it came."""
+        if len(body) <= SMALL:
+            return body
+        if not self._budget.hold(len(body)):
+            raise NoRoom("too many large responses at once", sent=True)
+        return CountedBody.of(body, self._budget, len(body))
 
 
 def _defect(receiver: Receiver, error: Exception) -> None:
