@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.control.console.site import BOB, Site
 from tests.store.account_rows import ACME, calls
 
 from tollgate.control.console import tail
 from tollgate.control.console.tail import MAX_LINES, MAX_LOOKED, Feed, Hub
-from tollgate.control.problems import Busy
+from tollgate.control.problems import Busy, RoleNeeded
 from tollgate.core.logs import LogFilter, LogRow
 
 WANTED = LogFilter(ACME)
@@ -79,6 +80,15 @@ def test_what_was_there_before_is_not_sent(watched: Watched) -> None:
     assert sent(feed, feed.position) == (0, False)
 
 
+def test_first_entries_of_a_new_team_are_sent(watched: Watched) -> None:
+    watched.ledger.last = 0
+    feed = watched.hub.join("acme", WANTED)
+    watched.look(feed)
+    seen = feed.position
+    watched.look(feed, 2)
+    assert sent(feed, seen) == (2, False)
+
+
 def test_new_entries_are_sent_once(watched: Watched) -> None:
     feed = watched.hub.join("acme", WANTED)
     watched.look(feed)
@@ -120,3 +130,16 @@ def test_feed_ends_with_its_last_tail_and_tails_are_bounded(watched: Watched) ->
         watched.hub.join("acme", WANTED)
     with pytest.raises(Busy):
         watched.hub.join("acme", WANTED)
+
+
+def test_tail_ends_for_whoever_may_read_the_logs_no_more(site: Site) -> None:
+    owner = site.team(site.account())
+    link = site.do(site.plane.invitations.create(owner, "acme", BOB, "developer")).link
+    joined = site.do(site.plane.invitations.accept(site.actor(site.account(BOB)), link))
+    assert joined is not None
+    browser = site.signed_in(BOB)
+    request = cast("Any", SimpleNamespace(cookies={site.cookie: browser.session}, scope={}, headers={}))
+    assert site.do(tail._may_see(request, site.plane, "acme"))
+    site.do(site.plane.teams.set_role(owner, "acme", joined.member.id, "billing"))
+    with pytest.raises(RoleNeeded):
+        site.do(tail._may_see(request, site.plane, "acme"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import msgspec
 from litestar import Response, post
 
@@ -127,7 +129,7 @@ async def _list(
     frame.commands = (
         f"tollgate rpc whitelist list --team {name}"
         if verdict is None
-        else f"tollgate rpc whitelist check {verdict.origin} --team {name}",
+        else f"tollgate rpc whitelist check {shlex.quote(verdict.origin)} --team {name}",
     )
     listed = await plane.domains.list(frame.actor, name, PageRequest(1_000))
     month = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -136,7 +137,8 @@ def _duration(text: str) -> int:
 
 def _moment(text: str) -> float:
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+        given = datetime.fromisoformat(text)
+        return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise InvalidInput("Write a time such as 2026-11-15T12:00 (UTC).", field="until") from None
 
@@ -164,11 +166,13 @@ async def _sources(frame: Frame, plane: ControlPlane, team: str) -> list[tuple[s
 
 
 def _command(team: str, given: dict[str, str]) -> str:
-    words = [f"tollgate rpc logs --team {team}"]
-    plain = ("since", "network", "method", "status", "request_id", "until")
-    words += [f"--{name.replace('_', '-')} {given[name]}" for name in plain if name in given]
+    words = ["tollgate", "rpc", "logs", "--team", team]
+    for name in ("since", "network", "method", "status", "request_id", "until"):
+        if name in given:
+            words += [f"--{name.replace('_', '-')}", given[name]]
     if "errors" in given:
         words.append("--errors")
     if source := given.get("source"):
-        words.append(f"--{'domain' if source.startswith('dom_') else 'token'} {source}")
-    return " ".join(words)
+        words += ["--domain" if source.startswith("dom_") else "--token", source]
+    # A link of somebody else's may have filled in the filters, and the command is there to be pasted.
+    return shlex.join(words)

@@ -24,6 +24,7 @@ from tollgate.control.console.logs import ask_of, given_of, lines_of
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, Problem
+from tollgate.control.services.logs import LogAsk
 from tollgate.core.logs import LogFilter
 from tollgate.store.base import StoreUnavailable
 
@@ -33,7 +34,7 @@ MAX_LINES = 50
 # Entries that a feed looks at in one second: of more, the newest.
 MAX_LOOKED = 200
 MAX_TAILS = 300
-# How often it is asked whether somebody is still signed in and in the team.
+# How often it is asked whether somebody is still signed in and may read the team's logs.
 CHECK_TICKS = 10
 # A browser opens the tail again by itself.
 LIFE_SECONDS = 600.0
@@ -53,8 +54,8 @@ class Feed:
         self._lines: deque[tuple[int, str]] = deque(maxlen=MAX_LINES)
         self._left_out = 0
         """The newest entry that is known to have been left out."""
-        self.position = 0
-        """The newest entry that was looked at."""
+        self.position = -1
+        """The newest entry that was looked at; -1 before the first look."""
         self.tails = 0
 
     async def look(self) -> None:
@@ -64,7 +65,7 @@ class Feed:
                 return
             logs = self._plane.logs
             newest = await logs.newest(self._wanted)
-            if not self.position:
+            if self.position < 0:
                 self.position = newest
             if newest - self.position > MAX_LOOKED:
                 self.position = self._left_out = newest - MAX_LOOKED
@@ -159,5 +160,5 @@ async def _may_see(request: Asked, plane: ControlPlane, team: str) -> bool:
     actor = await session.actor_of(request, plane)
     if actor is None:
         return False
-    await plane.teams.show(actor, team)
+    await plane.logs.wanted(actor, team, LogAsk())
     return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from litestar import Response, post
 
 from tollgate.control.console import charts, render, snippets
@@ -147,7 +149,7 @@ async def _ready(frame: Frame, plane: ControlPlane, token: Token, secret: str) -
     frame.crumbs = (("Tokens", f"{frame.base}/tokens"),)
     frame.title = f"{token.name} is ready"
     name = frame.team.name if frame.team else ""
-    frame.commands = (f"tollgate rpc tokens create {token.name} --team {name}",)
+    frame.commands = (f"tollgate rpc tokens create {shlex.quote(token.name)} --team {name}",)
     networks = [
         each for each in await plane.networks.list() if not token.networks or each.network in token.networks
     ]
