@@ -64,8 +64,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure what a call costs.")
     parser.add_argument("--quick", action="store_true", help="short rounds: a first impression, not a figure")
     parser.add_argument("--only", metavar="PARTS", type=_parts, default=PARTS, help=f"some of {','.join(PARTS)}")
-    parser.add_argument("--seconds", type=_positive, metavar="N", help="length of a round (2)")
-    parser.add_argument("--rounds", type=_positive, metavar="N", help="rounds of each case (5), and 3 N of tokens")
+    parser.add_argument("--seconds", type=_positive, metavar="N", help="length of a round (1)")
+    parser.add_argument(
+        "--rounds", type=_positive, metavar="N", help="rounds of each case (12), and 2 N of tokens"
+    )
     parser.add_argument(
         "--logs", type=_positive, metavar="ROWS", help="instead: pages of a ledger with this many log rows"
     )

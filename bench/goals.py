@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from bench.plan import CONNECTIONS, MANY_TOKENS, OPEN_CONNECTIONS
@@ -42,10 +44,26 @@ class Goal:
     verdict: str
 
 
+def middle(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median and twice its standard error, from absolute deviations: outliers weigh little.
+
+    1.4826 makes a standard deviation of the median deviation, 1.2533 a median's error of a mean's.
+    """
+    found = median(values)
+    deviation = 1.4826 * median(abs(value - found) for value in values)
+    return found, 2 * 1.2533 * deviation / math.sqrt(len(values))
+
+
 def ratios_to_nginx(row: Row, rows: Sequence[Row]) -> tuple[float, float] | None:
     """Divide the CPU cost of a request in the worker, and in all processes, by that of nginx in the same case."""
     nginx = _find(rows, "nginx", row.body, row.connections, row.workers)
-    return (row.worker_us / nginx.worker_us, row.cpu_us / nginx.cpu_us) if nginx else None
+    if nginx is None:
+        return None
+    pairs = list(zip(row.rounds, nginx.rounds, strict=True))
+    return (
+        median(own.worker_us / other.worker_us for own, other in pairs),
+        median(own.cpu_us / other.cpu_us for own, other in pairs),
+    )
 
 
 def goals(
@@ -70,7 +88,10 @@ def _find(rows: Sequence[Row], subject: str, body: str, connections: int, worker
 def _ratio(name: str, bar: float, row: Row | None, base: Row | None) -> Goal:
     if row is None or base is None:
         return _goal(name, bar, "x", None, sound=True)
-    return _goal(name, bar, "x", row.worker_us / base.worker_us, sound=not (row.problems or base.problems))
+    # Round by round: the two were a moment apart, so that a drift of the machine affects both.
+    pairs = zip(row.rounds, base.rounds, strict=True)
+    value, margin = middle([own.worker_us / other.worker_us for own, other in pairs])
+    return _goal(name, bar, "x", value, sound=not (row.problems or base.problems), margin=margin)
 
 
 def _collector(body: str, bar: float, shares: Sequence[Share]) -> Goal:

@@ -97,12 +97,12 @@ class Plan:
     """How long, how often, and which parts."""
 
     parts: tuple[str, ...] = PARTS
-    seconds: int = 2
-    rounds: int = 5
+    seconds: int = 1
+    rounds: int = 12
 
     def token_rounds(self) -> int:
         """Rounds of one second, where a few per cent matter: many short pairs even out a restless machine."""
-        return 3 * self.rounds
+        return 2 * self.rounds
 
     def slices_seconds(self) -> int:
         """How long a server is under load that does something in every other slice of time."""

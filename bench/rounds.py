@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from dataclasses import dataclass
@@ -111,16 +110,6 @@ def alternate(
             done[i, case].append(one_round(subjects[i], case, duration, sizes[i, case]))
         order = order[1:] + order[:1]
     return [[_row(subjects[i], case, done[i, case][1:]) for i, of in pairs if of == case] for case in cases]
-
-
-def middle(values: Sequence[float]) -> tuple[float, float]:
-    """Return the median and twice its standard error, from absolute deviations: outliers weigh little.
-
-    1.4826 makes a standard deviation of the median deviation, 1.2533 a median's error of a mean's.
-    """
-    found = median(values)
-    deviation = 1.4826 * median(abs(value - found) for value in values)
-    return found, 2 * 1.2533 * deviation / math.sqrt(len(values))
 
 
 def _row(subject: Subject, case: Case, rounds: Sequence[Round]) -> Row:

@@ -13,7 +13,7 @@ from bench.goals import goals, ratios_to_nginx, verdict
 from bench.load import beside
 from bench.plan import BODIES, HIT, MISS, PARTS, PROBES, BenchError, Plan
 from bench.report import Report
-from bench.rounds import Row
+from bench.rounds import Round, Row
 from bench.slices import compared
 
 from tollgate.chains import heads
@@ -25,7 +25,14 @@ from tollgate.core.shapes import Call
 def row(subject: str, body: str, connections: int, worker_us: float, *problems: str, workers: int = 1) -> Row:
     """A server that costs twice as much as its worker."""
     costs = (2 * worker_us, worker_us)
-    return Row(subject, workers, body, connections, 1000.0, 1.0, 2.0, *costs, 0.0, 1.0, 0.0, 0, problems, ())
+    rounds = (Round(1000.0, 1, 2, *costs, 1.0, 0.0, 0, problems),)
+    return Row(subject, workers, body, connections, 1000.0, 1.0, 2.0, *costs, 0.0, 1.0, 0.0, 0, problems, rounds)
+
+
+def in_rounds(subject: str, *worker_us: float) -> Row:
+    """A server in the first case, in several rounds."""
+    rows = [row(subject, "single", 32, each) for each in worker_us]
+    return dataclasses.replace(rows[0], rounds=tuple(one for each in rows for one in each.rounds))
 
 
 def judged(name: str, rows: list[Row]) -> tuple[float, float | None, str]:
@@ -42,10 +49,23 @@ def judged(name: str, rows: list[Row]) -> tuple[float, float | None, str]:
 )
 def test_worker_is_held_against_nginx_at_32_connections(body: str, name: str, bar: float) -> None:
     others = [row("nginx", body, 256, 1.0), row("tollgate", body, 256, 90.0), row("nginx", "gzip", 32, 1.0)]
-    nginx = dataclasses.replace(row("nginx", body, 32, 20.0), cpu_us=20.1)
+    nginx = row("nginx", body, 32, 20.0)
     for worker_us, expected in ((20.0 * bar - 1, "reached"), (20.0 * bar + 1, "missed")):
         found = judged(name, [*others, nginx, row("tollgate", body, 32, worker_us)])
         assert found == (bar, worker_us / 20.0, expected)
+
+
+def test_rounds_are_compared_in_pairs() -> None:
+    """A machine that is slow for a while is so for both."""
+    nginx, tollgate = (10.0, 30.0, 10.0, 30.0, 20.0), (15.0, 45.0, 15.0, 45.0, 60.0)
+    rows = [in_rounds("nginx", *nginx), in_rounds("tollgate", *tollgate)]
+    assert judged("a call, 32", rows) == (1.7, 1.5, "reached")
+    assert ratios_to_nginx(rows[1], rows) == (1.5, 1.5)
+
+
+def test_rounds_that_differ_much_leave_it_unclear() -> None:
+    rows = [in_rounds("nginx", *[10.0] * 5), in_rounds("tollgate", 13.0, 14.0, 16.0, 20.0, 21.0)]
+    assert judged("a call, 32", rows) == (1.7, 1.6, "unclear")
 
 
 def test_batch_is_held_against_a_call() -> None:
@@ -76,11 +96,11 @@ def test_report_has_a_line_for_the_collector() -> None:
 def test_ratios_are_to_nginx_in_the_same_case_with_as_many_workers() -> None:
     rows = [
         row("nginx", "single", 256, 20.0),
-        dataclasses.replace(row("nginx", "single", 256, 25.0, workers=2), cpu_us=30.0),
+        row("nginx", "single", 256, 25.0, workers=2),
         row("tollgate", "single", 256, 50.0, workers=2),
         row("tollgate", "single", 256, 50.0, workers=4),
     ]
-    assert ratios_to_nginx(rows[2], rows) == (2.0, 100.0 / 30.0)
+    assert ratios_to_nginx(rows[2], rows) == (2.0, 2.0)
     assert ratios_to_nginx(rows[3], rows) is None
     assert judged("a call, 32", rows) == (1.7, None, "not measured")
 
