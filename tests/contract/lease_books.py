@@ -74,6 +74,9 @@ class MemoryLeaseBook:
 
     async def leave(self, node: str) -> None:
         self._nodes.remove(node)
+        for limit in self._limits.values():
+            limit.held.pop(node, None)
+            limit.want.pop(node, None)
 
     async def close(self) -> None:
         """Nothing to release."""

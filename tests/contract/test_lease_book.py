@@ -96,6 +96,14 @@ async def test_node_that_joins_gets_only_what_is_free(book: LeaseBook) -> None:
     assert told.leases[0].share == pytest.approx(0.0)
 
 
+async def test_node_that_comes_back_has_nothing_left_of_what_others_took(book: LeaseBook) -> None:
+    await joined(book, A, B)
+    await share(book, A, report(1.0))
+    await book.leave(B)
+    assert await share(book, A, report(1.0)) == pytest.approx(leased(1, 100))
+    assert await share(book, B, report(1.0)) == pytest.approx(0.0), "A has all of it, and does not know yet"
+
+
 async def test_quiet_limit_goes_back_to_equal_parts_and_is_forgotten(book: LeaseBook) -> None:
     await joined(book, A, B)
     await share(book, A, report(1.0))

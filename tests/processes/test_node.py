@@ -10,7 +10,7 @@ import pytest
 from tollgate.core.nodes import ALL_ROLES, GATEWAY, GONE_SECONDS, Node
 from tollgate.processes import node as node_module
 from tollgate.processes.bootstrap import Bootstrap, prepare
-from tollgate.processes.node import LOOK_SECONDS, Heartbeat
+from tollgate.processes.node import LOOK_SECONDS, Heartbeat, node_id
 from tollgate.settings.model import Settings
 from tollgate.shm.metrics import Regions
 from tollgate.store import engines
@@ -45,6 +45,21 @@ async def listed(bootstrap: Bootstrap, *more: Node) -> list[Node]:
             return list(await records.nodes.page(10))
     finally:
         await store.close()
+
+
+def test_identity_is_the_same_for_processes_that_ask_at_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[str] = []
+
+    def meanwhile(count: int) -> str:
+        monkeypatch.undo()
+        others.append(node_id(tmp_path))
+        return "ab" * count
+
+    monkeypatch.setattr("tollgate.processes.node.secrets.token_hex", meanwhile)
+    assert [node_id(tmp_path)] == others
+    assert len(others[0]) == 16
 
 
 async def test_nodes_are_counted_by_their_last_sign_of_life_once_a_minute(

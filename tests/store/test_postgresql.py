@@ -12,6 +12,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import OperationalError
 from tests.contract.ledgers import TEAMS, Desk, SqliteHome, entry, history
 from tests.contract.samples import DIGEST, FULL, OTHER, PLAIN, TEAM, put
 
@@ -21,7 +22,17 @@ from tollgate.core.models import Team
 from tollgate.core.nodes import Lease, taken
 from tollgate.errors import StartError
 from tollgate.processes.control import retrying
-from tollgate.store import engines, ledger_tables, move, postgresql, retries, sqlite, tables, upgrade
+from tollgate.store import (
+    engines,
+    ledger_engine,
+    ledger_tables,
+    move,
+    postgresql,
+    retries,
+    sqlite,
+    tables,
+    upgrade,
+)
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.postgresql import Listener
 
@@ -383,3 +394,23 @@ def test_copy_that_differs_is_refused(
 
     with pytest.raises(StartError, match="usage: the sums differ"):
         moving(tmp_path, migrated, tell)
+
+
+# --- Days --------------------------------------------------------------------------------------------------
+
+
+def test_day_that_is_being_made_is_never_taken_for_one_that_was_dropped(
+    migrated: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_engine, "LOCK_MILLISECONDS", 50)
+    engine = postgresql.make_engine(migrated, postgresql.LEDGER_SCHEMA, pool_size=2, seconds=10)
+    days = ledger_engine.Postgresql()
+    with engine.connect() as making, engine.connect() as sweeping:
+        days.make_day(making, "20261116")
+        with pytest.raises(OperationalError):
+            days.sweep_day(sweeping)
+        sweeping.rollback()
+        making.commit()
+        assert not days.sweep_day(sweeping)
+        assert sweeping.exec_driver_sql("SELECT count(*) FROM data_20261116").scalar() == 0
+    engine.dispose()

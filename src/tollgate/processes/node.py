@@ -6,6 +6,7 @@ For installations of several nodes, which share a database; see `tollgate nodes`
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
 import time
@@ -33,8 +34,13 @@ FILE = "node"
 def node_id(data_dir: Path) -> str:
     """The identity of the node of a data folder."""
     file = data_dir / FILE
-    with suppress(FileExistsError), file.open("x", encoding="ascii") as new:
-        new.write(secrets.token_hex(8))
+    if not file.exists():
+        # Linked when it is written: another process of this node reads it at the same moment.
+        fresh = data_dir / f"{FILE}-{os.getpid()}"
+        fresh.write_text(secrets.token_hex(8), encoding="ascii")
+        with suppress(FileExistsError):
+            file.hardlink_to(fresh)
+        fresh.unlink()
     return file.read_text(encoding="ascii").strip()
 
 

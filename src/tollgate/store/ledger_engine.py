@@ -223,6 +223,10 @@ class Postgresql:
     def sweep_day(self, connection: Connection) -> bool:
         """A partition is dropped at once, whatever its size."""
         execute = connection.exec_driver_sql
+        execute(f"SET LOCAL lock_timeout TO {LOCK_MILLISECONDS}")
+        # Partitions are listed as they are now, days as they were when the statement began: a day that is made in
+        # between would be taken for one that was dropped.
+        postgresql.lock(connection, postgresql.LOCK_DAYS)
         name = execute(
             "SELECT relid::regclass::text FROM pg_partition_tree('data') WHERE isleaf "
             "AND right(relid::regclass::text, 8) NOT IN (SELECT day FROM days) LIMIT 1"
@@ -230,7 +234,6 @@ class Postgresql:
         if name is None:
             return False
         day = checked(name.rpartition("_")[2])
-        execute(f"SET LOCAL lock_timeout TO {LOCK_MILLISECONDS}")
         execute(f"DROP TABLE blocks_{day}, data_{day}")
         return True
 

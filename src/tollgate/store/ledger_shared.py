@@ -129,8 +129,3 @@ _NEW_COLUMNS = (
     "day", "commit_no", "is_damaged", "rows", "records", "errors", "least_at", "greatest_at", "committed_at",
     "parts", "data",
 )  # fmt: skip
-
-
-def _stored(row: Any) -> Stored:
-    _, _, rows, records, committed_at, parts, data = row
-    return Stored(rows, records, committed_at, parts, decompress(data))

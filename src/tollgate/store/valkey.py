@@ -38,7 +38,8 @@ T = TypeVar("T")
 
 # One turn of one node. A hash for each limit that is leased: the limit, `held:<node>`, `want:<node>`, and `free`,
 # what of the burst was given up and not yet taken. What nodes hold never adds up to more than the pool: a share
-# grows into what is free, and others are free to take it only after its holder has said that it went down.
+# grows into what is free, and others are free to take it only after its holder has said that it went down. What a
+# node that is gone held is forgotten: others have it when it comes back.
 # `division` is `targets` of core/leases.py.
 _TURN = """
 local prefix, me, alive, most, over = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -51,6 +52,8 @@ redis.call('ZREMRANGEBYSCORE', nodes, '-inf', now - alive)
 redis.call('ZREMRANGEBYSCORE', hot, '-inf', now - alive)
 local ids = redis.call('ZRANGE', nodes, 0, -1)
 local n = #ids
+local here = {}
+for _, id in ipairs(ids) do here[id] = true end
 
 local function pool_of(count)
   return math.max(0, 1 + over - n * math.max(over / n, 1 / count))
@@ -97,7 +100,10 @@ local out = {tostring(n), known and '1' or '0'}
 for _, mark in ipairs(redis.call('ZRANGE', hot, 0, -1)) do
   local key = prefix .. 'lease:' .. mark
   local flat, h = redis.call('HGETALL', key), {}
-  for i = 1, #flat, 2 do h[flat[i]] = flat[i + 1] end
+  for i = 1, #flat, 2 do
+    local id = string.match(flat[i], ':(.*)')
+    if id and not here[id] then redis.call('HDEL', key, flat[i]) else h[flat[i]] = flat[i + 1] end
+  end
   if not h.window then
     redis.call('ZREM', hot, mark)
   else

@@ -12,7 +12,7 @@ from tollgate.control.api import reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.operations import SELF, Operation, endpoint
 from tollgate.control.api.render import Answer, done, shown
-from tollgate.control.problems import InvalidInput, NotFound, PersonalTokenRefused, WrongPassword
+from tollgate.control.problems import InvalidInput, LimitReached, NotFound, PersonalTokenRefused, WrongPassword
 from tollgate.core.people import Factor
 
 _EXAMPLE = {"id": "eA", "rawId": "eA", "type": "public-key", "response": {}}
@@ -158,7 +158,7 @@ async def end(request: Asked, plane: Plane, actor: Who) -> Answer:
         tag=SELF,
         summary="Get what a browser needs to make a passkey",
         gives=PasskeyOptions,
-        raises=_REFUSED,
+        raises=(*_REFUSED, LimitReached),
     ),
 )
 async def passkey_options(plane: Plane, actor: Who) -> Answer:
@@ -176,7 +176,7 @@ async def passkey_options(plane: Plane, actor: Who) -> Answer:
         summary="Add a passkey that a browser made",
         takes=NewPasskey,
         gives=Passkey,
-        raises=(*_REFUSED, WrongPassword),
+        raises=(*_REFUSED, WrongPassword, LimitReached),
     ),
 )
 async def add_passkey(request: Asked, plane: Plane, actor: Who) -> Answer:
