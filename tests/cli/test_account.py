@@ -150,3 +150,24 @@ def test_password_on_a_terminal_is_asked_for_and_not_echoed(api: Api, acme: Tool
         assert terminal.end() == 0
         assert "hunter" not in terminal.seen
     assert api.asked[0].json == {"current": "hunter1", "new": "hunter2"}
+
+
+# ---- the address
+
+
+def test_address_waits_for_the_link_where_one_was_mailed(api: Api, acme: Tool) -> None:
+    api.on("POST", "me/email", {"email": "ann@example.com", "mailed_to": "ann@new.example"})
+    ran = acme.run("account", "email", "ann@new.example", stdin="old one\n")
+    assert (ran.code, ran.out) == (0, "")
+    assert api.asked[0].json == {"email": "ann@new.example", "password": "old one"}
+    assert "A link was sent to ann@new.example. Your address is ann@example.com until it is opened." in ran.err
+
+
+def test_address_is_changed_at_once_or_by_its_link(api: Api, acme: Tool) -> None:
+    api.on("POST", "me/email", {"email": "ann@new.example", "mailed_to": None})
+    api.on("POST", "me/email/confirm", {"email": "ann@new.example", "mailed_to": None})
+    for words in (("email", "ann@new.example"), ("confirm-email", "https://x/console/account/email/abc")):
+        ran = acme.run("account", *words, stdin="old one\n")
+        assert ran.code == 0
+        assert "Your address is ann@new.example now." in ran.err
+    assert api.asked[-1].json == {"link": "https://x/console/account/email/abc"}

@@ -31,10 +31,15 @@ def test_team_is_suspended_and_limited(api: Api, acme: Tool) -> None:
 
 
 def test_processes_and_the_lag_of_the_collector_are_shown(api: Api, acme: Tool) -> None:
-    each = {"name": "worker-0", "pid": 7, "started_at": AT, "cpu_seconds": 1.25, "memory_bytes": 80_000_000}
+    each = {
+        "name": "worker-0", "pid": 7, "started_at": AT, "cpu_seconds": 1.25, "memory_bytes": 80_000_000,
+        "restarts": 3,
+    }  # fmt: skip
     api.on("GET", "operator/processes", {"processes": [each], "spool_segments": 2, "spool_waiting_bytes": 4_096})
     ran = acme.run("operator", "processes")
-    assert "worker-0" in ran.out
+    assert ran.out.splitlines()[1].split()[0] == "worker-0"
+    assert "RESTARTS" in ran.out
+    assert " 3 " in ran.out
     assert "4,096 bytes in 2 segments" in ran.err
 
 

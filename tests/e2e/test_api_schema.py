@@ -43,11 +43,11 @@ CHECKS = (
     "response_headers_conformance",
 )
 # What a personal access token may not do, or what may end the login that asks.
-IN_PERSON = ["createPersonalToken", "changePassword", "endLogin"]
+IN_PERSON = ["createPersonalToken", "changePassword", "changeEmail", "confirmEmail", "endLogin"]
 # What random data cannot bring about: an approved login, a proof, a password, another's invitation, a call that is
 # logged, a span of time that is none too long, the name or address of what is deleted, a second factor.
 NEVER_GRANTED = {"getOpenApi", "getAccessToken", "verifyDomain", "changePassword", "acceptInvitation"}
-NEVER_GRANTED |= {"getLog", "exportLogs", "deleteTeam", "deleteSelf"}
+NEVER_GRANTED |= {"getLog", "exportLogs", "deleteTeam", "deleteSelf", "changeEmail", "confirmEmail"}
 NEVER_GRANTED |= {"beginTotp", "confirmTotp", "endTotp", "beginPasskey", "addPasskey", "removePasskey"}
 # What operators alone may do; the person who asks is none.
 NEVER_GRANTED |= {"getProcesses", "listAllTeams", "listNodes", "listUpstreamHistory", "listUpstreams", "runChecks"}

@@ -12,10 +12,13 @@ from tollgate.processes.bootstrap import prepare
 from tollgate.processes.inspector import MachineInspector
 from tollgate.settings.model import Settings
 
+# How often processes were started, by name.
+STARTS: dict[str, int] = {}
+
 
 @pytest.fixture
 def looking(tmp_path: Path) -> MachineInspector:
-    return MachineInspector(prepare(Settings(data_dir=str(tmp_path))))
+    return MachineInspector(prepare(Settings(data_dir=str(tmp_path))), lambda: STARTS)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system tells nothing of processes")
@@ -25,6 +28,14 @@ def test_processes_are_the_parent_and_its_children(looking: MachineInspector) ->
     mine = found[os.getpid()]
     assert mine.memory_bytes > 1_000_000
     assert mine.started_at > 1_700_000_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system tells nothing of processes")
+def test_starts_after_the_first_are_restarts(looking: MachineInspector, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = next(each for each in looking.processes() if each.pid == os.getpid())
+    assert mine.restarts == 0
+    monkeypatch.setitem(STARTS, mine.name, 3)
+    assert next(each for each in looking.processes() if each.pid == os.getpid()).restarts == 2
 
 
 def test_nothing_is_told_where_there_is_no_proc(

@@ -63,6 +63,37 @@ def password(session: Session) -> None:
     show.note("Your password is changed, and all other logins are ended.")
 
 
+@account.command(epilog="Example: tollgate account email ada@example.com")
+@click.argument("address")
+@logged_in
+def email(session: Session, address: str) -> None:
+    """Change your address to ADDRESS.
+
+    Where the service sends mail, a link goes to ADDRESS: open it, or give it to `account confirm-email`. Without a
+    terminal, your password is read from standard input.
+    """
+    current = click.prompt("Password", hide_input=True, err=True) if sys.stdin.isatty() else _line()
+    answer = session.client.change_email(address, current)
+    found = answer.value
+    if session.as_json:
+        show.as_json(answer.raw)
+    if found.mailed_to:
+        show.note(f"A link was sent to {found.mailed_to}. Your address is {found.email} until it is opened.")
+    else:
+        show.note(f"Your address is {found.email} now.")
+
+
+@account.command("confirm-email", epilog="Example: tollgate account confirm-email LINK")
+@click.argument("link")
+@logged_in
+def confirm_email(session: Session, link: str) -> None:
+    """Confirm your new address by the LINK that was mailed to it."""
+    answer = session.client.confirm_email(link)
+    if session.as_json:
+        show.as_json(answer.raw)
+    show.note(f"Your address is {answer.value.email} now.")
+
+
 def _line() -> str:
     return sys.stdin.readline(_LONGEST_LINE).rstrip("\r\n")
 

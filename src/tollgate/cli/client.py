@@ -21,6 +21,7 @@ from tollgate.cli.shapes import (
     ApiBilling,
     ApiChecks,
     ApiDomain,
+    ApiEmailChange,
     ApiEnrolment,
     ApiFactors,
     ApiInvitation,
@@ -91,6 +92,12 @@ class Client:
 
     def change_password(self, current: str, new: str) -> None:
         self._done("POST", "me", "password", body={"current": current, "new": new})
+
+    def change_email(self, email: str, password: str) -> ApiAnswer[ApiEmailChange]:
+        return self._read("POST", ApiEmailChange, "me", "email", body={"email": email, "password": password})
+
+    def confirm_email(self, link: str) -> ApiAnswer[ApiEmailChange]:
+        return self._read("POST", ApiEmailChange, "me", "email", "confirm", body={"link": link})
 
     def accept_invitation(self, link: str) -> ApiAnswer[ApiTeam] | None:
         """Join the team that an invitation is for; None where it was to the service alone."""

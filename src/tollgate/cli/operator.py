@@ -77,10 +77,17 @@ def processes(session: Session) -> None:
         show.as_json(answer.raw)
         return
     rows = [
-        (each.name, each.pid, each.started_at, f"{each.cpu_seconds:.1f} s", f"{each.memory_bytes / 1e6:.0f} MB")
+        (
+            each.name,
+            each.pid,
+            each.started_at,
+            each.restarts,
+            f"{each.cpu_seconds:.1f} s",
+            f"{each.memory_bytes / 1e6:.0f} MB",
+        )
         for each in found.processes
     ]
-    show.table(("PROCESS", "PID", "STARTED", "CPU", "MEMORY"), rows)
+    show.table(("PROCESS", "PID", "STARTED", "RESTARTS", "CPU", "MEMORY"), rows)
     show.note(f"{found.spool_waiting_bytes:,} bytes in {found.spool_segments} segments wait for the collector.")
 
 

@@ -375,6 +375,13 @@ class ApiOperatorTeam(Struct, frozen=True):
     cost_micros: int | None = None
 
 
+class ApiEmailChange(Struct, frozen=True):
+    """What became of a new address."""
+
+    email: str
+    mailed_to: str | None = None
+
+
 class ApiProcess(Struct, frozen=True):
     """A process of the service."""
 
@@ -383,6 +390,7 @@ class ApiProcess(Struct, frozen=True):
     started_at: datetime.datetime
     cpu_seconds: float
     memory_bytes: int
+    restarts: int = 0
 
 
 class ApiMachine(Struct, frozen=True):

@@ -16,6 +16,7 @@ from tollgate.control.services.audit import Audit
 from tollgate.control.services.billing import BillingService
 from tollgate.control.services.devices import Devices
 from tollgate.control.services.domains import Domains
+from tollgate.control.services.email_changes import EmailChanges
 from tollgate.control.services.factors import SecondFactors
 from tollgate.control.services.invitations import Invitations
 from tollgate.control.services.invoices import Invoices
@@ -64,6 +65,7 @@ class ControlPlane:
         self.mailer = Mailer(settings.mail)
         passwords = Passwords()
         self.accounts = Accounts(self.context, passwords, self.mailer)
+        self.email_changes = EmailChanges(self.context, self.accounts, self.mailer)
         self.logins = Logins(self.context)
         self.factors = SecondFactors(self.context, pepper, previous_pepper)
         self.devices = Devices(self.context, self.logins)

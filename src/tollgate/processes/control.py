@@ -6,7 +6,7 @@ It listens on a Unix socket that the parent has bound; workers forward to it (do
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,8 +64,9 @@ def run(
     shared: SharedSettings,
     address: ControlAddress,
     base_url: str,
+    starts: Callable[[], Mapping[str, int]],
 ) -> None:
-    """Serve the control plane, in the child."""
+    """Serve the control plane, in the child. `starts` returns how often each process was started."""
 
     async def make() -> ServerProcess:
         # Imported here: no other process needs the framework.
@@ -87,7 +88,7 @@ def run(
             logbook=logbook,
             accountbook=accountbook,
             previous_pepper=bootstrap.previous_pepper,
-            inspector=MachineInspector(bootstrap),
+            inspector=MachineInspector(bootstrap, starts),
         )
         leases = None
         if is_postgresql(bootstrap.store_url):

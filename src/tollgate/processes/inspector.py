@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tollgate.control.services.operations import CheckResult, ProcessState, SpoolState
 from tollgate.ledger import segments
@@ -28,14 +30,18 @@ _PROC = Path("/proc")
 class MachineInspector:
     """Looks at the processes of this service and at its data folder."""
 
-    def __init__(self, bootstrap: Bootstrap) -> None:
+    def __init__(self, bootstrap: Bootstrap, starts: Callable[[], Mapping[str, int]]) -> None:
+        """`starts` returns how often each process was started."""
         self._spool = bootstrap.spool_dir
         self._ledger = bootstrap.ledger_url
         self._parent = os.getppid()
+        self._starts = starts
 
     def processes(self) -> Sequence[ProcessState]:
         """The processes of the service; none where the system does not tell."""
-        return sorted(_processes(self._parent), key=lambda each: each.name)
+        starts = self._starts()
+        found = (replace(each, restarts=max(0, starts.get(each.name, 1) - 1)) for each in _processes(self._parent))
+        return sorted(found, key=lambda each: each.name)
 
     def spool(self) -> SpoolState:
         """What of the spool the collector has not read yet."""

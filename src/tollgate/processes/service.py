@@ -186,9 +186,11 @@ def _children(made: _Shared) -> Iterator[Child]:
             "front", lambda lifeline: _serve_front(lifeline, shared, made.public, made.tls, address), *made.public
         )
     if address is not None:
+        # The parent's region, in which it counts them.
+        starts = partial(regions.by_label, made.workers, metrics.WORKER_STARTS)
         yield child(
             "control",
-            lambda lifeline: control.run(lifeline, bootstrap, shared, address, made.base_url),
+            lambda lifeline: control.run(lifeline, bootstrap, shared, address, made.base_url, starts),
             address.listener,
         )
     if COLLECTOR in roles:

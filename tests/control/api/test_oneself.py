@@ -209,3 +209,22 @@ def test_personal_token_for_one_team_is_a_stranger_to_others(api: Api) -> None:
         answer = api.ask(method, path, token=token, **more)
         assert reason(answer) == (403, "personal_token_refused"), path
     assert reason(api.ask("POST", "/me/tokens", json={"name": "ci", "team": "rival"}))[1] == "no_such_team"
+
+
+def test_address_changes_by_the_link_that_was_mailed_to_it(api: Api, house: House) -> None:
+    body = {"email": " New@Acme.example", "password": PASSWORD}
+    asked = api.ask("POST", "/me/email", json=body).json()
+    assert asked == {"email": "owner@acme.example", "mailed_to": "new@acme.example"}
+    link = next(line for line in house.post.posted[-1][2].splitlines() if line.startswith("https:"))
+    done = api.ask("POST", "/me/email/confirm", json={"link": link}).json()
+    assert done == {"email": "new@acme.example", "mailed_to": None}
+    assert api.get("/me")["email"] == "new@acme.example"
+    assert reason(api.ask("POST", "/me/email/confirm", json={"link": link})) == (404, "not_found")
+
+
+def test_address_changes_at_once_where_no_mail_is_sent(api: Api, house: House) -> None:
+    house.post.open = False
+    body = {"email": "new@acme.example", "password": "wrong"}
+    assert reason(api.ask("POST", "/me/email", json=body))[1] == "wrong_password"
+    answer = api.ask("POST", "/me/email", json={**body, "password": PASSWORD}).json()
+    assert answer == {"email": "new@acme.example", "mailed_to": None}

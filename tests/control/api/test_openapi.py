@@ -30,6 +30,8 @@ getOAuthMetadata        GET    /.well-known/oauth-authorization-server          
 getSelf                 GET    /api/v1/me
 updateSelf              PATCH  /api/v1/me
 deleteSelf              DELETE /api/v1/me
+changeEmail             POST   /api/v1/me/email
+confirmEmail            POST   /api/v1/me/email/confirm
 changePassword          POST   /api/v1/me/password
 listLogins              GET    /api/v1/me/logins
 endLogin                DELETE /api/v1/me/logins/{login}

@@ -35,6 +35,8 @@ TEAMLESS: dict[str, tuple[Json | None, set[int]]] = {
     "getSelf": (None, {200}),
     "updateSelf": ({"name": "Walker"}, {200}),
     "deleteSelf": (None, {204, 403}),
+    "changeEmail": ({"email": "walker@nowhere.example", "password": ""}, {200, 403}),
+    "confirmEmail": ({"link": "nothing"}, {403, 404}),
     "changePassword": ({"current": "", "new": "a walker's word"}, {204, 403}),
     "listLogins": (None, {200}),
     "endLogin": (None, {404}),

@@ -34,6 +34,7 @@ class Everything:
         self._operator()
         self._people()
         self._passwords()
+        self._addresses()
         self._logins()
         self._devices()
         self._teams()
@@ -119,6 +120,15 @@ class Everything:
         self.step("accounts.account_of_reset", accounts.account_of_reset(secret))
         password = self.typed("a password that was reset")
         self.step("accounts.reset", accounts.reset(VISIT, secret, password))
+
+    def _addresses(self) -> None:
+        changes, who = self.plane.email_changes, self.actor("billing")
+        self.step("email_changes.ask (mailed)", changes.ask(who, "new@x.example", ""))
+        link = self.link(next(line for line in self.house.post.posted[-1][2].splitlines() if "/email/" in line))
+        self.step("email_changes.confirm", changes.confirm(who, link))
+        self.house.post.open = False
+        self.step("email_changes.ask", changes.ask(self.actor("billing"), PEOPLE["billing"], ""))
+        self.house.post.open = True
 
     def _logins(self) -> None:
         logins = self.plane.logins

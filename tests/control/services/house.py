@@ -27,6 +27,7 @@ from tollgate.control.proofs import Finding, Proofs
 from tollgate.control.service_context import Actor, ClientInfo, PageRequest
 from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.domains import Domains
+from tollgate.control.services.email_changes import EmailChanges
 from tollgate.control.services.invitations import Invitations
 from tollgate.control.services.operator import Operator
 from tollgate.core.models import Team
@@ -205,6 +206,7 @@ class House:
         passwords = Passwords(CHEAP)
         plane.mailer = self.post
         plane.accounts = Accounts(plane.context, passwords, self.post)
+        plane.email_changes = EmailChanges(plane.context, plane.accounts, self.post)
         plane.operator = Operator(plane.context, passwords, plane.accounts, plane.teams)
         plane.invitations = Invitations(plane.context, plane.teams, self.post)
         plane.domains = Domains(plane.context, self.proofs, self.post)

@@ -82,6 +82,29 @@ class PasswordChange(_Body, frozen=True):
     ]
 
 
+class NewEmail(_Body, frozen=True):
+    """Another address."""
+
+    email: Annotated[str, Meta(description="The address from now on.", examples=["ada@globex.example"])]
+    password: Annotated[
+        str,
+        Meta(description="Today's password; of no matter for an account without one.", examples=["old-word-1"]),
+    ]
+
+
+class EmailLink(_Body, frozen=True):
+    """A link that was mailed to a new address."""
+
+    link: Annotated[
+        str,
+        Meta(
+            description="The whole link, or its last part.",
+            examples=["q83vEjRWeJASNFZ4kBI0VniQEjRWeJASMTc5NDc0NDAwMCBhZGFAZ2xvYmV4LmV4YW1wbGU"],
+            max_length=LONGEST_LINK,
+        ),
+    ]
+
+
 class NewPersonalToken(_Body, frozen=True):
     """A personal access token to be made."""
 

@@ -14,13 +14,14 @@ from tollgate.control.problems import (
     InvalidInput,
     LastOwner,
     LimitReached,
+    NameTaken,
     NoSuchTeam,
     NotFound,
     PersonalTokenRefused,
     TooManyAttempts,
     WrongPassword,
 )
-from tollgate.control.service_context import Actor
+from tollgate.control.service_context import Actor, email_of
 from tollgate.control.services.logins import USUAL_DAYS
 from tollgate.core.people import Account
 
@@ -69,6 +70,44 @@ async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
         # The service knows one password, this body two.
         raise InvalidInput(refused.detail, field="new") from refused
     return done()
+
+
+@endpoint(
+    "POST",
+    "/me/email",
+    Operation(
+        id="changeEmail",
+        tag=SELF,
+        summary="Change one's address",
+        description="Where the service sends mail, a link goes to the new address, which stays unused until the "
+        "link is opened or confirmed. Elsewhere the address changes at once and counts as not verified.",
+        takes=bodies.NewEmail,
+        gives=shapes.EmailChangeView,
+        raises=(WrongPassword, PersonalTokenRefused, NotFound, NameTaken, TooManyAttempts, Busy),
+    ),
+)
+async def change_email(request: Asked, plane: Plane, actor: Who) -> Answer:
+    change = await reading.body(request, bodies.NewEmail)
+    is_mailed = await plane.email_changes.ask(actor, change.email, change.password)
+    address = email_of(change.email)
+    return shown(shapes.EmailChangeView(actor.label if is_mailed else address, address if is_mailed else None))
+
+
+@endpoint(
+    "POST",
+    "/me/email/confirm",
+    Operation(
+        id="confirmEmail",
+        tag=SELF,
+        summary="Confirm one's new address by the link that was mailed to it",
+        takes=bodies.EmailLink,
+        gives=shapes.EmailChangeView,
+        raises=(PersonalTokenRefused, NotFound, NameTaken),
+    ),
+)
+async def confirm_email(request: Asked, plane: Plane, actor: Who) -> Answer:
+    link = (await reading.body(request, bodies.EmailLink)).link
+    return shown(shapes.EmailChangeView((await plane.email_changes.confirm(actor, link)).email, None))
 
 
 @endpoint(
@@ -164,4 +203,6 @@ async def delete(plane: Plane, actor: Who) -> Answer:
     return done()
 
 
-HANDLERS = [show, update, delete, change_password, logins, end_login, create_token, audit]
+HANDLERS = [
+    show, update, delete, change_password, change_email, confirm_email, logins, end_login, create_token, audit,
+]  # fmt: skip

@@ -78,6 +78,7 @@ class ProcessView(Struct, frozen=True):
     started_at: datetime
     cpu_seconds: float
     memory_bytes: int
+    restarts: Annotated[int, Meta(description="How often it was replaced since the service was started.")]
 
 
 class MachineState(Struct, frozen=True):

@@ -130,6 +130,15 @@ class AccountView(Struct, frozen=True):
     login: CurrentLogin
 
 
+class EmailChangeView(Struct, frozen=True):
+    """What became of a new address."""
+
+    email: Annotated[str, Meta(description="The account's address now.")]
+    mailed_to: Annotated[
+        str | None, Meta(description="Where a link was sent that makes it the account's; null: it is already.")
+    ]
+
+
 class LoginView(Struct, frozen=True):
     """A login, or a personal access token."""
 

@@ -18,6 +18,8 @@ from tollgate.core.people import PERSONAL
 HERE = "/console/account"
 _TOASTS = {
     "ended": "That login has ended.",
+    "email": "Your address is changed.",
+    "mailed": "A link is on its way to the new address: open it in this browser. Until then nothing changes.",
     "name": "Your name is changed.",
     "password": "Your password is changed, and every other login has ended.",
     "passkey": "The passkey is added.",
@@ -43,7 +45,22 @@ async def change(request: Asked, plane: Plane) -> Response[str]:
     try:
         return await _act(request, plane, frame, form)
     except Problem as problem:
-        return await show(frame, plane, problem=problem)
+        return await show(frame, plane, problem=problem, typed=form)
+
+
+@shown("/account/email/{link:str}")
+async def email_page(request: Asked, plane: Plane, link: Part) -> Response[str]:
+    """Ask whether the address that a link was mailed to shall be one's own."""
+    frame = await _email_frame(request, plane)
+    return page(frame, "email.html", link=link, address=plane.email_changes.look(frame.actor, link))
+
+
+@post("/account/email/{link:str}")
+async def confirm_email(request: Asked, plane: Plane, link: Part) -> Response[str]:
+    """Change one's address by a link that was mailed to the new one."""
+    frame = await _email_frame(request, plane)
+    await plane.email_changes.confirm(frame.actor, link)
+    return render.to(f"{HERE}?done=email")
 
 
 @post("/logins/{login_id:str}/end")
@@ -62,6 +79,9 @@ async def _act(request: Asked, plane: ControlPlane, frame: Frame, form: Form) ->
             await plane.accounts.rename(frame.actor, form.get("name", ""))
         case "password":
             await plane.accounts.change_password(frame.actor, form.get("current", ""), new_password(form))
+        case "email":
+            if await plane.email_changes.ask(frame.actor, form.get("email", ""), form.get("current", "")):
+                return render.to(f"{HERE}?done=mailed")
         case "token":
             days = whole(form, "days") or None
             _, secret = await plane.logins.new_personal(frame.actor, form.get("token_name", "").strip(), days)
@@ -80,6 +100,10 @@ async def _frame(request: Asked, plane: ControlPlane) -> Frame:
     return await open_frame(request, plane, here="account", title="Account")
 
 
+async def _email_frame(request: Asked, plane: ControlPlane) -> Frame:
+    return await open_frame(request, plane, here="account", title="New address", crumbs=(("Account", HERE),))
+
+
 async def show(
     frame: Frame,
     plane: ControlPlane,
@@ -87,6 +111,7 @@ async def show(
     problem: Problem | None = None,
     secret: str = "",
     codes: Sequence[str] = (),
+    typed: Form | None = None,
 ) -> Response[str]:
     """The page, with what was wrong or what is shown once."""
     frame.commands = ("tollgate account tokens create NAME",)
@@ -102,6 +127,8 @@ async def show(
         current=frame.actor.login.id if frame.actor.login else "",
         secret=secret,
         codes=codes,
+        typed={name: (typed or {}).get(name, "") for name in ("act", "name", "email", "token_name", "typed")},
+        mail=plane.mailer.enabled,
         days=_DAYS,
         passkeys=factors.passkeys,
         totp=factors.totp,

@@ -121,7 +121,7 @@ async def sign_in_with_code(request: Asked, plane: Plane) -> Response[str]:
 async def _frame(request: Asked, plane: ControlPlane) -> Frame:
     return await open_frame(
         request, plane, here="account", title="Codes of an app", crumbs=(("Account", HERE),),
-        commands=("tollgate account factors totp",),
+        commands=("tollgate account codes on",),
     )  # fmt: skip
 
 

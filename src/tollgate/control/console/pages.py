@@ -75,7 +75,7 @@ def router() -> Router:
         *(usage.usage_page, usage.change, usage.invoices_page, usage.invoice_page, usage.invoice_file),
         *(team.members_page, team.invite, team.change_member, team.revoke),
         *(team.audit_page, team.settings_page, team.change_team),
-        *(account.account_page, account.change, account.end_login),
+        *(account.account_page, account.change, account.end_login, account.email_page, account.confirm_email),
         *(factors.totp_page, factors.change_totp, factors.passkey_options, factors.add_passkey, factors.remove),
         *(factors.sign_in_options, factors.sign_in_with_passkey, factors.sign_in_with_code),
         *(operator.operator_page, operator.run_checks, operator.set_terms, styles.styles_page),

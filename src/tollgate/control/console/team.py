@@ -26,8 +26,9 @@ _TOASTS = {
 }
 ACTIONS = (
     "token.create", "token.update", "token.rotate", "token.delete", "domain.add", "domain.update", "domain.verify",
-    "domain.remove", "domain.lost", "member.add", "member.role", "member.remove", "invitation.create",
-    "invitation.revoke", "billing.change", "webhook.test", "alert.give_up", "team.create", "team.rename",
+    "domain.remove", "domain.lost", "member.add", "member.role", "member.email", "member.remove",
+    "invitation.create", "invitation.revoke", "billing.change", "webhook.test", "alert.give_up", "team.create",
+    "team.rename", "team.terms",
 )  # fmt: skip
 # How names of amounts end.
 MICROS = "_micros"

@@ -63,6 +63,8 @@ class ProcessState(Struct, frozen=True):
     started_at: float
     cpu_seconds: float
     memory_bytes: int
+    restarts: int = 0
+    """How often it was replaced since the service was started."""
 
 
 class SpoolState(Struct, frozen=True):
