@@ -32,7 +32,6 @@ def test_calls_of_eth() -> None:
     assert heads.chain_id_call("eth") == NodeCall("eth_chainId", [])
     assert heads.syncing_call("eth") == NodeCall("eth_syncing", [])
     assert heads.block_call("eth", 1_000) == NodeCall("eth_getBlockByNumber", ["0x3e8", False])
-    assert heads.parent_call("eth", ETH_HASH) == NodeCall("eth_getBlockByHash", [ETH_HASH, False])
 
 
 def test_calls_of_starknet() -> None:
@@ -42,7 +41,6 @@ def test_calls_of_starknet() -> None:
     assert heads.chain_id_call("starknet") == NodeCall("starknet_chainId", [])
     assert heads.syncing_call("starknet") == NodeCall("starknet_syncing", [])
     assert heads.block_call("starknet", 1_000) == NodeCall(method, [{"block_number": 1_000}])
-    assert heads.parent_call("starknet", "0x5") == NodeCall(method, [{"block_hash": "0x5"}])
 
 
 @pytest.mark.parametrize("family", sorted(heads.FAMILIES))
@@ -53,7 +51,6 @@ def test_everything_that_is_asked_is_a_read_of_the_catalogue(family: str) -> Non
         heads.chain_id_call(family),
         heads.syncing_call(family),
         heads.block_call(family, 5),
-        heads.parent_call(family, "0x5"),
     ]
     assert {call.method for call in calls} <= Catalogue(family).reads
 

@@ -90,13 +90,6 @@ def block_call(family: str, number: int) -> NodeCall:
     return NodeCall(method, [hex(number), False] if family == "eth" else [{"block_number": number}])
 
 
-def parent_call(family: str, digest: str) -> NodeCall:
-    """For a block by its hash, as a child names it."""
-    if _CALLS[family].head.method == "eth_getBlockByNumber":
-        return NodeCall("eth_getBlockByHash", [digest, False])
-    return NodeCall("starknet_getBlockWithTxHashes", [{"block_hash": digest}])
-
-
 # --- How to read it -----------------------------------------------------------------------------------------
 
 

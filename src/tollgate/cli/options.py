@@ -105,18 +105,6 @@ def complete_networks(
     return _complete(ctx, incomplete, lambda names: names.networks)
 
 
-def complete_months(
-    ctx: click.Context,  # noqa: ARG001 - Click's signature
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-) -> list[CompletionItem[str] | str]:
-    """Complete a month: the last twelve."""
-    today = datetime.datetime.now(datetime.UTC)
-    ordinal = 12 * today.year + today.month - 1
-    months = [f"{number // 12}-{number % 12 + 1:02d}" for number in range(ordinal, ordinal - 12, -1)]
-    return [month for month in months if month.startswith(incomplete)]
-
-
 def _complete(
     ctx: click.Context, incomplete: str, ask: Callable[[Any], list[str]]
 ) -> list[CompletionItem[str] | str]:

@@ -18,9 +18,7 @@ ACCESS, REFRESH, PERSONAL, SESSION = "tga_", "tgr_", "tgp_", "tgs_"
 DEVICE, INVITATION, RESET = "tgd_", "tgi_", "tgl_"
 RANDOM_LENGTH = 32
 CHECK_LENGTH = 6
-LENGTH = len(PREFIX) + RANDOM_LENGTH + CHECK_LENGTH
 SHOWN = 8
-PEPPER_LENGTH = 32
 
 # Consonants alone, so that no code spells a word (RFC 8628, section 6.1): 20 ** 8 are 34 bits.
 CODE_LETTERS = "BCDFGHJKLMNPQRSTVWXZ"

@@ -264,7 +264,7 @@ class NetworkStatus:
 
 
 # Cells of an upstream's row.
-_STATE, _UP_HEAD, _UP_FINALIZED, _MICROS, _SINCE = range(5)
+_STATE, _UP_HEAD, _UP_FINALIZED, _MICROS = range(4)
 # Cells of a worker's column in it.
 _CALLS, _FAILURES, _EWMA, _OPEN_UNTIL, _IN_FLIGHT, _P95 = range(6)
 

@@ -98,8 +98,9 @@
         words.textContent = more ? "Live. More arrive than are shown." : "Live.";
       };
       source.onerror = () => {
-        words.textContent = source.readyState === EventSource.CLOSED ? "The tail has ended: reload the page." : "Connecting again…";
-        if (source.readyState === EventSource.CLOSED) stop();
+        const ended = source.readyState === EventSource.CLOSED;
+        if (ended) stop();
+        words.textContent = ended ? "The tail has ended: reload the page." : "Connecting again…";
       };
     };
     live.addEventListener("click", () => (source ? stop() : start()));
