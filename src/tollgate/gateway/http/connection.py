@@ -11,7 +11,6 @@ Requests of one connection are answered in their order, whoever answers them: `_
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Any
 
 import httptools
@@ -112,7 +111,7 @@ class CallerConnection(HttpToolsProtocol):
         """Heads that were parsed before, by their bytes."""
         self._last_head: KnownHead | None = None
         self._in_vain = 0
-        self._line: deque[Request | tuple[RequestResponseCycle, ASGI3Application]] = deque()
+        self._line: list[Request | tuple[RequestResponseCycle, ASGI3Application]] = []
         self.leaving = 0
         """Answers that wait for their records to be written."""
         self._reading_asgi = False
@@ -599,7 +598,7 @@ class CallerConnection(HttpToolsProtocol):
         if not (self._line or self.flow.read_paused or self._owes_continue):
             return
         while self._line and not (self.answering or self._blocked or self._asgi):
-            waiting = self._line.popleft()
+            waiting = self._line.pop(0)
             if isinstance(waiting, Request):
                 self._answer(waiting)
             else:

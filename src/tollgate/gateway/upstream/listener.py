@@ -15,7 +15,6 @@ from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
-from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from tollgate import __version__
@@ -71,6 +70,9 @@ _message = msgspec.json.Decoder(_Message).decode
 
 def open_socket(upstream: UpstreamSettings) -> AbstractAsyncContextManager[FeedSocket]:
     """Connect to an upstream's WebSocket."""
+    # Here: it takes 1 MB, in every process, and not everybody listens.
+    from websockets.asyncio.client import connect  # noqa: PLC0415
+
     return connect(
         upstream.ws_url,
         additional_headers=upstream.headers,
