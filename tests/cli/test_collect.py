@@ -47,3 +47,11 @@ def test_move_needs_both_ends(tmp_path: Path) -> None:
     ended = run(migrate, tmp_path, "--from", f"sqlite:///{tmp_path}/none.db", "--to", "postgresql://u@h/d")
     assert isinstance(ended.exception, Failure)
     assert "none.db" in str(ended.exception)
+
+
+def test_move_without_the_ledger_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "control.db").touch()
+    ended = run(migrate, tmp_path, "--from", f"sqlite:///{tmp_path}/control.db", "--to", "postgresql://u@h/d")
+    assert isinstance(ended.exception, Failure)
+    assert f"There is no {tmp_path}/ledger.db" in str(ended.exception)
+    assert not (tmp_path / "ledger.db").exists()

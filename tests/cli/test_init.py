@@ -96,6 +96,14 @@ def test_init_leaves_a_file_that_is_there_alone(tool: Tool, folder: Path) -> Non
     assert 'url = "publicnode://"' in (folder / "tollgate.toml").read_text()
 
 
+def test_settings_that_are_wrong_do_not_cost_the_file_that_is_there(tool: Tool, folder: Path) -> None:
+    (folder / "tollgate.toml").write_text("mine")
+    given = ("--upstream", "eth/mainnet=publicnode://", "--set", "server.port=99999999")
+    ran = tool.run("init", *given, "--offline", "--force")
+    assert (ran.code, "server.port" in ran.err) == (1, True)
+    assert [(each.name, each.read_text()) for each in folder.iterdir()] == [("tollgate.toml", "mine")]
+
+
 def test_upstreams_of_one_network_must_be_of_one_chain(tool: Tool, folder: Path) -> None:
     with node() as one, node(eth_chainId={"result": "0x5"}) as two:
         ran = tool.run("init", "--upstream", f"eth/mainnet={one}", "--upstream", f"eth/mainnet={two}")

@@ -96,8 +96,7 @@ def init(
     if email is not None:
         password = password_from(stdin=password_stdin, generate=generate)
         Passwords().check_new(password, email)  # before anything is written
-    _write(path, _file(given, chosen, found))
-    settings = _load(path)
+    settings = _write(path, _file(given, chosen, found))
     made: dict[str, str | bool | None] = {"config": str(path), "url": base_url(settings)}
     if email is not None:
         made |= {"email": email, "team": team}
@@ -224,8 +223,10 @@ def _quoted(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _write(path: Path, text: str) -> None:
-    """Write the file for its owner alone: addresses hold keys."""
+def _write(path: Path, text: str) -> Settings:
+    """Write the file for its owner alone (addresses hold keys), where its settings are good; return them."""
+    # The file just written, whatever file the environment names.
+    environ = {name: value for name, value in os.environ.items() if name not in RESERVED}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(path.name + ".new")
@@ -233,19 +234,15 @@ def _write(path: Path, text: str) -> None:
             os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
         ) as file:
             file.write(text)
+        try:
+            settings = settings_file.load(fresh, environ).settings
+        except settings_file.SettingsError:
+            fresh.unlink()
+            raise
         fresh.replace(path)
     except OSError as error:
         raise Failure(f"{path} cannot be written: {error.strerror}.") from error
-
-
-def _load(path: Path) -> Settings:
-    # The file just written, whatever file the environment names.
-    environ = {name: value for name, value in os.environ.items() if name not in RESERVED}
-    try:
-        return settings_file.load(path, environ).settings
-    except settings_file.SettingsError:
-        path.unlink()
-        raise
+    return settings
 
 
 def _account(settings: Settings, email: str, password: str, team: str | None, *, personal_token: bool) -> str:

@@ -129,13 +129,17 @@ def _move(source: str, target: str) -> None:
     if is_postgresql(control) or not is_postgresql(to):
         raise Failure("Move --from sqlite:///path/to/control.db --to postgresql://user:password@host/database.")
     folder = Path(control.database or "").parent
+    ledger = engines.ledger_url(control, folder)
     if not engines.exists(control):
         raise Failure(f"There is no {control.database}: give the control.db of the installation.")
+    if not engines.exists(ledger):
+        # Otherwise an empty one would be made, and moved: without logs, usage and invoices.
+        raise Failure(f"There is no {ledger.database}: put the ledger.db of the installation there first.")
     if holder(folder) is not None:
         raise Failure(f"A service runs on {folder}: stop it, so that nothing changes while it is moved.")
     for url, scripts in (
         (control, CONTROL),
-        (engines.ledger_url(control, folder), LEDGER),
+        (ledger, LEDGER),
         (to, CONTROL),
         (to, LEDGER),
     ):
