@@ -13,6 +13,12 @@ from msgspec import Struct
 
 OVER = 0.05
 """What all nodes together may use beyond a limit."""
+# How much is remembered of a node's use, in requests of the whole limit, and in seconds at least; and after how
+# many expected requests that do not come its use has ended. Found by simulation: longer, and shares follow a load
+# that moves too late; shorter, and chance moves them. This changes what is lost of a limit, never what is over it.
+_MEMORY, _LEAST_MEMORY_SECONDS, _PAUSE = 15, 0.2, 3
+# What a node asks for beyond its use when its burst is used up, and when it asks for all.
+_URGENCY, _NEARLY_ALL = 1.5, 0.9
 
 
 class LeaseReport(Struct, frozen=True):
@@ -86,7 +92,23 @@ def backlog_after(backlog: float, window: float, before: float, after: float, to
     return min(window, max(0.0, window - ((window - backlog) * before + tokens) / after))
 
 
-def used_rate(rate: float, used: float, seconds: float, window: float) -> float:
-    """The fraction of a limit that is being used: a mean that forgets with the limit's own pace."""
-    memory = max(1.0, window / 4)
+def used_rate(rate: float, used: float, seconds: float, idle: float, interval: float) -> float:
+    """The fraction of a limit that is being used: a mean over some requests, and none after a long pause.
+
+    `idle`: seconds since the last request; `interval`: seconds between requests that use the whole limit.
+    """
+    if rate * idle > _PAUSE * interval:
+        return 0.0
+    memory = max(_LEAST_MEMORY_SECONDS, _MEMORY * interval)
     return rate * math.exp(-seconds / memory) + used / memory
+
+
+def want(rate: float, used_up: float, nodes: int, count: float) -> float:
+    """The share that a node asks for: by the fraction that it uses, and by how much of its burst is used up.
+
+    While its burst is whole it asks for no more than it uses: what a whole burst could gain is gained by nobody.
+    The burst bears what comes unevenly, and the more of it is used up, the more is asked for.
+    """
+    if used_up > _NEARLY_ALL:
+        return 1.0
+    return max(0.0, min(1.0, rate * (1 + _URGENCY * used_up)) - always(nodes, count))

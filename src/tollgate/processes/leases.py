@@ -26,7 +26,10 @@ from tollgate.shm.leases import LeasedMeters, LeasedRow
 from tollgate.store import valkey
 from tollgate.store.base import LeaseBook, SharedUnreachable
 
-TURN_SECONDS = 0.05
+# Between two turns: while no limit is leased, and while some are.
+TURN_SECONDS, BUSY_TURN_SECONDS = 0.05, 0.025
+# Turns of all nodes together, about: beyond ten nodes, busy turns become longer.
+_MAX_TURNS_A_SECOND = 400
 # While Valkey cannot be reached.
 RETRY_SECONDS = 0.5
 # Before the service is ready: others must have made room for this node.
@@ -34,8 +37,6 @@ _FIRST_TURNS = 3
 _START_SECONDS = 2.0
 # Fractions below this are none.
 _NEAR = 1e-3
-# What a node wants beyond what it uses.
-_HEADROOM = 1.25
 # What a node asks for at once; more than Valkey leases at all.
 _MAX_TRACKED = 1_024
 _log = log.get("shared")
@@ -49,6 +50,8 @@ class _Tracked:
         self.used = row.used
         self.at = now
         self.rate = rate
+        self.busy = now
+        """When it was last used."""
         self.lowered: float | None = None
         self.freed = 0.0
         self.told = now
@@ -84,7 +87,7 @@ class LeaseKeeper:
         meters.alone()
 
     async def turn(self) -> bool:
-        """Report and take; whether it succeeded. Called about twenty times a second."""
+        """Report and take; whether it succeeded. Called again after `pause`."""
         now = self._now()
         for row in self._meters.backlogged(now):
             found = self._meters.read(row, now)
@@ -107,6 +110,13 @@ class LeaseKeeper:
         self._join(told)
         return True
 
+    @property
+    def pause(self) -> float:
+        """Seconds until the next turn: shares move sooner where limits are leased."""
+        if not self._tracked:
+            return TURN_SECONDS
+        return min(TURN_SECONDS, max(BUSY_TURN_SECONDS, self._nodes / _MAX_TURNS_A_SECOND))
+
     async def leave(self) -> None:
         """Let others use this node's share."""
         with suppress(SharedUnreachable):
@@ -118,10 +128,15 @@ class LeaseKeeper:
         if row.mark != mark:
             # Evicted; it is claimed again when it is leased.
             return LeaseReport(f"{mark:016x}", 1.0, 1.0, 0.0, each.lowered, each.freed)
-        each.rate = leases.used_rate(each.rate, row.used - each.used, now - each.at, row.window)
+        if row.used != each.used:
+            each.busy = now
+        each.rate = leases.used_rate(
+            each.rate, row.used - each.used, now - each.at, now - each.busy, row.window / row.count
+        )
         each.used, each.at = row.used, now
-        is_short = row.backlog > row.window / 2 and each.rate >= row.fraction / 4
-        want = 1.0 if is_short else min(1.0, _HEADROOM * each.rate)
+        # A backlog that is left over from before is no demand.
+        used_up = row.backlog / row.window if each.rate >= row.fraction / 4 else 0.0
+        want = leases.want(each.rate, used_up, self._nodes or 1, row.count)
         return LeaseReport(
             f"{mark:016x}", row.window, row.count, want if want > 10 * _NEAR else 0.0, each.lowered, each.freed
         )
@@ -198,7 +213,7 @@ async def _run(lifeline: Lifeline, keeper: LeaseKeeper) -> None:
             else:
                 lifeline.live()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), TURN_SECONDS if succeeded else RETRY_SECONDS)
+                await asyncio.wait_for(stopped.wait(), keeper.pause if succeeded else RETRY_SECONDS)
     finally:
         loop.remove_reader(lifeline.parent_pipe)
         await keeper.leave()
