@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 import sys
 import time
@@ -22,6 +21,7 @@ from msgspec.structs import replace
 from tollgate import log
 from tollgate.cli.address import normal
 from tollgate.cli.failures import Failure, NotFoundFailure
+from tollgate.cli.options import config_option, json_option
 from tollgate.cli.show import note
 from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane
@@ -48,18 +48,11 @@ MAX_ACCOUNTS = 10_000
 Shown = dict[str, str | bool | None]
 Result = TypeVar("Result")
 
-_config_option = click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    help="Settings file. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
-)
 _url_option = click.option(
     "--url",
     metavar="URL",
     help="Address of the service in the link. Default: server.base_url, else this machine's.",
 )
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group(epilog="Example: tollgate admin create-account ada@example.com --team acme")
@@ -73,8 +66,8 @@ def admin() -> None:
 @click.option("--name", default="", help="The person's name.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
 @click.option("--generate", is_flag=True, help="Make a password and print it.")
-@_json_option
-@_config_option
+@json_option
+@config_option
 def create_account(
     email: str,
     team: str | None,
@@ -103,8 +96,8 @@ def create_account(
 @click.option("--team", metavar="NAME", help="Invite to this team of the service.")
 @click.option("--role", default="developer", show_default=True, help="Role in that team.")
 @_url_option
-@_json_option
-@_config_option
+@json_option
+@config_option
 def invite(
     email: str, team: str | None, role: str, url: str | None, as_json: bool, config_file: str | None
 ) -> None:
@@ -127,8 +120,8 @@ def invite(
 @admin.command(epilog="Example: tollgate admin operator ada@example.com")
 @click.argument("email")
 @click.option("--remove", is_flag=True, help="Take it away again.")
-@_json_option
-@_config_option
+@json_option
+@config_option
 def operator(email: str, remove: bool, as_json: bool, config_file: str | None) -> None:
     """Let an account see the operator's pages of the console: upstreams, teams and their usage."""
 
@@ -142,8 +135,8 @@ def operator(email: str, remove: bool, as_json: bool, config_file: str | None) -
 @admin.command("reset-link", epilog="Example: tollgate admin reset-link ada@example.com")
 @click.argument("email")
 @_url_option
-@_json_option
-@_config_option
+@json_option
+@config_option
 def reset_link(email: str, url: str | None, as_json: bool, config_file: str | None) -> None:
     """Print a link that lets a person choose a new password."""
     address = email_of(email)
@@ -156,8 +149,8 @@ def reset_link(email: str, url: str | None, as_json: bool, config_file: str | No
 
 
 @admin.command(epilog="Example: tollgate admin accounts --json")
-@_json_option
-@_config_option
+@json_option
+@config_option
 def accounts(as_json: bool, config_file: str | None) -> None:
     """List all accounts."""
 
@@ -181,7 +174,7 @@ def accounts(as_json: bool, config_file: str | None) -> None:
 
 @admin.command(epilog="Example: tollgate admin disable ada@example.com")
 @click.argument("email")
-@_config_option
+@config_option
 def disable(email: str, config_file: str | None) -> None:
     """Switch an account off and end its logins. API tokens of its teams go on."""
     _run(
@@ -193,7 +186,7 @@ def disable(email: str, config_file: str | None) -> None:
 
 @admin.command(epilog="Example: tollgate admin enable ada@example.com")
 @click.argument("email")
-@_config_option
+@config_option
 def enable(email: str, config_file: str | None) -> None:
     """Switch an account on again."""
     _run(
@@ -206,13 +199,13 @@ def enable(email: str, config_file: str | None) -> None:
 @admin.command("rotate-pepper", epilog="Example: tollgate admin rotate-pepper")
 @click.option("--finish", is_flag=True, help="Take the previous pepper away for good.")
 @click.option("--force", is_flag=True, help="With --finish: also where API tokens would stop working.")
-@_config_option
+@config_option
 def rotate_pepper(finish: bool, force: bool, config_file: str | None) -> None:
     """Replace the key under which tokens are hashed. The service must be stopped.
 
     Until --finish both are valid: what was hashed under the previous one goes on working.
     """
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    settings = settings_file.settings_from(config_file)
     log.configure("warning", settings.logging.format)
     data_dir = Path(settings.data_dir)
     if settings.secrets.pepper:
@@ -297,7 +290,7 @@ def _run(
     url: str | None = None,
 ) -> None:
     """Run an action of the services, on the store of the settings; `url` is where links lead."""
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    settings = settings_file.settings_from(config_file)
     if url is not None:
         settings = replace(settings, server=replace(settings.server, base_url=normal(url, named="--url")))
     control_plane(settings, act, tell)

@@ -2,59 +2,47 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
 import click
 
 from tollgate.cli import show
+from tollgate.cli.options import config_option, json_option
 from tollgate.processes import backup as backups
-from tollgate.settings import file as settings_file
-from tollgate.settings.model import Settings
+from tollgate.settings.file import settings_from
 
-_config_option = click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    help="Settings file. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
-)
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _folder = click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 
 
 @click.command(epilog="Example: tollgate backup /var/backups/tollgate/2026-11-15")
 @_folder
-@_json_option
-@_config_option
+@json_option
+@config_option
 def backup(folder: Path, as_json: bool, config_file: str | None) -> None:
     """Copy databases, spool and pepper into a new folder, while the service runs.
 
     The copy is checked. It holds the pepper: whoever has it can check guesses at tokens. Settings files are not
     part of it.
     """
-    made = backups.backup(_settings(config_file), folder, time.time())
+    made = backups.backup(settings_from(config_file), folder, time.time())
     _tell(folder, made, as_json=as_json)
     show.note(f"Backed up to {folder}, and checked. Keep it where only you can read it: it holds the pepper.")
 
 
 @click.command(epilog="Example: tollgate restore /var/backups/tollgate/2026-11-15")
 @_folder
-@_json_option
-@_config_option
+@json_option
+@config_option
 def restore(folder: Path, as_json: bool, config_file: str | None) -> None:
     """Put a backup into the data folder of the settings, which must be empty.
 
     Checks the backup first. `tollgate serve` brings an older one to this version's schema.
     """
-    settings = _settings(config_file)
+    settings = settings_from(config_file)
     made = backups.restore(settings, folder)
     _tell(folder, made, as_json=as_json)
     show.note(f"Restored into {settings.data_dir}. Next: tollgate doctor, then tollgate serve")
-
-
-def _settings(config_file: str | None) -> Settings:
-    return settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
 
 
 def _tell(folder: Path, made: backups.Manifest, *, as_json: bool) -> None:

@@ -6,7 +6,6 @@ Owns words and exit codes; the checks are in `ledger/doctor.py`, that of the aud
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from sqlalchemy import URL
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
+from tollgate.cli.options import config_option, json_option
 from tollgate.control.service_context import MAX_ROWS, every
 from tollgate.core.audit_chain import AuditChain, Line, fault_of, shown
 from tollgate.ledger.doctor import Check, examine
@@ -29,19 +29,14 @@ MAX_SHOWN = 20
 
 
 @click.command(epilog="Example: tollgate doctor --config /etc/tollgate/tollgate.toml")
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    help="Settings file. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@config_option
+@json_option
 def doctor(config_file: str | None, as_json: bool) -> None:
     """Compare spool, logs, usage and invoices, and say where they disagree.
 
     Works beside a running service and changes nothing. Exits with 1 where something disagrees.
     """
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    settings = settings_file.settings_from(config_file)
     checks = _examine(settings)
     healthy = all(check.ok for check in checks)
     if as_json:

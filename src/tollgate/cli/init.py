@@ -20,6 +20,7 @@ import click
 from tollgate.cli.admin import base_url, control_plane, password_from, show_values
 from tollgate.cli.examined import KNOWN_IDS, ask, wrong
 from tollgate.cli.failures import Failure, WrongUsage
+from tollgate.cli.options import json_option
 from tollgate.cli.show import note
 from tollgate.control.passwords import Passwords
 from tollgate.control.service_context import OPERATOR, email_of
@@ -53,7 +54,7 @@ Upstream = tuple[str, str, UpstreamSettings]
 @click.option("--set", "values", multiple=True, metavar="KEY=VALUE", help="A setting: server.port=8000")
 @click.option("--offline", is_flag=True, help="Do not try the upstreams.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.option("--config", "config_file", default="tollgate.toml", metavar="FILE", help="Default: tollgate.toml")
 def init(
     upstreams: tuple[str, ...],

@@ -55,6 +55,15 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
+def config_option(command: F) -> F:
+    return click.option(
+        "--config",
+        "config_file",
+        metavar="FILE",
+        help="Settings file. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
+    )(command)
+
+
 def yes_option(command: F) -> F:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
 

@@ -16,6 +16,7 @@ import msgspec
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
+from tollgate.cli.options import json_option
 from tollgate.processes.reloader import ReloadOutcome, read_record
 from tollgate.processes.service_lock import holder
 from tollgate.settings import file as settings_file
@@ -42,7 +43,7 @@ class NobodyThere(Failure):
     metavar="FILE",
     help="Settings file, which names the data folder. Default: as for `serve`.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def reload(config_file: str | None, as_json: bool) -> None:
     """Let the running service take over changed settings, without a restart.
 

@@ -14,6 +14,7 @@ from sqlalchemy.engine import URL
 from tollgate import log
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
+from tollgate.cli.options import config_option, json_option
 from tollgate.core.nodes import ALL_ROLES, Node
 from tollgate.gateway.call.networks import build_networks
 from tollgate.ledger.lock import NAME as LOCK
@@ -27,13 +28,6 @@ from tollgate.store.move import Move
 from tollgate.store.postgresql import is_postgresql
 from tollgate.store.upgrade import CONTROL, LEDGER
 
-_config_option = click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    help="Settings file. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
-)
-
 
 @click.command(epilog="Example: tollgate serve --config /etc/tollgate/tollgate.toml")
 @click.option(
@@ -43,7 +37,7 @@ _config_option = click.option(
     type=click.Choice([*sorted(ALL_ROLES), "all"]),
     help="What this node does; may be repeated. Others need a PostgreSQL store. Default: all.",
 )
-@_config_option
+@config_option
 def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
     """Run the service until it is stopped (Ctrl-C or SIGTERM)."""
     origin = settings_file.Origin(settings_file.find(config_file, os.environ), dict(os.environ))
@@ -81,7 +75,7 @@ def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
 @click.option("--plan", is_flag=True, help="Show the steps and their statements, and change nothing.")
 @click.option("--from", "source", metavar="URL", help="Move an installation: its control.db, as sqlite:///PATH.")
 @click.option("--to", "target", metavar="URL", help="Where to: postgresql://user:password@host/database.")
-@_config_option
+@config_option
 def migrate(plan: bool, source: str | None, target: str | None, config_file: str | None) -> None:
     """Bring the databases to this version's schema. `serve` does this by itself.
 
@@ -93,7 +87,7 @@ def migrate(plan: bool, source: str | None, target: str | None, config_file: str
     if source is not None and target is not None:
         _move(source, target)
         return
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    settings = settings_file.settings_from(config_file)
     log.configure(settings.logging.level, settings.logging.format)
     data_dir = Path(settings.data_dir)
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -167,13 +161,13 @@ def _move(source: str, target: str) -> None:
 @click.option(
     "--drain", is_flag=True, help="Empty the spool of a node that goes for good; fail where some is left."
 )
-@_config_option
+@config_option
 def collect(once: bool, drain: bool, config_file: str | None) -> None:
     """Bring what workers recorded into the ledger, until stopped (Ctrl-C or SIGTERM).
 
     `serve` does this by itself; this is for a service that is down, so that nothing waits for its return.
     """
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    settings = settings_file.settings_from(config_file)
     log.configure(settings.logging.level, settings.logging.format)
     bootstrap = prepare(settings)
     rows = collector.collect(bootstrap, once=once or drain, drain=drain)
@@ -189,11 +183,11 @@ def collect(once: bool, drain: bool, config_file: str | None) -> None:
 
 
 @click.command(epilog="Example: tollgate nodes --config /etc/tollgate/tollgate.toml")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@_config_option
+@json_option
+@config_option
 def nodes(as_json: bool, config_file: str | None) -> None:
     """List the nodes that share this store: roles, version, last sign of life, records that wait in the spool."""
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    settings = settings_file.settings_from(config_file)
     url = engines.store_url(settings.store.url, Path(settings.data_dir))
     if not is_postgresql(url):
         raise Failure(

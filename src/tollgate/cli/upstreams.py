@@ -5,7 +5,6 @@ Owns words and columns; what is shown is what the prober wrote down (`core/upstr
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import msgspec
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
+from tollgate.cli.options import config_option, json_option
 from tollgate.core.upstreams import FILE, STALE_SECONDS, Shown, ShownUpstream
 from tollgate.settings import file as settings_file
 
@@ -22,13 +22,8 @@ _MINUTES_A_MONTH = 43_200
 
 
 @click.command(epilog="Example: tollgate upstreams --config /etc/tollgate/tollgate.toml")
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    help="Settings file. Default: $TOLLGATE_CONFIG, or tollgate.toml in this folder.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@config_option
+@json_option
 def upstreams(config_file: str | None, as_json: bool) -> None:
     """Show which upstreams are in rotation, and why the others are not.
 
@@ -36,7 +31,7 @@ def upstreams(config_file: str | None, as_json: bool) -> None:
     makes new ones; where there were no calls, that of probes. Probes are calls a minute. Exits with 1 where no
     service runs on the data folder.
     """
-    settings = settings_file.load(settings_file.find(config_file, os.environ), os.environ).settings
+    settings = settings_file.settings_from(config_file)
     shown = _read(Path(settings.data_dir))
     if as_json:
         show.as_json(msgspec.to_builtins(shown))

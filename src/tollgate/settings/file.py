@@ -9,6 +9,7 @@ start at the file's folder, those in the environment at the current one.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tomllib
@@ -85,6 +86,11 @@ def find(explicit: str | None, environ: Mapping[str, str]) -> Path | None:
         return Path(named)
     default = Path(DEFAULT_FILE)
     return default if default.exists() else None
+
+
+def settings_from(explicit: str | None) -> Settings:
+    """The settings of a command: those of the file that was named, or the usual one, and of the environment."""
+    return load(find(explicit, os.environ), os.environ).settings
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Loaded:

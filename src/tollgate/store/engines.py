@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Engine, create_engine, func, select
+from sqlalchemy import Connection, Engine, create_engine, func, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -88,49 +89,44 @@ def open_control(url: URL, busy_milliseconds: int) -> Engine:
     return engine
 
 
-def keep_fact(url: URL, name: str, value: str) -> str:
-    """Write a fact once; return the one that stands, which may be older than ours."""
+@contextmanager
+def _transaction(url: URL) -> Iterator[Connection]:
+    """A transaction on the control data, for a moment."""
     engine = open_control(url, int(PATIENT_SECONDS * 1_000))
     try:
         with engine.begin() as connection:
-            connection.exec_driver_sql(
-                "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value)
-            )
-            table = tables.facts
-            return str(connection.execute(select(table.c.value).where(table.c.name == name)).scalar_one())
+            yield connection
     finally:
         engine.dispose()
 
 
-def has_accounts(url: URL) -> bool:
-    """Whether anybody could log in."""
-    engine = open_control(url, int(PATIENT_SECONDS * 1_000))
-    try:
-        with engine.connect() as connection:
-            return connection.execute(select(tables.accounts.c.id).limit(1)).first() is not None
-    finally:
-        engine.dispose()
+def keep_fact(url: URL, name: str, value: str) -> str:
+    """Write a fact once; return the one that stands, which may be older than ours."""
+    with _transaction(url) as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value)
+        )
+        table = tables.facts
+        return str(connection.execute(select(table.c.value).where(table.c.name == name)).scalar_one())
 
 
 def replace_facts(url: URL, facts: Mapping[str, str]) -> None:
     """Write facts over those that stand, all or none."""
-    engine = open_control(url, int(PATIENT_SECONDS * 1_000))
-    try:
-        with engine.begin() as connection:
-            for name, value in facts.items():
-                connection.execute(tables.facts.delete().where(tables.facts.c.name == name))
-                connection.execute(tables.facts.insert().values(name=name, value=value))
-    finally:
-        engine.dispose()
+    with _transaction(url) as connection:
+        for name, value in facts.items():
+            connection.execute(tables.facts.delete().where(tables.facts.c.name == name))
+            connection.execute(tables.facts.insert().values(name=name, value=value))
+
+
+def has_accounts(url: URL) -> bool:
+    """Whether anybody could log in."""
+    with _transaction(url) as connection:
+        return connection.execute(select(tables.accounts.c.id).limit(1)).first() is not None
 
 
 def tokens_made_before(url: URL, at: float) -> int:
     """How many API tokens that work were made before a moment."""
-    engine = open_control(url, int(PATIENT_SECONDS * 1_000))
-    try:
-        with engine.connect() as connection:
-            token = tables.tokens.c
-            query = select(func.count()).where(token.created_at < at, token.active)
-            return int(connection.execute(query).scalar_one())
-    finally:
-        engine.dispose()
+    token = tables.tokens.c
+    with _transaction(url) as connection:
+        query = select(func.count()).where(token.created_at < at, token.active)
+        return int(connection.execute(query).scalar_one())

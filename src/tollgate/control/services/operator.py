@@ -12,6 +12,7 @@ from tollgate.control.service_context import OPERATOR, ServiceContext, email_of
 from tollgate.control.services.accounts import Accounts
 from tollgate.control.services.teams import Teams, team_name
 from tollgate.core.people import Account
+from tollgate.store.base import Repositories
 
 
 class Operator:
@@ -45,11 +46,8 @@ class Operator:
 
     async def switch(self, email: str, *, active: bool) -> Account:
         """Switch an account off or on. Off: no login of it works, though its teams' API tokens go on."""
-        address = email_of(email)
         async with self._context.store.changing() as records:
-            account = await records.accounts.find(email=address)
-            if account is None:
-                raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
+            account = await _found(records, email)
             switched = replace(account, active=active)
             await records.accounts.replace(switched)
             if not active:
@@ -58,18 +56,23 @@ class Operator:
                 await records.reset_links.remove(account_id=account.id)
                 await records.invitations.remove(created_by=account.email)
             action = "account.enable" if active else "account.disable"
-            await self._context.note(records, OPERATOR, action, target=account.id, name=address)
+            await self._context.note(records, OPERATOR, action, target=account.id, name=account.email)
         return switched
 
     async def mark(self, email: str, *, operator: bool) -> Account:
         """Let an account see the operator's pages, or not any more."""
-        address = email_of(email)
         async with self._context.store.changing() as records:
-            account = await records.accounts.find(email=address)
-            if account is None:
-                raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
+            account = await _found(records, email)
             marked = replace(account, operator=operator)
             await records.accounts.replace(marked)
             action = "account.operator" if operator else "account.no_operator"
-            await self._context.note(records, OPERATOR, action, target=account.id, name=address)
+            await self._context.note(records, OPERATOR, action, target=account.id, name=account.email)
         return marked
+
+
+async def _found(records: Repositories, email: str) -> Account:
+    address = email_of(email)
+    account = await records.accounts.find(email=address)
+    if account is None:
+        raise NotFound(f"{address} has no account: list them with `tollgate admin accounts`.")
+    return account
