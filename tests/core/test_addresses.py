@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgate.core.addresses import client_address, limit_key, parse_networks
+from tollgate.core.addresses import client_address, limit_key, network_of, parse_networks
 
 TRUSTED = parse_networks(["10.0.0.0/8", "192.168.1.1", "fd00::/8"])
 PROXY = "10.0.0.1"
@@ -37,6 +37,8 @@ def test_header_of_an_untrusted_peer_is_not_believed() -> None:
         ("2001:DB8:0:0::1", "2001:db8::1"),
         ("5.6.7.8, fd00::7", "5.6.7.8"),
         ("::ffff:5.6.7.8", "5.6.7.8"),
+        ("9.9.9.9, fe80::1%eth0", "fe80::1"),
+        ("2001:db8::1%" + "z" * 5_000, "2001:db8::1"),
         ("5.6.7.8, ::ffff:10.0.0.9", "5.6.7.8"),
     ],
 )
@@ -113,3 +115,16 @@ def test_networks_are_read_as_operators_write_them() -> None:
     assert [str(network) for network in networks] == ["10.0.0.0/8", "::1/128", "2001:db8::/32"]
     with pytest.raises(ValueError):
         parse_networks(["proxy.example.com"])
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.77", "192.0.2.0/24"),
+        ("::ffff:192.0.2.77", "192.0.2.0/24"),
+        ("2001:db8:1:2::3", "2001:db8:1::/48"),
+        ("nowhere", "nowhere"),
+    ],
+)
+def test_network_is_what_one_attacker_may_well_have_all_of(address: str, network: str) -> None:
+    assert network_of(address) == network

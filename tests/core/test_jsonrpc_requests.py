@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from tollgate.core.jsonrpc import caller_id, encode_batch, encode_call, parse
+from tollgate.core.jsonrpc import LONGEST_SENT_ID, caller_id, encode_batch, encode_call, parse
 from tollgate.core.shapes import Call, WrittenCall
 from tollgate.errors import BatchTooLarge, InvalidRequest, ParseError
 
@@ -293,3 +293,15 @@ def test_member_that_is_a_notification_in_all_but_validity_is_answered_with_null
 def test_calls_of_a_batch_are_numbered_for_the_node() -> None:
     calls = many(b"[%b,%b]" % (request(b'"same"', b'"a"'), request(b'"same"', b'"b"')))
     assert [(each["id"], each["method"]) for each in json.loads(encode_batch(calls))] == [(0, "a"), (1, "b")]
+
+
+@pytest.mark.parametrize("call_id", [b"9" * 5_000, b'"%b"' % (b"a" * LONGEST_SENT_ID)])
+def test_id_that_a_node_could_break_at_is_not_sent_to_one_and_comes_back(call_id: bytes) -> None:
+    call = one(request(call_id))
+    assert encode_call(call) == b'{"jsonrpc":"2.0","id":1,"method":"m","params":[]}'
+    assert id_bytes(call) == call_id
+
+
+def test_longest_id_is_sent_to_a_node_as_it_is() -> None:
+    call_id = b'"%b"' % (b"a" * (LONGEST_SENT_ID - 2))
+    assert call_id in encode_call(one(request(call_id)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -32,10 +34,11 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     folder = tmp_path_factory.mktemp("people")
     with serving(folder, {"eth/mainnet": ["http://127.0.0.1:9"]}, SETTINGS) as served, within_budget(served):
         served.books.team()
-        account = served.books.account(EMAIL, acme="owner")
+        accounts = [served.books.account(email, acme="owner") for email in (EMAIL, "bob@example.com")]
 
         async def set_password(records: Repositories) -> None:
-            await records.accounts.replace(replace(account, password_hash=PasswordHasher().hash(PASSWORD)))
+            for account in accounts:
+                await records.accounts.replace(replace(account, password_hash=PasswordHasher().hash(PASSWORD)))
 
         served.books.do(set_password)
         yield served
@@ -91,3 +94,68 @@ def test_flood_of_the_api_is_refused_by_credential_and_by_address(gateway: Gatew
     assert guesses[0] == 401
     assert guesses[-1] == 429
     assert me(gateway.books.personal_token(EMAIL), "203.0.113.8").status_code == 200
+
+
+# ---- what a stranger writes where a browser would
+
+
+@pytest.mark.parametrize(
+    "credential", ["[" * 8_000, '{"a":' * 2_000, '{"rawId":"AA","response":[]}', '{"rawId":7}', "\x00", ""]
+)
+def test_passkeys_of_any_kind_are_refused_and_put_no_traceback_into_the_log(
+    gateway: Gateway, http: httpx.Client, credential: str
+) -> None:
+    ticket = http.post("/console/sign-in/options").json()["ticket"]
+    # Not encoded, so that more of it fits.
+    form = f"ticket={quote(ticket)}&next=//evil.example/&credential={credential}"
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = http.post("/console/sign-in/passkey", content=form, headers=headers)
+    assert answer.status_code == 401
+    assert "evil.example" not in answer.text
+    assert "Traceback" not in gateway.program.err.read_text()
+
+
+@pytest.mark.parametrize(
+    ("headers", "address"),
+    [
+        ([("X-Forwarded-For", "8.8.8.8"), ("X-Forwarded-For", "192.0.2.1")], "192.0.2.1"),
+        ([("X-Forwarded-For", "8.8.8.8, 192.0.2.2"), ("X-Forwarded-For", "127.0.0.9")], "192.0.2.2"),
+        ([("X-Forwarded-For", "8.8.8.8, [2001:db8::7]:443")], "2001:db8::7"),
+        ([("X-Forwarded-For", "2001:db8::8%" + "z" * 3_000)], "2001:db8::8"),
+        ([("X-Forwarded-For", "8.8.8.8, unknown")], "127.0.0.1"),
+        ([("X-Forwarded-For", "8.8.8.8, 010.0.0.1")], "127.0.0.1"),
+        ([("X-Forwarded-For", "192.0.2.3" + ", 127.0.0.1" * 2_000)], "192.0.2.3"),
+        ([("X_Forwarded_For", "8.8.8.8"), ("X-Real-IP", "8.8.8.8"), ("Forwarded", "for=8.8.8.8")], "127.0.0.1"),
+        ([("X-Tollgate-Client", "8.8.8.8"), ("Connection", "x-tollgate-client")], "127.0.0.1"),
+    ],
+)
+def test_nobody_chooses_an_address_behind_a_trusted_proxy(
+    gateway: Gateway, http: httpx.Client, headers: list[tuple[str, str]], address: str
+) -> None:
+    answer = http.post("/api/v1/oauth/device_authorization", data={"client_id": "tollgate-cli"}, headers=headers)
+    assert answer.status_code == 200
+    newest = gateway.books.do(lambda records: records.device_logins.page(1, newest_first=True))
+    assert newest[0].address == address
+
+
+def test_live_tails_of_one_person_are_few_and_others_still_get_one(gateway: Gateway) -> None:
+    with ExitStack() as held:
+
+        def entered(email: str) -> httpx.Client:
+            headers, limits = {"Sec-Fetch-Site": "same-origin"}, httpx.Limits(max_connections=None)
+            client = httpx.Client(
+                base_url=gateway.base_url, headers=headers, trust_env=False, limits=limits, timeout=20
+            )
+            held.enter_context(client)
+            form = {"email": email, "password": PASSWORD, "next": "/console"}
+            signed = client.post("/console/sign-in", data=form, headers={"X-Forwarded-For": "203.0.113.3"})
+            assert signed.status_code == 303
+            return client
+
+        def tail(client: httpx.Client, address: str) -> int:
+            asked = client.stream("GET", "/console/teams/acme/logs/tail", headers={"X-Forwarded-For": address})
+            return held.enter_context(asked).status_code
+
+        ada = entered(EMAIL)
+        assert [tail(ada, f"203.0.113.{10 + number}") for number in range(22)] == [200] * 20 + [503] * 2
+        assert tail(entered("bob@example.com"), "203.0.113.4") == 200

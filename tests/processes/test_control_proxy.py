@@ -236,6 +236,29 @@ def test_only_so_many_are_under_way() -> None:
     with_inner(test)
 
 
+def test_one_address_has_a_part_of_the_places_and_others_find_one() -> None:
+    async def test(inner: Inner) -> None:
+        app = inner.app(max_at_once=12)
+        held = [Client(app) for _ in range(3)]
+        for _ in held:
+            await inner.asked()
+        await problem(Client(app), 503)
+        other = Client(app, scope(client=("192.0.2.8", 50_000)))
+        (await inner.asked()).say(OK)
+        assert (await other.answer())[0] == 200
+        # Who has one IPv6 address has the whole /64.
+        for number in range(3):
+            held.append(Client(app, scope(client=(f"2001:db8::{number}", 50_000))))
+            await inner.asked()
+        await problem(Client(app, scope(client=("2001:db8::ffff", 50_000))), 503)
+        for client in held:
+            client.leave()
+            await client.task
+        assert await asked_with(inner, app, scope())
+
+    with_inner(test)
+
+
 def test_open_streams_keep_no_request_out_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_proxy, "MAX_STREAMS", 2)
     events = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

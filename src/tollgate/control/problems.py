@@ -265,10 +265,10 @@ class Busy(Problem):
     """Too much at once."""
 
     status, reason = 503, "busy"
-    when = "Too many passwords are being checked at once; with `Retry-After`."
+    when = "Too many passwords are being checked, or live views open, at once; with `Retry-After`."
 
-    def __init__(self) -> None:
-        super().__init__("Too many sign-ins at once: try again.", headers={"Retry-After": "2"})
+    def __init__(self, detail: str = "Too many sign-ins at once: try again.") -> None:
+        super().__init__(detail, headers={"Retry-After": "2"})
 
 
 ALL_PROBLEMS: tuple[type[Problem], ...] = (

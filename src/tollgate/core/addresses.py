@@ -45,6 +45,14 @@ def limit_key(address: str) -> str:
     return address if parsed is None else str(parsed)
 
 
+def network_of(address: str) -> str:
+    """The network that whoever has this address may well have all of: an IPv4 /24, an IPv6 /48."""
+    parsed = _parse(address)
+    if parsed is None:
+        return address
+    return str(ipaddress.ip_network((parsed, 48 if parsed.version == 6 else 24), strict=False))
+
+
 def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     # Some proxies add a port, and brackets around IPv6.
     if text.startswith("["):
@@ -52,7 +60,8 @@ def _parse(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     elif text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        parsed = ipaddress.ip_address(text)
+        # A zone (`fe80::1%eth0`) is the name of a proxy's own interface, and of any length.
+        parsed = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return None
     return (parsed.ipv4_mapped or parsed) if isinstance(parsed, ipaddress.IPv6Address) else parsed

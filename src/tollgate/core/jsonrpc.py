@@ -55,6 +55,8 @@ _json = msgspec.json.Encoder().encode
 LONGEST_REMEMBERED = 128
 # What is looked at of a node's error message.
 LONGEST_WORDS = 512
+# Of an id that goes out to a node: some break at a number of thousands of digits, and would be taken for ill.
+LONGEST_SENT_ID = 100
 _A_NUMBER = 1
 _VERSION = "2.0"
 
@@ -171,8 +173,12 @@ def caller_id(call: Call) -> Raw | int:
 
 
 def encode_call(call: Call) -> bytes:
-    """Write one call for a node. Nodes disagree about null ids and notifications: those go out under a number."""
-    call_id = _A_NUMBER if call.id is None or call.id == NULL else call.id
+    """Write one call for a node. Nodes disagree about null ids, long ones and notifications: a number is sent."""
+    call_id = call.id
+    if call_id is None or (
+        isinstance(call_id, Raw) and (call_id == NULL or len(bytes(call_id)) > LONGEST_SENT_ID)
+    ):
+        call_id = _A_NUMBER
     return _json(SentCall(_VERSION, call_id, call.method, _NO_PARAMS if call.params is None else call.params))
 
 

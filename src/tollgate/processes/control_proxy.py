@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any
 
@@ -23,6 +24,8 @@ SILENCE_SECONDS = 60.0
 MAX_HEAD_BYTES = 65_536
 # Open streams (server-sent events) that one worker carries beside its requests.
 MAX_STREAMS = 300
+# One client address has this part of the places at most: who takes answers in slowly keeps none but itself out.
+ADDRESS_PART, LEAST_PART = 4, 2
 _IN_DOUBT = "see whether it was done, then try again."
 
 # RFC 9110, 7.6.1, and `expect`, which the worker has met itself.
@@ -54,32 +57,53 @@ class _ProxyRefusal(Exception):
         self.headers = headers
 
 
+class Places:
+    """So many places, and how many of them are taken, in all and by client address."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._of_address: Counter[str] = Counter()
+        self.taken = 0
+
+    def has_room(self, address: str) -> bool:
+        part = max(self._count // ADDRESS_PART, LEAST_PART)
+        return self.taken < self._count and self._of_address[address] < part
+
+    def take(self, address: str) -> None:
+        self.taken += 1
+        self._of_address[address] += 1
+
+    def leave(self, address: str) -> None:
+        self.taken -= 1
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
+
+
 class _Slot:
     """The place of one request among those that are under way, or of its stream among the streams.
 
     A stream lasts for minutes and costs next to nothing: those that are open must not keep requests out.
     """
 
-    def __init__(self, proxy: ControlProxy) -> None:
-        self._proxy = proxy
-        self._is_stream = False
-        proxy.under_way += 1
+    def __init__(self, requests: Places, streams: Places, address: str) -> None:
+        self._places = requests
+        self._streams = streams
+        self._address = address
+        requests.take(address)
 
     def stream(self) -> bool:
         """Go over to the streams; False where there is no room among them."""
-        if self._proxy.streams >= MAX_STREAMS:
+        if not self._streams.has_room(self._address):
             return False
-        self._proxy.under_way -= 1
-        self._proxy.streams += 1
-        self._is_stream = True
+        self._places.leave(self._address)
+        self._places = self._streams
+        self._places.take(self._address)
         return True
 
     def leave(self) -> None:
         """Give the place back."""
-        if self._is_stream:
-            self._proxy.streams -= 1
-        else:
-            self._proxy.under_way -= 1
+        self._places.leave(self._address)
 
 
 def behind_workers(app: App) -> App:
@@ -110,10 +134,9 @@ class ControlProxy:
         self._path = path
         self._trusted = trusted
         self._max_bytes = max_bytes
-        self._max_at_once = max_at_once
         self._seconds = seconds
-        self.under_way = 0
-        self.streams = 0
+        self._requests = Places(max_at_once)
+        self._streams = Places(MAX_STREAMS)
         # Requests that are still being read count by what they hold, not by their number: otherwise a few
         # clients that send nothing could keep everybody out.
         self._budget = Budget(max_at_once * max_bytes)
@@ -164,14 +187,17 @@ class ControlProxy:
             413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.", *headers
         )
 
-    def _head(self, scope: Scope, identity: bytes, length: int) -> bytes:
+    def _client(self, scope: Scope) -> str:
+        """The address of whoever called."""
+        forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+        peer: str = scope["client"][0] if scope["client"] is not None else ""
+        return addresses.client_address(peer, forwarded.decode("latin-1"), self._trusted)
+
+    def _head(self, scope: Scope, identity: bytes, length: int, client: str) -> bytes:
         """The head of the request as the control process gets it."""
         query = scope["query_string"]
         target = scope["raw_path"] + (b"?" + query if query else b"")
-        forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-        peer: str = scope["client"][0] if scope["client"] is not None else ""
-        client = addresses.client_address(peer, forwarded.decode("latin-1"), self._trusted)
-        host, scheme = self._outside(scope, peer)
+        host, scheme = self._outside(scope)
         replaced = (b"content-length", b"x-request-id", *((b"host",) if host else ()))
         headers = [
             header
@@ -188,9 +214,10 @@ class ControlProxy:
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         return b"%b %b HTTP/1.1\r\n%b\r\n" % (scope["method"].encode("ascii"), target, lines)
 
-    def _outside(self, scope: Scope, peer: str) -> tuple[bytes, bytes]:
+    def _outside(self, scope: Scope) -> tuple[bytes, bytes]:
         """Host and scheme as the client sees them, where a trusted proxy names them; the host may be empty."""
         given, scheme = dict(scope["headers"]), scope["scheme"].encode("ascii")
+        peer: str = scope["client"][0] if scope["client"] is not None else ""
         if not addresses.is_within(peer, self._trusted):
             return b"", scheme
         # Of several proxies each adds its own: the last word is that of the one we trust.
@@ -201,15 +228,20 @@ class ControlProxy:
     # --- The exchange ----------------------------------------------------------------------------------
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, identity: bytes, body: bytearray) -> None:
-        if self.under_way >= self._max_at_once:
+        client = self._client(scope)
+        address = addresses.limit_key(client)
+        if not self._requests.has_room(address):
             raise _ProxyRefusal(503, "Too many requests at once: try again.", _TRY_AGAIN)
-        slot = _Slot(self)
+        head = self._head(scope, identity, len(body), client)
+        slot = _Slot(self._requests, self._streams, address)
         try:
-            await _unless_gone(receive, self._exchange(scope, send, identity, body, slot))
+            await _unless_gone(receive, self._exchange(scope, send, identity, head, body, slot))
         finally:
             slot.leave()
 
-    async def _exchange(self, scope: Scope, send: Send, identity: bytes, body: bytearray, slot: _Slot) -> None:
+    async def _exchange(
+        self, scope: Scope, send: Send, identity: bytes, head: bytes, body: bytearray, slot: _Slot
+    ) -> None:
         """Ask, and send the answer on while it arrives."""
         deadline = asyncio.get_running_loop().time() + self._seconds
         try:
@@ -220,7 +252,7 @@ class ControlProxy:
             raise _ProxyRefusal(503, why, _TRY_AGAIN) from None
         try:
             # Without waiting until it is taken: the answer may begin first, and somebody must read it.
-            writer.write(self._head(scope, identity, len(body)))
+            writer.write(head)
             writer.write(body)
             try:
                 async with asyncio.timeout_at(deadline):

@@ -17,6 +17,7 @@ from tollgate.control.problems import Busy, RoleNeeded
 from tollgate.core.logs import LogFilter, LogRow
 
 WANTED = LogFilter(ACME)
+ADA = "acc_ada"
 
 
 def row(number: int) -> LogRow:
@@ -75,14 +76,14 @@ def sent(feed: Feed, number: int) -> tuple[int, bool]:
 
 
 def test_what_was_there_before_is_not_sent(watched: Watched) -> None:
-    feed = watched.hub.join("acme", WANTED)
+    feed = watched.hub.join("acme", WANTED, ADA)
     watched.look(feed)
     assert sent(feed, feed.position) == (0, False)
 
 
 def test_first_entries_of_a_new_team_are_sent(watched: Watched) -> None:
     watched.ledger.last = 0
-    feed = watched.hub.join("acme", WANTED)
+    feed = watched.hub.join("acme", WANTED, ADA)
     watched.look(feed)
     seen = feed.position
     watched.look(feed, 2)
@@ -90,7 +91,7 @@ def test_first_entries_of_a_new_team_are_sent(watched: Watched) -> None:
 
 
 def test_new_entries_are_sent_once(watched: Watched) -> None:
-    feed = watched.hub.join("acme", WANTED)
+    feed = watched.hub.join("acme", WANTED, ADA)
     watched.look(feed)
     seen = feed.position
     watched.look(feed, 3)
@@ -100,7 +101,7 @@ def test_new_entries_are_sent_once(watched: Watched) -> None:
 
 @pytest.mark.parametrize("new", [MAX_LINES + 1, MAX_LOOKED, MAX_LOOKED + 1, 1_000_000])
 def test_busy_second_shows_the_newest_and_says_that_others_are_left_out(watched: Watched, new: int) -> None:
-    feed = watched.hub.join("acme", WANTED)
+    feed = watched.hub.join("acme", WANTED, ADA)
     watched.look(feed)
     seen = feed.position
     watched.look(feed, new)
@@ -109,27 +110,37 @@ def test_busy_second_shows_the_newest_and_says_that_others_are_left_out(watched:
 
 
 def test_tails_with_the_same_filters_share_one_look_a_second(watched: Watched) -> None:
-    feeds = [watched.hub.join("acme", LogFilter(ACME)) for _ in range(200)]
+    feeds = [watched.hub.join("acme", LogFilter(ACME), f"acc_{number}") for number in range(200)]
     assert len({id(feed) for feed in feeds}) == 1
     for feed in feeds:
         asyncio.run(feed.look())
     assert watched.ledger.looks == 1
-    assert watched.hub.join("acme", LogFilter(ACME, errors=True)) is not feeds[0]
+    assert watched.hub.join("acme", LogFilter(ACME, errors=True), ADA) is not feeds[0]
 
 
 def test_feed_ends_with_its_last_tail_and_tails_are_bounded(watched: Watched) -> None:
-    first = watched.hub.join("acme", WANTED)
-    watched.hub.join("acme", WANTED)
-    watched.hub.leave("acme", WANTED)
-    assert watched.hub.join("acme", WANTED) is first
+    first = watched.hub.join("acme", WANTED, ADA)
+    watched.hub.join("acme", WANTED, ADA)
+    watched.hub.leave("acme", WANTED, ADA)
+    assert watched.hub.join("acme", WANTED, ADA) is first
     for _ in range(2):
-        watched.hub.leave("acme", WANTED)
+        watched.hub.leave("acme", WANTED, ADA)
     assert watched.hub.tails == 0
-    assert watched.hub.join("acme", WANTED) is not first
-    for _ in range(tail.MAX_TAILS - 1):
-        watched.hub.join("acme", WANTED)
+    assert watched.hub.join("acme", WANTED, ADA) is not first
+    for number in range(tail.MAX_TAILS - 1):
+        watched.hub.join("acme", WANTED, f"acc_{number}")
     with pytest.raises(Busy):
-        watched.hub.join("acme", WANTED)
+        watched.hub.join("acme", WANTED, "acc_another")
+
+
+def test_tails_of_one_account_are_few_and_others_still_get_one(watched: Watched) -> None:
+    for number in range(tail.MAX_TAILS_OF_ACCOUNT):
+        watched.hub.join("acme", LogFilter(ACME, status=number), ADA)
+    with pytest.raises(Busy, match="close one"):
+        watched.hub.join("acme", WANTED, ADA)
+    watched.hub.join("acme", WANTED, "acc_bob")
+    watched.hub.leave("acme", LogFilter(ACME, status=0), ADA)
+    watched.hub.join("acme", WANTED, ADA)
 
 
 def test_tail_ends_for_whoever_may_read_the_logs_no_more(site: Site) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import pytest
 from tests.control.services.house import ELSEWHERE, HOUR, VISIT, House, words
 
 from tollgate.control.plane import ControlPlane
@@ -79,7 +80,7 @@ def test_codes_are_guessed_by_one_customer_from_one_place(house: House, plane: C
 # --- Bounds --------------------------------------------------------------------------------------------
 
 
-def fill(house: House, number: int, address: str = "") -> None:
+def fill(house: House, number: int, address: str = "", networks: int = 0) -> None:
     """Put down tools that wait; past the store, which would take its time for thousands."""
     now = house.clock.now
     rows = [
@@ -87,7 +88,7 @@ def fill(house: House, number: int, address: str = "") -> None:
             f"dev_{place}",
             place.to_bytes(32, "big"),
             place.to_bytes(32, "big"),
-            address or f"a{place}",
+            address or (f"10.0.{place % networks}.{place % 250}" if networks else f"a{place}"),
             now,
             now + 900,
         )
@@ -118,9 +119,43 @@ def test_tools_that_wait_from_one_address_are_bounded(house: House, plane: Contr
     start(house)
 
 
-def test_tools_that_wait_are_bounded_in_all(house: House, plane: ControlPlane) -> None:
+def waiting(house: House) -> int:
+    return house.write(lambda records: records.device_logins.count())
+
+
+def test_tools_that_wait_are_bounded_in_all_and_the_older_half_makes_room(house: House) -> None:
     fill(house, devices.MAX_WAITING)
-    house.refused(TooManyAttempts, plane.devices.start(ELSEWHERE, ""))
+    house.clock.advance(1)
+    start(house)
+    assert waiting(house) == devices.MAX_WAITING // 2 + 1
+
+
+def test_networks_that_took_all_places_make_room_for_others_however_often_they_poll(
+    house: House, plane: ControlPlane
+) -> None:
+    mine = start(house, VISIT)
+    fill(house, devices.MAX_WAITING - 1, networks=50)
+    house.clock.advance(1)
+    start(house)
+    assert waiting(house) == 1 + 50 * devices.KEPT_OF_NETWORK + 1
+    house.do(plane.devices.approve(house.actor("viewer"), mine.user_code))
+    assert isinstance(house.do(plane.devices.poll(VISIT, mine.device_code)), Secrets)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "leaving"),
+    [
+        (["192.0.2.1"] * 7 + ["198.51.100.1"], ["5", "6"]),
+        ([f"192.0.2.{n}" for n in range(7)], ["5", "6"]),
+        ([f"2001:db8:1:{n:x}::1" for n in range(6)], ["5"]),
+        ([f"2001:db8:{n:x}::1" for n in range(4)], ["2", "3"]),
+        (["192.0.2.1", "192.0.3.1", "192.0.4.1"], ["1", "2"]),
+    ],
+)
+def test_of_each_network_the_newest_few_stay_and_at_least_the_older_half_goes(
+    addresses: list[str], leaving: list[str]
+) -> None:
+    assert devices.crowding([(str(place), address) for place, address in enumerate(addresses)]) == leaving
 
 
 def test_one_customer_with_many_addresses_cannot_fill_the_waiting_room(house: House, plane: ControlPlane) -> None:
@@ -146,9 +181,9 @@ def test_logins_that_nobody_asks_about_make_room_for_those_who_come(house: House
     mine = start(house)
     house.clock.advance(devices.SILENT_SECONDS - 1)
     house.refused(OAuthError, plane.devices.poll(ELSEWHERE, mine.device_code))
-    house.refused(TooManyAttempts, plane.devices.start(VISIT, ""))
     house.clock.advance(2)
     start(house, VISIT)
+    assert waiting(house) == 2
     # Who goes on asking has not lost its place.
     house.do(plane.devices.approve(house.actor("viewer"), mine.user_code))
     house.clock.advance(5)

@@ -9,7 +9,7 @@ import msgspec
 
 from tollgate.control.api import exports, reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
-from tollgate.control.api.operations import LOGS, Operation, Query, endpoint
+from tollgate.control.api.operations import LOGS, SEARCH_COST, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded
 from tollgate.control.services.logs import LogAsk, LogResults, LogService
@@ -63,7 +63,7 @@ _QUERY = (
         gives=shapes.LogPage,
         raises=(RoleNeeded,),
         searched_by=("network", "method", "status", "errors"),
-        search_cost=10,
+        search_cost=SEARCH_COST,
     ),
 )
 async def list_logs(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:

@@ -91,6 +91,12 @@ class Operation(Struct, frozen=True, kw_only=True):
     """How many requests it counts for then."""
 
 
+# Where a page of the console says, as an option of its handler, how many requests it counts for.
+COST = "cost"
+# What looks through many rows of the log.
+SEARCH_COST = 10
+
+
 def endpoint(method: Method, path: str, operation: Operation) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
     """Make a handler of a function, at a path such as `/teams/{team}`."""
     return HTTPRouteHandler(

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from tollgate.control.api.access import Asked, visit
-from tollgate.control.api.operations import OPERATION, Operation
+from tollgate.control.api.operations import COST, OPERATION, Operation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import RateLimited
 from tollgate.core.addresses import limit_key
@@ -57,6 +57,6 @@ class Rates:
 def _cost(request: Asked) -> int:
     operation = request.route_handler.opt.get(OPERATION)
     if not isinstance(operation, Operation):
-        return 1
+        return int(request.route_handler.opt.get(COST, 1))
     searches = any(name in request.query_params for name in operation.searched_by)
     return operation.search_cost if searches else operation.cost

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.control.api import exports
+from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
@@ -44,7 +45,7 @@ class Line(Struct, frozen=True):
     """How wide its duration is drawn, in pixels."""
 
 
-@shown("/teams/{team:str}/logs")
+@shown("/teams/{team:str}/logs", opt={COST: SEARCH_COST})
 async def logs_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
     """The explorer."""
     frame = await open_frame(request, plane, team, here="logs", title="Logs")
@@ -78,7 +79,7 @@ async def logs_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
     )
 
 
-@shown("/teams/{team:str}/logs/export/{form:str}")
+@shown("/teams/{team:str}/logs/export/{form:str}", opt={COST: SEARCH_COST})
 async def export(request: Asked, plane: Plane, team: Part, form: Part) -> Response[Any]:
     """The entries that fit, as a file."""
     frame = await open_frame(request, plane, team)

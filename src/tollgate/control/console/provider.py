@@ -102,7 +102,7 @@ def _kept(value: str) -> _UnderWay | None:
     try:
         padded = value + "=" * (-len(value) % 4)
         return msgspec.json.decode(base64.b64decode(padded, b"-_", validate=True), type=_UnderWay)
-    except (binascii.Error, msgspec.MsgspecError, ValueError):
+    except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 

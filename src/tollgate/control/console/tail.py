@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ import msgspec
 from litestar import Response
 from litestar.response import Stream
 
+from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.console import render, session
 from tollgate.control.console.frame import open_frame
 from tollgate.control.console.logs import ask_of, given_of, lines_of
@@ -34,6 +35,8 @@ MAX_LINES = 50
 # Entries that a feed looks at in one second: of more, the newest.
 MAX_LOOKED = 200
 MAX_TAILS = 300
+# Of one person, at all browsers: others must find a place.
+MAX_TAILS_OF_ACCOUNT = 20
 # How often it is asked whether somebody is still signed in and may read the team's logs.
 CHECK_TICKS = 10
 # A browser opens the tail again by itself.
@@ -92,20 +95,29 @@ class Hub:
         self._plane = plane
         self._clock = clock
         self._feeds: dict[tuple[str, bytes], Feed] = {}
+        self._accounts: Counter[str] = Counter()
         self.tails = 0
 
-    def join(self, team: str, wanted: LogFilter) -> Feed:
-        """The feed of a tail; `Busy` where there are too many."""
-        if self.tails >= MAX_TAILS:
-            raise Busy
+    def check(self, account: str) -> None:
+        """Refuse a tail of an account with `Busy` where there are too many."""
+        if self.tails >= MAX_TAILS or self._accounts[account] >= MAX_TAILS_OF_ACCOUNT:
+            raise Busy("Too many live views are open: close one, then try again.")
+
+    def join(self, team: str, wanted: LogFilter, account: str) -> Feed:
+        """The feed of a tail of an account; `Busy` where there are too many."""
+        self.check(account)
+        self._accounts[account] += 1
         feed = self._feeds.setdefault(_key(team, wanted), Feed(self._plane, team, wanted, self._clock))
         feed.tails += 1
         self.tails += 1
         return feed
 
-    def leave(self, team: str, wanted: LogFilter) -> None:
+    def leave(self, team: str, wanted: LogFilter, account: str) -> None:
         """Give the place of a tail back; a feed ends with its last one."""
         key = _key(team, wanted)
+        self._accounts[account] -= 1
+        if not self._accounts[account]:
+            del self._accounts[account]
         self.tails -= 1
         self._feeds[key].tails -= 1
         if not self._feeds[key].tails:
@@ -119,25 +131,24 @@ def _key(team: str, wanted: LogFilter) -> tuple[str, bytes]:
 _hubs: WeakKeyDictionary[ControlPlane, Hub] = WeakKeyDictionary()
 
 
-@shown("/teams/{team:str}/logs/tail")
+@shown("/teams/{team:str}/logs/tail", opt={COST: SEARCH_COST})
 async def tail(request: Asked, plane: Plane, team: Part) -> Response[Any]:
     """New entries that fit the filters, as they come."""
     frame = await open_frame(request, plane, team)
     # Whoever may not read them gets a refusal, not an empty stream.
     found, wanted = await plane.logs.wanted(frame.actor, team, ask_of(given_of(request)))
     hub = _hubs.setdefault(plane, Hub(plane))
-    if hub.tails >= MAX_TAILS:
-        raise Busy
-    events = _events(hub, found.name, wanted, request, plane)
+    hub.check(frame.actor.id)
+    events = _events(hub, found.name, wanted, request, plane, frame.actor.id)
     made: Any = Stream(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
     return cast("Response[Any]", made)
 
 
 async def _events(
-    hub: Hub, team: str, wanted: LogFilter, request: Asked, plane: ControlPlane
+    hub: Hub, team: str, wanted: LogFilter, request: Asked, plane: ControlPlane, account: str
 ) -> AsyncIterator[bytes]:
     try:
-        feed = hub.join(team, wanted)
+        feed = hub.join(team, wanted, account)
     except Busy:
         return
     try:
@@ -153,7 +164,7 @@ async def _events(
     except (StoreUnavailable, Problem):
         return  # the browser asks again, and learns why
     finally:
-        hub.leave(team, wanted)
+        hub.leave(team, wanted, account)
 
 
 async def _may_see(request: Asked, plane: ControlPlane, team: str) -> bool:

@@ -6,6 +6,8 @@ the right one.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec import Struct
@@ -16,6 +18,7 @@ from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, 
 from tollgate.control.services import throttle
 from tollgate.control.services.logins import Logins, Secrets
 from tollgate.core import patience, secrets
+from tollgate.core.addresses import network_of
 from tollgate.core.people import APPROVED, DENIED, PENDING, DeviceLogin
 from tollgate.errors import TollgateError
 from tollgate.store.base import Repositories
@@ -28,6 +31,10 @@ EARLY_SECONDS = 0.5
 MAX_WAITING, MAX_WAITING_FROM_ADDRESS = 10_000, 20
 # A tool asks every few seconds. One that has not asked for so long makes room where all places are taken.
 SILENT_SECONDS = 60.0
+# Where all places are taken by those that do ask, each network (`network_of`) keeps as many.
+KEPT_OF_NETWORK = 5
+# Rows that one statement removes: databases bound the number of its parameters.
+AT_ONCE = 500
 # Whoever has one IPv6 address has 2 ** 64 of them: what they begin and never finish is rationed together.
 STARTS = patience.Patience(free=60, first_wait=60.0, longest_wait=900.0, forgiven_after=3_600.0)
 # An expired one is remembered for so long, so that the tool gets the reason.
@@ -113,7 +120,13 @@ class Devices:
             return True
         await records.device_logins.remove_older("polled_at", now - SILENT_SECONDS, state=PENDING)
         await records.device_logins.remove_older("created_at", now - SILENT_SECONDS, state=PENDING, polled_at=None)
-        return await records.device_logins.count() < MAX_WAITING
+        if await records.device_logins.count() < MAX_WAITING:
+            return True
+        waiting = await records.device_logins.page(MAX_WAITING, newest_first=True, state=PENDING)
+        leaving = crowding([(row.id, row.address) for row in waiting])
+        for begin in range(0, len(leaving), AT_ONCE):
+            await records.device_logins.remove(id=tuple(leaving[begin : begin + AT_ONCE]))
+        return bool(leaving)
 
     async def poll(self, visit: ClientInfo, device_code: str) -> Secrets:
         """Answer the tool's question: its secrets, or an OAuthError."""
@@ -181,6 +194,22 @@ class Devices:
 
     def _code_digest(self, code: str) -> bytes:
         return self._context.digest(f"user code {code}")
+
+
+def crowding(waiting: Sequence[tuple[str, str]]) -> list[str]:
+    """Which of these must go where all places are taken: ids of those that come with addresses, newest first.
+
+    Of each network the newest few stay; where that makes no room, the older half goes. So nobody is kept out for
+    longer than it takes to begin thousands of logins, however many addresses they come from.
+    """
+    seen: Counter[str] = Counter()
+    leaving = []
+    for row_id, address in waiting:
+        network = network_of(address)
+        seen[network] += 1
+        if seen[network] > KEPT_OF_NETWORK:
+            leaving.append(row_id)
+    return leaving or [row_id for row_id, _ in waiting[len(waiting) // 2 :]]
 
 
 def _waiting(row: DeviceLogin, now: float) -> str:

@@ -22,7 +22,7 @@ from tollgate.control.problems import InvalidInput, LimitReached, NotFound, Wron
 from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, name_of
 from tollgate.control.services import throttle
 from tollgate.core import patience, secrets, totp
-from tollgate.core.people import PASSKEY, RECOVERY, TOTP, Account, Factor
+from tollgate.core.people import PASSKEY, RECOVERY, TOTP, Account, Factor, Replay
 from tollgate.core.sealed import BrokenSeal, Seal
 from tollgate.lazy_module import LazyModule
 from tollgate.store.base import Conflict, Repositories
@@ -222,7 +222,7 @@ class SecondFactors:
                 expected_origin=self._origins,
                 require_user_verification=True,
             )
-        except (exceptions.WebAuthnException, ValueError, KeyError) as error:
+        except _unreadable() as error:
             raise InvalidInput("The browser's passkey could not be read: try again.") from error
         row = Factor(
             secrets.new_id("fac"),
@@ -269,7 +269,13 @@ class SecondFactors:
                     credential_public_key=row.secret,
                     credential_current_sign_count=row.counter,
                 )
-            except (exceptions.WebAuthnException, ValueError, KeyError):
+            except _unreadable():
+                raise WrongPassword(WRONG_PASSKEY) from None
+            # Passkeys that are synchronised count nothing, so what was signed must be good for once.
+            used_up = Replay(self._context.key("passkey", challenge.hex()), b"", self._context.now())
+            try:
+                await records.replays.add(used_up)
+            except Conflict:
                 raise WrongPassword(WRONG_PASSKEY) from None
             await records.factors.replace(
                 replace(row, counter=used.new_sign_count, last_used_at=self._context.now())
@@ -344,5 +350,11 @@ def _credential_id(credential: str) -> bytes:
     try:
         text = msgspec.json.decode(credential, type=_Credential).rawId
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         raise WrongPassword(WRONG_PASSKEY) from None
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What the library raises at what a browser, or somebody in its stead, has sent."""
+    wrong_types = (TypeError, AttributeError, IndexError)
+    return (exceptions.WebAuthnException, ValueError, KeyError, RecursionError, *wrong_types)
