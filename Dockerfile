@@ -5,9 +5,9 @@
 FROM python:3.13-slim AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-COPY requirements/runtime.txt requirements/build.txt requirements/
+COPY requirements/runtime.txt requirements/image.txt requirements/build.txt requirements/
 RUN python -m venv /opt/tollgate \
- && /opt/tollgate/bin/pip install --require-hashes -r requirements/runtime.txt \
+ && /opt/tollgate/bin/pip install --require-hashes -r requirements/image.txt \
  && python -m venv /opt/build \
  && /opt/build/bin/pip install --require-hashes -r requirements/build.txt
 COPY pyproject.toml hatch_build.py README.md LICENSE ./

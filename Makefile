@@ -80,7 +80,8 @@ reference: setup ## Write docs/reference, the dashboard and the alert rules agai
 lock: $(DEPS)/node/.installed ## Resolve all lock files again (ARGS=--upgrade takes newer versions)
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
 	$(COMPILE) --group build -c requirements/runtime.txt -o requirements/build.txt
-	$(COMPILE) --group dev -c requirements/runtime.txt -c requirements/build.txt -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra postgres --extra valkey -c requirements/runtime.txt -o requirements/image.txt
+	$(COMPILE) --group dev -c requirements/image.txt -c requirements/build.txt -o requirements/dev.txt
 	$(COMPILE) requirements/client-web3.in -o requirements/client-web3.txt
 	$(COMPILE) requirements/client-starknet.in -o requirements/client-starknet.txt
 	$(COMPILE) requirements/node.in -o requirements/node.txt

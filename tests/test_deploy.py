@@ -17,6 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from parts.certs import make_certificate
 from tollgate.settings.environment import RESERVED
+from tollgate.settings.file import load
 from tollgate.settings.schema import describe
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +66,56 @@ def test_every_variable_in_a_file_is_a_setting() -> None:
     for file in files:
         for name in VARIABLE.findall(file.read_text()):
             assert name == "TOLLGATE_" or any(each.fullmatch(name) for each in patterns), f"{name} in {file.name}"
+
+
+def test_the_settings_of_every_file_are_those_that_tollgate_takes(tmp_path: Path) -> None:
+    """As a whole, by the settings' own reader: names, kinds and bounds of values."""
+    (tmp_path / "tollgate.toml").write_text(
+        yaml.safe_load((DEPLOY / "helm" / "tollgate" / "values.yaml").read_text())["settings"]
+    )
+    (image,) = (rest for rest in of("ENV") if rest.startswith("PATH="))
+    units = [(DEPLOY / "systemd" / name).read_text() for name in ("tollgate.service", "tollgate-backup.service")]
+    environments = {
+        "Dockerfile": dict(pair.split("=", 1) for pair in image.split()),
+        "compose": dict(compose()["services"]["tollgate"]["environment"]),
+        "engines": {
+            name: _expanded(value) for name, value in compose()["services"]["tollgate"]["environment"].items()
+        },
+        **{
+            f"unit {at}": dict(re.findall(r"^Environment=(\w+)=(.*)$", unit, re.MULTILINE))
+            for at, unit in enumerate(units)
+        },
+    }
+    loaded = {
+        name: load(
+            tmp_path / "tollgate.toml", {key: re.sub(r"\${\w+:-}", "", value) for key, value in each.items()}
+        )
+        for name, each in environments.items()
+    }
+    assert all(each.settings.families["eth"]["mainnet"].upstreams for each in loaded.values())
+    assert (loaded["compose"].settings.store.url, loaded["compose"].settings.shared.url) == ("", "")
+    assert loaded["engines"].settings.store.url.startswith("postgresql://")
+    assert loaded["engines"].settings.shared.url == "valkey://valkey:6379/0"
+    assert loaded["Dockerfile"].settings.server.host == "0.0.0.0"
+
+
+def _expanded(value: str) -> str:
+    """A value of the Compose file with the variables that its head proposes."""
+    head = (DEPLOY / "compose.yaml").read_text().partition("\nname:")[0]
+    proposed = dict(re.findall(r"^#   ([A-Z_]+)=(.*)$", head, re.MULTILINE))
+    return re.sub(r"\${(\w+):-}", lambda found: proposed[found[1]].replace("…", "secret"), value)
+
+
+def test_the_image_has_the_clients_of_the_engines() -> None:
+    """What the Compose profile starts can be used; all else is pinned as for a plain installation."""
+    pins = {
+        name: set(re.findall(r"^([a-z0-9-]+==\S+)", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
+        for name in ("runtime.txt", "image.txt")
+    }
+    assert "requirements/image.txt" in " ".join(of("RUN"))
+    assert pins["runtime.txt"] <= pins["image.txt"]
+    more = {pin.partition("==")[0] for pin in pins["image.txt"] - pins["runtime.txt"]}
+    assert more == {"psycopg", "psycopg-binary", "redis", "async-timeout"}
 
 
 def compose() -> Any:

@@ -188,6 +188,7 @@ class Terminal:
         self.popen = popen
         self._master = master
         self._seen = b""
+        self._expected = 0
 
     @property
     def seen(self) -> str:
@@ -199,6 +200,13 @@ class Terminal:
         while text not in self.seen:
             assert self._more(deadline), f"{text!r} never came; seen was:\n{self.seen}"
         return self.seen
+
+    def expect(self, text: str) -> None:
+        """Read until a text has appeared behind what was expected before."""
+        deadline = time.monotonic() + DEADLINE
+        while (found := self.seen.find(text, self._expected)) < 0:
+            assert self._more(deadline), f"{text!r} never came; seen was:\n{self.seen}"
+        self._expected = found + len(text)
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())

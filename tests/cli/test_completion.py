@@ -177,6 +177,15 @@ def test_tokens_networks_and_months_complete(api: Api, acme: Tool) -> None:
     served = [{"network": "eth/mainnet", "url": "https://t.example.com/x/eth/mainnet"}]
     api.on("GET", "networks", {"items": served, "next": None})
     assert completed(acme, "tollgate rpc call eth/") == ["eth/mainnet"]
+    api.on("GET", "networks", {"items": served, "next": None})
+    assert completed(acme, "tollgate rpc logs --network e") == ["eth/mainnet"]
+    for command in ("tollgate rpc logs --token ", "tollgate usage --token "):
+        api.on("GET", "teams/acme/tokens?limit=1000", {"items": [token], "next": None})
+        assert completed(acme, command) == ["ci", "tok_1"]
+    for command in ("tollgate usage --month 2", "tollgate invoices show 2"):
+        months = completed(acme, command)
+        assert len(months) == 12
+        assert months == sorted(months, reverse=True)
 
 
 @pytest.mark.parametrize(

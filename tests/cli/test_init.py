@@ -132,3 +132,32 @@ def test_config_check_online_says_what_exactly_failed(tool: Tool, folder: Path) 
         "eth/mainnet: the upstream gone has a name that is not found: check its address, or the DNS server.",
     ]
     assert "SECRET" not in ran.out
+
+
+def test_on_a_terminal_init_asks_for_what_is_missing_and_says_what_is_wrong(tool: Tool, folder: Path) -> None:
+    with node() as url, tool.terminal("init", env={"NO_COLOR": "1"}) as terminal:
+        for asked, typed in (
+            ("Network (empty: no more) [eth/mainnet]: ", "mainnet"),
+            ("A network is written FAMILY/NETWORK, such as eth/mainnet", ""),
+            ("Network (empty: no more) [eth/mainnet]: ", ""),
+            ("Address for eth/mainnet: ", "ftp://node"),
+            ("No: the address must begin with http:// or https://, or be one of alchemy://KEY", None),
+            ("Network (empty: no more) [eth/mainnet]: ", "eth/mainnet"),
+            ("Address for eth/mainnet: ", f"{url}/v2/SECRET"),
+            ("Network (empty: no more): ", ""),
+            ("Trying 1 upstream …", None),
+            ("E-mail address of the first account (empty: none): ", "ada@example.com"),
+            ("Its team [main]: ", "acme"),
+            ("Password (", "a password of good length"),
+            ("Repeat for confirmation: ", "a password of good length"),
+        ):
+            terminal.expect(asked)
+            if typed is not None:
+                terminal.type(f"{typed}\n")
+        terminal.expect("Wrote tollgate.toml. Next:")
+        assert terminal.end() == 0
+    assert "a password of good length" not in terminal.seen
+    written = tomllib.loads((folder / "tollgate.toml").read_text())
+    assert written["families"]["eth"]["mainnet"]["upstreams"][0]["url"] == f"{url}/v2/SECRET"
+    accounts = tool.run("admin", "accounts", "--json")
+    assert [each["email"] for each in accounts.json["items"]] == ["ada@example.com"]

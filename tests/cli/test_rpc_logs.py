@@ -79,6 +79,28 @@ def test_columns_tell_what_was_called_and_what_became_of_it(api: Api, acme: Tool
     ]
 
 
+def test_columns_are_chosen_by_name(api: Api, acme: Tool) -> None:
+    for more in ([], ["--all"]):
+        api.on("GET", f"{PATH}?limit={1_000 if more else 100}", page(LOG, REFUSALS))
+        ran = acme.run("rpc", "logs", "--columns", "request,method,upstream,cache,address", *more)
+        assert [line.split() for line in ran.out.splitlines()] == [
+            ["REQUEST", "METHOD", "UPSTREAM", "CACHE", "ADDRESS"],
+            ["req-1", "eth_call", "node-1", "bypass", "192.0.2.7"],
+            ["req-1", "-", "node-1", "bypass", "192.0.2.7"],
+        ]
+    ran = acme.run("rpc", "logs", "--columns", "time,colour")
+    assert (ran.code, "there is no column 'colour'. Columns: time, method," in ran.err) == (2, True)
+
+
+def test_lines_that_are_followed_stand_under_each_other(api: Api, acme: Tool) -> None:
+    long = {**LOG, "method": "debug_traceBlockByNumberWithAllThereIs", "token_name": "a" * 40}
+    api.on("GET", f"{PATH}?limit=1000", page(LOG, long, PAGE_CALL, REFUSALS))
+    title, *lines = acme.run("rpc", "logs", "--all").out.splitlines()
+    for name, first in (("NETWORK", "eth/mainnet"), ("STATUS", ("200", "429")), ("CALLER", ("ci", "aaa", "web"))):
+        assert all(line[title.index(name) :].startswith(first) for line in lines)
+    assert "debug_traceBlockByNumberW…  eth/mainnet" in lines[1]
+
+
 def test_json_is_items_and_next_with_every_field(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=2&after=c%2F1", page(LOG, REFUSALS, after="c2"))
     ran = acme.run("rpc", "logs", "--limit", "2", "--after", "c/1", "--json")

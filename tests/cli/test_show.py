@@ -141,6 +141,28 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is(api: Api, acme: Tool) -
     assert "[bold]a[/bold] :smile: \\x1b[2J" in terminal.seen
 
 
+def test_columns_are_dropped_until_a_table_fits_80_columns_and_no_word_is_broken(api: Api, acme: Tool) -> None:
+    token = {
+        "id": "tok_3kF9aQx72LmN0pRt", "name": "a-name-of-a-usual-length", "prefix": "tg_01234", "active": False,
+        "created_at": "2020-01-01T00:00:00Z", "last_used_at": "2020-01-01T00:00:00Z", "expires_at": None,
+    }  # fmt: skip
+    for columns, titles in (
+        (160, ["ID", "NAME", "PREFIX", "CREATED", "LAST", "USED", "EXPIRES", "STATE"]),
+        (80, ["ID", "NAME", "LAST", "USED", "STATE"]),
+        (60, ["ID", "NAME", "STATE"]),
+    ):
+        api.on("GET", "teams/acme/tokens?limit=100", {"items": [token], "next": None})
+        with acme.terminal("rpc", "tokens", "list", columns=columns) as terminal:
+            assert terminal.end() == 0
+        lines = ESCAPE.sub("", terminal.seen).splitlines()
+        assert lines[0].split() == titles
+        assert len(lines) == 2, "one line for one token"
+        assert max(len(line.rstrip()) for line in lines) <= columns
+        assert lines[1].split()[:2] == [token["id"], token["name"]]
+        # "disabled" is yellow.
+        assert "\x1b[33mdisabled" in terminal.seen
+
+
 def test_an_id_is_never_cut_on_a_narrow_terminal(api: Api, acme: Tool) -> None:
     teams(api, id="team_0123456789abcdef", name="a-rather-long-name-of-a-team")
     with acme.terminal("teams", "list", columns=40) as terminal:

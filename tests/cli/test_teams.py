@@ -260,9 +260,36 @@ def test_audit_lists_who_did_what(api: Api, acme: Tool) -> None:
     api.on("GET", "teams/acme/audit?limit=20&after=c1", page(ENTRY))
     ran = acme.run("audit", "--limit", "20", "--after", "c1")
     assert [line.split() for line in ran.out.splitlines()] == [
-        ["TIME", "WHO", "ACTION", "TARGET", "NAME", "VIA", "ADDRESS"],
-        ["2026-11-15T06:44:44Z", "ann@example.com", "token.create", "tok_1", "ci", "tool", "192.0.2.1"],
-    ]
+        ["TIME", "WHO", "ACTION", "NAME", "WHAT", "ID", "VIA", "ADDRESS"],
+        [
+            "2026-11-15T06:44:44Z", "ann@example.com", "token.create", "ci", "networks:", "eth/mainnet", "tok_1",
+            "tool", "192.0.2.1",
+        ],
+    ]  # fmt: skip
+
+
+def test_audit_says_what_changed_from_what_to_what_and_is_filtered(api: Api, acme: Tool) -> None:
+    details = {
+        "before": {"expires_at": None, "requests_per_second": 5, "networks": [], "active": True, "cap_micros": 5},
+        "after": {
+            "expires_at": 1_763_189_084.5, "requests_per_second": None, "networks": ["eth/mainnet", "eth/sepolia"],
+            "active": False, "cap_micros": 25_000_000,
+        },
+        "by": "dns",
+    }  # fmt: skip
+    query = (
+        "limit=100&actor=ann%40example.com&action=token.update&object=ci&since=7d&until=2026-11-15T07%3A00%3A00Z"
+    )
+    api.on("GET", f"teams/acme/audit?{query}", page({**ENTRY, "action": "token.update", "details": details}))
+    ran = acme.run(
+        *("audit", "--actor", "ann@example.com", "--action", "token.update", "--object", "ci"),
+        *("--since", "7d", "--until", "2026-11-15T07:00:00Z"),
+    )
+    assert (
+        "expires: none → 2025-11-15T06:44:44Z; requests per second: 5 → none; "
+        "networks: none → eth/mainnet, eth/sepolia; active: yes → no; cap: $0.000005 → $25.00; by: dns"
+    ) in ran.out
+    assert acme.run("audit", "--export", "--actor", "ann@example.com").code == 2
 
 
 def test_audit_as_json_has_the_details(api: Api, acme: Tool) -> None:

@@ -196,6 +196,27 @@ def test_plain_http_on_a_port_for_tls_says_that_tls_fails() -> None:
         assert "TLS fails" in str(failure_at(url.replace("http://", "https://")))
 
 
+def test_http_on_a_port_for_tls_proposes_https(tmp_path: Path) -> None:
+    context = make_certificate(tmp_path).server_context()
+
+    def shake_hands(connection: socket.socket) -> None:
+        with suppress(ssl.SSLError):
+            context.wrap_socket(connection, server_side=True).close()
+
+    with serving(shake_hands) as url:
+        assert str(failure_at(url)) == f"{url} speaks TLS: use {url.replace('http', 'https')} instead."
+
+
+@pytest.mark.parametrize(("method", "speaks"), [("GET", False), ("POST", True), ("PATCH", True), ("DELETE", True)])
+def test_only_what_changes_something_speaks_of_a_change(method: str, speaks: bool) -> None:
+    def leave(connection: socket.socket) -> None:
+        connection.recv(65_536)
+
+    with serving(leave) as url, Transport(url) as transport, pytest.raises(Lost) as caught:
+        transport.send(method, "/api/v1/teams")
+    assert ("A change may have been made" in str(caught.value)) is speaks
+
+
 def test_a_certificate_of_an_authority_that_is_trusted_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ BILLING: dict[str, Any] = {"spending_cap_micros": 25_500_000, "alert_webhook": N
 PATH = "teams/acme/usage"
 
 
-def test_the_five_views_are_those_of_the_service() -> None:
+def test_the_views_are_those_of_the_service() -> None:
     assert list(command.BY) == [by.value for by in By]
 
 
@@ -62,6 +62,25 @@ def test_usage_shows_the_month_and_its_items(api: Api, acme: Tool) -> None:
         "tok_1  ci         1,234,560  1,199,993  $1.00",
         "-      (domains)  7          7          $0.00",
     ]
+
+
+def test_a_token_has_its_own_usage(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?by=month&token=ci", {**USAGE, "by": "month"})
+    assert acme.run("usage", "--token", "ci", "--by", "month").out.splitlines()[8].split() == [
+        "MONTH", "REQUESTS", "BILLABLE", "COST"
+    ]  # fmt: skip
+
+
+def test_a_terminal_gets_bars_and_a_narrow_one_none(api: Api, acme: Tool) -> None:
+    days = [("2026-11-01", 80), ("2026-11-02", 10), ("2026-11-03", 1), ("2026-11-04", 0)]
+    items = [{"key": day, "requests": count, "billable_requests": 0, "cost_micros": 0} for day, count in days]
+    for columns in (80, 40):
+        api.on("GET", f"{PATH}?by=day", {**USAGE, "by": "day", "items": items})
+        with acme.terminal("usage", columns=columns, env={"NO_COLOR": "1"}) as terminal:
+            assert terminal.end() == 0
+        lines = [line.split() for line in terminal.seen.splitlines() if line.startswith("2026-11-0")]
+        bars = [line[4] if len(line) > 4 else "" for line in lines]
+        assert bars == (["█" * 20, "██▌", "▎", ""] if columns == 80 else [""] * 4)
 
 
 def test_json_is_the_server_s_own_object(api: Api, acme: Tool) -> None:

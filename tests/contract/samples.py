@@ -8,7 +8,7 @@ from tests.contract.backends import Store
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.invoices import Report
-from tollgate.core.models import Domain, Team, Token
+from tollgate.core.models import Domain, Lineage, Team, Token
 from tollgate.core.nodes import Lease, Node
 from tollgate.core.people import (
     APPROVED,
@@ -103,6 +103,7 @@ AUDIT = AuditEntry(
 FULL: dict[str, Any] = {
     "teams": TEAM,
     "tokens": TOKEN,
+    "lineages": Lineage("tok_1", 1_000.25, "team_1", "tok_0"),
     "domains": DOMAIN,
     "accounts": ACCOUNT,
     "factors": Factor("fac_1", "acc_1", PASSKEY, "laptop", 1.5, b"K" * 77, b"id", 7, 2.5, False),
@@ -127,6 +128,7 @@ FULL: dict[str, Any] = {
 PLAIN: dict[str, Any] = {
     "teams": OTHER,
     "tokens": Token("tok_2", "team_2", "plain", "tg_zzzzz", 2_000.0),
+    "lineages": Lineage("tok_2", 2_000.0, "team_2", "tok_2"),
     "domains": Domain("dom_2", "team_2", "example.org", 2_000.0),
     "accounts": Account("acc_2", "bob@example.com", 2.0),
     "factors": Factor("fac_2", "acc_2", RECOVERY, "", 2.0, b"r" * 32),

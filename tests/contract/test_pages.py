@@ -1,5 +1,7 @@
 """What every backend owes lists: pages in the order of making, from a place on, in both directions."""
 
+from typing import Any
+
 import pytest
 from tests.contract.backends import Store
 
@@ -16,7 +18,7 @@ async def fill_audit(store: Store, made: list[tuple[float, str]], team_id: str =
             await records.audit.add(AuditEntry(row_id, created_at, "a", "operator", team_id=team_id, chain=row_id))
 
 
-async def walk(store: Store, size: int, *, newest_first: bool, **where: object) -> list[tuple[float, str]]:
+async def walk(store: Store, size: int, *, newest_first: bool, **where: Any) -> list[tuple[float, str]]:
     """Read a list page by page, each in a transaction of its own."""
     seen: list[tuple[float, str]] = []
     after = None
@@ -85,3 +87,10 @@ async def test_numbered_rows_come_in_the_order_of_their_numbers_whatever_the_clo
         assert [row.number for row in await records.audit.numbered(0, 9, chain="a")] == [1, 2, 3]
         assert [row.number for row in await records.audit.numbered(1, 1, chain="a")] == [2]
         assert await records.audit.numbered(3, 9, chain="a") == []
+
+
+async def test_only_what_was_made_in_a_time(store: Store) -> None:
+    await fill_audit(store, MADE)
+    made = [each for each in IN_ORDER if 2.0 <= each[0] < 3.0]
+    assert await walk(store, 2, newest_first=False, made_since=2.0, made_before=3.0) == made
+    assert await walk(store, 2, newest_first=True, made_since=2.0, made_before=3.0) == made[::-1]

@@ -7,7 +7,15 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from tollgate.core.jsonrpc import LONGEST_SENT_ID, caller_id, encode_batch, encode_call, parse
+from tollgate.core.jsonrpc import (
+    LONGEST_NAMED,
+    LONGEST_SENT_ID,
+    caller_id,
+    encode_batch,
+    encode_call,
+    named,
+    parse,
+)
 from tollgate.core.shapes import Call, WrittenCall
 from tollgate.errors import BatchTooLarge, InvalidRequest, ParseError
 
@@ -305,3 +313,22 @@ def test_id_that_a_node_could_break_at_is_not_sent_to_one_and_comes_back(call_id
 def test_longest_id_is_sent_to_a_node_as_it_is() -> None:
     call_id = b'"%b"' % (b"a" * (LONGEST_SENT_ID - 2))
     assert call_id in encode_call(one(request(call_id)))
+
+
+@pytest.mark.parametrize(
+    ("body", "methods"),
+    [
+        (request(), "m"),
+        (b"[%b,%b,%b]" % (request(), request(method=b'"eth_call"'), request()), "m, eth_call"),
+        (b"[%b,7]" % request(), "m"),
+        (b"", ""),
+        (b"[]", ""),
+        (b"{bad", ""),
+        (b"[" * 2_000, ""),
+        (b'{"jsonrpc":"2.0","id":1}', ""),
+        (b"\xff", ""),
+        (request(params=b"[%b]" % (b" " * LONGEST_NAMED)), ""),
+    ],
+)
+def test_methods_of_a_request_that_is_refused_unread(body: bytes, methods: str) -> None:
+    assert named(body) == methods

@@ -208,7 +208,7 @@ def test_a_call_over_the_limit(service: Service) -> None:
     assert 429 in statuses
     (item,) = service.calls(names[statuses.index(429)])
     assert (item["status"], item["outcome"], item["error_code"]) == (429, "rate_limited", -32005)
-    assert item["token_name"] == "slow"
+    assert (item["token_name"], item["method"]) == ("slow", "eth_chainId")
 
 
 # ---- who reads what

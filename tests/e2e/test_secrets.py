@@ -193,3 +193,24 @@ def test_no_later_answer_holds_a_secret(walked: tuple[Walk, Path]) -> None:
         assert found(walk, walk.api("GET", f"/teams/acme/tokens/{token['id']}").content) == set()
     metrics = httpx.get(walk.gateway.metrics_url, trust_env=False, timeout=20).content
     assert SECRET.search(metrics) is None
+
+
+def test_tokens_under_either_pepper_work_while_it_is_replaced_and_later_only_new_ones(tmp_path: Path) -> None:
+    config = tmp_path / "tollgate.toml"
+
+    def statuses(gateway: Gateway, *secrets: str) -> list[int]:
+        return [gateway.ask(call("eth_chainId"), token=secret).status for secret in secrets]
+
+    with upstream() as node:
+        networks = {"eth/mainnet": [node.url]}
+        with serving(tmp_path, networks) as gateway:
+            team = gateway.books.team()
+            old, _ = gateway.books.token(team)
+            assert statuses(gateway, old) == [200]
+        assert admin(config, "rotate-pepper").code == 0
+        with serving(tmp_path, networks) as gateway:
+            new, _ = gateway.books.token(team)
+            assert statuses(gateway, old, new, old) == [200, 200, 200]
+        assert admin(config, "rotate-pepper", "--finish", "--force").code == 0
+        with serving(tmp_path, networks) as gateway:
+            assert statuses(gateway, old, new) == [401, 200]

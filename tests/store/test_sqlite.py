@@ -23,7 +23,7 @@ from tollgate.store import engines, ledger_tables, sql, sqlite, tables, upgrade
 from tollgate.store.base import Conflict, StoreUnavailable
 
 FIRST_TABLES = {"teams", "tokens", "domains", "changes", "facts"}
-VERSIONS = [f"{number:04}" for number in range(1, 11)]
+VERSIONS = [f"{number:04}" for number in range(1, 12)]
 TABLES = FIRST_TABLES | {
     "accounts",
     "audit",
@@ -42,6 +42,7 @@ TABLES = FIRST_TABLES | {
     "reports",
     "nodes",
     "leases",
+    "lineages",
 }
 
 
@@ -166,6 +167,24 @@ async def test_audit_log_of_an_older_version_is_chained(url: URL) -> None:
             )
             assert entries[-1].hash == chain.hash
     await store.close()
+
+
+def test_tokens_that_were_rotated_before_have_a_lineage(url: URL) -> None:
+    migrate_to("0010", url)
+    with database(url) as connection:
+        connection.execute("INSERT INTO teams (id, name, created_at) VALUES ('team_1', 'acme', 0)")
+        for number, (token, replaces) in enumerate(
+            [("c", "b"), ("b", "a"), ("a", ""), ("alone", ""), ("y", "gone"), ("z", "y")]
+        ):
+            connection.execute(
+                "INSERT INTO tokens (id, team_id, name, digest, prefix, created_at, created_by, active, networks, "
+                "methods, allow_in_url, replaces) VALUES (?, 'team_1', ?, ?, '', ?, '', 1, '[]', '[]', 0, ?)",
+                (token, token, bytes([number]) * 32, float(number), replaces),
+            )
+    upgrade.migrate(url)
+    with database(url) as connection:
+        found = connection.execute("SELECT id, first_id FROM lineages ORDER BY id").fetchall()
+    assert found == [("a", "a"), ("b", "a"), ("c", "a"), ("gone", "gone"), ("y", "gone"), ("z", "gone")]
 
 
 def migrate_to(version: str, url: URL) -> None:

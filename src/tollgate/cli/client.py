@@ -286,9 +286,10 @@ class Client:
         """Call a team's webhook once."""
         return self._read("POST", ApiWebhookTest, "teams", team, "billing", "test")
 
-    def usage(self, team: str, month: str | None, by: str) -> ApiAnswer[ApiUsage]:
-        """Return what a team used in a month, by default the current one."""
-        query = {"by": by} if month is None else {"month": month, "by": by}
+    def usage(self, team: str, month: str | None, by: str, token: str | None = None) -> ApiAnswer[ApiUsage]:
+        """Return what a team, or one of its tokens, used in a month, by default the current one."""
+        given = {"month": month, "by": by, "token": token}
+        query = {name: value for name, value in given.items() if value is not None}
         return self._read("GET", ApiUsage, "teams", team, "usage", query=query)
 
     def billing(self, team: str) -> ApiAnswer[ApiBilling]:
@@ -315,10 +316,15 @@ class Client:
     # ---- audit
 
     def audit(
-        self, team: str, limit: int = DEFAULT_LIMIT, after: str | None = None
+        self,
+        team: str,
+        filters: Mapping[str, str] | None = None,
+        limit: int = DEFAULT_LIMIT,
+        after: str | None = None,
     ) -> ApiAnswer[Page[ApiAuditEntry]]:
         """List what was changed in a team, newest first."""
-        return self._read("GET", Page[ApiAuditEntry], "teams", team, "audit", query=_page(limit, after))
+        query = {**_page(limit, after), **(filters or {})}
+        return self._read("GET", Page[ApiAuditEntry], "teams", team, "audit", query=query)
 
     def audit_export(self, team: str, after: int) -> bytes:
         """Return entries of a team's audit log above a number, as JSON lines."""

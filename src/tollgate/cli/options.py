@@ -114,6 +114,18 @@ def complete_networks(
     return _complete(ctx, incomplete, lambda names: names.networks)
 
 
+def complete_months(
+    ctx: click.Context,  # noqa: ARG001 - Click's signature
+    param: click.Parameter,  # noqa: ARG001
+    incomplete: str,
+) -> list[CompletionItem[str] | str]:
+    """Complete a month: the last twelve."""
+    today = datetime.datetime.now(datetime.UTC)
+    ordinal = 12 * today.year + today.month - 1
+    months = [f"{number // 12}-{number % 12 + 1:02d}" for number in range(ordinal, ordinal - 12, -1)]
+    return [month for month in months if month.startswith(incomplete)]
+
+
 def _complete(
     ctx: click.Context, incomplete: str, ask: Callable[[Any], list[str]]
 ) -> list[CompletionItem[str] | str]:
@@ -182,6 +194,14 @@ class Duration(ParamKind):
             return durations.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Since(Duration):
+    """A duration that stays as it was written, so that the command for the next page repeats it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        super().convert(value, param, ctx)
+        return value
 
 
 class Never:

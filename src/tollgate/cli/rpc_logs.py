@@ -15,7 +15,7 @@ import click
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure, Lost, NoServer, TooSlow
-from tollgate.cli.options import Duration, for_team, page_options
+from tollgate.cli.options import Since, complete_networks, complete_tokens, for_team, page_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -24,9 +24,21 @@ if TYPE_CHECKING:
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import ApiLog, ApiLogPage, Page
 
-TITLES = ("TIME", "METHOD", "NETWORK", "STATUS", "DURATION", "CALLER", "COST")
-# How wide the columns of a stream are, whose longest line is not known; a longer cell pushes the others.
-_WIDTHS = (24, 26, 16, 28, 8, 16, 0)
+# How wide the columns of a stream are, whose longest line is not known; nought: as wide as it gets.
+COLUMNS = {
+    "time": 24,
+    "method": 26,
+    "network": 16,
+    "status": 28,
+    "duration": 8,
+    "caller": 16,
+    "cost": 12,
+    "request": 36,
+    "upstream": 16,
+    "cache": 9,
+    "address": 0,
+}
+USUAL = ("time", "method", "network", "status", "duration", "caller", "cost")
 
 # With what the collector waits under load, a call is shown within 1.5 s.
 POLL_SECONDS = 0.75
@@ -43,41 +55,58 @@ _PASSING = frozenset({"unavailable", "store_unavailable", "busy", "rate_limited"
 _NETWORK = re.compile(r"[a-z0-9-]{1,32}/[a-z0-9-]{1,32}")
 
 
-class _Since(Duration):
-    """A duration that stays as it was written, so that the command for the next page repeats it."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Check the text."""
-        super().convert(value, param, ctx)
-        return value
-
-
 def _network(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _NETWORK.fullmatch(value):
         raise click.BadParameter(f"{value!r} is no network: write family/network, such as eth/mainnet.")
     return value
 
 
+def _columns(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    if value is None:
+        return USUAL
+    names = tuple(dict.fromkeys(name.strip().lower() for name in value.split(",")))
+    for name in names:
+        if name not in COLUMNS:
+            raise click.BadParameter(f"there is no column {name!r}. Columns: {', '.join(COLUMNS)}.")
+    return names
+
+
 @click.command(epilog="Example: tollgate rpc logs --team acme --since 1h --errors")
 @page_options
-@click.option("--since", type=_Since(), metavar="DURATION", help="Only the last 30m, 1h, 24h or so.")
+@click.option("--since", type=Since(), metavar="DURATION", help="Only the last 30m, 1h, 24h or so.")
 @click.option("--until", metavar="TIME", help="Only before this time, such as 2026-11-15T06:00:00Z.")
-@click.option("--network", callback=_network, metavar="F/N", help="Only this network, such as eth/mainnet.")
+@click.option(
+    "--network",
+    callback=_network,
+    metavar="F/N",
+    help="Only this network, such as eth/mainnet.",
+    shell_complete=complete_networks,
+)
 @click.option("--method", metavar="NAME", help="Only this method.")
 @click.option("--status", type=click.IntRange(100, 599), metavar="CODE", help="Only this HTTP status.")
 @click.option("--errors", is_flag=True, help="Only refusals and errors of nodes.")
-@click.option("--token", metavar="TOKEN", help="Only calls with this token: id or name.")
+@click.option(
+    "--token", metavar="TOKEN", help="Only calls with this token: id or name.", shell_complete=complete_tokens
+)
 @click.option("--domain", metavar="DOMAIN", help="Only calls of this domain: id or name.")
 @click.option("--request-id", metavar="ID", help="Only the calls of this request.")
 @click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each; with --csv as CSV.")
-# In the line above: the page must fit a screen.
+# In lines above: the page must fit a screen.
 @click.option("--csv", "as_csv", is_flag=True, hidden=True, help="With --all: print CSV, safe for spreadsheets.")
+@click.option("--columns", callback=_columns, hidden=True, help="Which columns, in this order.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
 @for_team
 def logs(
-    session: Session, limit: int, after: str | None, follow: bool, whole: bool, as_csv: bool, **given: Any
+    session: Session,
+    limit: int,
+    after: str | None,
+    follow: bool,
+    whole: bool,
+    as_csv: bool,
+    columns: tuple[str, ...],
+    **given: Any,
 ) -> None:
-    """Show the calls of a team, newest first."""
+    """Show calls, newest first; choose with --columns time,method,status,request."""
     if given["token"] is not None and given["domain"] is not None:
         raise click.UsageError("A call has a token or a domain: give one of --token and --domain.")
     filters = {name: _text(value) for name, value in given.items() if value is not None and value is not False}
@@ -88,18 +117,21 @@ def logs(
             raise click.UsageError("--all goes back and --follow goes on: give one of them.")
         if after is not None:
             raise click.UsageError("--after goes back and --follow goes on: give one of them.")
-        _follow(session, filters, limit)
+        _follow(session, filters, limit, columns)
         return
     if whole:
         if as_csv:
             _print_csv(session, filters, after)
         else:
-            _print_all(session, filters, after)
+            _print_all(session, filters, after, columns)
         return
     answer = _page(session, filters, limit, after)
-    rows = [_cells(log) for log in answer.value.items]
+    rows = [_cells(log, columns) for log in answer.value.items]
     page = cast("ApiAnswer[Page[ApiLog]]", answer)
-    session.page(page, TITLES, rows, empty=_nothing(session, answer, filters), drop=("COST", "CALLER", "DURATION"))
+    # What was asked for by name stays, also where it does not fit.
+    drop = ("COST", "CALLER", "DURATION") if columns == USUAL else ()
+    titles = [name.upper() for name in columns]
+    session.page(page, titles, rows, empty=_nothing(session, answer, filters), drop=drop)
 
 
 def _page(
@@ -129,13 +161,13 @@ def _joined(one: ApiAnswer[ApiLogPage], two: ApiAnswer[ApiLogPage]) -> ApiAnswer
     return replace(one, value=value, raw={**one.raw, "items": [*one.raw["items"], *two.raw["items"]]})
 
 
-def _print_all(session: Session, filters: Mapping[str, str], after: str | None) -> None:
+def _print_all(session: Session, filters: Mapping[str, str], after: str | None, columns: tuple[str, ...]) -> None:
     """Print everything that fits, page after page, newest first."""
     if not session.as_json:
-        click.echo(_line(TITLES))
+        click.echo(_titles(columns))
     while True:
         answer = session.client.logs(session.team, filters, MAX_AT_ONCE, after)
-        _print(session, answer)
+        _print(session, answer, columns)
         if answer.value.next is None or answer.value.next == after:
             return
         after = answer.value.next
@@ -181,23 +213,28 @@ def _nothing(session: Session, answer: ApiAnswer[ApiLogPage], filters: Mapping[s
     return f"No calls yet. Send one to {session.url}/x/<family>/<network>, with a token of the team."
 
 
-def _cells(log: ApiLog) -> tuple[str, ...]:
+def _cells(log: ApiLog, columns: tuple[str, ...]) -> tuple[str, ...]:
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - not for help
 
     at = log.time.astimezone(datetime.UTC)
     outcome = "" if log.outcome in ("", "ok") else log.outcome
     code = "" if log.error_code is None else str(log.error_code)
     times = f"x{log.count}" if log.count > 1 else ""
-    return (
+    cells = {
         # Exact, also on a terminal: calls of the same minute are told apart.
-        f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z",
-        log.method or "",
-        f"{log.family}/{log.network}",
-        " ".join(filter(None, (str(log.status), outcome, code, times))),
-        duration(log.duration_us),
-        log.token_name or log.token_id or log.domain or log.domain_id or "",
-        dollars(log.cost_micros) if log.billable else "",
-    )
+        "time": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z",
+        "method": log.method,
+        "network": f"{log.family}/{log.network}",
+        "status": " ".join(filter(None, (str(log.status), outcome, code, times))),
+        "duration": duration(log.duration_us),
+        "caller": log.token_name or log.token_id or log.domain or log.domain_id,
+        "cost": dollars(log.cost_micros) if log.billable else "",
+        "request": log.request_id,
+        "upstream": log.upstream,
+        "cache": log.cache,
+        "address": log.address,
+    }
+    return tuple(cells[name] or "" for name in columns)
 
 
 def duration(micros: int) -> str:
@@ -243,6 +280,7 @@ def _follow(
     session: Session,
     filters: Mapping[str, str],
     limit: int,
+    columns: tuple[str, ...] = USUAL,
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
@@ -252,8 +290,8 @@ def _follow(
     rest = {name: value for name, value in filters.items() if name != "since"}
     answer = session.client.logs(session.team, filters, limit)
     if not session.as_json:
-        click.echo(_line(TITLES))
-    _print(session, answer, newest_first=True)
+        click.echo(_titles(columns))
+    _print(session, answer, columns, newest_first=True)
     place = _place(answer)
     steps = following()
     pause, _ = next(steps)
@@ -265,7 +303,7 @@ def _follow(
         except Failure as error:
             failure = error
         else:
-            _print(session, answer)
+            _print(session, answer, columns)
             place = _place(answer)
             more = len(answer.value.items) >= MAX_AT_ONCE
         pause, words = steps.send((failure, more, clock()))
@@ -279,21 +317,28 @@ def _place(answer: ApiAnswer[ApiLogPage]) -> str:
     return answer.value.newer
 
 
-def _print(session: Session, answer: ApiAnswer[ApiLogPage], *, newest_first: bool = False) -> None:
+def _print(
+    session: Session, answer: ApiAnswer[ApiLogPage], columns: tuple[str, ...], *, newest_first: bool = False
+) -> None:
     step = -1 if newest_first else 1
     if session.as_json:
         for item in answer.raw["items"][::step]:
             show.as_json(item, in_one_line=True)
     else:
         for log in answer.value.items[::step]:
-            line = _line(_cells(log))
+            line = _line(_cells(log, columns), columns)
             colour = show.colour_of(str(log.status)) if show.wants_colour() else ""
             click.echo(click.style(line, fg=colour) if colour == "red" else line)
 
 
-def _line(cells: tuple[str, ...]) -> str:
+def _titles(columns: tuple[str, ...]) -> str:
+    return _line(tuple(name.upper() for name in columns), columns)
+
+
+def _line(cells: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    widths = [COLUMNS[name] for name in columns[:-1]]
     return "  ".join(
-        _cut(show.spelled(cell, None), width) for cell, width in zip(cells, _WIDTHS, strict=True)
+        _cut(show.spelled(cell, None), width) for cell, width in zip(cells, [*widths, 0], strict=True)
     ).rstrip()
 
 

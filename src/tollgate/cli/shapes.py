@@ -180,6 +180,10 @@ class ApiLog(Struct, frozen=True):
     billable: bool = False
     cost_micros: int = 0
     count: int = 1
+    request_id: str = ""
+    upstream: str | None = None
+    cache: str = ""
+    address: str = ""
 
 
 class ApiLogPage(Page[ApiLog], frozen=True):

@@ -97,6 +97,25 @@ def fitting(
     return titles, lines
 
 
+BAR = ""
+"""The title of a column of bars. It is for people alone: a pipe has none."""
+_BAR_COLUMNS = 20
+
+
+def bar_title() -> tuple[str, ...]:
+    return (BAR,) if _pretty() else ()
+
+
+def bar(value: int, most: int) -> tuple[str, ...]:
+    """A cell with a bar, in eighths of a column: the largest value is the longest."""
+    if not _pretty():
+        return ()
+    eighths = round(8 * _BAR_COLUMNS * value / most) if most else 0
+    # What is there is seen.
+    whole, rest = divmod(max(eighths, 1 if value else 0), 8)
+    return ("█" * whole + " ▏▎▍▌▋▊▉"[rest].strip() or " ",)
+
+
 def _columns() -> int:
     import shutil  # noqa: PLC0415 - only for people
 

@@ -12,7 +12,7 @@ import click
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group, Row
-from tollgate.cli.options import confirm, for_team, logged_in, page_options, yes_option
+from tollgate.cli.options import Since, confirm, for_team, logged_in, page_options, yes_option
 
 if TYPE_CHECKING:
     from tollgate.cli.answers import ApiAnswer
@@ -114,7 +114,12 @@ def _choose_if_none(session: Session, name: str) -> None:
         show.note(f"Commands act for team {name} unless --team is given.")
 
 
-@click.command(epilog="Example: tollgate audit --team acme --export")
+@click.command(epilog="Example: tollgate audit --team acme --action token.update --since 7d")
+@click.option("--actor", metavar="EMAIL", help="Only what this person did.")
+@click.option("--action", metavar="ACTION", help="Only this, such as token.update.")
+@click.option("--object", metavar="ID|NAME", help="Only what was done to this token, domain, member …")
+@click.option("--since", type=Since(), metavar="DURATION", help="Only the last 1h, 7d or so.")
+@click.option("--until", metavar="TIME", help="Only before this time, such as 2026-11-15T06:00:00Z.")
 @click.option(
     "--export",
     is_flag=True,
@@ -122,21 +127,36 @@ def _choose_if_none(session: Session, name: str) -> None:
 )
 @page_options
 @for_team
-def audit(session: Session, limit: int, after: str | None, export: bool) -> None:
+def audit(session: Session, limit: int, after: str | None, export: bool, **given: str | None) -> None:
     """Show who changed what in a team, newest first. For owners and admins."""
+    filters = {name: value for name, value in given.items() if value is not None}
     if export:
+        if filters:
+            raise click.UsageError("--export prints all entries, so that they can be checked: give no filter.")
         _export(session, after or "0")
         return
-    answer = session.client.audit(session.team, limit, after)
+    from tollgate.core.people import detail_words  # noqa: PLC0415 - not for help
+
+    answer = session.client.audit(session.team, filters, limit, after)
     rows = [
-        (entry.at, entry.actor, entry.action, entry.target, entry.name, entry.via, entry.address)
+        (
+            entry.at,
+            entry.actor,
+            entry.action,
+            entry.name or entry.target,
+            "; ".join(f"{name}: {words}" for name, words in detail_words(entry.details or {})),
+            entry.target,
+            entry.via,
+            entry.address,
+        )
         for entry in answer.value.items
     ]
     session.page(
         answer,
-        ("TIME", "WHO", "ACTION", "TARGET", "NAME", "VIA", "ADDRESS"),
+        ("TIME", "WHO", "ACTION", "NAME", "WHAT", "ID", "VIA", "ADDRESS"),
         rows,
-        empty="Nothing has been changed yet.",
+        empty="Nothing fits." if filters else "Nothing has been changed yet.",
+        drop=("ADDRESS", "VIA", "ID"),
     )
 
 

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import ParamKind, for_team, page_options
+from tollgate.cli.options import ParamKind, complete_months, complete_tokens, for_team, page_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tollgate.cli.session import Session
     from tollgate.cli.shapes import ApiBilling, ApiUsage
 
-BY = ("token", "domain", "network", "method", "day")
+BY = ("token", "domain", "network", "method", "day", "month")
 RANGES, SPLITS = ("24h", "7d", "month", "year"), ("network", "outcome", "source")
 _AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 NONE = "none"
@@ -56,7 +56,7 @@ def _alone(command: Callable[..., None]) -> Callable[..., None]:
         if name is None:
             command(**values)
             return
-        for option in ("month", "by"):
+        for option in ("month", "by", "token"):
             if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
                 raise click.UsageError(f"--{option} shows usage; it does not go with {name!r}.", ctx)
         ctx.default_map = {name: {each: values[each] for each in ("team", "as_json") if values[each]}}
@@ -70,12 +70,25 @@ def _alone(command: Callable[..., None]) -> Callable[..., None]:
     epilog="Example: tollgate usage --team acme --month 2026-11 --by token",
 )
 @_alone
-@click.option("--month", metavar="MONTH", help="A month such as 2026-11. Default: the current one (UTC).")
-@click.option("--by", type=click.Choice(BY), default="day", show_default=True, help="What to list.")
+@click.option(
+    "--month",
+    metavar="MONTH",
+    help="A month such as 2026-11. Default: the current one.",
+    shell_complete=complete_months,
+)
+@click.option(
+    "--by",
+    type=click.Choice(BY),
+    metavar="WHAT",
+    default="day",
+    show_default=True,
+    help="token, domain, network, method, day or month (the last 12).",
+)
+@click.option("--token", metavar="TOKEN", help="Only this token: id or name.", shell_complete=complete_tokens)
 @for_team
-def usage(session: Session, month: str | None, by: str) -> None:
-    """Show what a team used in a month and what it costs."""
-    answer = session.client.usage(session.team, month, by)
+def usage(session: Session, month: str | None, by: str, token: str | None) -> None:
+    """Show what a team used in a month (UTC) and what it costs."""
+    answer = session.client.usage(session.team, month, by, token)
     _show_usage(session, answer)
 
 
@@ -107,11 +120,18 @@ def timeline(session: Session, span: str, split: str) -> None:
         return
     keys = sorted({key for step in found.steps for key in step.by})
     form = "%Y-%m-%d %H:%M" if found.step == "hour" else "%Y-%m-%d" if found.step == "day" else "%Y-%m"
+    most = max((step.requests for step in found.steps), default=0)
     rows = [
-        (step.start.strftime(form), f"{step.requests:,}", *(f"{step.by.get(key, 0):,}" for key in keys))
+        (
+            step.start.strftime(form),
+            f"{step.requests:,}",
+            *(f"{step.by.get(key, 0):,}" for key in keys),
+            *show.bar(step.requests, most),
+        )
         for step in found.steps
     ]
-    show.table((found.step.upper(), "REQUESTS", *(key.upper() for key in keys)), rows)
+    titles = (found.step.upper(), "REQUESTS", *(key.upper() for key in keys), *show.bar_title())
+    show.table(titles, rows, drop=(show.BAR, *(key.upper() for key in reversed(keys))))
     if found.p50_us is not None and found.p95_us is not None:
         show.note(f"Answers took {found.p50_us / 1e3:,.1f} ms at the median, {found.p95_us / 1e3:,.1f} ms at p95.")
 
@@ -162,12 +182,22 @@ def _show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
         return
     if found.items:
         click.echo()
+    most = max((item.requests for item in found.items), default=0)
+    named = found.by in ("token", "domain")
     show.table(
-        (found.by.upper(), "NAME", "REQUESTS", "BILLABLE", "COST"),
+        (found.by.upper(), *(["NAME"] if named else []), "REQUESTS", "BILLABLE", "COST", *show.bar_title()),
         [
-            (item.key, item.name, f"{item.requests:,}", f"{item.billable_requests:,}", dollars(item.cost_micros))
+            (
+                item.key,
+                *([item.name] if named else []),
+                f"{item.requests:,}",
+                f"{item.billable_requests:,}",
+                dollars(item.cost_micros),
+                *show.bar(item.requests, most),
+            )
             for item in found.items
         ],
+        drop=(show.BAR, "BILLABLE", "COST"),
     )
     if found.capped:
         show.note("The cap is reached: calls are refused (402). Raise it: tollgate usage cap AMOUNT")
@@ -209,7 +239,7 @@ def list_(session: Session, limit: int, after: str | None) -> None:
 
 
 @invoices.command("show", epilog="Example: tollgate invoices show 2026-11 --team acme --csv")
-@click.argument("month")
+@click.argument("month", shell_complete=complete_months)
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table for spreadsheets.")
 @for_team
 def show_(session: Session, month: str, as_csv: bool) -> None:

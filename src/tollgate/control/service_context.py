@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -228,6 +228,15 @@ class ServiceContext:
         )
         await records.audit.add(entry)
         await (records.audit_chains.replace(end) if known else records.audit_chains.add(end))
+
+
+def changes(before: Struct, after: Struct, names: Iterable[str]) -> dict[str, dict[str, object]]:
+    """What differs between two states of a thing, for the audit log: from what to what."""
+    differing = [name for name in names if getattr(before, name) != getattr(after, name)]
+    return {
+        "before": {name: getattr(before, name) for name in differing},
+        "after": {name: getattr(after, name) for name in differing},
+    }
 
 
 async def _team(records: Repositories, team: str) -> Team | None:

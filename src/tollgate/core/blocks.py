@@ -372,18 +372,22 @@ def may_hold(wanted: LogFilter, facts: bytes, errors: int) -> bool:
     """Whether a block may have a row that fits, told by the bytes of its facts."""
     if wanted.errors and not errors:
         return False
-    if not wanted.words:
+    if not wanted.words and not wanted.lineage:
         return True
-    if all(word in facts for word in wanted.words):
+    if all(word in facts for word in wanted.words) and (
+        not wanted.lineage or any(source in facts for source in wanted.sources)
+    ):
         return True
     if _NIL not in facts:
         return False
     # A kind of which there is too much is not listed.
     read = read_facts(facts)
+    if wanted.lineage and read.sources is not None and not {wanted.source_id, *wanted.lineage} & set(read.sources):
+        return False
     return all(
         value is None or listed is None or value in listed
         for value, listed in (
-            (wanted.source_id, read.sources),
+            (None if wanted.lineage else wanted.source_id, read.sources),
             (wanted.network, read.networks),
             (wanted.method, read.methods),
             (wanted.status, read.statuses),
@@ -396,7 +400,8 @@ def _needles(wanted: LogFilter, facts: Facts) -> list[bytes] | None:
     if wanted.request_id is not None and "\ufffd" not in wanted.request_id:
         return [wanted.request_id.encode()]
     if wanted.source_id is not None:
-        return [entries.pack(wanted.source_id)]
+        named = (wanted.source_id, *wanted.lineage)
+        return [entries.pack(each) for each in named if facts.sources is None or each in facts.sources]
     if wanted.method is not None:
         # One that was cut may go on in the record.
         sent = wanted.method.encode()

@@ -53,6 +53,8 @@ _json = msgspec.json.Encoder().encode
 
 # No real method is longer; what callers invent must not fill a memory that counts names, not bytes.
 LONGEST_REMEMBERED = 128
+# A refusal must stay cheap.
+LONGEST_NAMED = 4_096
 # What is looked at of a node's error message.
 LONGEST_WORDS = 512
 # Of an id that goes out to a node: some break at a number of thousands of digits, and would be taken for ill.
@@ -88,6 +90,18 @@ def parse(body: bytes, most: int) -> Call | list[PlainCall] | list[WrittenCall]:
         raise _not_a_request(body) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise ParseError from error
+
+
+def named(body: bytes) -> str:
+    """The methods of a request that is refused unread, for its record; none of what is large or no request."""
+    if len(body) > LONGEST_NAMED:
+        return ""
+    try:
+        parsed = parse(body, LONGEST_NAMED)
+    except (InvalidRequest, ParseError):
+        return ""
+    calls: Sequence[Call] = parsed if isinstance(parsed, list) else [parsed]
+    return ", ".join(dict.fromkeys(call.method for call in calls if call.method))
 
 
 def _batch(body: bytes, most: int, usual: bool) -> list[PlainCall] | list[WrittenCall]:

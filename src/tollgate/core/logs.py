@@ -52,11 +52,13 @@ class LogFilter(Struct, frozen=True, dict=True):
     request_id: str | None = None
     until: float | None = None
     """The first time that is too late."""
+    lineage: tuple[str, ...] = ()
+    """Sources whose rows count as those of `source_id`: tokens that it replaced, or that replaced it."""
 
     def fits(self, row: LogRow) -> bool:
         """Whether a row of the team is wanted."""
         return (
-            (self.source_id is None or row.source_id == self.source_id)
+            (self.source_id is None or row.source_id == self.source_id or row.source_id in self.lineage)
             and (self.since is None or row.at >= self.since)
             and (self.until is None or row.at < self.until)
             and (self.network is None or row.network == self.network)
@@ -69,8 +71,13 @@ class LogFilter(Struct, frozen=True, dict=True):
     @cached_property
     def words(self) -> tuple[bytes, ...]:
         """What the facts of a block have in them, encoded, where a row of it fits."""
-        named = (self.source_id, self.network, self.method, self.status)
+        named = (None if self.lineage else self.source_id, self.network, self.method, self.status)
         return tuple(msgspec.msgpack.encode(each) for each in named if each is not None)
+
+    @cached_property
+    def sources(self) -> tuple[bytes, ...]:
+        """The sources whose rows fit, encoded; none where all do."""
+        return tuple(msgspec.msgpack.encode(each) for each in (self.source_id, *self.lineage) if each is not None)
 
 
 class LogSlice(Struct, frozen=True):

@@ -52,6 +52,17 @@ class Token(Struct, frozen=True):
     """Addresses of contracts that it may read; empty for all."""
 
 
+class Lineage(Struct, frozen=True):
+    """Which tokens a rotated one goes back to: it outlives them, so that their history stays together."""
+
+    id: str
+    """A token that replaced another, or was replaced."""
+    created_at: float
+    team_id: str
+    first_id: str
+    """The first token of the lineage."""
+
+
 class Domain(Struct, frozen=True):
     """A whitelisted root domain of one team."""
 

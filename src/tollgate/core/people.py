@@ -6,9 +6,14 @@ those.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
+
+from tollgate.core.pricing import dollars
 
 # Columns whose values never stand in a repr.
 _HIDDEN = frozenset(
@@ -228,3 +233,40 @@ class AuditEntry(Struct, frozen=True):
     number: int = 0
     previous: str = ""
     hash: str = ""
+
+
+# How names of amounts end, and of times.
+_MICROS, _TIMES = "_micros", ("_at", "_until")
+
+
+def detail_words(details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What an audit entry tells beside its name, as words: of a change, from what to what."""
+    before, after = details.get("before"), details.get("after")
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return [(_label(name), _words(name, value)) for name, value in details.items()]
+    changed = [
+        (_label(name), f"{_words(name, before.get(name))} → {_words(name, value)}")
+        for name, value in after.items()
+        if before.get(name) != value
+    ]
+    rest = {name: value for name, value in details.items() if name not in ("before", "after")}
+    return [*changed, *detail_words(rest)]
+
+
+def _label(name: str) -> str:
+    return name.removesuffix(_MICROS).removesuffix("_at").replace("_", " ")
+
+
+def _words(name: str, value: object) -> str:
+    """A value as it is read: a list is its items."""
+    if value is None or value in ("", [], ()):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and name.endswith(_MICROS):
+        return dollars(int(value))
+    if isinstance(value, int | float) and name.endswith(_TIMES):
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, list):
+        return ", ".join(_words("", each) for each in value)
+    return " ".join(value.split()) if isinstance(value, str) else json.dumps(value)

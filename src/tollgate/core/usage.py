@@ -23,6 +23,7 @@ class By(StrEnum):
     NETWORK = "network"
     METHOD = "method"
     DAY = "day"
+    MONTH = "month"
 
 
 class Split(StrEnum):

@@ -46,6 +46,7 @@ _KEYS: dict[By, ColumnElement[Any]] = {
     By.NETWORK: _usage.network,
     By.METHOD: _usage.method,
     By.DAY: (_usage.hour - _usage.hour % 24),
+    By.MONTH: _usage.month,
 }
 
 _SPLITS: dict[Split, ColumnElement[str]] = {
@@ -65,10 +66,15 @@ class SqlAccountBook:
         """Close all connections."""
         await self._engine.dispose()
 
-    async def usage(self, team_id: str, month: str, by: By) -> list[UsageItem]:
-        """What a team used in a billing month, by one of five."""
+    async def usage(
+        self, team_id: str, months: str | Sequence[str], by: By, *, sources: Sequence[str] | None = None
+    ) -> list[UsageItem]:
+        """What a team used in a billing month, or in several, by one of six."""
         key = _KEYS[by].label("key")
-        query = select(key, *_SUMS).where(_usage.team_id == team_id, _usage.month == month).group_by(key)
+        within = _usage.month == months if isinstance(months, str) else _usage.month.in_(months)
+        query = select(key, *_SUMS).where(_usage.team_id == team_id, within).group_by(key)
+        if sources is not None:
+            query = query.where(_usage.source_id.in_(sources))
         async with self._connection() as connection:
             rows = (await connection.execute(query.order_by(key))).all()
         return [

@@ -19,7 +19,7 @@ from tollgate.core.invoices import Invoice, Report
 from tollgate.core.leases import LeaseReport, LeaseTurn
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
-from tollgate.core.models import Domain, Grant, Team, Token
+from tollgate.core.models import Domain, Grant, Lineage, Team, Token
 from tollgate.core.nodes import Lease, Node
 from tollgate.core.people import (
     Account,
@@ -98,7 +98,14 @@ class Repository(Protocol[Value]):
         ...
 
     async def page(
-        self, limit: int, after: Position | None = None, *, newest_first: bool = False, **where: object
+        self,
+        limit: int,
+        after: Position | None = None,
+        *,
+        newest_first: bool = False,
+        made_since: float | None = None,
+        made_before: float | None = None,
+        **where: object,
     ) -> list[Value]:
         """Return rows that fit, in the order of their making, from after a place on."""
         ...
@@ -129,6 +136,7 @@ class Repositories(Protocol):
 
     teams: Repository[Team]
     tokens: Repository[Token]
+    lineages: Repository[Lineage]
     domains: Repository[Domain]
     accounts: Repository[Account]
     factors: Repository[Factor]
@@ -259,8 +267,12 @@ class Bill(Struct, frozen=True):
 class AccountBook(Protocol):
     """What the control plane reads of usage, and the one thing that it writes to the ledger: final invoices."""
 
-    async def usage(self, team_id: str, month: str, by: By) -> list[UsageItem]:
-        """What a team used in a billing month, by one of five; together exactly all of it."""
+    async def usage(
+        self, team_id: str, months: str | Sequence[str], by: By, *, sources: Sequence[str] | None = None
+    ) -> list[UsageItem]:
+        """What a team used in a billing month, or in several, by one of six; together exactly all of it, or all
+        of some sources.
+        """
         ...
 
     async def series(

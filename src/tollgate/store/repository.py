@@ -21,7 +21,7 @@ from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Report
-from tollgate.core.models import Domain, Team, Token
+from tollgate.core.models import Domain, Lineage, Team, Token
 from tollgate.core.nodes import Lease, Node
 from tollgate.core.people import (
     Account,
@@ -70,11 +70,22 @@ class SqlRepository(Generic[Value]):
         return None if row is None else value_of(self._kind, row)
 
     async def page(
-        self, limit: int, after: Position | None = None, *, newest_first: bool = False, **where: object
+        self,
+        limit: int,
+        after: Position | None = None,
+        *,
+        newest_first: bool = False,
+        made_since: float | None = None,
+        made_before: float | None = None,
+        **where: object,
     ) -> list[Value]:
         """Return rows that fit, in the order of their making."""
         order = tuple_(self._table.c.created_at, self._table.c.id)
         query = select(*self._columns).where(*self._conditions(where)).limit(limit)
+        if made_since is not None:
+            query = query.where(self._table.c.created_at >= made_since)
+        if made_before is not None:
+            query = query.where(self._table.c.created_at < made_before)
         if after is not None:
             place = tuple_(after.created_at, after.id)
             query = query.where(order < place if newest_first else order > place)
@@ -147,6 +158,7 @@ class SqlRepositories:
 
         self.teams = made(tables.teams, Team)
         self.tokens = made(tables.tokens, Token)
+        self.lineages = made(tables.lineages, Lineage)
         self.domains = made(tables.domains, Domain)
         self.accounts = made(tables.accounts, Account)
         self.factors = made(tables.factors, Factor)

@@ -73,6 +73,17 @@ tokens = Table(
     Index("ix_tokens_team_id", "team_id", "created_at"),
 )
 
+# Tokens that replaced others or were replaced, deleted ones too: what they used stays one token's history.
+lineages = Table(
+    "lineages",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("team_id", String(32), ForeignKey("teams.id", ondelete="CASCADE"), nullable=False),
+    Column("first_id", String(32), nullable=False),
+    Index("ix_lineages_first_id", "team_id", "first_id", "created_at", "id"),
+)
+
 domains = Table(
     "domains",
     metadata,

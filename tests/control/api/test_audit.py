@@ -28,7 +28,31 @@ def test_every_change_stands_in_the_log_newest_first(api: Api, house: House) -> 
     }
     assert first["id"].startswith("aud_")
     assert (latest["action"], latest["actor"]) == ("token.update", "developer@acme.example")
-    assert (latest["details"], latest["via"]) == ({"active": False}, "personal:deploy")
+    assert (latest["details"], latest["via"]) == (
+        {"before": {"active": True}, "after": {"active": False}}, "personal:deploy"
+    )  # fmt: skip
+
+
+def test_log_is_filtered_by_who_what_to_what_and_when(api: Api, house: House) -> None:
+    made = api.make("/teams/acme/tokens", {"name": "ci"})
+    house.clock.advance(3_600)
+    api.ask("PATCH", f"/teams/acme/tokens/{made['id']}", who="developer", json={"name": "deploy"})
+    house.clock.advance(60)
+    api.make("/teams/acme/tokens", {"name": "other"})
+    for query, actions in (
+        ("", ["token.create", "token.update", "token.create"]),
+        ("actor=developer@acme.example", ["token.update"]),
+        ("action=token.create", ["token.create", "token.create"]),
+        (f"object={made['id']}", ["token.update", "token.create"]),
+        ("object=deploy", ["token.update"]),
+        ("object=nothing", []),
+        ("since=2m", ["token.create", "token.update"]),
+        ("until=2026-11-15T12:30:00Z", ["token.create"]),
+        ("since=2m&until=2026-11-15T13:00:30Z&object=deploy&limit=1", ["token.update"]),
+    ):
+        assert [row["action"] for row in api.get(f"/teams/acme/audit?{query}")["items"]] == actions, query
+    for query in ("since=yesterday", "until=noon", "until=2026-11-15T12:30:00"):
+        assert reason(api.ask("GET", f"/teams/acme/audit?{query}")) == (400, "invalid_request")
 
 
 def test_log_is_for_those_who_lead(api: Api) -> None:

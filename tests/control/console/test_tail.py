@@ -149,8 +149,10 @@ def test_tail_ends_for_whoever_may_read_the_logs_no_more(site: Site) -> None:
     joined = site.do(site.plane.invitations.accept(site.actor(site.account(BOB)), link))
     assert joined is not None
     browser = site.signed_in(BOB)
-    request = cast("Any", SimpleNamespace(cookies={site.cookie: browser.session}, scope={}, headers={}))
-    assert site.do(tail._may_see(request, site.plane, "acme"))
+    request = cast(
+        "Any", SimpleNamespace(cookies={site.cookie: browser.session}, scope={}, headers={}, query_params={})
+    )
+    assert site.do(tail._sees(request, site.plane, "acme"))
     site.do(site.plane.teams.set_role(owner, "acme", joined.member.id, "billing"))
     with pytest.raises(RoleNeeded):
-        site.do(tail._may_see(request, site.plane, "acme"))
+        site.do(tail._sees(request, site.plane, "acme"))

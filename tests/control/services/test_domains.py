@@ -184,7 +184,10 @@ def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, 
     wish = DomainSettings(address_per_minute=None, domain_per_minute=600, active=False)
     changed = house.do(plane.domains.update(developer, "acme", entry.id, wish))
     assert (changed.address_per_minute, changed.domain_per_minute, changed.active) == (None, 600, False)
-    assert details_of(house.notes()[-1]) == {"active": False, "address_per_minute": None}
+    assert details_of(house.notes()[-1]) == {
+        "before": {"address_per_minute": 60, "active": True},
+        "after": {"address_per_minute": None, "active": False},
+    }
     assert house.do(house.store.domain(["example.com"])) is None
 
 

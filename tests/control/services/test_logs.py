@@ -247,6 +247,35 @@ def test_tokens_and_domains_are_named_by_id_or_by_name(store: LogOffice) -> None
         assert seqs(store.page(domain=name)) == [2]
 
 
+def rotated(store: LogOffice, token: str) -> str:
+    return store.do(store.plane.tokens.rotate(store.actor(), "acme", token, 0))[0].id
+
+
+def test_a_rotated_token_keeps_its_logs_by_its_name_and_every_id(store: LogOffice) -> None:
+    second = rotated(store, CI)
+    third = rotated(store, second)
+    stranger = "tok_other00000000000"
+    store.ledger.commit(entry(NOON), entry(NOON, second), entry(NOON, stranger), entry(NOON, third))
+    for asked in ("ci", CI, second, third):
+        assert seqs(store.page(token=asked)) == [4, 2, 1]
+        assert seqs(store.page(token=asked, method="eth_chainId")) == []
+    for token in (second, CI):
+        store.do(store.plane.tokens.delete(store.actor(), "acme", token))
+        for asked in ("ci", CI, second, third):
+            assert seqs(store.page(token=asked)) == [4, 2, 1], f"{token} is deleted"
+    assert seqs(store.page(token=stranger)) == [3]
+
+
+def test_a_cursor_of_a_tokens_logs_outlives_its_rotation(store: LogOffice) -> None:
+    store.ledger.commit(entry(NOON), entry(NOON))
+    page = store.page(token="ci", limit=1)
+    new = rotated(store, CI)
+    store.ledger.commit(entry(NOON, new))
+    assert seqs(store.page(token="ci", after=page.next)) == [1]
+    assert seqs(store.page(token="ci", newer=page.newer)) == [3]
+    assert seqs(store.page(token=new, newer=page.newer)) == [3]
+
+
 def test_logs_of_a_deleted_token_are_read_by_its_id(store: LogOffice) -> None:
     gone = "tok_gone000000000000"
     store.ledger.commit(entry(NOON, gone))

@@ -79,7 +79,7 @@ def test_owner_makes_owners_and_changes_them(house: House, plane: ControlPlane) 
     assert owners(house) == ["acc_viewer"]
     last = house.notes()[-1]
     assert (last.action, last.actor, last.name) == ("member.role", "viewer@acme.example", "owner@acme.example")
-    assert details_of(last) == {"before": "owner", "role": "billing"}
+    assert details_of(last) == {"before": {"role": "owner"}, "after": {"role": "billing"}}
 
 
 # --- The last one --------------------------------------------------------------------------------------

@@ -88,7 +88,8 @@ def test_renamed_team_is_found_by_its_new_name_alone(house: House, plane: Contro
     assert house.refused(NoSuchTeam, plane.teams.show(owner, "acme")).extras["suggestion"] == "acme-two"
     assert house.do(plane.teams.show(owner, ACME.id)).team.name == "acme-two"
     [entry] = house.notes()
-    assert (entry.action, entry.name, details_of(entry)) == ("team.rename", "acme-two", {"before": "acme"})
+    assert (entry.action, entry.name) == ("team.rename", "acme-two")
+    assert details_of(entry) == {"before": {"name": "acme"}, "after": {"name": "acme-two"}}
     # The old name is free again.
     house.do(plane.teams.create(house.actor("loner"), "acme"))
 

@@ -189,7 +189,10 @@ def test_change_touches_only_what_is_given_and_notes_what_differs(house: House, 
     )  # fmt: skip
     entry = house.notes()[-1]
     assert (entry.action, entry.name) == ("token.update", "deploy")
-    assert details_of(entry) == {"before": "ci", "methods": ["eth_call"], "show_upstream": True}
+    assert details_of(entry) == {
+        "before": {"name": "ci", "methods": [], "show_upstream": False},
+        "after": {"name": "deploy", "methods": ["eth_call"], "show_upstream": True},
+    }
     grant = house.do(house.store.token(plane.context.digest(secret)))
     assert grant is not None
     assert grant.token == changed

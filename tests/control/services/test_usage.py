@@ -7,7 +7,7 @@ from tests.control.services.house import DAY, ROLES
 from tests.control.till import DOLLAR, Till
 from tests.store.account_rows import BEFORE, CD, CI, MONTH, RIVAL, WEB, calls
 
-from tollgate.control.problems import InvalidInput, NoSuchTeam
+from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound
 from tollgate.control.services import usage
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.usage import MonthUsage, Share
@@ -17,8 +17,10 @@ from tollgate.core.usage import By
 from tollgate.store.base import StoreUnavailable
 
 
-def report(till: Till, month: str | None = None, by: str = By.DAY, who: str = "owner") -> MonthUsage:
-    return till.do(till.plane.usage.of_team(till.actor(who), "acme", month, by))
+def report(
+    till: Till, month: str | None = None, by: str = By.DAY, who: str = "owner", token: str | None = None
+) -> MonthUsage:
+    return till.do(till.plane.usage.of_team(till.actor(who), "acme", month, by, token=token))
 
 
 def test_a_month_without_a_call(till: Till) -> None:
@@ -44,6 +46,37 @@ def test_refused_calls_are_counted_and_cost_nothing(till: Till) -> None:
     till.call(7, outcome="rate_limited")
     found = report(till)
     assert (found.requests, found.billable, found.free_left) == (12, 5, MILLION - 5)
+
+
+def test_a_rotated_token_keeps_its_usage_by_its_name_and_every_id(till: Till) -> None:
+    till.token(CI, "ci")
+    till.token(CD, "cd")
+    till.call(5, source=CI)
+    till.clock.advance(1)
+    new = till.do(till.plane.tokens.rotate(till.actor("owner"), "acme", CI, 0))[0].id
+    till.call(3, source=new)
+    till.call(2, source=CD)
+    assert report(till, by="token").items == [Share(new, "ci", 8, 8, 0), Share(CD, "cd", 2, 2, 0)]
+    for asked in ("ci", CI, new):
+        found = report(till, token=asked)
+        assert (found.requests, [item.requests for item in found.items], found.free_left) == (8, [8], MILLION - 10)
+    till.do(till.plane.tokens.delete(till.actor("owner"), "acme", CI))
+    assert report(till, token="ci").requests == report(till, token=CI).requests == 8
+    till.do(till.plane.tokens.delete(till.actor("owner"), "acme", new))
+    assert report(till, by="token").items[0] == Share(new, None, 8, 8, 0)
+    assert report(till, token=CI).requests == 8
+    with pytest.raises(NotFound, match="has no token 'ci'"):
+        report(till, token="ci")
+
+
+def test_a_tokens_forecast_is_its_part_of_the_month(till: Till) -> None:
+    till.token(CI, "ci")
+    till.token(CD, "cd")
+    till.call(MILLION, source=CD)
+    till.call(400, source=CI)
+    found = report(till, token="ci")
+    assert (found.requests, found.cost, found.free_left) == (400, 2_000, 0)
+    assert found.forecast_cost == found.forecast_requests * 5
 
 
 def test_tokens_have_the_names_that_they_have_now(till: Till) -> None:

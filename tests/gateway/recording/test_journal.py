@@ -193,7 +193,7 @@ async def test_second_upstream_and_both_attempts_are_written() -> None:
         ({"methods": ("eth_call",)}, call(1), 403, ("eth_chainId", "method_not_allowed", -32601)),
         ({"networks": ("eth/sepolia",)}, call(1), 403, ("eth_chainId", "network_not_allowed", -32601)),
         ({}, call(1, "admin_peers"), 403, ("admin_peers", "method_not_allowed", -32601)),
-        ({"capped_until": 2e9}, call(1), 402, ("", "spending_cap", -32017)),
+        ({"capped_until": 2e9}, call(1), 402, ("eth_chainId", "spending_cap", -32017)),
         ({"expires_at": 1.0}, call(1), 401, ("", "token_expired", -32016)),
         ({}, b"{", 400, ("", "parse_error", -32700)),
         ({}, {"method": 1}, 400, ("", "invalid_request", -32600)),
@@ -295,7 +295,11 @@ async def test_refusals_beyond_ten_a_second_become_one_record_with_their_number(
     worker.sink.write()
     assert len(worker.sink.written) == SINGLE_REFUSALS + 1
     rest = worker.sink.written[-1]
-    assert (rest.request_id, rest.stands_for, outcomes(rest)) == (b"r10", 15, [("", "spending_cap", -32017)])
+    assert (rest.request_id, rest.stands_for, outcomes(rest)) == (
+        b"r10",
+        15,
+        [("eth_chainId", "spending_cap", -32017)],
+    )
     assert sum(entry.stands_for for entry in worker.sink.written) == 25
     worker.context.tick()
     assert worker.sink.waiting == []

@@ -27,7 +27,9 @@ FORMATS = ("json", "csv", "html", "pdf")
         summary="Show what a team used in a month, and what it costs",
         description=(
             "Of the billing month: calls whose records came after their own month was closed are in the next. "
-            "The items add up to the month exactly; of more than 1,000 the least stand together."
+            "The items add up to the month exactly (by `month` they are it and the eleven before); of more than "
+            "1,000 the least stand together. With `token`, `free_left` and cap stay the team's, and all else is "
+            "the token's. A rotated token stands under its newest successor."
         ),
         query=(
             Query(
@@ -40,6 +42,11 @@ FORMATS = ("json", "csv", "html", "pdf")
                 "What the items are.",
                 {"type": "string", "enum": [by.value for by in By], "default": By.DAY.value},
             ),
+            Query(
+                "token",
+                "Only what this API token used: its name, or its id, deleted or not. A rotated one is one token.",
+                {"type": "string", "minLength": 1, "maxLength": 300},
+            ),
         ),
         gives=money.Usage,
         raises=(InvalidInput,),
@@ -47,7 +54,8 @@ FORMATS = ("json", "csv", "html", "pdf")
 )
 async def show_usage(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
     month, by = reading.query(request, "month"), reading.query(request, "by")
-    found = await plane.usage.of_team(actor, team, month, By.DAY if by is None else by)
+    token = reading.query(request, "token")
+    found = await plane.usage.of_team(actor, team, month, By.DAY if by is None else by, token=token)
     return shown(money.usage(found))
 
 

@@ -13,7 +13,6 @@ from tollgate.control.api.operations import LOGS, SEARCH_COST, Operation, Query,
 from tollgate.control.api.render import Answer, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded
 from tollgate.control.services.logs import LogAsk, LogResults, LogService
-from tollgate.core import durations
 from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT
 from tollgate.core.logs import LogRow
 
@@ -31,7 +30,7 @@ _QUERY = (
     Query(
         "since",
         "Only entries of this last time, by their own time. An `after` keeps the start of its first part.",
-        {"type": "string", "pattern": "^([0-9]{1,9}[smhdw]){1,20}$", "examples": ["30m", "1h", "24h"]},
+        reading.DURATION,
     ),
     Query("network", "Only this network.", {"type": "string", "pattern": f"^{_NETWORK.pattern}$"}),
     Query("method", "Only this method.", {"type": "string", "minLength": 1, "maxLength": LONGEST_METHOD}),
@@ -119,39 +118,16 @@ def _ask(request: Asked) -> LogAsk:
         part.limit,
         part.after,
         newer,
-        since=_since(request),
+        since=reading.duration(request, "since"),
         network=_formed(request, "network", _NETWORK, "family/network, such as eth/mainnet"),
         method=_short(request, "method", LONGEST_METHOD),
         status=None if status is None else int(status),
         errors=_truth(request, "errors"),
         token=_short(request, "token", LONGEST_NAME),
         domain=_short(request, "domain", LONGEST_NAME),
-        until=_moment(request, "until"),
+        until=reading.moment(request, "until"),
         request_id=_short(request, "request_id", LONGEST_TEXT),
     )
-
-
-def _since(request: Asked) -> int | None:
-    given = reading.query(request, "since")
-    if given is None:
-        return None
-    try:
-        return durations.parse(given)
-    except ValueError:
-        raise InvalidInput(f"`since` is a duration: {durations.FORM}.", field="since") from None
-
-
-def _moment(request: Asked, name: str) -> float | None:
-    given = reading.query(request, name)
-    if given is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(given)
-        if moment.tzinfo is not None:
-            return moment.timestamp()
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidInput(f"`{name}` is a time with its offset, such as 2026-11-15T06:44:44Z.", field=name)
 
 
 def _formed(request: Asked, name: str, form: re.Pattern[str], accepted: str) -> str | None:

@@ -7,7 +7,8 @@ secrets are none of its business.
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from datetime import datetime
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -17,9 +18,16 @@ from tollgate.control.api.access import Asked
 from tollgate.control.api.errors import WrongMediaType
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS, PageRequest
+from tollgate.core import durations
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 MAX_FIELDS = 50
+# Of a query.
+DURATION: dict[str, Any] = {
+    "type": "string",
+    "pattern": "^([0-9]{1,9}[smhdw]){1,20}$",
+    "examples": ["30m", "1h", "24h"],
+}
 LONGEST_SHOWN = 60
 _NUMBER = re.compile(r"[0-9]{1,10}")
 # What msgspec says of a value that does not fit: what is wrong, and where.
@@ -110,6 +118,31 @@ def number(request: Asked, name: str, least: int, most: int, *, usual: int) -> i
     if not _NUMBER.fullmatch(given) or not least <= int(given) <= most:
         raise InvalidInput(f"`{name}` is a whole number from {least} to {most}.", field=name)
     return int(given)
+
+
+def duration(request: Asked, name: str) -> int | None:
+    """A duration of the query, in seconds."""
+    given = query(request, name)
+    if given is None:
+        return None
+    try:
+        return durations.parse(given)
+    except ValueError:
+        raise InvalidInput(f"`{name}` is a duration: {durations.FORM}.", field=name) from None
+
+
+def moment(request: Asked, name: str) -> float | None:
+    """A time of the query, in seconds since 1970."""
+    given = query(request, name)
+    if given is None:
+        return None
+    try:
+        at = datetime.fromisoformat(given)
+        if at.tzinfo is not None:
+            return at.timestamp()
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"`{name}` is a time with its offset, such as 2026-11-15T06:44:44Z.", field=name)
 
 
 def if_match(request: Asked) -> str | None:

@@ -344,7 +344,10 @@ class AuditEntryView(Struct, frozen=True):
     action: Annotated[str, Meta(description="What was done.", examples=["token.create"])]
     target: Annotated[str, Meta(description="The id of what it was done to.")]
     name: Annotated[str, Meta(description="Its name at that time.")]
-    details: dict[str, Any]
+    details: Annotated[
+        dict[str, Any],
+        Meta(description="What else there is to say; of a change, `before` and `after` what differs."),
+    ]
     address: str
     via: Annotated[str, Meta(description="`tool`, `personal:<name>`, `console` or `operator`.")]
 

@@ -104,14 +104,29 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer
         query=(
             Query("action", "Only this action, such as `token.create`.", {"type": "string", "maxLength": 40}),
             Query("actor", "Only what this person did, by email.", {"type": "string", "maxLength": 254}),
+            Query(
+                "object",
+                "Only what was done to this: its id, or the name that it had.",
+                {"type": "string", "maxLength": 254},
+            ),
+            Query("since", "Only changes of this last time.", reading.DURATION),
+            Query("until", "Only changes before this time.", {"type": "string", "format": "date-time"}),
         ),
         gives=shapes.AuditPage,
-        raises=(RoleNeeded,),
+        raises=(InvalidInput, RoleNeeded),
     ),
 )
 async def list_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    action, who = reading.query(request, "action"), reading.query(request, "actor")
-    page = await plane.audit.of_team(actor, team, reading.page(request), action=action, who=who)
+    page = await plane.audit.of_team(
+        actor,
+        team,
+        reading.page(request),
+        action=reading.query(request, "action"),
+        who=reading.query(request, "actor"),
+        target=reading.query(request, "object"),
+        since=reading.duration(request, "since"),
+        until=reading.moment(request, "until"),
+    )
     return listed(page, shapes.audit_entry)
 
 

@@ -25,7 +25,6 @@ from tollgate.control.console.logs import ask_of, given_of, lines_of
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, Problem
-from tollgate.control.services.logs import LogAsk
 from tollgate.core.logs import LogFilter
 from tollgate.store.base import StoreUnavailable
 
@@ -155,7 +154,7 @@ async def _events(
         await feed.look()
         seen, ends = feed.position, time.monotonic() + LIFE_SECONDS
         yield b"retry: 1000\nevent: open\ndata: {}\n\n"
-        while time.monotonic() < ends and await _may_see(request, plane, team):
+        while time.monotonic() < ends and await _sees(request, plane, team) == wanted:
             for _ in range(CHECK_TICKS):
                 await asyncio.sleep(TICK_SECONDS)
                 await feed.look()
@@ -167,9 +166,9 @@ async def _events(
         hub.leave(team, wanted, account)
 
 
-async def _may_see(request: Asked, plane: ControlPlane, team: str) -> bool:
+async def _sees(request: Asked, plane: ControlPlane, team: str) -> LogFilter | None:
+    """What a tail shows by now: other tokens after a rotation, nothing to somebody who has left."""
     actor = await session.actor_of(request, plane)
     if actor is None:
-        return False
-    await plane.logs.wanted(actor, team, LogAsk())
-    return True
+        return None
+    return (await plane.logs.wanted(actor, team, ask_of(given_of(request))))[1]

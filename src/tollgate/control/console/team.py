@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from litestar import Response, post
 
@@ -15,7 +14,7 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.invitations import Invited
-from tollgate.core.people import AuditEntry
+from tollgate.core.people import AuditEntry, detail_words
 from tollgate.core.roles import ALLOWED, Role
 
 _TOASTS = {
@@ -30,8 +29,6 @@ ACTIONS = (
     "invitation.create", "invitation.revoke", "billing.change", "webhook.test", "alert.give_up", "team.create",
     "team.rename", "team.terms",
 )  # fmt: skip
-# How names of amounts end.
-MICROS = "_micros"
 
 
 @shown("/teams/{team:str}/members")
@@ -92,10 +89,13 @@ async def audit_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
     """Who changed what."""
     frame = await open_frame(request, plane, team, here="audit", title="Audit log")
     frame.commands = (f"tollgate audit --team {team}",)
-    action, who, after = (request.query_params.get(name, "")[:254] for name in ("action", "who", "after"))
-    listed = await plane.audit.of_team(
-        frame.actor, team, PageRequest(50, after or None), action=action or None, who=who or None
+    action, who, thing, after = (
+        request.query_params.get(name, "").strip()[:254] for name in ("action", "who", "object", "after")
     )
+    listed = await plane.audit.of_team(
+        frame.actor, team, PageRequest(50, after or None), action=action or None, who=who or None,
+        target=thing or None,
+    )  # fmt: skip
     people = (await plane.teams.members(frame.actor, team, PageRequest(500))).items
     return page(
         frame,
@@ -104,6 +104,7 @@ async def audit_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
         next=listed.next,
         action=action,
         who=who,
+        thing=thing,
         actions=ACTIONS,
         people=sorted({"operator", "tollgate", *(person.account.email for person in people)}),
     )
@@ -180,29 +181,6 @@ async def _members(
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:
     """What an entry tells beside its name, as words."""
     try:
-        details: dict[str, Any] = json.loads(entry.details)
+        return detail_words(json.loads(entry.details))
     except ValueError:
         return []
-    before, after = details.pop("before", None), details.pop("after", None)
-    changed = []
-    if isinstance(before, dict) and isinstance(after, dict):
-        changed = [
-            (
-                name.removesuffix(MICROS).replace("_", " "),
-                f"{_word(before.get(name), name)} → {_word(value, name)}",
-            )
-            for name, value in after.items()
-            if before.get(name) != value
-        ]
-    return [*changed, *((name.replace("_", " "), _word(value)) for name, value in details.items())]
-
-
-def _word(value: object, name: str = "") -> str:
-    """A value as it is read: a list is its items."""
-    if isinstance(value, int) and name.endswith(MICROS):
-        return render.money(value)
-    if value is None or value in ("", []):
-        return "none"
-    if isinstance(value, list):
-        return ", ".join(map(_word, value))
-    return " ".join(value.split()) if isinstance(value, str) else json.dumps(value)

@@ -19,7 +19,15 @@ from tollgate.control.problems import (
     SignUpClosed,
     WrongPassword,
 )
-from tollgate.control.service_context import MAX_ROWS, Actor, ClientInfo, ServiceContext, email_of, name_of
+from tollgate.control.service_context import (
+    MAX_ROWS,
+    Actor,
+    ClientInfo,
+    ServiceContext,
+    changes,
+    email_of,
+    name_of,
+)
 from tollgate.control.services import throttle
 from tollgate.core import patience, secrets
 from tollgate.core.addresses import limit_key
@@ -114,7 +122,10 @@ class Accounts:
             account = await _own(records, actor)
             renamed = replace(account, name=name_of(name, least=0))
             await records.accounts.replace(renamed)
-            await self._context.note(records, actor, "account.rename", target=account.id, name=account.email)
+            await self._context.note(
+                records, actor, "account.rename", team_id=None, target=account.id, name=account.email,
+                **changes(account, renamed, ["name"]),
+            )  # fmt: skip
         return renamed
 
     async def delete(self, actor: Actor) -> None:

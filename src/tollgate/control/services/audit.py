@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, page_of
 from tollgate.core.audit_chain import chain_of
 from tollgate.core.people import AuditEntry
 from tollgate.core.roles import Action
+
+_ID = re.compile(r"[a-z]{3,4}_[0-9A-Za-z]{16}")
 
 
 class Audit:
@@ -15,15 +19,36 @@ class Audit:
         self._context = context
 
     async def of_team(
-        self, actor: Actor, team: str, ask: PageRequest, *, action: str | None = None, who: str | None = None
+        self,
+        actor: Actor,
+        team: str,
+        ask: PageRequest,
+        *,
+        action: str | None = None,
+        who: str | None = None,
+        target: str | None = None,
+        since: int | None = None,
+        until: float | None = None,
     ) -> ResultPage[AuditEntry]:
-        """What was done to a team and its things, newest first."""
+        """What was done to a team and its things, newest first.
+
+        `target` is the id of a thing or the name that it had; `since` counts seconds before now.
+        """
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
             scope = f"audit:{membership.team.id}"
-            filters = {name: value for name, value in (("action", action), ("actor", who)) if value}
+            thing = "target" if target and _ID.fullmatch(target) else "name"
+            filters = {
+                name: value for name, value in (("action", action), ("actor", who), (thing, target)) if value
+            }
             rows = await records.audit.page(
-                ask.limit + 1, ask.place(scope), newest_first=True, team_id=membership.team.id, **filters
+                ask.limit + 1,
+                ask.place(scope),
+                newest_first=True,
+                made_since=None if since is None else self._context.now() - since,
+                made_before=until,
+                team_id=membership.team.id,
+                **filters,
             )
         return page_of(scope, rows, ask.limit)
 

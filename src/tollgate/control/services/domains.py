@@ -30,6 +30,7 @@ from tollgate.control.service_context import (
     PageRequest,
     ResultPage,
     ServiceContext,
+    changes,
     page_of,
 )
 from tollgate.control.versions import check_version
@@ -109,14 +110,9 @@ class Domains:
             check_version(entry, if_match)
             changed = _with(entry, wanted)
             await records.domains.replace(changed)
-            differences = {
-                name: getattr(changed, name)
-                for name in DomainSettings.__struct_fields__
-                if getattr(changed, name) != getattr(entry, name)
-            }
             await self._context.note(
                 records, actor, "domain.update", team_id=membership.team.id, target=entry.id, name=entry.domain,
-                **differences,
+                **changes(entry, changed, DomainSettings.__struct_fields__),
             )  # fmt: skip
         return changed
 

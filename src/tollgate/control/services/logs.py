@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tollgate.control.problems import InvalidInput, NotFound
 from tollgate.control.service_context import USUAL_ROWS, Actor, Membership, ServiceContext
+from tollgate.control.services.tokens import token_ids
 from tollgate.core import origins
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
 from tollgate.core.models import Team
@@ -23,7 +24,7 @@ from tollgate.core.roles import Action
 from tollgate.core.sealed import BrokenSeal, Seal
 from tollgate.store.base import LogBook, Repositories, StoreUnavailable
 
-_TOKEN_ID, _DOMAIN_ID = (re.compile(rf"{kind}_[0-9A-Za-z]{{16}}") for kind in ("tok", "dom"))
+_DOMAIN_ID = re.compile(r"dom_[0-9A-Za-z]{16}")
 _NEVER = float("-inf")
 # Looks of one request for rows that seldom fit. Each is bounded in time by the store: together about a second.
 MAX_LOOKS = 80
@@ -171,7 +172,8 @@ class LogService:
         """Whose logs are asked for, and which of them; a refusal where these may not be read."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
-            source_id = await _source(records, membership, ask)
+            # Of a token's lineage the first, whichever was asked for: a cursor outlives a rotation.
+            source_id, *lineage = await _sources(records, membership, ask) or (None,)
         return membership.team, LogFilter(
             membership.team.id,
             source_id,
@@ -181,6 +183,7 @@ class LogService:
             errors=ask.errors,
             request_id=ask.request_id,
             until=ask.until,
+            lineage=tuple(lineage),
         )
 
     async def newest(self, wanted: LogFilter) -> int:
@@ -260,31 +263,25 @@ def _at(place: LogPosition, position: int) -> LogPosition:
 
 
 def filters_of(wanted: LogFilter) -> bytes:
-    """What identifies filters in a cursor."""
-    return hashlib.sha256(msgspec.json.encode(wanted)).digest()[:12]
+    """What identifies filters in a cursor: whatever else joins a lineage meanwhile."""
+    asked = msgspec.structs.asdict(wanted)
+    del asked["lineage"]
+    return hashlib.sha256(msgspec.json.encode(asked)).digest()[:12]
 
 
-async def _source(records: Repositories, membership: Membership, ask: LogAsk) -> str | None:
-    """The id of the token or domain that is asked for. An id needs no look-up: deleted ones have logs, too."""
+async def _sources(records: Repositories, membership: Membership, ask: LogAsk) -> tuple[str, ...]:
+    """The ids of the token or domain that is asked for. An id needs no look-up: deleted ones have logs, too."""
     if ask.token is not None and ask.domain is not None:
         raise InvalidInput("An entry has a token or a domain: give one of the two.", field="domain")
-    if ask.token is not None and not _TOKEN_ID.fullmatch(ask.token):
-        token = await records.tokens.find(team_id=membership.team.id, name=ask.token)
-        if token is None:
-            raise _unknown(membership, "token", ask.token, "tokens")
-        return token.id
-    if ask.domain is not None and not _DOMAIN_ID.fullmatch(ask.domain):
-        name = origins.normal_host(ask.domain[:300])
-        domain = await records.domains.find(team_id=membership.team.id, domain=name) if name else None
-        if domain is None:
-            raise _unknown(membership, "whitelisted domain", ask.domain, "whitelist")
-        return domain.id
-    return ask.token or ask.domain
-
-
-def _unknown(membership: Membership, what: str, name: str, listed: str) -> NotFound:
-    return NotFound(
-        f"The team {membership.team.name} has no {what} {name[:60]!r}: "
-        f"list them with `tollgate rpc {listed} list --team {membership.team.name}`, "
-        "or give the id of a deleted one."
-    )
+    if ask.token is not None:
+        return await token_ids(records, membership.team, ask.token)
+    if ask.domain is None or _DOMAIN_ID.fullmatch(ask.domain):
+        return () if ask.domain is None else (ask.domain,)
+    name = origins.normal_host(ask.domain[:300])
+    domain = await records.domains.find(team_id=membership.team.id, domain=name) if name else None
+    if domain is None:
+        raise NotFound(
+            f"The team {membership.team.name} has no whitelisted domain {ask.domain[:60]!r}: list them with "
+            f"`tollgate rpc whitelist list --team {membership.team.name}`, or give the id of a deleted one."
+        )
+    return (domain.id,)

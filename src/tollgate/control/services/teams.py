@@ -23,6 +23,7 @@ from tollgate.control.service_context import (
     PageRequest,
     ResultPage,
     ServiceContext,
+    changes,
     page_of,
     teams_of,
 )
@@ -153,7 +154,7 @@ class Teams:
                 team_id=renamed.id,
                 target=renamed.id,
                 name=name,
-                before=membership.team.name,
+                **changes(membership.team, renamed, ["name"]),
             )
         return Membership(renamed, membership.member)
 
@@ -216,7 +217,7 @@ class Teams:
                 await self._end_invitations(records, membership.team.id, account)
             await self._context.note(
                 records, actor, "member.role", team_id=membership.team.id, target=member.id, name=account.email,
-                before=old.value, role=new.value,
+                **changes(member, changed, ["role"]),
             )  # fmt: skip
         return Person(changed, account)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -10,11 +11,13 @@ from msgspec.structs import replace
 
 from tollgate.control.problems import InvalidInput, LimitReached, NameTaken, NotFound
 from tollgate.control.service_context import (
+    MAX_ROWS,
     Actor,
     Membership,
     PageRequest,
     ResultPage,
     ServiceContext,
+    changes,
     name_of,
     page_of,
 )
@@ -23,10 +26,11 @@ from tollgate.core import secrets
 from tollgate.core.addresses import parse_networks
 from tollgate.core.contracts import is_address
 from tollgate.core.methods import is_pattern, may_be_called
-from tollgate.core.models import Token
+from tollgate.core.models import Lineage, Team, Token
 from tollgate.core.roles import Action
 from tollgate.store.base import Conflict, Repositories
 
+_ID = re.compile(r"tok_[0-9A-Za-z]{16}")
 MAX_METHODS = MAX_ADDRESSES = 100
 MAX_PER_SECOND = 1_000_000
 MAX_PER_MONTH = 1_000_000_000_000
@@ -118,7 +122,7 @@ class TokenService:
             await _write(records, changed)
             await self._context.note(
                 records, actor, "token.update", team_id=membership.team.id, target=token.id, name=changed.name,
-                **_differences(token, changed),
+                **changes(token, changed, TokenSettings.__struct_fields__),
             )  # fmt: skip
         return changed
 
@@ -138,6 +142,7 @@ class TokenService:
             await _write(records, replace(old, name=_old_name(old, ends), expires_at=ends))
             new, secret = self._successor(actor, old)
             await self._keep(records, new, secret)
+            await _join(records, old, new)
             await self._context.note(
                 records, actor, "token.rotate", team_id=membership.team.id, target=old.id, name=old.name,
                 successor=new.id, prefix=new.prefix, old_works_until=ends,
@@ -244,16 +249,33 @@ class TokenService:
         return at
 
 
-def _check_methods(methods: Sequence[str]) -> tuple[str, ...]:
-    if len(methods) > MAX_METHODS:
-        raise InvalidInput(f"At most {MAX_METHODS} patterns.", field="methods")
-    for pattern in methods:
-        if not is_pattern(pattern):
-            raise InvalidInput(
-                f"{pattern[:60]!r} is no method: write one such as eth_call, or a pattern such as eth_get*.",
-                field="methods",
+async def _join(records: Repositories, old: Token, new: Token) -> None:
+    """Note that one token goes on where another ended."""
+    known = await records.lineages.get(old.id)
+    if known is None:
+        known = Lineage(old.id, old.created_at, old.team_id, old.id)
+        await records.lineages.add(known)
+    await records.lineages.add(Lineage(new.id, new.created_at, new.team_id, known.first_id))
+
+
+async def token_ids(records: Repositories, team: Team, token: str) -> tuple[str, ...]:
+    """A token, given by id or name, with all that it replaced or that replaced it: the first, then the newest.
+
+    Ids of deleted ones are good as well: they have logs and usage, too.
+    """
+    if not _ID.fullmatch(token):
+        named = await records.tokens.find(team_id=team.id, name=token)
+        if named is None:
+            raise NotFound(
+                f"The team {team.name} has no token {token[:60]!r}: list them with "
+                f"`tollgate rpc tokens list --team {team.name}`, or give the id of a deleted one."
             )
-    return tuple(dict.fromkeys(methods))
+        token = named.id
+    known = await records.lineages.find(id=token, team_id=team.id)
+    if known is None:
+        return (token,)
+    rows = await records.lineages.page(MAX_ROWS, newest_first=True, team_id=team.id, first_id=known.first_id)
+    return tuple(dict.fromkeys((known.first_id, *(row.id for row in rows))))
 
 
 def _check_addresses(given: Sequence[str]) -> tuple[str, ...]:
@@ -282,16 +304,6 @@ def _old_name(token: Token, ends: float) -> str:
     """A name for a token that was replaced. Its own id keeps it unique."""
     day = datetime.fromtimestamp(ends, UTC).strftime("%Y-%m-%d")
     return f"{token.name[:60]}-until-{day}-{token.id[-6:]}"
-
-
-def _differences(before: Token, after: Token) -> dict[str, object]:
-    """What was changed, for the audit log. An entry has the new name, so this has the old one."""
-    changed = {
-        name: getattr(after, name)
-        for name in Token.__struct_fields__
-        if getattr(after, name) != getattr(before, name) and name not in {"capped_until", "name"}
-    }
-    return changed if after.name == before.name else {"before": before.name, **changed}
 
 
 async def _write(records: Repositories, token: Token) -> None:

@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext
+from tollgate.control.services.tokens import token_ids
 from tollgate.core.models import Team
-from tollgate.core.months import is_month, month_of
+from tollgate.core.months import is_month, month_of, previous_month
 from tollgate.core.pricing import capped
 from tollgate.core.roles import Action
 from tollgate.core.usage import By, UsageItem, forecast
@@ -23,7 +24,10 @@ _REST = "(others)"
 
 
 class Share(Struct, frozen=True):
-    """What one token, domain, network, method or day has of a month. The key is empty for what has none."""
+    """What one token, domain, network, method or day has of a month; or what a month has.
+
+    The key is empty for what has none.
+    """
 
     key: str
     name: str | None
@@ -33,7 +37,7 @@ class Share(Struct, frozen=True):
 
 
 class MonthUsage(Struct, frozen=True):
-    """A team's month. The shares add up to it."""
+    """A team's month. The shares add up to it, but by month: those are it and the eleven before."""
 
     month: str
     plan: str
@@ -57,33 +61,52 @@ class Usages:
         self._context = context
         self._book = book
 
-    async def of_team(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> MonthUsage:
-        """What a team used in a month, by default the current one."""
+    async def of_team(
+        self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY, *, token: str | None = None
+    ) -> MonthUsage:
+        """What a team used in a month, by default the current one; or one of its tokens, given by id or name.
+
+        A token that was rotated is one token, with all that its predecessors used.
+        """
         listed_by = by_of(by)
         wanted = month_named(month, self._context.now())
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
             names = await _names(records, membership.team, listed_by)
-        items = await at_hand(self._book).usage(membership.team.id, wanted, listed_by)
-        return self._report(membership.team, wanted, listed_by, items, names)
+            asked = None if token is None else await token_ids(records, membership.team, token)
+        book, team_id = at_hand(self._book), membership.team.id
+        months = _year(wanted) if listed_by is By.MONTH else wanted
+        items = await book.usage(team_id, months, listed_by)
+        whole = _of(items, listed_by, wanted)
+        if asked is not None:
+            items = await book.usage(team_id, months, listed_by, sources=asked)
+        if listed_by is By.TOKEN:
+            async with self._context.store.reading() as records:
+                items = _joined(items, await _heirs(records, items, names))
+        return self._report(membership.team, wanted, listed_by, items, names, whole)
 
     def _report(
-        self, team: Team, month: str, by: By, items: list[UsageItem], names: Mapping[str, str]
+        self, team: Team, month: str, by: By, items: list[UsageItem], names: Mapping[str, str], whole: UsageItem
     ) -> MonthUsage:
+        """What `items` are of a month of which the team had `whole`."""
         now, price = self._context.now(), self._context.settings.billing.price()
-        billable = sum(item.billable for item in items)
-        cost = sum(item.cost for item in items)
+        total = _of(items, by, month)
+        billable, cost = total.billable, total.cost
         is_current = month == month_of(now)
         expected = forecast(billable, month, now)
-        # A month that is over is what it is, by the prices and caps of its time.
-        will_cost = capped(price.total(expected), team.spending_cap) if is_current else cost
+        # A month that is over is what it is, by the prices and caps of its time. A token's part grows with it.
+        will_cost = cost
+        if is_current and total == whole:
+            will_cost = capped(price.total(expected), team.spending_cap)
+        elif is_current and billable:
+            will_cost = capped(cost * expected // billable, team.spending_cap)
         return MonthUsage(
             month=month,
             plan=price.plan.value,
-            requests=sum(item.requests for item in items),
+            requests=total.requests,
             billable=billable,
             free_requests=price.free_requests,
-            free_left=max(0, price.free_requests - billable),
+            free_left=max(0, price.free_requests - whole.billable),
             cost=cost,
             forecast_requests=expected,
             forecast_cost=max(cost, will_cost),
@@ -92,6 +115,25 @@ class Usages:
             by=by,
             items=_shares(items, by, names),
         )
+
+
+def _year(month: str) -> list[str]:
+    """A month and the eleven before it."""
+    months = [month]
+    while len(months) < 12:
+        months.append(previous_month(months[-1]))
+    return months
+
+
+def _of(items: list[UsageItem], by: By, month: str) -> UsageItem:
+    """What some items have of a month together. By month they are others as well."""
+    own = [item for item in items if by is not By.MONTH or item.key == month]
+    return UsageItem(
+        month,
+        sum(item.requests for item in own),
+        sum(item.billable for item in own),
+        sum(item.cost for item in own),
+    )
 
 
 def at_hand(book: AccountBook | None) -> AccountBook:
@@ -129,8 +171,32 @@ async def _names(records: Repositories, team: Team, by: By) -> dict[str, str]:
     return {}
 
 
+async def _heirs(records: Repositories, items: list[UsageItem], names: Mapping[str, str]) -> dict[str, str]:
+    """Under which token the use of a rotated one stands: the newest of its lineage, of those that are left."""
+    ids = list({item.key for item in items if item.key} | set(names))
+    rows = [
+        row
+        for start in range(0, len(ids), MAX_ROWS)
+        for row in await records.lineages.page(MAX_ROWS, id=tuple(ids[start : start + MAX_ROWS]))
+    ]
+    rows.sort(key=lambda row: (row.id in names, row.created_at, row.id))
+    newest = {row.first_id: row.id for row in rows}
+    return {row.id: newest[row.first_id] for row in rows}
+
+
+def _joined(items: list[UsageItem], heirs: Mapping[str, str]) -> list[UsageItem]:
+    sums: dict[str, UsageItem] = {}
+    for item in items:
+        key = heirs.get(item.key, item.key)
+        known = sums.get(key) or UsageItem(key, 0, 0, 0)
+        sums[key] = UsageItem(
+            key, known.requests + item.requests, known.billable + item.billable, known.cost + item.cost
+        )
+    return list(sums.values())
+
+
 def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[Share]:
-    """Days in their order, all else by what it cost and counts for; of too many, the least stand together."""
+    """Days and months in order, all else by what it cost and counts for; of too many, the least together."""
     shares = [
         Share(
             item.key,
@@ -141,7 +207,7 @@ def _shares(items: list[UsageItem], by: By, names: Mapping[str, str]) -> list[Sh
         )
         for item in items
     ]
-    if by is By.DAY:
+    if by in (By.DAY, By.MONTH):
         return shares
     shares.sort(key=lambda share: (-share.cost, -share.billable, -share.requests, share.key))
     if len(shares) <= MAX_ITEMS:

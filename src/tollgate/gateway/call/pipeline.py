@@ -25,7 +25,9 @@ from tollgate.errors import (
     MethodNotAllowed,
     NetworkNotAllowed,
     Overloaded,
+    RateLimited,
     Refusal,
+    SpendingCap,
     UnknownNetwork,
 )
 from tollgate.gateway.access.caller import Caller
@@ -331,6 +333,9 @@ class Pipeline:
         self._counters.refused(refusal)
         answer = response.refuse(request, refusal, call_id)
         if request.caller is not None:
+            if not method and isinstance(refusal, RateLimited | SpendingCap):
+                # Refused before it was parsed; its team wants to know what it was.
+                method = jsonrpc.named(request.body)
             request.calls = ((method[:LONGEST_METHOD], refusal.reason, refusal.code, len(answer.body)),)
         return answer
 
