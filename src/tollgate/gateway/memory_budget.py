@@ -11,13 +11,13 @@ SMALL = 65_536
 class Budget:
     """Bytes that may be held at once in one worker."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.held = 0
 
     def hold(self, count: int) -> bool:
         """Hold more bytes; False where there is no room, and then nothing is held."""
-        if self.held + count > self.most:
+        if self.held + count > self.max_bytes:
             return False
         self.held += count
         return True

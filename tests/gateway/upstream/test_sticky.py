@@ -13,7 +13,7 @@ from tests.gateway.fakes import turns
 from tests.gateway.scene import DROP, Error, Scene, open_scene, raw
 
 from tollgate.errors import UpstreamUnavailable
-from tollgate.gateway.upstream.sticky import pinned, unpinned
+from tollgate.gateway.upstream.sticky import decode_slot, encode_slot
 from tollgate.shm.upstream_status import State
 
 NEW, CHANGES, UNINSTALL = "eth_newFilter", "eth_getFilterChanges", "eth_uninstallFilter"
@@ -36,19 +36,19 @@ slots = st.integers(0, 255)
 
 @given(st.integers(0, 2**128), slots)
 def test_filter_comes_back_to_where_it_was_made(number: int, slot: int) -> None:
-    given_out = pinned(NEW, written(hex(number)), slot)
-    assert unpinned(CHANGES, [given_out]) == ([written(hex(number))], slot)
+    given_out = encode_slot(NEW, written(hex(number)), slot)
+    assert decode_slot(CHANGES, [given_out]) == ([written(hex(number))], slot)
 
 
 @given(st.text(), slots, st.booleans())
 def test_continuation_token_comes_back_to_where_it_was_given(token: str, slot: int, by_name: bool) -> None:
     result = {"events": [{"data": ["0x1"]}], "continuation_token": token}
-    given_out = json.loads(bytes(pinned(EVENTS, written(result), slot)))
+    given_out = json.loads(bytes(encode_slot(EVENTS, written(result), slot)))
     assert given_out["events"] == result["events"]
     assert given_out["continuation_token"] != token
     filter_ = {"chunk_size": 5, "continuation_token": given_out["continuation_token"]}
     params = {"filter": written(filter_)} if by_name else [written(filter_)]
-    back, found = unpinned(EVENTS, params)
+    back, found = decode_slot(EVENTS, params)
     before = {"chunk_size": 5, "continuation_token": token}
     assert read(back) == ({"filter": before} if by_name else [before])
     assert found == slot
@@ -69,7 +69,7 @@ def test_continuation_token_comes_back_to_where_it_was_given(token: str, slot: i
     ],
 )
 def test_other_results_are_left_as_they_are(method: str, result: Any) -> None:
-    assert pinned(method, written(result), 3) == written(result)
+    assert encode_slot(method, written(result), 3) == written(result)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_other_results_are_left_as_they_are(method: str, result: Any) -> None:
 )
 def test_what_we_did_not_give_out_goes_to_anybody_as_it_is(method: str, params: Any) -> None:
     given_ = raw(params)
-    assert unpinned(method, given_) == (given_, None)
+    assert decode_slot(method, given_) == (given_, None)
 
 
 # --- Over upstreams ------------------------------------------------------------------------------------------

@@ -105,9 +105,9 @@ class EmailChanges:
             records, actor, "account.email", target=account.id, name=address, before=before, after=after
         )
         # Members of a team know each other by their addresses: each team's log has it as well.
-        for seat in await records.members.page(MAX_ROWS, account_id=account.id):
+        for member in await records.members.page(MAX_ROWS, account_id=account.id):
             await self._context.note(
-                records, actor, "member.email", team_id=seat.team_id, target=seat.id, name=address,
+                records, actor, "member.email", team_id=member.team_id, target=member.id, name=address,
                 before=before, after=after,
             )  # fmt: skip
         return changed

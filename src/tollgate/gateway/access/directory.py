@@ -34,8 +34,8 @@ _log = log.get("directory")
 class Recent(Generic[K]):
     """Callers by key, the least recently used dropped first; unknown keys are remembered for a while."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_entries: int) -> None:
+        self._max_entries = max_entries
         self._known: OrderedDict[K, Caller] = OrderedDict()
         self._unknown: OrderedDict[K, float] = OrderedDict()
 
@@ -57,13 +57,13 @@ class Recent(Generic[K]):
         """Remember a caller."""
         self._known[key] = caller
         self._unknown.pop(key, None)
-        if len(self._known) > self._most:
+        if len(self._known) > self._max_entries:
             self._known.popitem(last=False)
 
     def put_unknown(self, key: K, until: float) -> None:
         """Remember that there is nothing under this key."""
         self._unknown[key] = until
-        if len(self._unknown) > self._most:
+        if len(self._unknown) > self._max_entries:
             self._unknown.popitem(last=False)
 
     def drop(self, key: K) -> None:

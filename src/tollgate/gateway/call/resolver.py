@@ -204,7 +204,7 @@ class Resolver:
             return answer(await self._writes.send(call, deadline, trace))
         if method == GET_LOGS:
             return await self._logs(call, scope, deadline, trace)
-        params, slot = sticky.unpinned(method, call.params)
+        params, slot = sticky.decode_slot(method, call.params)
         if slot is not None and not self.exchange.has(slot):
             # Whoever made it is not here, or not any more: another one says so in a node's words.
             params, slot = call.params, None
@@ -213,7 +213,7 @@ class Resolver:
         return (
             reply
             if reply.error is not ABSENT
-            else Reply(sticky.pinned(method, reply.result, outcome.upstream.slot))
+            else Reply(sticky.encode_slot(method, reply.result, outcome.upstream.slot))
         )
 
     async def _logs(self, call: Call, scope: Scope, deadline: float, trace: Trace) -> Reply:

@@ -58,14 +58,14 @@ class Subscriber:
     """One subscription of one connection."""
 
     def __init__(
-        self, subscription: Subscription, subscription_id: str, family: str, ear: NotificationSink
+        self, subscription: Subscription, subscription_id: str, family: str, sink: NotificationSink
     ) -> None:
         self.subscription = subscription
         self.topic = subscription.topic
         self.id = subscription_id
         self.family = family
         self._words: ModuleType = FAMILIES[family]
-        self._ear = ear
+        self._sink = sink
         self.since: int | None = None
         """The newest block that is not told; None: not known yet."""
         self.gone = False
@@ -91,12 +91,12 @@ class Subscriber:
     @property
     def has_room(self) -> bool:
         """Whether its connection keeps up with what it is told."""
-        return self._ear.has_room
+        return self._sink.has_room
 
     def lose(self, why: str) -> None:
         """Give up."""
         if not self.gone:
-            self._ear.lose(why)
+            self._sink.lose(why)
 
     def open(self) -> None:
         """Begin to send: the caller knows the subscription's id."""
@@ -110,7 +110,7 @@ class Subscriber:
         if self.gone:
             return
         if self._held is None:
-            self._ear.notify(data)
+            self._sink.notify(data)
         elif self._held_bytes > _MAX_HELD_BYTES:
             self.lose(
                 "Too much happened before the subscription was answered: subscribe outside of large batches."

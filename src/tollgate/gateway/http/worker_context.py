@@ -185,7 +185,7 @@ class WorkerContext:
     def change(self, networks: Iterable[Network], limits: LimitSettings) -> None:
         """Take over networks and limits; what was begun goes on."""
         self.reader.change(networks, limits.body_bytes)
-        self.budget.most = limits.buffer_bytes
+        self.budget.max_bytes = limits.buffer_bytes
         self._bound(limits.body_bytes, limits.in_flight)
         self.renew()
 

@@ -133,7 +133,7 @@ def choose(
     now: float,
     random: Callable[[], float],
 ) -> Upstream | None:
-    """The upstream in rotation to ask next; None where there is none. `peers` are in the order of priority.
+    """The upstream in rotation to ask next; None where there is none. `upstreams` are in the order of priority.
 
     Who holds no archive is asked for old state where nobody else can be, and who was never probed where nobody is
     known to be up: it may turn out to be on another chain.

@@ -94,10 +94,10 @@ class Failover:
         random: Callable[[], float],
         may_ask: Callable[[Upstream], bool],
         tried: Sequence[Upstream] = (),
-        most: int = MAX_ATTEMPTS,
+        max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         self._upstreams = upstreams
-        self._most = most
+        self._max_attempts = max_attempts
         self._row = row
         self._need = need
         self._deadline = deadline
@@ -108,7 +108,7 @@ class Failover:
 
     def next(self, now: float) -> Attempt | Wait | None:
         """What to do now; None: give up."""
-        if self._stopped or self._attempts >= self._most or now >= self._deadline:
+        if self._stopped or self._attempts >= self._max_attempts or now >= self._deadline:
             return None
         known = self._known()
         upstream = self._choose(known, now)
@@ -126,7 +126,7 @@ class Failover:
 
     def spare(self, now: float) -> Attempt | None:
         """Somebody else to ask at the same time; None where there is nobody in rotation, and within its rate."""
-        if self._attempts >= self._most or now >= self._deadline:
+        if self._attempts >= self._max_attempts or now >= self._deadline:
             return None
         tried, limited = self.tried, self._limited
         self.tried = list(tried)

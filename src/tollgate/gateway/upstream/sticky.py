@@ -31,7 +31,7 @@ _text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.encode
 
 
-def unpinned(method: str, params: Params) -> tuple[Params, int | None]:
+def decode_slot(method: str, params: Params) -> tuple[Params, int | None]:
     """The parameters as the upstream knows them, and its row; None where any upstream will do."""
     if method in _USE_FILTER and isinstance(params, list) and params:
         found = _OUR_FILTER_ID.fullmatch(bytes(params[0]))
@@ -42,7 +42,7 @@ def unpinned(method: str, params: Params) -> tuple[Params, int | None]:
     return params, None
 
 
-def pinned(method: str, result: Raw, slot: int) -> Raw:
+def encode_slot(method: str, result: Raw, slot: int) -> Raw:
     """A result as the caller is given it."""
     if method in MAKE_FILTER:
         found = _FILTER_ID.fullmatch(bytes(result))

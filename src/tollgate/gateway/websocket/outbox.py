@@ -19,9 +19,9 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 class Outbox:
     """What waits for one client."""
 
-    def __init__(self, budget: Budget, most: int, on_sent: Callable[[], None]) -> None:
+    def __init__(self, budget: Budget, max_bytes: int, on_sent: Callable[[], None]) -> None:
         self._budget = budget
-        self._most = most
+        self._max_bytes = max_bytes
         self._on_sent = on_sent
         self._waiting: deque[tuple[bytes, int]] = deque()
         """What is to be sent, and how much of it the budget counts."""
@@ -32,12 +32,12 @@ class Outbox:
     @property
     def is_full(self) -> bool:
         """Whether more waits than may."""
-        return self._bytes > self._most
+        return self._bytes > self._max_bytes
 
     @property
     def has_room(self) -> bool:
         """Whether there is room for much more."""
-        return 2 * self._bytes <= self._most
+        return 2 * self._bytes <= self._max_bytes
 
     def put(self, data: bytes) -> None:
         """Let something wait for its turn."""

@@ -114,8 +114,8 @@ class Subscriptions:
         self,
         family: str,
         stream: Stream,
-        ear: NotificationSink,
-        most: int,
+        sink: NotificationSink,
+        max_subscriptions: int,
         use: CallerUse,
         charge: Callable[[str, int], None],
     ) -> None:
@@ -123,8 +123,8 @@ class Subscriptions:
         self._words = FAMILIES[family]
         self.methods: frozenset[str] = self._words.METHODS
         self._stream = stream
-        self._ear = ear
-        self._most = most
+        self._sink = sink
+        self._max_subscriptions = max_subscriptions
         self._use = use
         self._charge = charge
         """Counts calls to upstreams that a subscription made by this method needs, or refuses them."""
@@ -139,7 +139,7 @@ class Subscriptions:
             wanted = self._words.parse(call.method, call.params)
             if isinstance(wanted, End):
                 return self._end(wanted)
-            listener = Subscriber(wanted, self._new_id(), self._family, self._ear)
+            listener = Subscriber(wanted, self._new_id(), self._family, self._sink)
             listener.charge = partial(self._charge, call.method)
             self._check()
             # Taken before the wait, so that many calls at once cannot go beyond the bound.
@@ -174,8 +174,10 @@ class Subscriptions:
         return listener
 
     def _check(self) -> None:
-        if len(self._listeners) >= self._most:
-            raise _too_many(f"A connection may have {self._most} subscriptions: end some, or open another one.")
+        if len(self._listeners) >= self._max_subscriptions:
+            raise _too_many(
+                f"A connection may have {self._max_subscriptions} subscriptions: end some, or open another one."
+            )
 
     def _new_id(self) -> str:
         while True:
