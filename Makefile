@@ -45,7 +45,10 @@ test: .venv/.dev ## Run all tests; parts that cannot be had here are named
 	@$(if $(ARGS),$(BIN)/pytest $(ARGS),scripts/test-all $(BIN)/pytest)
 
 test-fast: .venv/.dev ## Run the unit tests alone, on two cores
-	@$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/e2e $(ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/e2e -m 'not e2e' --hypothesis-profile=tollgate-fast $(ARGS)
+
+# Where a machine forbids it, every worker and every service that a test starts would compile all modules again.
+test test-fast: export PYTHONDONTWRITEBYTECODE =
 
 test-deps: system-parts $(DEPS)/web3/.installed $(DEPS)/starknet/.installed $(DEPS)/js/.installed $(DEPS)/go/.installed ## Install what the end-to-end tests drive: clients, anvil, an OIDC provider, stripe-mock, toxiproxy, nginx, dnsmasq, wrk, valgrind, Chromium
 

@@ -13,6 +13,7 @@ OTHER_BUILD = 0.25
 """Another Python takes more or fewer instructions for the same code; this much more only our own code takes."""
 
 
+@pytest.mark.e2e
 @pytest.mark.timeout(600)  # cachegrind is slow, and the machine may be busy
 def test_instructions_of_a_call_are_those_of_the_file() -> None:
     need("valgrind")

@@ -3,11 +3,14 @@
 import functools
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
+
+import pytest
+from _pytest.mark import ParameterSet
 
 from parts.postgres import cluster, pooler
 from tollgate.store import postgresql, sqlite, upgrade
@@ -92,12 +95,36 @@ def _template() -> str:
     return name
 
 
+@functools.cache
+def _emptying() -> str:
+    """The statements that make a migrated database empty again: copying the template takes far longer."""
+    schema = postgresql.CONTROL_SCHEMA
+    tables = cluster().execute(
+        f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename != 'alembic_version'",
+        _template(),
+    )
+    sequences = cluster().execute(
+        f"SELECT sequencename FROM pg_sequences WHERE schemaname = '{schema}'", _template()
+    )
+    return "; ".join([
+        f"SET search_path TO {schema}",
+        "SET lock_timeout TO '10s'",
+        "SET session_replication_role TO replica",  # without triggers
+        *(f"DELETE FROM {name}" for (name,) in tables),
+        *(f"ALTER SEQUENCE {name} RESTART" for (name,) in sequences),
+    ])  # fmt: skip
+
+
+_empty: list[str] = []
+
+
 class Postgresql:
-    """A database of the shared server."""
+    """A database of the shared server, which the next test gets emptied unless this one broke it."""
 
     def __init__(self, _folder: Path) -> None:
         self._server = cluster()
-        self._database = self._server.make(_template())
+        self._database = _empty.pop() if _empty else self._server.make(_template())
+        self._broken = False
         self._url = postgresql.checked(self._server.url(self._database))
 
     def open(self) -> Store:
@@ -110,6 +137,7 @@ class Postgresql:
         return f"'\\x{content.hex()}'"
 
     def break_down(self, how: str) -> None:
+        self._broken = True
         if how == "garbage":
             for table in ("teams", "changes", "failures"):
                 self.by_hand(f"ALTER TABLE {table} RENAME TO {table}_of_others")
@@ -119,7 +147,11 @@ class Postgresql:
             self.close()
 
     def close(self) -> None:
-        self._server.drop(self._database)
+        if self._broken:
+            self._server.drop(self._database)
+        else:
+            self._server.execute(_emptying(), self._database)
+            _empty.append(self._database)
 
 
 class Pooled(Postgresql):
@@ -135,3 +167,10 @@ BACKENDS: dict[str, Callable[[Path], Backend]] = {
     "postgresql": Postgresql,
     "pgbouncer": Pooled,
 }
+
+_IN_PROCESS = ("sqlite", "memory")
+
+
+def params(names: Iterable[str]) -> list[ParameterSet]:
+    """Parameters of a fixture; those that need a server are end-to-end tests."""
+    return [pytest.param(name, marks=() if name in _IN_PROCESS else pytest.mark.e2e) for name in names]

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.backends import BACKENDS, Backend, Store
+from tests.contract.backends import BACKENDS, Backend, Store, params
 
 from tollgate.store.base import Directory
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=params(BACKENDS))
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     made = BACKENDS[request.param](tmp_path)
     yield made

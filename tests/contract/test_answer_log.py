@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import pytest
+from tests.contract.backends import params
 from tests.contract.lease_books import server
 
 from tollgate.store.base import AnswerLog, SharedAnswer
@@ -44,7 +45,7 @@ class MemoryAnswerLog:
 Make = Callable[[], AnswerLog]
 
 
-@pytest.fixture(params=["memory", "valkey"])
+@pytest.fixture(params=params(["memory", "valkey"]))
 async def make(request: pytest.FixtureRequest) -> AsyncIterator[Make]:
     made: list[AnswerLog] = []
     common: dict[str, list[tuple[object, SharedAnswer]]] = {}

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.contract.backends import params
 from tests.contract.lease_books import BOOKS
 
 from tollgate.core.leases import LeaseReport, leased
@@ -12,7 +13,7 @@ A, B, C = "node-a", "node-b", "node-c"
 LIMIT = "00000000000000aa"
 
 
-@pytest.fixture(params=BOOKS)
+@pytest.fixture(params=params(BOOKS))
 async def book(request: pytest.FixtureRequest) -> AsyncIterator[LeaseBook]:
     made = BOOKS[request.param]()
     yield made

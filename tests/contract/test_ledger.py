@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy.exc import DBAPIError
+from tests.contract.backends import params
 from tests.contract.ledgers import DAY, HOMES, MONTH, NOON, PRICE, TEAMS, Desk, SqliteHome, entry, history
 
 from tollgate.core.invoices import Invoice, draw
@@ -18,7 +19,7 @@ from tollgate.store.ledger import LedgerBehind
 ID = b"\1" * 16
 
 
-@pytest.fixture(params=HOMES)
+@pytest.fixture(params=params(HOMES))
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
     home = HOMES[request.param](tmp_path)
     made = Desk(home)
@@ -37,8 +38,11 @@ def plain(tmp_path: Path) -> Iterator[Desk]:
     made.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_readers_see_the_same_as_on_every_other_backend(desk: Desk, plain: Desk, seed: int) -> None:
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("desk", "seed"), [("postgresql", 0), ("postgresql", 1), ("pgbouncer", 2)], indirect=["desk"]
+)
+def test_readers_see_the_same_as_on_sqlite(desk: Desk, plain: Desk, seed: int) -> None:
     for each in (desk, plain):
         history(each, seed)
     assert desk.seen() == plain.seen()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.contract.backends import params
 from tests.contract.lease_books import BOOKS, MemoryLeaseBook
 
 from tollgate.core.leases import LeaseReport, LeaseTurn
@@ -78,7 +79,7 @@ def excess(nodes: Sequence[Node], limit: Limit) -> float:
     return worst
 
 
-@pytest.fixture(params=BOOKS)
+@pytest.fixture(params=params(BOOKS))
 async def book(request: pytest.FixtureRequest) -> AsyncIterator[LeaseBook]:
     made = BOOKS[request.param]()
     yield made

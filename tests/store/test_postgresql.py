@@ -36,6 +36,8 @@ from tollgate.store import (
 from tollgate.store.base import StoreUnavailable
 from tollgate.store.postgresql import Listener
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture
 def url() -> Iterator[URL]:
