@@ -138,7 +138,7 @@ def test_on_a_terminal_init_asks_for_what_is_missing_and_says_what_is_wrong(tool
     with node() as url, tool.terminal("init", env={"NO_COLOR": "1"}) as terminal:
         for asked, typed in (
             ("Network (empty: no more) [eth/mainnet]: ", "mainnet"),
-            ("A network is written FAMILY/NETWORK, such as eth/mainnet", ""),
+            ("A network is written FAMILY/NETWORK, such as eth/mainnet", None),
             ("Network (empty: no more) [eth/mainnet]: ", ""),
             ("Address for eth/mainnet: ", "ftp://node"),
             ("No: the address must begin with http:// or https://, or be one of alchemy://KEY", None),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import signal
 import subprocess
+import threading
+import time
+import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
-from parts.anvil import SEPOLIA
+from parts.anvil import SEPOLIA, anvil
 from parts.anvils import Chain, chain
 from parts.processes import alive, eventually
 from parts.tollgate import TOLLGATE, Gateway, linux_only, serving
@@ -224,3 +228,62 @@ def test_heads_that_are_told_by_websocket_are_known_long_before_the_next_probe(t
         it.chain.mine(20)
         it.reaches(26)
         assert it.reorgs == 0
+
+
+# ---- what probing costs
+
+
+class Counting(http.server.BaseHTTPRequestHandler):
+    """Passes calls on to a node, and notes when each came."""
+
+    protocol_version = "HTTP/1.1"
+    node = ""
+    came: ClassVar[list[float]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        calls = json.loads(body)
+        self.came.extend([time.monotonic()] * (len(calls) if isinstance(calls, list) else 1))
+        request = urllib.request.Request(self.node, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            said = answer.read()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def counting(node: str) -> Iterator[tuple[str, list[float]]]:
+    """An address that leads to a node, and the times of the calls that came."""
+    came: list[float] = []
+    handler = type("Handler", (Counting,), {"node": node, "came": came})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", came
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+def test_an_idle_upstream_is_called_at_most_twelve_times_a_minute(tmp_path: Path) -> None:
+    """With the settings as they are by default: an anvil behind a server that counts."""
+    with (
+        anvil(tmp_path) as node,
+        counting(node.url) as (url, came),
+        serving(tmp_path / "gateway", {NETWORK: [{"name": "a", "url": url}]}) as gateway,
+    ):
+        at = Scene(cast("Chain", None), gateway, tmp_path / "gateway" / "tollgate.toml")
+        at.becomes("a", "up")
+        first = len(came)
+        # The bound holds for any time; a check makes up to two calls at once, and rests for each of them.
+        eventually(lambda: len(came) >= first + 4, within=60, what="four more calls")
+        minutes = (came[first + 3] - came[first - 1]) / 60
+        assert (4 - 2) / minutes <= 12
+        assert 0 < at.shown("a")["probe_calls"] <= 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from parts.tollgate import Gateway, bearer, serving
-from parts.tool import admin
+from parts.tollgate import TOLLGATE, Gateway, bearer, serving
+from parts.tool import Said, admin
 from parts.upstream import upstream
 from parts.wire import JSON, call
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
+# Of an upstream, as providers put it into their addresses.
+KEY = "key0f4n0de9s3cret"
 PASSWORD, CHANGED, RESET = "correct horse battery", "another horse battery", "a third horse battery"
 WRONG = "a guess that is wrong"
 SECRET = re.compile(rb"tg[a-z]?_[0-9A-Za-z]{38}")
@@ -31,7 +34,7 @@ class Walk:
     def __init__(self, gateway: Gateway, config: Path) -> None:
         self.gateway = gateway
         self.config = config
-        self.secrets: set[str] = {PASSWORD, CHANGED, RESET, WRONG}
+        self.secrets: set[str] = {PASSWORD, CHANGED, RESET, WRONG, KEY}
         self.access = ""
 
     @contextmanager
@@ -92,7 +95,17 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Walk, Pat
     folder = tmp_path_factory.mktemp("secrets")
     with (
         upstream() as node,
-        serving(folder, {"eth/mainnet": [node.url]}, {"logging": {"level": "debug"}}) as gateway,
+        serving(
+            folder,
+            {
+                "eth/mainnet": [
+                    {"url": f"{node.url}/v2/{KEY}"},
+                    # Nobody listens there, so each has something to say of it.
+                    {"url": f"http://user:{KEY}@127.0.0.1:1/{KEY}?key={KEY}", "ws_url": f"ws://127.0.0.1:1/{KEY}"},
+                ]
+            },
+            {"logging": {"level": "debug"}},
+        ) as gateway,
     ):
         walk = Walk(gateway, folder / "tollgate.toml")
         run(walk)
@@ -149,6 +162,13 @@ def reset_by_link(walk: Walk) -> None:
         walk.log_tool_in(browser)
 
 
+def command(config: Path, *words: str) -> Said:
+    ended = subprocess.run(
+        [TOLLGATE, *words, "--config", str(config)], capture_output=True, text=True, timeout=60, check=False
+    )
+    return Said(ended.returncode, ended.stdout, ended.stderr)
+
+
 def found(walk: Walk, text: bytes) -> set[str]:
     return {secret for secret in walk.secrets if secret.encode() in text}
 
@@ -193,6 +213,31 @@ def test_no_later_answer_holds_a_secret(walked: tuple[Walk, Path]) -> None:
         assert found(walk, walk.api("GET", f"/teams/acme/tokens/{token['id']}").content) == set()
     metrics = httpx.get(walk.gateway.metrics_url, trust_env=False, timeout=20).content
     assert SECRET.search(metrics) is None
+    assert found(walk, metrics) == set()
+
+
+def test_the_key_of_an_upstream_is_shown_nowhere(walked: tuple[Walk, Path]) -> None:
+    walk, _ = walked
+    assert admin(walk.config, "operator", "ada@example.com").code == 0
+    for path in ("upstreams", "upstreams/history", "processes", "nodes", "teams"):
+        answer = walk.api("GET", f"/operator/{path}")
+        assert answer.status_code == 200, (path, answer.text)
+        assert KEY.encode() not in answer.content, path
+    with walk.browser() as browser:
+        walk.sign_in(browser, RESET)
+        for path in ("operator", "teams/acme/endpoints"):
+            answer = browser.get(f"/console/{path}")
+            assert (answer.status_code, KEY in answer.text) == (200, False), path
+    for words, code in (
+        (("upstreams",), 0),
+        (("upstreams", "--json"), 0),
+        (("config", "show"), 0),
+        (("config", "show", "--json"), 0),
+        (("config", "check", "--online"), 1),
+        (("doctor",), 0),
+    ):
+        ran = command(walk.config, *words)
+        assert (ran.code, KEY in ran.out + ran.err) == (code, False), (words, ran)
 
 
 def test_tokens_under_either_pepper_work_while_it_is_replaced_and_later_only_new_ones(tmp_path: Path) -> None:
