@@ -13,11 +13,12 @@ from alembic import command
 from sqlalchemy.exc import IntegrityError
 from tests.store.stored_blocks import batch_of, stored_blocks, stored_rows
 
-from tollgate.core.blocks import ENOUGH_ROWS
-from tollgate.core.entries import CallEntry, Entry
+from tollgate.core.blocks import ENOUGH_ROWS, Run
+from tollgate.core.entries import CallEntry, Entry, pack
 from tollgate.core.months import month_of
 from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import MILLION, Price
+from tollgate.core.shared_blocks import Part
 from tollgate.store import ledger as storing
 from tollgate.store import ledger_blocks, ledger_engine, ledger_shared, sqlite, upgrade
 from tollgate.store.base import Mark
@@ -370,6 +371,25 @@ def test_damaged_shared_block_stays_and_the_others_are_sorted(
     assert ledger.sql("SELECT id, is_damaged FROM shared_blocks") == [(2, 1)]
     blocks = ledger.sql("SELECT team_id, first_no, rows, level FROM blocks_20261115 ORDER BY 1, 2")
     assert blocks == [(team, *rest, 1) for team in ("team_1", "team_2") for rest in ((1, 1), (3, 2))]
+
+
+def test_shared_block_whose_parts_do_not_lie_in_it_stays_and_the_others_are_sorted(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_shared, "MAX_COMMITS", 2)
+    for _ in range(2):
+        ledger.commit(entry())
+    parts = pack({"team_1": Part(1, Run(1, "2026-11", 0), 5, 1)})
+    ledger.sql("UPDATE shared_blocks SET parts = ? WHERE id = 1", parts)
+    ledger.chores()
+    assert ledger.sql("SELECT id, is_damaged FROM shared_blocks ORDER BY id") == [(1, 1), (2, 0)]
+
+
+def test_last_uses_are_known_also_where_a_shared_block_is_damaged(ledger: Ledger) -> None:
+    ledger.commit(entry(source="tok_1", at=NOON))
+    ledger.commit(entry(source="tok_2", at=NOON + 1))
+    spoil(ledger, "shared_blocks", 1)
+    assert ledger.store.last_uses(10.0) == {"tok_2": NOON + 1}
 
 
 def test_damaged_data_of_small_blocks_is_not_joined_and_does_not_stop_others(

@@ -21,6 +21,7 @@ from tollgate.core.blocks import (
     ENOUGH_ROWS,
     LENGTH_BYTES,
     Block,
+    Broken,
     Caller,
     Facts,
     OpenBlock,
@@ -45,6 +46,13 @@ class Part(Struct, frozen=True, array_like=True, gc=False):
     place: int
     """Where its records begin among those of the block."""
     records: int
+
+    def end_in(self, records: int) -> int:
+        """Where its records end, in a block that has so many."""
+        end = self.place + self.records
+        if not 0 <= self.place < end <= records:
+            raise Broken("a part is not within it")
+        return end
 
 
 PartKey = tuple[str, int]
@@ -157,7 +165,7 @@ class Stored(Struct, frozen=True):
     def opened(self, part: Part) -> OpenBlock:
         """The rows of a part, as a page reads them."""
         lengths, counts, content = split(self.data, self.records, self.rows)
-        end = part.place + part.records
+        end = part.end_in(self.records)
         start = sum(lengths[: part.place])
         lengths = lengths[part.place : end]
         content = content[start : start + sum(lengths)]
@@ -200,7 +208,7 @@ def _rows_of(block: Stored) -> Iterator[tuple[str, _Rows]]:
     its_counts = as_bytes(array(COUNTS, [1]) * block.records if counts is None else counts)
     starts = list(accumulate(lengths, initial=0))
     for team_id, part in read_parts(block.parts).items():
-        begin, end = part.place, part.place + part.records
+        begin, end = part.place, part.end_in(block.records)
         seen = block.seen.get((team_id, part.first_no))
         if seen is None or seen.rows != part.run.rows:
             seen = _seen(part, [content[starts[place] : starts[place + 1]] for place in range(begin, end)])

@@ -9,6 +9,7 @@ Within the transaction of whoever calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -86,12 +87,14 @@ class SharedBlocks:
         return True
 
     def recent(self, since: float) -> list[OpenBlock]:
-        """Rows that were committed since a time."""
+        """Rows that were committed since a time, without those that are damaged."""
         query = f"SELECT {_COLUMNS} FROM shared_blocks WHERE committed_at >= ? AND NOT is_damaged"  # noqa: S608
         found = []
         for row in self._execute(query, (since,)):
-            block = self._stored(row)
-            found += [block.opened(part) for part in read_parts(block.parts).values()]
+            # What is damaged is named when it is sorted.
+            with suppress(ZstdError, ValueError):
+                block = self._stored(row)
+                found += [block.opened(part) for part in read_parts(block.parts).values()]
         return found
 
     def drop(self, before: str) -> None:
