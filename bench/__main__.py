@@ -48,6 +48,11 @@ def main() -> int:
             from bench import ledger  # noqa: PLC0415
 
             return ledger.run(_plan(options), options.rows or ledger.DEFAULT_ROWS, options.output, _tell)
+        if options.postgresql:
+            # Imported here: it needs the collector and psycopg, which the other parts need not carry.
+            from bench import postgresql  # noqa: PLC0415
+
+            return postgresql.run(_plan(options), options.rows or postgresql.DEFAULT_ROWS, options.output, _tell)
         report = _run(_plan(options), options)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -72,12 +77,15 @@ def _options() -> argparse.Namespace:
         "--logs", type=_positive, metavar="ROWS", help="instead: pages of a ledger with this many log rows"
     )
     parser.add_argument("--ledger", action="store_true", help="instead: what recording costs, and the collector")
+    parser.add_argument(
+        "--postgresql", action="store_true", help="instead: records, pages and calls on PostgreSQL and Valkey"
+    )
     parser.add_argument("--console", action="store_true", help="instead: pages of the console, and live tails")
     parser.add_argument(
         "--rows",
         type=_positive,
         metavar="N",
-        help="with --ledger: also collect upon so many; with --console: over so many (10,000,000)",
+        help="with --ledger: also collect upon so many; with --console, --postgresql: over so many (10,000,000)",
     )
     parser.add_argument(
         "--instructions", action="store_true", help="instead: instructions and Python frames of a call, in process"

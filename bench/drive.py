@@ -45,6 +45,7 @@ from tollgate.gateway.upstream.sticky import TeamSeal
 from tollgate.ledger.spool import Spool
 from tollgate.settings import model
 from tollgate.shm import metrics
+from tollgate.shm.leases import LeasedMeters
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import SharedStatus, State, StatusSlots, assign_slots
 
@@ -57,6 +58,8 @@ HEAD = (
     b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
 )
 CASES = ("call", "miss", "hit", "batch", "gzip", "unique")
+SHARED = "-shared"
+"""Behind a case: with limits that nodes share. Answers are shared in the background, by no call."""
 
 
 class DrivenLoop:
@@ -118,7 +121,9 @@ class Drive:
     """A worker, its callers and its upstreams."""
 
     def __init__(self, case: str, folder: Path) -> None:
+        case, _, limits = case.partition("-")
         assert case in CASES, case
+        assert f"-{limits}" in ("-", SHARED), limits
         self.case = case
         self.loop = DrivenLoop()
         asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
@@ -132,7 +137,8 @@ class Drive:
         settings = model.Settings(families={"eth": {"mainnet": served}})
         writer = metrics.Regions(1).writer(0)
         budget = Budget(settings.limits.buffer_bytes)
-        meters = SharedMeters(16_384, 1, folder / "limits.lock")
+        lock = folder / "limits.lock"
+        meters = LeasedMeters(16_384, 1, lock, PEPPER) if limits else SharedMeters(16_384, 1, lock)
         directory = CallerDirectory(None, settings, writer, time.monotonic)  # type: ignore[arg-type]
         self.spool = Spool(
             folder, segment_bytes=1 << 30, segment_seconds=1e9, max_held_bytes=1 << 30, now=time.time

@@ -52,6 +52,10 @@ class Gateway:
     folder: Path
     cores: Cores
     stub_port: int
+    more: str = ""
+    """Settings beside those of every run."""
+    token: str = ""
+    """One that the store has already, which another node has filled."""
 
     @contextlib.contextmanager
     def serve(self, tokens: int, workers: int = 1) -> Iterator[Subject]:
@@ -60,12 +64,14 @@ class Gateway:
         A single worker has its core to itself: the other processes run beside the load.
         """
         folder = self.folder / f"tollgate-{tokens}"
-        token = _filled(folder, tokens)
+        folder.mkdir(parents=True, exist_ok=True)
+        token = self.token or _filled(folder, tokens, self.more)
         port, metrics_port = processes.free_port(), processes.free_port()
         settings, log = folder / "tollgate.toml", folder / "log"
         settings.write_text(
             SETTINGS.format(data_dir=folder / "data", port=port, metrics_port=metrics_port, workers=workers)
             + "".join(_network(body, self.stub_port) for body in BODIES)
+            + self.more
         )
         command = [str(self.program), "serve", "--config", str(settings)]
         with processes.running(command, self.cores.servers(workers), log) as process:
@@ -99,12 +105,12 @@ def find_tollgate(given: Path | None) -> Path:
     return program
 
 
-def _filled(folder: Path, tokens: int) -> str:
+def _filled(folder: Path, tokens: int, more: str) -> str:
     secret = folder / "secret"
     if not secret.exists():
         data_dir = folder / "data"
         data_dir.mkdir(parents=True)
-        secret.write_text(seed(data_dir, tokens))
+        secret.write_text(seed(data_dir, tokens, more))
     return secret.read_text()
 
 

@@ -92,14 +92,14 @@ def collect(load: Load, records: int) -> Collected:
     """Collect so many records, in this process."""
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-ledger-") as folder:
         bootstrap = prepare(Settings(data_dir=folder))
-        prepared, spools = _prepared(load), _spools(bootstrap)
+        prepared, spools = records_of(load), open_spools(bootstrap)
         loop = CollectorLoop(bootstrap)
         loop.turn()
         gc.freeze()
         gc.disable()
         spent: list[float] = []
         for number in range(max(10, records // load.commit)):
-            _write(spools, prepared[number % len(prepared)])
+            write(spools, prepared[number % len(prepared)])
             began = time.process_time()
             loop.turn()
             spent.append(time.process_time() - began)
@@ -127,13 +127,13 @@ def collect(load: Load, records: int) -> Collected:
         )
 
 
-def _prepared(load: Load) -> list[list[bytes]]:
+def records_of(load: Load) -> list[list[bytes]]:
     """Records of two commits. The same come again: making millions of them would take longer than all else."""
     chance = random.Random(load.name)
     return [[_record(chance, load, number) for number in range(load.commit)] for _ in range(2)]
 
 
-def _spools(bootstrap: Bootstrap) -> list[Spool]:
+def open_spools(bootstrap: Bootstrap) -> list[Spool]:
     return [
         Spool(
             bootstrap.spool_dir,
@@ -166,11 +166,11 @@ def grown(load: Load, rows: int) -> Grown:
         tempfile.TemporaryDirectory(prefix="tollgate-bench-large-") as large,
     ):
         ledgers = [prepare(Settings(data_dir=folder)) for folder in (small, large)]
-        prepared = _prepared(load)
+        prepared = records_of(load)
         for bootstrap in ledgers:
-            loop, spools = CollectorLoop(bootstrap), _spools(bootstrap)
+            loop, spools = CollectorLoop(bootstrap), open_spools(bootstrap)
             for number in range(DEFAULT_ROWS // load.commit):
-                _write(spools, prepared[number % len(prepared)])
+                write(spools, prepared[number % len(prepared)])
                 loop.turn()
             while loop.turn() or loop._ledger.fold():
                 pass
@@ -180,14 +180,14 @@ def grown(load: Load, rows: int) -> Grown:
         total = DEFAULT_ROWS
         while total < rows:
             total = _double(Path(str(ledgers[1].ledger_url.database)))
-        loops = [(CollectorLoop(bootstrap), _spools(bootstrap)) for bootstrap in ledgers]
+        loops = [(CollectorLoop(bootstrap), open_spools(bootstrap)) for bootstrap in ledgers]
         gc.collect()
         gc.freeze()
         gc.disable()
         spent: list[list[float]] = [[], []]
         for number in range(GROWN_COMMITS):
             for (loop, spools), times in zip(loops, spent, strict=True):
-                _write(spools, prepared[number % len(prepared)])
+                write(spools, prepared[number % len(prepared)])
                 began = time.process_time()
                 loop.turn()
                 times.append(time.process_time() - began)
@@ -232,7 +232,7 @@ def _double(database: Path) -> int:
     return int(total)
 
 
-def _write(spools: list[Spool], records: list[bytes]) -> None:
+def write(spools: list[Spool], records: list[bytes]) -> None:
     """Write records as workers do, some in each turn of their loops."""
     for number in range(0, len(records), RECORDS_OF_A_TURN):
         spool = spools[number // RECORDS_OF_A_TURN % len(spools)]

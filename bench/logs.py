@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import httpx
 
@@ -44,6 +44,7 @@ from tollgate.store.ledger import open_ledger
 
 if TYPE_CHECKING:
     from tollgate.store.base import Repositories
+    from tollgate.store.logbook import SqlLogBook
 
 BAR_PLAIN_MS, BAR_MS, BAR_P99_MS, BAR_DROP_MS = 2.0, 20.0, 100.0, 10.0
 LIMIT = 100
@@ -119,25 +120,26 @@ class Row:
 # --- Seeding ------------------------------------------------------------------------------------------------
 
 
-def seed(bootstrap: Bootstrap, count: int, now: float, tell: Tell) -> None:
+def seed(bootstrap: Bootstrap, count: int, now: float, tell: Tell, commit: int = COMMIT) -> None:
     """Fill the ledger with rows of the last days, as evenly as they come."""
     store = open_ledger(bootstrap.ledger_url)
     rules = Rules(lambda _: Price(), lambda at, _: month_of(at))
     subjects = Subjects(lambda _, method: method)
-    for first in range(0, count, COMMIT):
+    for first in range(0, count, commit):
         at = now - DAYS * DAY * (1 - first / count)
         batch = Batch(subjects)
-        batch.add([_record(number, at) for number in range(first, min(first + COMMIT, count))])
+        batch.add([_record(number, at) for number in range(first, min(first + commit, count))])
         store.commit({}, batch.teams(), lambda opening, batch=batch: post(batch, opening, rules), at)  # type: ignore[misc]
         while store.join() or store.settle():
             pass
-        if first // COMMIT % 50 == 49:
+        if first // commit % 50 == 49:
             while store.fold():
                 pass
-            tell(f"{first + COMMIT:,} rows are written")
+            tell(f"{first + commit:,} rows are written")
     store.close()
-    with closing(sqlite3.connect(str(bootstrap.ledger_url.database))) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if bootstrap.ledger_url.get_backend_name() == "sqlite":
+        with closing(sqlite3.connect(str(bootstrap.ledger_url.database))) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 @cache
@@ -180,6 +182,17 @@ async def add_people(records: Repositories, digest: bytes, now: float) -> None:
 
 
 # --- Measuring ----------------------------------------------------------------------------------------------
+
+
+class Pages(Protocol):
+    """What pages are read from."""
+
+    now: float
+    book: SqlLogBook
+
+    def forget(self) -> None:
+        """Let nothing of the ledger be in memory."""
+        ...
 
 
 class Api:
@@ -229,13 +242,13 @@ class Sample:
         self._times: list[float] = []
         self._cpu: list[float] = []
 
-    async def first(self, api: Api) -> None:
+    async def first(self, api: Pages) -> None:
         """Read a page that nobody has in memory."""
         api.forget()
         (found, self._cold, _) = await self._page(api, await self._start(api))
         self._rows = len(found.rows)
 
-    async def round(self, api: Api) -> None:
+    async def round(self, api: Pages) -> None:
         """Read some pages in a row."""
         start = position = await self._start(api)
         for _ in range(PAGES):
@@ -244,11 +257,11 @@ class Sample:
             self._cpu.append(cpu)
             position = found.position or start
 
-    async def _start(self, api: Api) -> int:
+    async def _start(self, api: Pages) -> int:
         newest = await api.book.newest(TEAM)
         return newest + 1 - int(newest * self.depth / (DAYS if self.case.since == DAY else 1))
 
-    async def _page(self, api: Api, below: int) -> tuple[LogSlice, float, float]:
+    async def _page(self, api: Pages, below: int) -> tuple[LogSlice, float, float]:
         began, ran = time.perf_counter(), time.process_time()
         found = await api.book.older(self.case.wanted(api.now), below, LIMIT)
         return found, (time.perf_counter() - began) * 1e3, (time.process_time() - ran) * 1e3

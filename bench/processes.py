@@ -15,12 +15,12 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.plan import BenchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 PROC = Path("/proc")
 STOP_SECONDS = 10.0
@@ -63,10 +63,13 @@ def allow_open_files(wanted: int) -> None:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], cores: set[int], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: Sequence[str], cores: set[int], log: Path, identity: Mapping[str, Any] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command on some cores, its words in `log`; stop it and all its descendants at the end.
 
     It gets its own session, so that Ctrl-C reaches this process alone and the order of stopping stays ours.
+    `identity` is what `Popen` takes to run it as another user.
     """
     own = os.sched_getaffinity(0)
     with log.open("wb") as words:
@@ -78,6 +81,7 @@ def running(command: Sequence[str], cores: set[int], log: Path) -> Iterator[subp
                 stdout=words,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                **(identity or {}),
             )
         finally:
             os.sched_setaffinity(0, own)
@@ -151,6 +155,15 @@ class Spent:
 
     ran: float
     waited: float
+
+
+def family_seconds(pid: int) -> float:
+    """Return the seconds that a process and its descendants have run, with those that have ended; in ticks."""
+    found = 0
+    for each in tree(pid):
+        if fields := _stat(each):
+            found += sum(map(int, fields[11:15])) if each == pid else int(fields[11]) + int(fields[12])
+    return found / os.sysconf("SC_CLK_TCK")
 
 
 class Meter:

@@ -46,6 +46,7 @@ from tollgate.processes.supervisor import Lifeline
 from tollgate.processes.trace_export import EXPORT_SECONDS, TraceExporter
 from tollgate.settings.model import LimitSettings, Settings, TelemetrySettings, UpstreamSettings
 from tollgate.shm import metrics
+from tollgate.shm.leases import LAST_SECONDS, LeasedMeters
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots
 from tollgate.store import engines
@@ -205,6 +206,11 @@ class Worker:
                 (1.0, gauges),
                 *(((EXPORT_SECONDS, exporter.turn), (EXPORT_SECONDS, exporter.sweep)) if exporter else ()),
                 *([(SHARE_SECONDS, shared_answers.turn)] if shared_answers is not None else []),
+                *(
+                    [(LAST_SECONDS, limits.settle)]
+                    if isinstance(limits := self._caller_meters, LeasedMeters)
+                    else []
+                ),
             ),
             close=close,
         )

@@ -6,6 +6,9 @@ A request uses up more of a smaller fraction: `interval` times the row's factor,
 
 The keeper never writes arrival times. Where a row's backlog must change with its fraction, it writes a credit that
 everybody subtracts; a worker that takes meanwhile loses nothing.
+
+A worker keeps what it has read of a caller's rows until the epoch of the table changes. What it took is counted
+there, and written for the keeper a hundred times a second (`settle`).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
+import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +25,10 @@ from msgspec import Struct
 from tollgate.core.limits import HAIR, Limit, Taken
 from tollgate.shm.limits import NOWHERE, WAYS, LimitRow, SharedMeters
 
+# What was taken is written for the keeper this often while calls come, and this long after the last one.
+SETTLE_SECONDS, LAST_SECONDS = 0.01, 0.05
+# Callers' rows that are kept.
+MAX_KEPT = 20_000
 # Rows are compared in pieces of this many bytes: few change between two looks.
 _PIECE = 4096
 
@@ -39,6 +47,21 @@ class LeasedRow(Struct, frozen=True):
     """Seconds of the whole limit that were used up on this node, ever."""
 
 
+class KeptRows:
+    """Rows of a caller as they were in one epoch, and the requests that were taken out of them since."""
+
+    __slots__ = ("epoch", "rows", "steps", "taken")
+
+    def __init__(
+        self, epoch: float, rows: Sequence[LimitRow], steps: tuple[tuple[int, int, float, float, float], ...]
+    ) -> None:
+        self.epoch = epoch
+        self.rows = rows
+        self.steps = steps
+        """Row, mark, seconds that a request uses up, window, credit."""
+        self.taken = 0
+
+
 class LeasedMeters(SharedMeters):
     """The table. Made before the workers are forked, attached by each of them."""
 
@@ -47,14 +70,17 @@ class LeasedMeters(SharedMeters):
         # The same on all nodes, so that a mark names the same limit on each; and nobody can tell whose it is.
         self._salt = hashlib.blake2b(b"shared limits" + secret, digest_size=16).digest()
         rows = self._sets * WAYS
-        memory = memoryview(mmap.mmap(-1, 8 * (1 + rows * (4 + workers)))).cast("B").cast("d")
-        self._default = memory[:1]
+        memory = memoryview(mmap.mmap(-1, 8 * (2 + rows * (4 + workers)))).cast("B").cast("d")
+        self._default, self._epoch = memory[:1], memory[1:2]
         self._factors, self._credits, self._windows, self._intervals = (
-            memory[1 + rows * number : 1 + rows * (number + 1)] for number in range(4)
+            memory[2 + rows * number : 2 + rows * (number + 1)] for number in range(4)
         )
-        self._used = memory[1 + rows * 4 :]
+        self._used = memory[2 + rows * 4 :]
         self._default[0] = 1.0
         self._seen = bytes(len(self._used) * 8)
+        self._kept: dict[int, KeptRows] = {}
+        self._unsettled: list[KeptRows] = []
+        self._settle_at = 0.0
 
     # --- Workers ---------------------------------------------------------------------------------------
 
@@ -84,18 +110,49 @@ class LeasedMeters(SharedMeters):
 
     def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[int, ...] | None:
         """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row."""
-        arrivals, workers, column = self._arrivals, self._workers, self._column
+        kept = self._kept.get(id(rows))
+        if kept is None or kept.rows is not rows or kept.epoch != self._epoch[0]:
+            kept = self._keep(rows)
+        left = self._take_alone(kept, now, cost) if self._workers == 1 else self._take_kept(kept, now, cost)
+        if left is None:
+            return None
+        if not kept.taken:
+            self._unsettled.append(kept)
+        kept.taken += cost
+        if now >= self._settle_at:
+            self._settle_at = now + SETTLE_SECONDS
+            self.settle()
+        return left
+
+    def _take_alone(self, kept: KeptRows, now: float, cost: int) -> tuple[int, ...] | None:
+        """Take from rows that nobody else writes to."""
+        arrivals, marks = self._arrivals, self._marks
+        left: list[int] = []
+        for row, mark, step, seconds, credit in kept.steps:
+            arrival = arrivals[row] - credit
+            after = (now if now > arrival else arrival) + cost * step  # noqa: FURB136
+            room = (now + seconds - after) / step + HAIR
+            if room < 0 or marks[row] != mark:
+                for before, _, used, _, _ in kept.steps:
+                    if before == row:
+                        break
+                    arrivals[before] -= cost * used
+                return None
+            arrivals[row] = after + credit
+            left.append(int(room))
+            if seconds > 1:
+                left.append(int(after - now + 1))
+        return tuple(left)
+
+    def _take_kept(self, kept: KeptRows, now: float, cost: int) -> tuple[int, ...] | None:
+        """Take from rows that other workers write to as well."""
+        arrivals, workers = self._arrivals, self._workers
         left: list[int] = []
         new = []
-        for row, mark, interval, seconds in rows:
-            # As `_step` and `_highest`, without their calls: every request comes by.
-            step = interval * (self._factors[row] or self._default[0])
-            if step > seconds:
-                step = seconds
+        for row, mark, step, seconds, credit in kept.steps:
             start = row * workers
-            arrival = (
-                arrivals[start] if workers == 1 else max(arrivals[start : start + workers])
-            ) - self._credits[row]
+            highest = max(arrivals[start : start + workers])
+            arrival = highest - credit
             after = (now if now > arrival else arrival) + cost * step  # noqa: FURB136
             room = (now + seconds - after) / step + HAIR
             if room < 0 or self._marks[row] != mark:
@@ -103,11 +160,32 @@ class LeasedMeters(SharedMeters):
             left.append(int(room))
             if seconds > 1:
                 left.append(int(after - now + 1))
-            new.append((row, after, cost * step, cost * interval))
-        for row, after, used, of_limit in new:
-            self._use(row, after, used)
-            self._used[row * workers + column] += of_limit
+            new.append((start, after - cost * step + credit, after + credit, cost * step))
+        for each in new:
+            self._write(*each)
         return tuple(left)
+
+    def _keep(self, rows: Sequence[LimitRow]) -> KeptRows:
+        if len(self._kept) >= MAX_KEPT:
+            self._kept.clear()
+        epoch = self._epoch[0]
+        steps = tuple(
+            [
+                (row, mark, self._step(row, interval, seconds), seconds, self._credits[row])
+                for row, mark, interval, seconds in rows
+            ]
+        )
+        kept = self._kept[id(rows)] = KeptRows(epoch, rows, steps)
+        return kept
+
+    def settle(self) -> None:
+        """Write what was taken for the keeper."""
+        for kept in self._unsettled:
+            for row, mark, interval, _ in kept.rows:
+                if self._marks[row] == mark:
+                    self._used[row * self._workers + self._column] += kept.taken * interval
+            kept.taken = 0
+        self._unsettled.clear()
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:
         """Return what `take` of one request would find, and take nothing."""
@@ -152,14 +230,20 @@ class LeasedMeters(SharedMeters):
         row = super()._claim(mark, now)
         if is_new:
             self._factors[row] = self._credits[row] = 0.0
+            self._change()
             for column in range(row * self._workers, (row + 1) * self._workers):
                 self._arrivals[column] = 0.0
         return row
+
+    def _change(self) -> None:
+        """Let everybody read again. At random: two at once must not write the same as one."""
+        self._epoch[0] = random.random()
 
     # --- The keeper ------------------------------------------------------------------------------------
 
     def backlogged(self, now: float) -> Iterator[int]:
         """Rows that were used since the last look and have used up half of what they may."""
+        self.settle()
         used = bytes(self._used.cast("B"))
         seen, self._seen = self._seen, used
         for start in range(0, len(used), _PIECE):
@@ -173,6 +257,7 @@ class LeasedMeters(SharedMeters):
 
     def read(self, row: int, now: float) -> LeasedRow:
         """What a row holds now."""
+        self.settle()
         window, start = self._windows[row], row * self._workers
         return LeasedRow(
             row,
@@ -195,17 +280,24 @@ class LeasedMeters(SharedMeters):
         """Let a row use another fraction of its limit; `backlog`: what stands against it from now on."""
         if backlog is not None:
             self._credits[row] = self._highest(row) - now - backlog
+        elif self._factors[row] == 1 / fraction:
+            return
         self._factors[row] = 1 / fraction
+        self._change()
 
     def unlease(self, row: int) -> None:
         """Let a row use the equal part again."""
         self._factors[row] = 0.0
+        self._change()
 
     def divide(self, fraction: float) -> None:
         """Let rows without a lease use this fraction of their limits."""
-        self._default[0] = 1 / fraction
+        if self._default[0] != 1 / fraction:
+            self._default[0] = 1 / fraction
+            self._change()
 
     def alone(self) -> None:
         """Let every row use the whole of its limit: nobody knows what others do."""
         self._factors.cast("B")[:] = bytes(len(self._factors) * 8)
         self._default[0] = 1.0
+        self._change()

@@ -34,7 +34,6 @@ from tollgate.store.ledger_blocks import FAN, FIRST, DayBlocks, Days, Joining
 from tollgate.store.ledger_engine import among, engine_of
 from tollgate.store.ledger_rows import OldRows
 from tollgate.store.ledger_shared import SharedBlocks, Waiting
-from tollgate.store.ledger_usage import fetched
 from tollgate.store.postgresql import LEDGER_SCHEMA, is_postgresql
 
 BUSY_MILLISECONDS = 10_000
@@ -138,10 +137,10 @@ class LedgerStore:
         unfolded, self._unfolded = self._unfolded, None
         with self._writing() as connection:
             named = json.dumps(list(teams))
-            engine_of(connection).begin_commit(connection, marks, named)
+            numbers = engine_of(connection).begin_commit(connection, marks, named)
             if known is not None and _marks(connection, marks) != known:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")
-            posting = post(_opening(connection, named))
+            posting = post(_opening(connection, named, numbers))
             if posting.rows:
                 self._write(connection, posting, now)
             if marks:
@@ -357,10 +356,8 @@ def _in_parts(ids: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
         yield part
 
 
-def _opening(connection: Connection, named: str) -> Opening:
-    """What stands in the ledger of teams, named as a JSON array."""
-    query = f"SELECT id, next_no FROM teams WHERE id IN ({engine_of(connection).named})"  # noqa: S608
-    numbers = dict(fetched(connection.exec_driver_sql(query, (named,))))
+def _opening(connection: Connection, named: str, numbers: dict[str, int]) -> Opening:
+    """What stands in the ledger of teams, named as a JSON array, beside the numbers of their next rows."""
     closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
     return Opening(numbers, ledger_usage.requests_of(connection, named), closed)
 

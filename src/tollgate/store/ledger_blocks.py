@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from msgspec import Struct
@@ -150,13 +151,13 @@ class DayBlocks:
     def _slice(self, query: str, values: tuple[Any, ...]) -> tuple[list[Any], tuple[str, int] | None]:
         """Headers for one slice of work, and the last of them where there may be more."""
         rows, size = [], 0
-        found = self._connection.exec_driver_sql(query, values).all()
-        for row in found:
-            rows.append(row)
-            size += row[2]
-            if size >= SLICE_ROWS:
-                break
-        is_all = len(rows) == len(found) < SLICE_BLOCKS
+        with closing(engine_of(self._connection).stream(self._connection, query, values)) as found:
+            for row in found:
+                rows.append(row)
+                size += row[2]
+                if size >= SLICE_ROWS:
+                    break
+        is_all = size < SLICE_ROWS and len(rows) < SLICE_BLOCKS
         return rows, None if is_all else (rows[-1][0], rows[-1][1])
 
     def _rewrite(self, headers: Sequence[Any], level: int) -> None:
@@ -175,29 +176,19 @@ class DayBlocks:
 
     def _data(self, ids: Iterable[int]) -> dict[int, bytes]:
         """Data by id, without what is damaged."""
-        query = f"SELECT data FROM data_{self._day} WHERE id = ?"  # noqa: S608 - a day of our own
         found = {}
-        for each in sorted(ids):
+        stored = engine_of(self._connection).data(self._connection, self._day, sorted(ids))
+        for each, content in stored.items():
             try:
-                found[each] = decompress(self._connection.exec_driver_sql(query, (each,)).scalar_one())
+                found[each] = decompress(content)
             except ZstdError as error:
                 _log.error("data of blocks is damaged", day=self._day, data=each, why=str(error))
         return found
 
     def _remove(self, headers: Sequence[Any]) -> None:
-        day, execute = self._day, self._connection.exec_driver_sql
-        engine_of(self._connection).remove(
-            self._connection, f"blocks_{day}", [(row[0], row[1]) for row in headers]
-        )
-        pointed = Counter(row[11] for row in headers)
-        execute(
-            f"UPDATE data_{day} SET blocks = blocks - ? WHERE id = ?",  # noqa: S608 - a day of our own
-            [(count, each) for each, count in pointed.items()],
-        )
-        execute(
-            f"DELETE FROM data_{day} WHERE id = ? AND blocks <= 0",  # noqa: S608 - a day of our own
-            [(each,) for each in pointed],
-        )
+        engine, connection, day = engine_of(self._connection), self._connection, self._day
+        engine.remove(connection, f"blocks_{day}", [(row[0], row[1]) for row in headers])
+        engine.release(connection, day, Counter([row[11] for row in headers]))
 
     def write_open(self, blocks: Iterable[tuple[Block, float]], level: int) -> None:
         """Write blocks with their times of commit: large ones with data of their own, small ones together."""

@@ -11,16 +11,17 @@ Within the transaction of whoever calls.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Integer, LargeBinary, String, Table
+from sqlalchemy import BigInteger, ColumnElement, Connection, CursorResult, Integer, LargeBinary, String, Table
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
 
 from tollgate.store import postgresql
 from tollgate.store.ledger_tables import FINAL
+from tollgate.store.postgresql import BYTES, NUMBERS, TEXTS, Array
 
 # Rows that are fetched at once where not all may be needed.
 HEADERS_AT_ONCE = 64
@@ -44,8 +45,8 @@ class LedgerEngine(Protocol):
         """Begin a transaction that writes."""
         ...
 
-    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> None:
-        """Lock what a commit is about: segments, and teams, named as a JSON array."""
+    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:
+        """Lock what a commit is about: segments, and teams, named as a JSON array. Return teams' next numbers."""
         ...
 
     def begin_chore(self, connection: Connection) -> bool:
@@ -68,6 +69,14 @@ class LedgerEngine(Protocol):
         """Numbers for new data of a day, ascending, above all that were given."""
         ...
 
+    def data(self, connection: Connection, day: str, ids: Sequence[int]) -> dict[int, bytes]:
+        """Data of a day."""
+        ...
+
+    def release(self, connection: Connection, day: str, counts: Mapping[int, int]) -> None:
+        """Take so many blocks from data of a day; delete what no block points to any more."""
+        ...
+
     def append(
         self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
@@ -82,9 +91,16 @@ class LedgerEngine(Protocol):
         """Delete the headers of blocks, by team and first number."""
         ...
 
-    def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+    def stream(
+        self, connection: Connection, query: str, values: tuple[Any, ...] = ()
+    ) -> Generator[Any, None, None]:
         """Rows as they are needed."""
         ...
+
+
+def fetched(result: CursorResult[Any]) -> Sequence[Any]:
+    """All rows as the driver gives them: there may be thousands in each commit."""
+    return result.cursor.fetchall()
 
 
 def engine_of(connection: Connection) -> LedgerEngine:
@@ -101,8 +117,9 @@ class Sqlite:
         # By itself, Python's driver begins a transaction only at the first change, after what was read.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> None:
-        """Nobody else writes."""
+    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:  # noqa: ARG002 - nobody else writes
+        query = f"SELECT id, next_no FROM teams WHERE id IN ({self.named})"  # noqa: S608 - names of our own
+        return dict(fetched(connection.exec_driver_sql(query, (teams,))))
 
     def begin_chore(self, connection: Connection) -> bool:  # noqa: ARG002 - nobody else writes
         return True
@@ -141,6 +158,16 @@ class Sqlite:
         newest = connection.exec_driver_sql(f"SELECT max(id) FROM data_{day}").scalar() or 0  # noqa: S608
         return range(newest + 1, newest + 1 + count)
 
+    def data(self, connection: Connection, day: str, ids: Sequence[int]) -> dict[int, bytes]:
+        query = f"SELECT data FROM data_{day} WHERE id = ?"  # noqa: S608 - a day of our own
+        return {each: connection.exec_driver_sql(query, (each,)).scalar_one() for each in ids}
+
+    def release(self, connection: Connection, day: str, counts: Mapping[int, int]) -> None:
+        less = f"UPDATE data_{day} SET blocks = blocks - ? WHERE id = ?"  # noqa: S608 - a day of our own
+        gone = f"DELETE FROM data_{day} WHERE id = ? AND blocks <= 0"  # noqa: S608 - a day of our own
+        connection.exec_driver_sql(less, [(count, each) for each, count in counts.items()])
+        connection.exec_driver_sql(gone, [(each,) for each in counts])
+
     def append(
         self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
@@ -159,7 +186,9 @@ class Sqlite:
         statement = f"DELETE FROM {table} WHERE team_id = ? AND first_no = ?"  # noqa: S608 - names of our own
         connection.exec_driver_sql(statement, list(keys))
 
-    def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+    def stream(
+        self, connection: Connection, query: str, values: tuple[Any, ...] = ()
+    ) -> Generator[Any, None, None]:
         """Past the library's own way, which would read all of them first."""
         cursor = connection.connection.cursor()
         try:
@@ -178,7 +207,7 @@ class Postgresql:
     def begin(self, connection: Connection) -> None:
         """Begun already, by the engine."""
 
-    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> None:
+    def begin_commit(self, connection: Connection, segments: Iterable[bytes], teams: str) -> dict[str, int]:
         """Lock in the same order as everybody: the open months, segments, teams."""
         postgresql.lock(connection, postgresql.LOCK_MONTHS, shared=True)
         execute = connection.exec_driver_sql
@@ -193,12 +222,15 @@ class Postgresql:
             "ORDER BY id ON CONFLICT DO NOTHING",
             (teams,),
         )
-        execute(f"SELECT 1 FROM teams WHERE id IN ({self.named}) ORDER BY id FOR UPDATE", (teams,))  # noqa: S608
+        query = f"SELECT id, next_no FROM teams WHERE id IN ({self.named}) ORDER BY id FOR UPDATE"  # noqa: S608
+        return dict(fetched(execute(query, (teams,))))
 
     def begin_chore(self, connection: Connection) -> bool:
         # What a chore adds up must not be in a month that is being closed.
         if not postgresql.try_lock(connection, postgresql.LOCK_CHORES):
             return False
+        # A chore that a crash takes back is done again: it need not wait for the disk.
+        connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
         postgresql.lock(connection, postgresql.LOCK_MONTHS, shared=True)
         return True
 
@@ -241,6 +273,20 @@ class Postgresql:
         query = "SELECT nextval('data_ids') FROM generate_series(1, ?)"
         return [row[0] for row in connection.exec_driver_sql(query, (count,))]
 
+    def data(self, connection: Connection, day: str, ids: Sequence[int]) -> dict[int, bytes]:
+        query = f"SELECT id, data FROM data_{day} WHERE id = ANY({NUMBERS.sql})"  # noqa: S608 - a day of our own
+        return dict(fetched(connection.exec_driver_sql(query, (NUMBERS.text(ids),))))
+
+    def release(self, connection: Connection, day: str, counts: Mapping[int, int]) -> None:
+        ids = NUMBERS.text(counts)
+        connection.exec_driver_sql(
+            f"UPDATE data_{day} SET blocks = blocks - fewer.count "  # noqa: S608 - a day of our own
+            f"FROM unnest({NUMBERS.sql}, {NUMBERS.sql}) AS fewer (id, count) WHERE data_{day}.id = fewer.id",
+            (ids, NUMBERS.text(counts.values())),
+        )
+        gone = f"DELETE FROM data_{day} WHERE id = ANY({NUMBERS.sql}) AND blocks <= 0"  # noqa: S608 - a day of our own
+        connection.exec_driver_sql(gone, (ids,))
+
     def append(
         self, connection: Connection, table: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
     ) -> None:
@@ -264,18 +310,22 @@ class Postgresql:
     def upsert(self, connection: Connection, table: Table, conflict: str, rows: Sequence[Sequence[Any]]) -> None:
         """In one statement, with a column of all rows as one value."""
         names = ", ".join(column.name for column in table.columns)
-        arrays = ", ".join(f"?::{_ARRAYS[type(column.type)]}" for column in table.columns)
+        kinds = [_ARRAYS[type(column.type)] for column in table.columns]
+        arrays = ", ".join(kind.sql for kind in kinds)
         statement = f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays}) {conflict}"  # noqa: S608
-        connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True))))
+        values = tuple(kind.text(column) for kind, column in zip(kinds, zip(*rows, strict=True), strict=True))
+        connection.exec_driver_sql(statement, values)
 
     def remove(self, connection: Connection, table: str, keys: Sequence[tuple[str, int]]) -> None:
         connection.exec_driver_sql(
-            f"DELETE FROM {table} USING unnest(?::varchar[], ?::int8[]) AS gone (team, number) "  # noqa: S608
+            f"DELETE FROM {table} USING unnest({TEXTS.sql}, {NUMBERS.sql}) AS gone (team, number) "  # noqa: S608
             "WHERE team_id = gone.team AND first_no = gone.number",
-            tuple(map(list, zip(*keys, strict=True))),
+            (TEXTS.text([key[0] for key in keys]), NUMBERS.text([key[1] for key in keys])),
         )
 
-    def stream(self, connection: Connection, query: str, values: tuple[Any, ...]) -> Iterator[Any]:
+    def stream(
+        self, connection: Connection, query: str, values: tuple[Any, ...] = ()
+    ) -> Generator[Any, None, None]:
         options = {"stream_results": True, "max_row_buffer": HEADERS_AT_ONCE}
         with connection.exec_driver_sql(query, values, execution_options=options) as rows:
             yield from rows
@@ -284,11 +334,11 @@ class Postgresql:
 # How long the dropping of a day waits for those who still read it; it is tried again.
 LOCK_MILLISECONDS = 1_000
 _ENGINES: dict[str, LedgerEngine] = {"sqlite": Sqlite(), "postgresql": Postgresql()}
-_ARRAYS: dict[type[Any], str] = {
-    String: "varchar[]",
-    Integer: "int4[]",
-    BigInteger: "int8[]",
-    LargeBinary: "bytea[]",
+_ARRAYS: dict[type[Any], Array] = {
+    String: TEXTS,
+    Integer: NUMBERS._replace(sql="?::int4[]"),
+    BigInteger: NUMBERS,
+    LargeBinary: BYTES,
 }
 _INT4 = frozenset({"rows", "records", "errors", "level", "blocks", "hour"})
 

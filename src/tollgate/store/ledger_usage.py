@@ -6,15 +6,16 @@ Within the transaction of whoever calls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, CursorResult, Table
+from sqlalchemy import Connection, Table
 
 from tollgate.core.entries import pack
 from tollgate.core.posting import LatencyKey, LineKey, Posting
 from tollgate.store import ledger_tables as tables
-from tollgate.store.ledger_engine import engine_of
+from tollgate.store.ledger_engine import engine_of, fetched
 
 # Lines of usage and of latencies that are folded at once, and old ones that are deleted at once.
 SLICE_LINES, SLICE_OLD = 40_000, 20_000
@@ -91,7 +92,8 @@ def fold(connection: Connection) -> bool:
     sums: dict[tuple[str, str, int], dict[LineKey, list[int]]] = {}
     taken: list[tuple[int]] = []
     size = 0
-    with execute("SELECT rowid, month, hour, lines FROM usage_new ORDER BY rowid") as rows:
+    query = "SELECT rowid, month, hour, lines FROM usage_new ORDER BY rowid"
+    with closing(engine_of(connection).stream(connection, query)) as rows:
         for rowid, month, hour, content in rows:
             taken.append((rowid,))
             for team_id, lines in _read_lines(content).items():
@@ -109,8 +111,8 @@ def fold(connection: Connection) -> bool:
     if not taken:
         return _fold_latencies(connection)
     if size:
-        # By team, so that each page of the table is met once.
-        values = [(*key, *line, *total) for key in sorted(sums) for line, total in sums[key].items()]
+        # In the order of keys, so that each page of the table is met once.
+        values = [(*key, *line, *sums[key][line]) for key in sorted(sums) for line in sorted(sums[key])]
         _add_up(connection, tables.usage, values)
     # Those alone: others may have been committed in between.
     execute("DELETE FROM usage_new WHERE rowid = ?", taken)
@@ -122,7 +124,8 @@ def _fold_latencies(connection: Connection) -> bool:
     sums: dict[LatencyKey, dict[int, int]] = {}
     taken: list[tuple[int]] = []
     size = 0
-    with execute("SELECT rowid, hour, lines FROM latencies_new ORDER BY rowid") as rows:
+    query = "SELECT rowid, hour, lines FROM latencies_new ORDER BY rowid"
+    with closing(engine_of(connection).stream(connection, query)) as rows:
         for rowid, hour, content in rows:
             taken.append((rowid,))
             for team_id, lines in _read_latencies(content).items():
@@ -177,8 +180,3 @@ def requests_of(connection: Connection, teams: str) -> Mapping[tuple[str, str], 
     )
     rows = fetched(connection.exec_driver_sql(query, (teams,)))
     return {(team_id, month): requests for team_id, month, requests in rows}
-
-
-def fetched(result: CursorResult[Any]) -> Sequence[Any]:
-    """All rows as the driver gives them: there may be thousands in each commit."""
-    return result.cursor.fetchall()

@@ -13,10 +13,10 @@ import asyncio
 import importlib.util
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Column, Connection, Engine, String, create_engine, event
 from sqlalchemy.engine import URL
@@ -186,6 +186,25 @@ def _whole_loader() -> Any:
             return int(bytes(data))
 
     return Whole
+
+
+class Array(NamedTuple):
+    """How a column of many values is sent, as one text: the driver's own arrays take ten times as long to make."""
+
+    sql: str
+    text: Callable[[Iterable[Any]], str]
+
+
+def _lines(values: Iterable[str]) -> str:
+    """One text a line, and a line before them: no text at all and one that is empty would look alike."""
+    # Names of ours have no line's end. One that has must not become two.
+    return "\n".join(["", *[value.replace("\n", " ") for value in values]])
+
+
+TEXTS = Array("(string_to_array(?, E'\\n'))[2:]", _lines)
+NUMBERS = Array("?::int8[]", lambda values: f"{{{','.join(map(str, values))}}}")
+TIMES = Array("?::float8[]", lambda values: f"{{{','.join(map(repr, values))}}}")
+BYTES = Array("?::bytea[]", lambda values: "{" + ",".join([f'"\\\\x{value.hex()}"' for value in values]) + "}")
 
 
 class PostgresStore(SqlStore):
