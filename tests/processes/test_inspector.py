@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tollgate.ledger import segments
 from tollgate.processes import inspector
 from tollgate.processes.bootstrap import prepare
 from tollgate.processes.inspector import MachineInspector
@@ -43,6 +44,12 @@ def test_nothing_is_told_where_there_is_no_proc(
 ) -> None:
     monkeypatch.setattr(inspector, "_PROC", tmp_path / "none")
     assert looking.processes() == []
+
+
+def test_segment_that_was_just_begun_does_not_wait(looking: MachineInspector, tmp_path: Path) -> None:
+    (tmp_path / "spool" / f"1{segments.SUFFIX}").write_bytes(segments.MAGIC + b"i" * 16)
+    state = looking.spool()
+    assert (state.segments, state.waiting_bytes, state.waiting_since) == (1, 0, None)
 
 
 def test_new_ledger_agrees_and_nothing_waits(looking: MachineInspector) -> None:

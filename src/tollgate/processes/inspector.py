@@ -19,6 +19,7 @@ from tollgate.ledger import segments
 from tollgate.ledger.doctor import examine
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.store import engines
+from tollgate.store.base import Mark
 from tollgate.store.postgresql import is_postgresql
 
 # Of each check.
@@ -57,11 +58,11 @@ class MachineInspector:
             # A segment may be finished and deleted between two looks.
             with suppress(OSError):
                 identity, status = segments.read_id(path), path.stat()
-                mark = marks.get(identity) if identity is not None else None
-                left = max(0, status.st_size - (mark.offset if mark else 0))
+                mark = marks.get(identity or b"", Mark(segments.HEADER_BYTES))
+                left = max(0, status.st_size - mark.offset)
                 files += 1
                 waiting += left
-                if left and (mark is None or not mark.done):
+                if left and not mark.done:
                     oldest = min(oldest or status.st_mtime, status.st_mtime)
         return SpoolState(files, waiting, oldest)
 

@@ -175,10 +175,11 @@ class Worker:
             feeds.close()
             context.stop()
             await asyncio.sleep(FLUSH_SECONDS)
-            if exporter is not None:
-                await exporter.close()
+            # What is billed first: sending the last spans may take seconds.
             journal.tick()
             spool.close()
+            if exporter is not None:
+                await exporter.close()
             networks.close()
             await store.close()
             if shared_answers is not None:
