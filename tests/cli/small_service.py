@@ -1,9 +1,9 @@
 """A service that serves nothing, for tests of `tollgate reload`: the real parent, one child that follows settings.
 
-    python small_service.py FOLDER [FILE] [--deaf | --dies | --fails]
+    python small_service.py FOLDER [FILE] [--deaf | --dies | --fails | --collector]
 
 Prints `ready`. With --deaf it never answers a SIGHUP, with --dies it dies of one; with --fails its child
-cannot put settings into effect.
+cannot put settings into effect; with --collector it is the second service of its folder.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tollgate import log
+from tollgate.core.nodes import ALL_ROLES
 from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.reloader import Reloader
-from tollgate.processes.service_lock import ServiceLock
+from tollgate.processes.service_lock import ServiceLock, suffix
 from tollgate.processes.supervisor import Child, Lifeline, Supervisor
 from tollgate.settings.file import Origin
 from tollgate.settings.model import Settings
@@ -28,9 +29,10 @@ def main(folder: Path, file: Path | None, how: str) -> None:
     log.configure("error", "json")
     origin = Origin(file, {}) if file else None
     settings = origin.load() if origin else Settings()
-    lock = ServiceLock(folder)
+    roles = frozenset({"collector"}) if how == "--collector" else ALL_ROLES
+    lock = ServiceLock(folder, roles)
     shared = SharedSettings(settings, StatusSlots(), ["child"])
-    reloader = Reloader(origin, shared, folder)
+    reloader = Reloader(origin, shared, folder, service=suffix(roles))
     reloader.forget()
 
     def apply(_settings: Settings, _slots: StatusSlots) -> None:

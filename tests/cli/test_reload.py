@@ -48,7 +48,9 @@ class House:
         script = Path(__file__).with_name("small_service.py")
         given = arguments or (str(self.file),)
         argv = [sys.executable, str(script), str(self.data), *given]
-        with running(argv, folder=self.said, ready=lambda program: program.lines()) as program:
+        with running(
+            argv, folder=self.said / f"{len(arguments)}", ready=lambda program: program.lines()
+        ) as program:
             yield program
 
 
@@ -67,6 +69,17 @@ def test_changes_are_told_on_stderr(house: House) -> None:
         "  limits.batch_calls: 100 -> 7",
         "  families.eth.mainnet.upstreams: + b, - a",
     ]
+
+
+def test_both_services_of_a_folder_are_asked(house: House) -> None:
+    with house.service(), house.service(str(house.file), "--collector"):
+        house.write("[limits]\nbatch_calls = 7")
+        ran = house.reload()
+        assert (ran.code, ran.out) == (0, "")
+        applied = [f"{house.file}: applied", "  limits.batch_calls: 100 -> 7"]
+        assert ran.err.splitlines() == ["gateway:", *applied, "collector:", *applied]
+    with house.service(str(house.file), "--collector"):
+        assert house.reload().code == 0, "also where no gateway is there"
 
 
 def test_json_has_everything_and_no_secret(house: House) -> None:
@@ -213,7 +226,7 @@ def test_service_that_dies_meanwhile_is_not_waited_for(house: House) -> None:
 
 def test_service_that_says_nothing_is_given_up(house: House) -> None:
     with house.service(str(house.file), "--deaf"), pytest.raises(Failure, match=r"has not reported within 0\.2 s"):
-        command._ask(house.data, patience=0.2)
+        command._ask_all(house.data, patience=0.2)
 
 
 def test_many_at_once_each_have_an_outcome_that_came_after_them(house: House) -> None:

@@ -1,4 +1,7 @@
-"""Several nodes on one PostgreSQL: three gateways, one control, two collectors; murder and outages."""
+"""Several nodes on PostgreSQL and Valkey: three gateways, two controls, two collectors; murder and outages.
+
+The clocks of one gateway and one control are 10 s ahead, in all tests.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from msgspec.structs import replace
 
-from parts.postgres import cluster
+from parts.load import load
+from parts.need import need
+from parts.postgres import cluster, pooler
 from parts.processes import eventually
-from parts.tollgate import TOLLGATE, Gateway, bearer, linux_only, serving
+from parts.tollgate import TOLLGATE, Gateway, bearer, linux_only, serving, write_settings
+from parts.tool import admin
+from parts.toxiproxy import Proxy, toxiproxy
 from parts.upstream import upstream
-from parts.wire import JSON, Wire, call
+from parts.valkey import Valkey, valkey
+from parts.visitor import GRANT, Visitor, visitor
+from parts.wire import JSON, Wire, call, request
 from tollgate.core.logs import LogFilter
 from tollgate.store import engines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tollgate.core.models import Team
 
-# Six services take a while to start on a busy machine; they are started once for all tests of this file.
+# Seven services take a while to start on a busy machine; they are started once for all tests of this file.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400), linux_only]
 
 PEPPER = "a pepper that all nodes of a test share"
@@ -45,13 +53,16 @@ class Town:
 
     folder: Path
     url: str
+    server: Valkey
     gateways: list[Gateway]
     control: Gateway
+    other_control: Gateway
     collectors: list[Gateway]
     team: Team
     token: str
     stack: ExitStack
     serve: Callable[..., Gateway]
+    write: Callable[..., Path]
     answered: set[str] = field(default_factory=set)
     """The ids of all requests that were answered."""
 
@@ -93,21 +104,33 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
         "secrets": {"pepper": PEPPER},
         "ledger": {"segment_seconds": 1.0, "segment_bytes": 65_536},
     }
+    ahead = {"LD_PRELOAD": str(need("libfaketime")), "FAKETIME": "+10s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     with ExitStack() as stack:
         node = stack.enter_context(upstream())
+        server = stack.enter_context(valkey())
+        settings["shared"] = {"url": server.url}
+        behind = {"eth/mainnet": [node.url + "/rpc"]}
 
-        def serve(folder: str, *roles: str) -> Gateway:
+        def serve(
+            folder: str, *roles: str, env: Mapping[str, str] | None = None, **more: dict[str, object]
+        ) -> Gateway:
             arguments = [part for role in roles for part in ("--role", role)]
-            behind = {"eth/mainnet": [node.url + "/rpc"]}
-            return stack.enter_context(serving(tmp_path / folder, behind, settings, arguments=arguments))
+            return stack.enter_context(
+                serving(tmp_path / folder, behind, settings | more, arguments=arguments, env=env)
+            )
+
+        def write(folder: str, **more: dict[str, object]) -> Path:
+            return write_settings(tmp_path / folder, behind, settings | more)
 
         # Nodes that start together migrate once; two collectors have the spools of two gateways.
-        gateways = [serve(each, "gateway") for each in ("a", "b", "c")]
+        gateways = [serve(each, "gateway", env=ahead if each == "b" else None) for each in ("a", "b", "c")]
         collectors = [serve(each, "collector") for each in ("a", "b")]
-        control = serve("control", "control")
+        control, other_control = serve("control", "control"), serve("control-2", "control", "prober", env=ahead)
         team = control.books.team()
         token, _ = control.books.token(team)
-        yield Town(tmp_path, url, gateways, control, collectors, team, token, stack, serve)
+        yield Town(
+            tmp_path, url, server, gateways, control, other_control, collectors, team, token, stack, serve, write
+        )
     cluster().drop(name)
 
 
@@ -203,7 +226,8 @@ def test_nodes_are_listed_with_what_waits_in_their_spools(town: Town) -> None:
 
     eventually(
         lambda: (
-            {role: len(found) for role, found in listed().items()} == {"gateway": 3, "collector": 2, "control": 1}
+            {role: len(found) for role, found in listed().items()}
+            == {"gateway": 3, "collector": 2, "control": 1, "control,prober": 1}
         ),
         within=20,
         what="the list",
@@ -223,6 +247,20 @@ def test_gateway_has_no_control_plane_and_control_no_gateway(town: Town) -> None
         assert each.ask(b"", path="/readyz", method="GET").status == 200
 
 
+def test_control_node_with_a_prober_knows_the_state_of_networks(town: Town) -> None:
+    account = town.control.books.account("bob@example.com", acme="owner")
+    secret = town.control.books.personal_token(account.email)
+
+    def states(node: Gateway) -> set[str]:
+        answer = node.ask(b"", path="/api/v1/networks", token=secret, method="GET")
+        assert answer.status == 200, answer
+        return {each["state"] for each in answer.json()["items"]}
+
+    eventually(lambda: "unknown" not in states(town.other_control), within=20, what="the first probes")
+    assert states(town.control) == {"unknown"}, "nobody probes there"
+    assert any(name.startswith("tollgate_upstream_probes_total") for name in town.other_control.metrics())
+
+
 def test_revoked_token_stops_on_every_node_within_a_second(town: Town) -> None:
     for _ in range(3):
         secret, token = town.control.books.token(town.team)
@@ -238,25 +276,127 @@ def test_revoked_token_stops_on_every_node_within_a_second(town: Town) -> None:
             )
 
 
-def test_device_login_whose_steps_land_on_different_nodes(town: Town) -> None:
-    other = town.serve("control-2", "control")
-    account = town.control.books.account("ann@example.com", acme="owner")
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    begun = town.control.ask(b"client_id=tollgate-cli", path="/api/v1/oauth/device_authorization", headers=form)
-    assert begun.status == 200, begun
-    code = begun.json()["device_code"]
+def test_clocks_are_10_seconds_apart(town: Town) -> None:
+    secret, _ = town.control.books.token(town.team, expires_at=time.time() + 5)
+    assert town.gateways[1].ask(call("eth_chainId"), token=secret).status == 401, "it has expired by that clock"
 
-    async def approve(records: Any) -> None:
-        (row,) = await records.device_logins.page(9)
-        await records.device_logins.replace(replace(row, state="approved", account_id=account.id))
 
-    town.control.books.do(approve)
-    body = f"grant_type=urn:ietf:params:oauth:grant-type:device_code&device_code={code}&client_id=tollgate-cli"
-    answer = other.ask(body.encode(), path="/api/v1/oauth/token", headers=form)
-    assert answer.status == 200, answer
-    secret = answer.json()["access_token"]
-    assert town.control.ask(b"", path="/api/v1/me", token=secret, method="GET").status == 200
-    other.program.stop(20)
+def test_device_login_and_session_whose_steps_land_on_nodes_with_different_clocks(town: Town) -> None:
+    made = admin(
+        town.folder / "control" / "tollgate.toml", "create-account", "ann@example.com", "--team", "people",
+        "--password-stdin", typed="correct horse battery",
+    )  # fmt: skip
+    assert made.code == 0, made.err
+
+    def poll(there: Visitor, code: str) -> dict[str, Any]:
+        answer = there.post("/api/v1/oauth/token", grant_type=GRANT, device_code=code, client_id="tollgate-cli")
+        return answer.json()  # type: ignore[no-any-return]
+
+    with visitor(town.control.base_url) as here, visitor(town.other_control.base_url) as there:
+        begun = here.post("/api/v1/oauth/device_authorization", client_id="tollgate-cli").json()
+        assert poll(there, begun["device_code"])["error"] == "authorization_pending"
+        assert poll(here, begun["device_code"])["error"] == "authorization_pending", "that was no second ago"
+        assert there.sign_in("ann@example.com", "correct horse battery").status_code == 303
+        here.http.cookies.update(there.http.cookies)
+        approved = here.post("/console/device", user_code=begun["user_code"], act="approve")
+        assert approved.status_code == 303, approved.text
+        secret = poll(there, begun["device_code"])["access_token"]
+        for each in (here, there):
+            assert each.signed_in()
+            assert each.http.get("/api/v1/me", headers=bearer(secret)).status_code == 200
+
+
+def test_reload_reaches_every_service_of_a_node(town: Town) -> None:
+    batch = b"[" + b",".join([call("eth_chainId")] * 3) + b"]"
+    gateway = town.gateways[0]
+    assert gateway.ask(batch, token=town.token).status == 200
+    for folder, services in {"a": 2, "b": 2, "c": 1, "control": 1, "control-2": 1}.items():
+        town.write(folder, limits={"batch_calls": 2})
+        ended = town.run("reload", name=folder)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stderr.count("limits.batch_calls: 100 -> 2") == services
+        town.write(folder)
+    assert gateway.ask(batch, token=town.token).status != 200
+    gateway.program.send(signal.SIGHUP)
+    eventually(lambda: gateway.ask(batch, token=town.token).status == 200, within=10, what="the old settings")
+    for folder in ("a", "b", "c"):
+        assert town.run("reload", name=folder).returncode == 0
+
+
+def test_three_nodes_keep_a_limit_together(town: Town) -> None:
+    rate = 30
+    secret, _ = town.control.books.token(town.team, requests_per_second=rate)
+    eventually(
+        lambda: {each.metrics()["tollgate_shared_nodes"] for each in town.gateways} == {3},
+        within=20,
+        what="three nodes",
+    )
+    for each in town.gateways:
+        assert each.ask(call("eth_chainId"), token=secret).status == 200
+    wires = [each.wire() for each in town.gateways]
+    with load(wires, request(PATH, call("eth_chainId"), {**JSON, **bearer(secret)})) as callers:
+        eventually(lambda: sum(each.status == 200 for each in callers.since(0.0)) > 5 * rate, within=30)
+    outcomes = callers.since(0.0)
+    assert {each.status for each in outcomes} == {200, 429}
+    seconds = max(each.ended for each in outcomes) - min(each.began for each in outcomes)
+    assert sum(each.status == 200 for each in outcomes) <= 1.05 * (rate * seconds + rate)
+
+
+@pytest.mark.parametrize("how", ["refused", "silent"])
+def test_node_that_is_cut_off_from_both_engines(town: Town, tmp_path: Path, how: str) -> None:
+    def ask(token: str) -> int:
+        return gateway.ask(call("eth_chainId"), token=token).status
+
+    def cut(proxy: Proxy) -> None:
+        proxy.enable(False) if how == "refused" else proxy.spoil("timeout", timeout=0)
+
+    def heal(proxy: Proxy) -> None:
+        proxy.enable(True) if how == "refused" else proxy.mend("timeout")
+
+    # Before the gateway starts: a change that it learns of while it knows the token makes it look that up again.
+    secret, token = town.control.books.token(town.team)
+    with toxiproxy(tmp_path / "toxiproxy") as proxies:
+        engines = [proxies.before("postgresql", cluster().port), proxies.before("valkey", town.server.port)]
+        gateway = town.serve(
+            f"cut-{how}",
+            "gateway",
+            store={"url": town.url.replace(f":{cluster().port}/", f":{engines[0].port}/")},
+            shared={"url": town.server.url.replace(f":{town.server.port}/", f":{engines[1].port}/")},
+            directory={"stale_seconds": 10.0},
+        )
+        assert (ask(secret), ask(town.token)) == (200, 200)
+        for proxy in engines:
+            cut(proxy)
+        eventually(lambda: gateway.metrics()["tollgate_shared_up"] == 0, what="Valkey is lost")
+        town.control.books.do(lambda records: records.tokens.remove(id=token.id))
+        assert {ask(secret) for _ in range(20)} == {200}, "whoever is known goes on"
+        for proxy in engines:
+            heal(proxy)
+        eventually(lambda: ask(secret) == 401, within=1.0, what="the revocation")
+        assert ask(town.token) == 200
+        eventually(lambda: gateway.metrics()["tollgate_shared_up"] == 1, what="Valkey is back")
+        for proxy in engines:
+            cut(proxy)
+        eventually(lambda: ask(town.token) == 503, within=30, what="the bound")
+        for proxy in engines:
+            heal(proxy)
+        eventually(lambda: ask(town.token) == 200, within=10, what="the return")
+        gateway.program.stop(20)
+
+
+def test_gateway_behind_pgbouncer_obeys_revocations_by_polling(town: Town) -> None:
+    url = town.url.replace(f":{cluster().port}/", f":{pooler()}/")
+    gateway = town.serve("pooled", "gateway", store={"url": url})
+    eventually(
+        lambda: "a pooler stands before PostgreSQL" in gateway.program.err.read_text(), within=20, what="polling"
+    )
+    secret, token = town.control.books.token(town.team)
+    assert gateway.ask(call("eth_chainId"), token=secret).status == 200
+    town.control.books.do(lambda records: records.tokens.remove(id=token.id))
+    eventually(
+        lambda: gateway.ask(call("eth_chainId"), token=secret).status == 401, within=1.0, what="the revocation"
+    )
+    gateway.program.stop(20)
 
 
 def test_known_callers_go_on_while_postgresql_is_away(town: Town) -> None:
@@ -288,7 +428,7 @@ def test_whoever_is_killed_each_answer_is_in_the_ledger_once(town: Town) -> None
         eventually(lambda: len(load.answered()) > 100, within=20, what="the first answers")
         end = time.monotonic() + 12
         while time.monotonic() < end:
-            victim = chance.choice([*town.gateways, *town.collectors, town.control])
+            victim = chance.choice([*town.gateways, *town.collectors, town.control, town.other_control])
             children = [pid for name, pid in victim.children().items() if name != "tg-metrics"]
             if children:
                 with suppress(ProcessLookupError):

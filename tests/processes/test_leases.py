@@ -1,6 +1,8 @@
 """Limits over several nodes: three tables, three keepers, one book of leases; time is made up."""
 
+import asyncio
 import itertools
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from tests.contract.backends import params
 from tests.contract.lease_books import BOOKS, MemoryLeaseBook
 
+import tollgate
 from tollgate.core.leases import LeaseReport, LeaseTurn
 from tollgate.core.limits import Limit, take
 from tollgate.processes.leases import TURN_SECONDS, LeaseKeeper
@@ -206,8 +209,11 @@ class Flaky:
     def __init__(self) -> None:
         self.inner = MemoryLeaseBook()
         self.down = False
+        self.silent = False
 
     async def turn(self, node: str, reports: Sequence[LeaseReport]) -> LeaseTurn:
+        if self.silent:
+            await asyncio.Event().wait()
         return await self._up(self.inner.turn(node, reports))
 
     async def _up(self, answer: Awaitable[LeaseTurn]) -> LeaseTurn:
@@ -245,6 +251,36 @@ async def test_lost_book_leaves_each_node_its_own_limit_and_it_comes_back(tmp_pa
     together = sum(at >= 7.0 for node in nodes for at in node.passed)
     assert together == pytest.approx(150, rel=0.06)
     assert [node.metric(metrics.SHARED_NODES) for node in nodes] == [3, 3, 3]
+
+
+async def test_book_that_never_answers_keeps_no_call_waiting(tmp_path: Path) -> None:
+    book = Flaky()
+    node, *others = make(book, tmp_path)
+    await settle([node, *others])
+    book.silent = True
+    turn = asyncio.create_task(node.keeper.turn())
+    await asyncio.sleep(0)
+    # A plain function, that finds in shared memory what the node may use: there is nothing to wait for.
+    node.send(17 / STEP, Limit(50, 1.0), 0.1)
+    assert len(node.passed) == 17, "its part of the burst"
+    assert not turn.done()
+    turn.cancel()
+
+
+def test_only_background_jobs_know_what_valkey_is_behind() -> None:
+    source = Path(tollgate.__file__).parent
+    users = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"LeaseBook|AnswerLog", path.read_text())
+    }
+    assert users == {
+        "gateway/call/shared_answers.py",  # a background job of workers
+        "processes/leases.py",  # a process of its own
+        "processes/worker.py",  # starts the job
+        "store/base.py",
+        "store/valkey.py",
+    }
 
 
 async def test_emptied_book_is_noticed_and_joined_again(tmp_path: Path) -> None:

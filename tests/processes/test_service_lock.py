@@ -11,7 +11,7 @@ import pytest
 
 from parts.processes import eventually
 from tollgate.errors import StartError
-from tollgate.processes.service_lock import NAME, Holder, ServiceLock, holder
+from tollgate.processes.service_lock import NAME, Holder, ServiceLock, holder, holders
 
 
 def test_folder_without_a_service_has_no_holder(tmp_path: Path) -> None:
@@ -88,3 +88,17 @@ def test_whoever_looks_does_not_keep_a_service_from_starting(tmp_path: Path) -> 
     finally:
         over.set()
         thread.join()
+
+
+def test_services_of_one_folder_are_found_by_their_roles(tmp_path: Path) -> None:
+    locks = [ServiceLock(tmp_path, frozenset({role})) for role in ("gateway", "collector", "prober")]
+    for lock in locks:
+        lock.show()
+    here = Holder(os.getpid(), is_near=True)
+    assert holders(tmp_path) == {"": here, "-collector": here, "-prober": here}
+    locks[0].close()
+    assert holders(tmp_path) == {"-collector": here, "-prober": here}
+    assert holder(tmp_path) == here, "whoever needs the folder for itself must not have it"
+    for lock in locks[1:]:
+        lock.close()
+    assert holder(tmp_path) is None

@@ -33,8 +33,9 @@ from tollgate.store import (
     tables,
     upgrade,
 )
-from tollgate.store.base import StoreUnavailable
+from tollgate.store.base import Changes, StoreUnavailable
 from tollgate.store.postgresql import Listener
+from tollgate.store.sql import SqlStore
 
 pytestmark = pytest.mark.e2e
 
@@ -160,6 +161,43 @@ async def test_no_look_is_needed_until_something_is_notified_or_the_net_is_due(m
         assert not store._listener.is_quiet()
     finally:
         await store.close()
+
+
+async def test_poll_without_an_answer_is_joined_by_others_and_given_up_for_the_latest(
+    migrated: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "POLL_SECONDS", 0.01)
+    begun: list[int] = []
+    ended: list[int] = []
+
+    async def silent(_store: SqlStore, since: int | None) -> Changes | None:
+        number = len(begun)
+        begun.append(number)
+        try:
+            return Changes(7) if number == 4 else await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            ended.append(number)
+            raise
+
+    monkeypatch.setattr(SqlStore, "changes", silent)
+    store = postgresql.open_store(migrated)
+    try:
+        assert await store.changes(6) == Changes(7)
+        assert begun == [0, 1, 2, 3, 4]
+        assert sorted(ended) == [0, 1, 2, 3]
+        assert ended[:2] == [1, 2], "the first has its whole deadline"
+    finally:
+        await store.close()
+
+
+async def test_wait_that_is_cancelled_closes_its_connection_at_once(migrated: URL) -> None:
+    connection = await postgresql._connect(migrated.set(drivername="postgresql").render_as_string(False))
+    waiting = asyncio.create_task(connection.execute("SELECT pg_sleep(600)"))
+    await until(lambda: connection.info.transaction_status.name == "ACTIVE")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert connection.closed
 
 
 # --- Changes at once ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`tollgate reload`: asks the running service to read its settings again, and says what came of it.
+"""`tollgate reload`: asks the services of a data folder to read their settings again, and says what came of it.
 
 For the operator, on the machine of the service, as its user. Owns words and exit codes; the service itself reads
 and judges the settings, for it has an environment of its own.
@@ -18,7 +18,7 @@ from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.options import json_option
 from tollgate.processes.reloader import ReloadOutcome, read_record
-from tollgate.processes.service_lock import holder
+from tollgate.processes.service_lock import Holder, holders
 from tollgate.settings import file as settings_file
 
 # For a reload to begin, which waits for the end of one that is under way; and once more for its outcome.
@@ -49,28 +49,31 @@ def reload(config_file: str | None, as_json: bool) -> None:
 
     Upstreams and networks, [limits], [cache], [health], [websocket] and logging.level change in place; calls
     under way and WebSockets go on. What else differs is named and left for a restart. Exits with 1 where the
-    settings are refused, or a process could not take them over.
+    settings are refused, or a process could not take them over. Where two services share a data folder, such as a
+    gateway and its collector, both are asked; --json prints an object for each.
     """
     path = settings_file.find(config_file, os.environ)
     try:
-        outcome = _ask(settings_file.data_folder(path, os.environ))
+        outcomes = _ask_all(settings_file.data_folder(path, os.environ))
     except NobodyThere as failure:
         raise _explained(failure, path) from None
-    if as_json:
-        show.as_json(msgspec.to_builtins(outcome))
-    else:
-        _tell(outcome)
-    if not outcome.ok:
+    for service, outcome in outcomes.items():
+        if as_json:
+            show.as_json(msgspec.to_builtins(outcome))
+        else:
+            if len(outcomes) > 1:
+                show.note(f"{service.removeprefix('-') or 'gateway'}:")
+            _tell(outcome)
+    if not all(outcome.ok for outcome in outcomes.values()):
         click.get_current_context().exit(1)
 
 
-def _ask(data_dir: Path, patience: float = WAIT_SECONDS) -> ReloadOutcome:
+def _ask_all(data_dir: Path, patience: float = WAIT_SECONDS) -> dict[str, ReloadOutcome]:
     try:
-        pid = _pid(data_dir)
-        # Whatever begins after this reads the settings as they are now.
-        before = read_record(data_dir).begun
-        os.kill(pid, signal.SIGHUP)
-        return _wait(data_dir, pid, before, patience)
+        found = holders(data_dir)
+        if not found:
+            raise NobodyThere(data_dir)
+        return {service: _ask(data_dir, service, each, patience) for service, each in found.items()}
     except ProcessLookupError:
         raise NobodyThere(data_dir) from None
     except PermissionError:
@@ -88,28 +91,28 @@ def _explained(failure: NobodyThere, path: Path | None) -> Failure:
     return failure
 
 
-def _pid(data_dir: Path) -> int:
-    found = holder(data_dir)
-    if found is None:
-        raise NobodyThere(data_dir)
+def _ask(data_dir: Path, service: str, found: Holder, patience: float) -> ReloadOutcome:
     if not found.is_near:
         raise Failure(f"The Tollgate on {data_dir} runs in another container: run this there.")
     if not found.pid:
         raise Failure(f"The Tollgate on {data_dir} is starting or stopping: try again in a moment.")
-    return found.pid
+    # Whatever begins after this reads the settings as they are now.
+    before = read_record(data_dir, service).begun
+    os.kill(found.pid, signal.SIGHUP)
+    return _wait(data_dir, service, found.pid, before, patience)
 
 
-def _wait(data_dir: Path, pid: int, before: int, patience: float) -> ReloadOutcome:
+def _wait(data_dir: Path, service: str, pid: int, before: int, patience: float) -> ReloadOutcome:
     begun = False
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        record = read_record(data_dir)
+        record = read_record(data_dir, service)
         ours = [outcome for outcome in record.outcomes if outcome.asked > before]
         if ours:
             return ours[-1]  # the first that came after us
         if record.begun > before and not begun:
             begun, deadline = True, time.monotonic() + patience
-        found = holder(data_dir)
+        found = holders(data_dir).get(service)
         if found is None or found.pid != pid:
             raise Failure(f"The Tollgate on {data_dir} ended before it reported the outcome: see its log.")
         time.sleep(_POLL_SECONDS)

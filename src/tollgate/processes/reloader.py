@@ -59,12 +59,17 @@ class Record(Struct, frozen=True):
     """The newest first."""
 
 
-def read_record(data_dir: Path) -> Record:
+def read_record(data_dir: Path, service: str = "") -> Record:
     """Read the file; an empty record where there is none."""
     try:
-        return msgspec.json.decode((data_dir / FILE).read_bytes(), type=Record)
+        return msgspec.json.decode(_file(data_dir, service).read_bytes(), type=Record)
     except FileNotFoundError:
         return Record()
+
+
+def _file(data_dir: Path, service: str) -> Path:
+    """The file of a service; a folder may have several, of which all but the gateway have a suffix."""
+    return data_dir / FILE.replace(".", f"{service}.")
 
 
 class _Pending(Struct, frozen=True):
@@ -81,12 +86,13 @@ class Reloader:
         shared: SharedSettings,
         data_dir: Path,
         *,
+        service: str = "",
         now: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._origin = origin
         self._shared = shared
-        self._file = data_dir / FILE
+        self._file = _file(data_dir, service)
         self._now = now
         self._wall = wall
         self._asked = False

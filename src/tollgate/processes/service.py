@@ -26,7 +26,7 @@ from tollgate.processes.preflight import tls_files
 from tollgate.processes.process_metrics import ProcessWatch, show_build
 from tollgate.processes.reload import SettingsFollower, SharedSettings, row_names
 from tollgate.processes.reloader import Reloader
-from tollgate.processes.service_lock import ServiceLock
+from tollgate.processes.service_lock import ServiceLock, suffix
 from tollgate.processes.service_manager import notify
 from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
@@ -101,7 +101,7 @@ def run(
     shared_status, slots = SharedStatus(workers), _slots(settings)
     followers = [f"worker-{slot}" for slot in range(workers)] if GATEWAY in roles else []
     shared = SharedSettings(settings, slots, [*followers, *(["prober"] if roles & PROBING else [])])
-    reloader = Reloader(bootstrap.origin, shared, bootstrap.data_dir)
+    reloader = Reloader(bootstrap.origin, shared, bootstrap.data_dir, service=suffix(roles))
     reloader.forget()
     meters = SharedMeters(settings.limits.limit_rows, workers, bootstrap.data_dir / "limits.lock")
     leased = _leased(bootstrap, workers) if GATEWAY in roles else None

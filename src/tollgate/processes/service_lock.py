@@ -1,6 +1,6 @@
-"""One service for one data folder, and who it is: `service.lock`.
+"""One service for one data folder, and who it is: `service.lock`, or `service-control.lock` and so on.
 
-Owns the file. The kernel frees the lock however the service ends; what stands in the file is believed only while
+Owns the files. The kernel frees the lock however the service ends; what stands in the file is believed only while
 the lock is held.
 """
 
@@ -27,8 +27,7 @@ class ServiceLock:
     """
 
     def __init__(self, data_dir: Path, roles: frozenset[str] = ALL_ROLES) -> None:
-        name = NAME if GATEWAY in roles else f"service-{named(roles)}.lock"
-        self._descriptor = open_lock_file(data_dir / name)
+        self._descriptor = open_lock_file(data_dir / f"service{suffix(roles)}.lock")
         if not lock_within(self._descriptor, _WAIT_SECONDS):
             os.close(self._descriptor)
             raise StartError(f"Another Tollgate runs on {data_dir}: stop it, or set another data_dir.")
@@ -56,10 +55,25 @@ class Holder(Struct, frozen=True):
     """Whether its process ids are ours: not so from another container."""
 
 
+def suffix(roles: frozenset[str]) -> str:
+    """What the names of a service's files end with, where a folder may have several services."""
+    return "" if GATEWAY in roles else f"-{named(roles)}"
+
+
+def holders(data_dir: Path) -> dict[str, Holder]:
+    """Find the services of a data folder, by the suffix of their files. OSError where we may not look."""
+    found = {path.stem.removeprefix("service"): _holder(path) for path in data_dir.glob("service*.lock")}
+    return {name: each for name in sorted(found) if (each := found[name]) is not None}
+
+
 def holder(data_dir: Path) -> Holder | None:
-    """Find the service of a data folder; None where there is none. OSError where we may not look."""
+    """Find a service of a data folder; None where there is none. OSError where we may not look."""
+    return next(iter(holders(data_dir).values()), None)
+
+
+def _holder(path: Path) -> Holder | None:
     try:
-        file = (data_dir / NAME).open("rb")
+        file = path.open("rb")
     except FileNotFoundError:
         return None
     with file:

@@ -40,6 +40,9 @@ POOL_SIZE = 8
 # While notifications arrive, changes are polled for this often all the same.
 NET_SECONDS = 0.8
 RETRY_LISTENING_SECONDS = 5.0
+# A poll that gets no answer for so long is joined by another one, on another connection, so many at once: one that
+# a network has cut without a word does not answer when the network is back, and a new one does.
+POLL_SECONDS, MAX_POLLS = 0.4, 3
 # Advisory locks of ours: the first number of each pair. The second says what is locked.
 LOCKS = 0x746F6C6C
 LOCK_MIGRATING, LOCK_CHANGES, LOCK_CHORES, LOCK_MONTHS, LOCK_DAYS = 1, 2, 3, 4, 5
@@ -81,7 +84,9 @@ def make_engine(url: URL, schema: str, *, pool_size: int, seconds: float, begin:
 
 def make_async_engine(url: URL, schema: str, *, pool_size: int, seconds: float) -> AsyncEngine:
     """An engine of an event loop."""
-    engine = create_async_engine(url, **_options(pool_size, seconds))
+    options = _options(pool_size, seconds)
+    options["connect_args"]["async_creator_fn"] = _connect
+    engine = create_async_engine(url, **options)
     _prepare(engine.sync_engine, schema, seconds, READING)
     return engine
 
@@ -159,6 +164,30 @@ def _prepare(engine: Engine, schema: str, seconds: float, usual: str) -> None:
         driver.adapters.register_loader("numeric", _whole_loader())
 
 
+async def _connect(*arguments: Any, **options: Any) -> Any:
+    return await _connection_class().connect(*arguments, **options)
+
+
+@cache
+def _connection_class() -> Any:
+    """A connection that is closed when a wait for it is cancelled.
+
+    psycopg's own asks the server to cancel the statement, and waits up to ten seconds for that: beyond every
+    deadline where the server is cut off. The server ends the statement by `statement_timeout`.
+    """
+    from psycopg import AsyncConnection, waiting  # noqa: PLC0415 - see above
+
+    class Connection(AsyncConnection[Any]):
+        async def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+            try:
+                return await waiting.wait_async(gen, self.pgconn.socket, *arguments, **options)
+            except asyncio.CancelledError:
+                self.pgconn.finish()
+                raise
+
+    return Connection
+
+
 @cache
 def _text_dumper() -> Any:
     """Text as PostgreSQL takes it: without NUL, for which it has no place. Nothing is found by such a text."""
@@ -226,10 +255,30 @@ class PostgresStore(SqlStore):
             return None
         self._listener.looks()
         try:
-            return await super().changes(since)
+            return await self._polled(since)
         except BaseException:
             self._listener.forget()
             raise
+
+    async def _polled(self, since: int) -> Changes | None:
+        """What the first of some polls finds; others are begun while those before get no answer."""
+        ask = super().changes
+        first: asyncio.Task[Changes | None] = asyncio.create_task(ask(since))
+        others: list[asyncio.Task[Changes | None]] = []
+        try:
+            while True:
+                polls = (first, *others)
+                done, _ = await asyncio.wait(polls, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if done:
+                    return done.pop().result()
+                # The first has the whole deadline: a slow database must do. Of the others the latest are kept.
+                if len(others) == MAX_POLLS - 1:
+                    others.pop(0).cancel()
+                others.append(asyncio.create_task(ask(since)))
+        finally:
+            for each in (first, *others):
+                each.cancel()
+            await asyncio.gather(first, *others, return_exceptions=True)
 
 
 class Listener:

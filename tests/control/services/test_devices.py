@@ -78,6 +78,13 @@ def test_two_polls_at_once_give_one_login(house: House, plane: ControlPlane) -> 
     assert house.write(lambda records: records.logins.count()) == 1
 
 
+def test_tool_that_asks_two_nodes_whose_clocks_are_apart_is_not_slowed_down(house: House) -> None:
+    started = start(house)
+    for seconds in (0, 10, -5, 15, -5):
+        house.clock.advance(seconds)
+        assert poll(house, started) == "authorization_pending"
+
+
 def test_impatient_tool_is_slowed_down_each_time_by_five_seconds(house: House) -> None:
     started = start(house)
     assert poll(house, started) == "authorization_pending"

@@ -51,6 +51,11 @@ def _postgres() -> Path | None:
     return found[-1] if found else _on_path("postgres")
 
 
+def _faketime() -> Path | None:
+    """The library that shows programs another time, for those with threads."""
+    return next(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"), None)
+
+
 # What a test may ask for: how it is found, and what it is.
 PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "nginx": (lambda: _on_path("nginx"), "nginx, on the path"),
@@ -62,6 +67,7 @@ PARTS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "postgresql": (_postgres, "PostgreSQL 13 or newer, in /usr/lib/postgresql or on the path"),
     "pgbouncer": (lambda: _on_path("pgbouncer"), "PgBouncer, on the path"),
     "promtool": (lambda: _on_path("promtool"), "promtool, on the path; Debian's package is prometheus"),
+    "libfaketime": (_faketime, "libfaketime, in /usr/lib; Debian's package is libfaketime"),
     "valgrind": (lambda: _on_path("valgrind"), "valgrind, on the path"),
     "chromium": (
         lambda: _on_path("chromium", "chromium-browser", "google-chrome"),

@@ -37,13 +37,22 @@ class Proxy:
 
     def spoil(self, kind: str, *, share: float = 1.0, **attributes: int) -> None:
         """Add a toxic, to connections that are open too; `share` of the connections get it."""
-        toxic = {"type": kind, "stream": "downstream", "toxicity": share, "attributes": attributes}
+        toxic = {"name": kind, "type": kind, "stream": "downstream", "toxicity": share, "attributes": attributes}
         _say(f"{self.control}/proxies/{self.name}/toxics", toxic)
+
+    def mend(self, kind: str) -> None:
+        """Take a toxic away; what it has swallowed is lost."""
+        request = urllib.request.Request(f"{self.control}/proxies/{self.name}/toxics/{kind}", method="DELETE")
+        urllib.request.urlopen(request, timeout=10).close()
 
     def cut(self) -> None:
         """Cut all connections, and let new ones through."""
         for enabled in (False, True):
-            _say(f"{self.control}/proxies/{self.name}", {"enabled": enabled})
+            self.enable(enabled)
+
+    def enable(self, enabled: bool) -> None:
+        """Let connections through, or cut all of them and refuse new ones."""
+        _say(f"{self.control}/proxies/{self.name}", {"enabled": enabled})
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -24,11 +25,14 @@ class Log:
         self.forgotten: list[str] = []
         self.turns = 0
         self.down = False
+        self.silent = False
 
     async def turn(
         self, networks: Sequence[str], sent: Mapping[str, Sequence[SharedAnswer]]
     ) -> dict[str, list[SharedAnswer]]:
         self.turns += 1
+        if self.silent:
+            await asyncio.Event().wait()
         if self.down:
             raise SharedUnreachable("gone")
         for answers in sent.values():
@@ -97,6 +101,18 @@ async def test_answer_of_another_worker_is_a_hit_here(desk: Desk) -> None:
     assert desk.count("taken") == 1
     await desk.answers.turn()
     assert desk.log.sent == [], "and is not sent back"
+
+
+async def test_log_that_never_answers_keeps_no_call_waiting(desk: Desk) -> None:
+    desk.log.silent = True
+    turn = asyncio.create_task(desk.answers.turn())
+    await asyncio.sleep(0)
+    assert desk.log.turns == 1
+    # Plain functions: a call's look-up has nothing to wait for.
+    desk.asked_twice(at(FINAL))
+    assert desk.shelf.get(at(FINAL)) == "0x1"
+    assert not turn.done()
+    turn.cancel()
 
 
 @pytest.mark.parametrize(

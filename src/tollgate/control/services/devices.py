@@ -218,6 +218,7 @@ def _waiting(row: DeviceLogin, now: float) -> str:
         return ""
     if row.state == DENIED:
         return "access_denied"
-    if row.polled_at is not None and now - row.polled_at < row.interval - EARLY_SECONDS:
+    # A poll in the future was answered by a node whose clock is ahead: how long ago it was is not known.
+    if row.polled_at is not None and 0 <= now - row.polled_at < row.interval - EARLY_SECONDS:
         return "slow_down"
     return "authorization_pending"
