@@ -34,7 +34,7 @@ def scope_of(family: str, name: str, given_params: Any) -> Scope:
     return CATALOGUES[family].scope(name, None if given_params is None else params(given_params))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.sampled_from([*NAMES, ("solana", "getSlot"), ("eth", "foo_bar")]), calls)
 def test_reading_a_call_never_raises(named: tuple[str, str], given_params: Any) -> None:
     scope = scope_of(*named, given_params)
@@ -76,7 +76,7 @@ answers = trees | st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.sampled_from(KEPT), calls, answers, heights, heights)
 def test_what_is_kept_is_about_blocks_that_are_there(
     named: tuple[str, str], given_params: Any, answer: Any, head: int, finalized: int

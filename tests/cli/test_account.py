@@ -116,6 +116,7 @@ def test_delete_never_ends_a_login_of_another_kind(api: Api, acme: Tool, token_i
     assert f"There is no personal access token {token_id}. See: tollgate account tokens list" in ran.err
 
 
+@pytest.mark.e2e
 def test_delete_on_a_terminal_asks(api: Api, acme: Tool) -> None:
     api.on("GET", "me/logins?limit=1000", page(PERSONAL))
     with acme.terminal("account", "tokens", "delete", "log_2") as terminal:
@@ -141,6 +142,7 @@ def test_a_password_without_its_two_lines_is_not_sent(acme: Tool, stdin: str) ->
     assert (ran.code, "Two lines are needed" in ran.err) == (1, True)
 
 
+@pytest.mark.e2e
 def test_password_on_a_terminal_is_asked_for_and_not_echoed(api: Api, acme: Tool) -> None:
     api.on("POST", "me/password", status=204)
     with acme.terminal("account", "password") as terminal:

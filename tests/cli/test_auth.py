@@ -71,6 +71,7 @@ def test_a_token_that_the_server_refuses_is_not_kept(api: Api, tool: Tool) -> No
     assert tool.keep.credential(api.url) is None
 
 
+@pytest.mark.e2e
 def test_on_a_terminal_the_token_is_asked_for_and_not_echoed(api: Api, tool: Tool) -> None:
     api.on("GET", "me", ME).on("GET", "teams?limit=100", page(TEAMS))
     with tool.terminal("auth", "login", "--with-token") as terminal:
@@ -206,6 +207,7 @@ def logs_in(api: Api) -> None:
     api.on("GET", "me", ME).on("GET", "teams?limit=100", page(TEAMS))
 
 
+@pytest.mark.e2e
 def test_a_keyring_that_works_has_the_login_and_no_file_has_a_secret(api: Api, tool: Tool, keyring: Path) -> None:
     logs_in(api)
     ran = tool.process("auth", "login", "--with-token", stdin=PERSONAL)
@@ -218,6 +220,7 @@ def test_a_keyring_that_works_has_the_login_and_no_file_has_a_secret(api: Api, t
     assert tool.process("auth", "token").code == 4
 
 
+@pytest.mark.e2e
 def test_a_keyring_that_fails_is_said_and_the_file_takes_its_place(api: Api, tool: Tool, keyring: Path) -> None:
     logs_in(api)
     ran = tool.process("auth", "login", "--with-token", stdin=PERSONAL, env={"KEYRING_FAILS": "1"})

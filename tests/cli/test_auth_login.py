@@ -174,6 +174,7 @@ def test_plain_http_to_another_machine_is_warned_of(tool: Tool) -> None:
     assert ran.err.startswith("Warning: http://nowhere.invalid is plain http")
 
 
+@pytest.mark.e2e
 def test_ctrl_c_while_waiting_is_130_without_a_trace(api: Api, tool: Tool) -> None:
     starts(api, interval=600)
     with tool.started("auth", "login") as popen:
@@ -199,6 +200,7 @@ def browser(folder: Path) -> tuple[Path, str]:
     return opened, str(script)
 
 
+@pytest.mark.e2e
 def test_on_a_terminal_the_page_is_opened_with_the_code_in_it(api: Api, tool: Tool, tmp_path: Path) -> None:
     opened, script = browser(tmp_path / "bin")
     starts(api)
@@ -209,6 +211,7 @@ def test_on_a_terminal_the_page_is_opened_with_the_code_in_it(api: Api, tool: To
     assert opened.read_text() == "https://t.example.com/device?code=WDJB-MJHT"
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("arguments", [["--no-browser"], []])
 def test_without_a_browser_or_against_it_the_page_is_only_shown(
     api: Api, tool: Tool, tmp_path: Path, arguments: list[str]
@@ -223,6 +226,7 @@ def test_without_a_browser_or_against_it_the_page_is_only_shown(
     assert not opened.exists()
 
 
+@pytest.mark.e2e
 def test_without_a_terminal_no_browser_is_opened(api: Api, tool: Tool, tmp_path: Path) -> None:
     opened, script = browser(tmp_path / "bin")
     starts(api)

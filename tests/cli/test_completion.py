@@ -31,6 +31,7 @@ def completed(tool: Tool, words: str, **env: str) -> list[str]:
     return [line.partition(",")[2] for line in ran.out.split()]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
@@ -49,30 +50,36 @@ def test_commands_options_and_choices_complete_at_every_depth(tool: Tool, words:
     assert completed(tool, words) == offered
 
 
+@pytest.mark.e2e
 def test_a_team_completes_to_ones_own(api: Api, acme: Tool) -> None:
     api.on("GET", "teams?limit=100", TEAMS)
     assert completed(acme, "tollgate rpc tokens list --team ac") == ["acme", "acorn"]
 
 
+@pytest.mark.e2e
 def test_a_team_that_could_be_code_is_not_offered(api: Api, acme: Tool) -> None:
     api.on("GET", "teams?limit=100", TEAMS)
     assert completed(acme, "tollgate rpc tokens list --team b") == []
 
 
+@pytest.mark.e2e
 def test_without_a_login_nothing_is_asked(tool: Tool) -> None:
     assert completed(tool, "tollgate rpc tokens list --team ") == []
 
 
+@pytest.mark.e2e
 def test_an_expired_login_is_not_renewed_for_a_completion(api: Api, tool: Tool) -> None:
     tool.log_in(expires_at=1.0)
     api.problem("GET", "teams?limit=100", 401, "login_expired", "It has run out.")
     assert completed(tool, "tollgate audit --team ") == []
 
 
+@pytest.mark.e2e
 def test_a_server_that_is_away_is_no_word_in_the_shell(acme: Tool) -> None:
     assert completed(acme, "tollgate audit --team ", TOLLGATE_URL="http://127.0.0.1:1", TOLLGATE_TOKEN="x") == []
 
 
+@pytest.mark.e2e
 def test_a_server_that_does_not_answer_is_left_after_a_second(api: Api, acme: Tool) -> None:
     done = threading.Event()
     api.on("GET", "teams?limit=100", TEAMS, before=lambda: done.wait(20))
@@ -90,6 +97,7 @@ def test_the_script_is_alone_on_stdout_and_quiet_when_it_is_sourced(tool: Tool, 
     assert "_tollgate_completion" in ran.out
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("shell", "place"), [("bash", "bash-completion"), ("zsh", "$fpath"), ("fish", "fish/")])
 def test_on_a_terminal_it_says_where_to_put_the_script(tool: Tool, shell: str, place: str) -> None:
     with tool.terminal("completion", shell, stderr=subprocess.PIPE) as terminal:
@@ -107,6 +115,7 @@ def on_path(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.e2e
 def test_a_real_bash_completes_after_sourcing_the_script(api: Api, acme: Tool, tmp_path: Path) -> None:
     bash = str(need("bash"))
     api.on("GET", "teams?limit=100", TEAMS)
@@ -137,6 +146,7 @@ def test_a_real_bash_completes_after_sourcing_the_script(api: Api, acme: Tool, t
     assert "-F _tollgate_completion tollgate" in ran.stdout
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("shell", "check"),
     [
@@ -153,6 +163,7 @@ def test_another_real_shell_takes_the_script(tool: Tool, shell: str, check: str)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.e2e
 def test_completing_a_name_loads_no_command_and_no_library() -> None:
     code = """
 import os, sys
@@ -170,6 +181,7 @@ sys.exit(" ".join(heavy & set(sys.modules)) or 0)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.e2e
 def test_tokens_networks_and_months_complete(api: Api, acme: Tool) -> None:
     token = {"id": "tok_1", "name": "ci", "prefix": "tg_01234", "created_at": "2026-11-15T06:44:44Z"}
     api.on("GET", "teams/acme/tokens?limit=1000", {"items": [token], "next": None})
@@ -188,6 +200,7 @@ def test_tokens_networks_and_months_complete(api: Api, acme: Tool) -> None:
         assert months == sorted(months, reverse=True)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("shell", "file"),
     [

@@ -115,6 +115,7 @@ def test_help_gives_an_example(command: str) -> None:
     assert f"Example: tollgate config {command}" in run(command, "--help").stdout
 
 
+@pytest.mark.e2e
 def test_the_commands_load_without_table_and_server_libraries() -> None:
     code = "import sys, tollgate.cli.config; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -314,6 +314,7 @@ def test_an_expired_personal_token_is_an_expired_login(api: Api, tool: Tool) -> 
 # ---- interrupted
 
 
+@pytest.mark.e2e
 def test_ctrl_c_while_waiting_for_an_answer_is_130_without_a_trace(api: Api, acme: Tool) -> None:
     came, gone = threading.Event(), threading.Event()
 

@@ -104,6 +104,7 @@ def loaded_by(*arguments: str) -> set[str]:
     return set(ran.stdout.rsplit("\n ", 1)[1].split())
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -137,6 +138,7 @@ def test_help_loads_click_and_little_else(arguments: str) -> None:
     assert len(loaded) - int(bare.stdout) <= 35
 
 
+@pytest.mark.e2e
 def test_commands_of_the_operator_are_not_loaded_for_those_of_teams() -> None:
     assert not {"tollgate.cli.serve", "tollgate.cli.demo", "tollgate.settings.model"} & loaded_by(
         "rpc", "tokens", "--help"
@@ -183,6 +185,7 @@ def test_help_goes_to_stdout(tool: Tool, option: str) -> None:
     assert ran.out.startswith("Usage: tollgate rpc tokens ")
 
 
+@pytest.mark.e2e
 def test_version_names_the_commit_of_a_checkout(tool: Tool) -> None:
     ran = tool.run("--version")
     found = re.fullmatch(rf"tollgate {re.escape(__version__)} \(([0-9a-f]{{12}})\)\n", ran.out)
@@ -192,6 +195,7 @@ def test_version_names_the_commit_of_a_checkout(tool: Tool) -> None:
     assert head.stdout.startswith(found[1])
 
 
+@pytest.mark.e2e
 def test_the_package_can_be_run_as_a_module() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tollgate", "--version"], capture_output=True, text=True, check=True
@@ -199,6 +203,7 @@ def test_the_package_can_be_run_as_a_module() -> None:
     assert ran.stdout.startswith(f"tollgate {__version__}")
 
 
+@pytest.mark.e2e
 def test_a_reader_that_goes_away_is_no_reason_to_complain(api: Api, acme: Tool) -> None:
     item = {"id": "team_1", "name": "acme", "role": "owner", "created_at": "2026-11-15T06:44:44Z"}
     api.on("GET", "teams?limit=100", {"items": [item] * 1000, "next": None})
@@ -211,6 +216,7 @@ def test_a_reader_that_goes_away_is_no_reason_to_complain(api: Api, acme: Tool) 
     assert (ran.code, ran.err) == (1, "")
 
 
+@pytest.mark.e2e
 def test_a_reader_that_stops_early_gets_what_it_wanted(api: Api, acme: Tool) -> None:
     item = {"id": "team_1", "name": "acme", "role": "owner", "created_at": "2026-11-15T06:44:44Z"}
     api.on("GET", "teams?limit=100", {"items": [item] * 1000, "next": None})
@@ -223,12 +229,14 @@ def test_a_reader_that_stops_early_gets_what_it_wanted(api: Api, acme: Tool) -> 
         assert popen.stderr.read() == b""
 
 
+@pytest.mark.e2e
 def test_an_encoding_that_lacks_a_letter_is_no_reason_to_fail(api: Api, acme: Tool) -> None:
     api.on("GET", "teams/acme", {"id": "team_1", "name": "令牌"})
     ran = acme.process("teams", "show", env={"PYTHONIOENCODING": "latin-1"})
     assert (ran.code, "\\u4ee4\\u724c" in ran.out) == (0, True)
 
 
+@pytest.mark.e2e
 def test_data_is_alone_on_stdout_and_words_on_stderr(api: Api, acme: Tool) -> None:
     made = {"id": "tok_1", "name": "ci", "secret": "tg_x"}
     api.on("POST", "teams/acme/tokens", made, status=201)

@@ -22,6 +22,8 @@ from tollgate.processes.service_lock import NAME, ServiceLock
 if TYPE_CHECKING:
     from tests.cli.conftest import Ran, Tool
 
+pytestmark = pytest.mark.e2e
+
 KEY = "very-secret"
 UPSTREAM = '[[families.eth.mainnet.upstreams]]\nname = "{}"\nurl = "http://127.0.0.1:1/very-secret"\n'
 

@@ -158,6 +158,7 @@ def test_csv_has_a_row_for_each_call_and_no_formula(api: Api, acme: Tool) -> Non
     assert list(rows[0]) == list(LOG)
 
 
+@pytest.mark.e2e
 def test_a_terminal_shows_the_command_for_the_next_page_with_its_filters(api: Api, acme: Tool) -> None:
     api.on(
         "GET", f"{PATH}?limit=2&since=1h&status=200&errors=true&token=my+token", page(LOG, LOG, after="old_x-_")
@@ -299,6 +300,7 @@ def lines(started: subprocess.Popen[bytes], count: int) -> list[Any]:
     return [json.loads(started.stdout.readline()) for _ in range(count)]
 
 
+@pytest.mark.e2e
 def test_followed_calls_are_json_lines_oldest_first_without_gap_or_double(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=2&since=1h&errors=true", page(entry(2), entry(1), after="c", newer="n1"))
     api.on("GET", f"{PATH}?limit=1000&newer=n1&errors=true", page(newer="n1"))

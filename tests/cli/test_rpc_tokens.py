@@ -243,6 +243,7 @@ def test_delete_as_json_is_one_object(api: Api, acme: Tool) -> None:
     assert acme.run("rpc", "tokens", "delete", TOKEN["id"], "--json").json == {"id": TOKEN["id"], "deleted": True}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1)])
 def test_delete_on_a_terminal_asks_and_takes_no_for_an_answer(
     api: Api, acme: Tool, answer: str, code: int
@@ -255,6 +256,7 @@ def test_delete_on_a_terminal_asks_and_takes_no_for_an_answer(
         assert "Nothing was changed." in terminal.seen
 
 
+@pytest.mark.e2e
 def test_delete_on_a_terminal_goes_on_after_a_yes(api: Api, acme: Tool) -> None:
     api.on("GET", ONE, TOKEN).on("DELETE", ONE, status=204)
     with acme.terminal("rpc", "tokens", "delete", TOKEN["id"]) as terminal:
@@ -263,12 +265,14 @@ def test_delete_on_a_terminal_goes_on_after_a_yes(api: Api, acme: Tool) -> None:
         assert terminal.end() == 0
 
 
+@pytest.mark.e2e
 def test_delete_with_yes_does_not_ask_on_a_terminal(api: Api, acme: Tool) -> None:
     api.on("DELETE", ONE, status=204)
     with acme.terminal("rpc", "tokens", "delete", TOKEN["id"], "--yes") as terminal:
         assert terminal.end() == 0
 
 
+@pytest.mark.e2e
 def test_ctrl_c_at_the_question_deletes_nothing(api: Api, acme: Tool) -> None:
     api.on("GET", ONE, TOKEN)
     with acme.terminal("rpc", "tokens", "delete", TOKEN["id"]) as terminal:
@@ -293,6 +297,7 @@ def test_an_empty_id_is_wrong_usage(acme: Tool) -> None:
     assert acme.run("rpc", "tokens", "show", "").code == 2
 
 
+@pytest.mark.e2e
 def test_the_json_of_a_list_can_be_fed_to_a_program(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page(TOKEN))
     ran = acme.process("rpc", "tokens", "list", "--json")

@@ -93,6 +93,7 @@ def test_remove_takes_the_id_of_an_entry(api: Api, acme: Tool) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "", "Entry dom_1 is removed.\n")
 
 
+@pytest.mark.e2e
 def test_remove_on_a_terminal_names_the_domain_and_asks(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}/dom_1", ENTRY).on("DELETE", f"{PATH}/dom_1", status=204)
     with acme.terminal("rpc", "whitelist", "remove", "dom_1") as terminal:

@@ -100,6 +100,7 @@ def teams(api: Api, **members: Any) -> None:
     api.on("GET", TEAMS_PATH, {"items": [{**team, **members}], "next": None})
 
 
+@pytest.mark.e2e
 def test_a_terminal_gets_a_table_with_colours_and_relative_times(api: Api, acme: Tool) -> None:
     teams(api)
     with acme.terminal("teams", "list") as terminal:
@@ -111,6 +112,7 @@ def test_a_terminal_gets_a_table_with_colours_and_relative_times(api: Api, acme:
     assert row.rstrip().endswith("years ago")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"NO_COLOR": "1", "CLICOLOR_FORCE": "1"}, {"TERM": "dumb"}])
 def test_no_color_leaves_the_table_and_takes_the_colours(api: Api, acme: Tool, env: dict[str, str]) -> None:
     for arguments, answer in ((["teams", "list"], TEAMS_PATH), (["teams", "show"], "teams/acme")):
@@ -122,6 +124,7 @@ def test_no_color_leaves_the_table_and_takes_the_colours(api: Api, acme: Tool, e
         assert "acme" in terminal.seen
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("env", "coloured"),
     [({}, False), ({"CLICOLOR_FORCE": "1"}, True), ({"CLICOLOR_FORCE": "0"}, False)],
@@ -134,6 +137,7 @@ def test_a_pipe_gets_colours_only_by_force(api: Api, acme: Tool, env: dict[str, 
     assert bool(ESCAPE.search(acme.process("teams", "show", env=env).out)) is coloured
 
 
+@pytest.mark.e2e
 def test_a_name_that_looks_like_markup_is_shown_as_it_is(api: Api, acme: Tool) -> None:
     teams(api, name="[bold]a[/bold] :smile: \x1b[2J")
     with acme.terminal("teams", "list") as terminal:
@@ -141,6 +145,7 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is(api: Api, acme: Tool) -
     assert "[bold]a[/bold] :smile: \\x1b[2J" in terminal.seen
 
 
+@pytest.mark.e2e
 def test_columns_are_dropped_until_a_table_fits_80_columns_and_no_word_is_broken(api: Api, acme: Tool) -> None:
     token = {
         "id": "tok_3kF9aQx72LmN0pRt", "name": "a-name-of-a-usual-length", "prefix": "tg_01234", "active": False,
@@ -163,6 +168,7 @@ def test_columns_are_dropped_until_a_table_fits_80_columns_and_no_word_is_broken
         assert "\x1b[33mdisabled" in terminal.seen
 
 
+@pytest.mark.e2e
 def test_an_id_is_never_cut_on_a_narrow_terminal(api: Api, acme: Tool) -> None:
     teams(api, id="team_0123456789abcdef", name="a-rather-long-name-of-a-team")
     with acme.terminal("teams", "list", columns=40) as terminal:
@@ -171,6 +177,7 @@ def test_an_id_is_never_cut_on_a_narrow_terminal(api: Api, acme: Tool) -> None:
     assert "…" not in terminal.seen
 
 
+@pytest.mark.e2e
 def test_json_on_a_terminal_is_json(api: Api, acme: Tool) -> None:
     teams(api)
     with acme.terminal("teams", "list", "--json") as terminal:
@@ -179,6 +186,7 @@ def test_json_on_a_terminal_is_json(api: Api, acme: Tool) -> None:
     assert "\x1b" not in terminal.seen
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("stderr", [None, subprocess.PIPE])
 def test_a_page_that_is_not_the_last_ends_with_the_command_for_the_next(
     api: Api, acme: Tool, stderr: int | None
@@ -195,6 +203,7 @@ def test_a_page_that_is_not_the_last_ends_with_the_command_for_the_next(
             assert terminal.seen.endswith(words)
 
 
+@pytest.mark.e2e
 def test_rich_is_not_loaded_for_a_pipe() -> None:
     code = (
         "import sys\nfrom tollgate.cli import show\nshow.table(['A'], [['b']])\nshow.fields([('a', 'b')])\n"

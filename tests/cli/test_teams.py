@@ -196,6 +196,7 @@ def test_the_last_owner_is_told_why(api: Api, acme: Tool) -> None:
     assert acme.run("teams", "members", "remove", "mem_1").code == 1
 
 
+@pytest.mark.e2e
 def test_remove_on_a_terminal_asks(api: Api, acme: Tool) -> None:
     api.on("GET", f"{MEMBERS}?limit=1000", page(ANN, BOB))
     with acme.terminal("teams", "members", "remove", "bob@example.com") as terminal:
@@ -233,6 +234,7 @@ def test_invitations_revoke(api: Api, acme: Tool) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "", "Invitation inv_1 is revoked.\n")
 
 
+@pytest.mark.e2e
 def test_invitations_revoke_on_a_terminal_asks(api: Api, acme: Tool) -> None:
     with acme.terminal("teams", "invitations", "revoke", "inv_1") as terminal:
         terminal.until("Revoke invitation inv_1 of team acme? [y/N]")

@@ -149,6 +149,7 @@ def test_undisturbed_night_ends_as_it_should(nights: Callable[[], House]) -> Non
     check(house)
 
 
+@pytest.mark.e2e
 def test_death_at_every_fault_point(nights: Callable[[], House]) -> None:
     number = 0
     killed = signal.SIGKILL.value
@@ -165,6 +166,7 @@ def _collect_dying_at_point(house: House, number: int) -> None:
     house.collect(house.collector(dying_at_point(number)))
 
 
+@pytest.mark.e2e
 def test_death_at_every_line(nights: Callable[[], House]) -> None:
     lines: list[Line] = []
     collect_traced(nights(), lines.append)
@@ -182,7 +184,8 @@ def test_death_at_every_line(nights: Callable[[], House]) -> None:
         check(house)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.e2e
+@pytest.mark.parametrize("seed", range(3))
 def test_death_again_and_again(nights: Callable[[], House], seed: int) -> None:
     chance = random.Random(seed)
     house = nights()

@@ -177,7 +177,7 @@ calls = st.sampled_from(
     st.sets(st.sampled_from(["eth_gasPrice", "trace_block", "foo_bar", "eth_getBalance"])),
     st.sampled_from([0, 1_000_000]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples // 2)
 async def test_every_call_of_any_batches_is_told_its_own_answer(
     batches: list[list[tuple[str, Any]]], size: int, faulty: set[str], cache_bytes: int
 ) -> None:

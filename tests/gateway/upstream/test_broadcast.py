@@ -232,7 +232,7 @@ answers = st.sampled_from(["done", KNOWN, NONCE, FUNDS, BROKEN, LAGGING, QUOTA, 
 
 
 @given(st.lists(answers, min_size=1, max_size=5), st.integers(1, 4), st.sampled_from([None, {"hash": HASH}]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples // 2)
 async def test_nothing_is_lost_whatever_upstreams_say(told: list[Any], broadcast: int, found: Any) -> None:
     """A success is told as one, and where somebody may have taken it, nobody is told that it surely failed."""
     async with open_scene(*[{}] * len(told), network={"broadcast": broadcast}) as scene:

@@ -114,7 +114,7 @@ async def perform(
     st.sampled_from([0, 1_000_000]),
     st.sampled_from([True, True, True, False]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 async def test_every_call_ends_once_in_time_and_with_the_best_that_could_be_had(
     made: list[tuple[dict[str, Any], Any]],
     script: list[list[Event]],
@@ -131,7 +131,7 @@ async def test_every_call_ends_once_in_time_and_with_the_best_that_could_be_had(
     st.sampled_from([0.0, 5.0]),
     st.sampled_from([0, 1_000_000, 1_000_000]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 async def test_nobody_is_told_what_a_block_or_a_reorganisation_has_ended(
     made: list[tuple[dict[str, Any], Any]], script: list[list[Event]], saved: float, cache_bytes: int
 ) -> None:

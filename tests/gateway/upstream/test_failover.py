@@ -275,7 +275,7 @@ class DrivenFailover:
     st.floats(0.1, 30),
     st.lists(steps, min_size=1, max_size=20),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 def test_failover_keeps_its_rules(
     made: list[dict[str, Any]], need: Need, seconds: float, script: list[Step]
 ) -> None:

@@ -100,7 +100,7 @@ steps = st.tuples(
 
 @pytest.mark.parametrize("cache_bytes", [0, 1_000_000])
 @given(st.lists(steps, min_size=5, max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples // 2)
 async def test_nobody_is_told_less_than_anybody_was_told_before_it_asked(
     cache_bytes: int, script: list[tuple[str, int, int]]
 ) -> None:
