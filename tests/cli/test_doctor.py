@@ -9,7 +9,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.store.account_rows import Books, calls, make_ledger
+from tests.store.account_rows import Books, calls
+from tests.store.migrated import make_ledger
 
 from tollgate.core.audit_chain import AuditChain, linked
 from tollgate.core.people import AuditEntry

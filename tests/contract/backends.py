@@ -6,11 +6,11 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import pytest
 from _pytest.mark import ParameterSet
+from tests.store.migrated import make_control
 
 from parts.postgres import cluster, pooler
 from tollgate.store import postgresql, sqlite, upgrade
@@ -45,14 +45,6 @@ class Backend(Protocol):
         ...
 
 
-@functools.cache
-def _migrated() -> bytes:
-    """An empty database; made once, because migrating takes a while."""
-    with TemporaryDirectory() as folder:
-        upgrade.migrate(sqlite.store_url("", Path(folder)))
-        return (Path(folder) / "control.db").read_bytes()
-
-
 class Sqlite:
     """A file."""
 
@@ -60,7 +52,7 @@ class Sqlite:
         self._folder = folder / "sqlite"
         self._folder.mkdir()
         self._url = sqlite.store_url("", self._folder)
-        (self._folder / "control.db").write_bytes(_migrated())
+        make_control(self._folder)
 
     def open(self) -> Store:
         return sqlite.open_store(self._url)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from sqlalchemy.engine import URL
+from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import batch_of
 
 from parts.postgres import cluster, pooler
@@ -49,20 +49,12 @@ class Home(Protocol):
     def close(self) -> None: ...
 
 
-@functools.cache
-def _migrated() -> bytes:
-    with TemporaryDirectory() as folder:
-        upgrade.migrate(sqlite.ledger_url(Path(folder)), upgrade.LEDGER)
-        return (Path(folder) / "ledger.db").read_bytes()
-
-
 class SqliteHome:
     """A file."""
 
     def __init__(self, folder: Path) -> None:
         self.url = sqlite.ledger_url(folder)
-        self._file = folder / "ledger.db"
-        self._file.write_bytes(_migrated())
+        self._file = make_ledger(folder)
 
     def by_hand(self, statement: str) -> list[Any]:
         with closing(sqlite3.connect(self._file)) as connection, connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.control.services.house import make_template, settings
 from tests.control.till import Till
-from tests.store.account_rows import make_ledger
+from tests.store.migrated import make_ledger
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.control.services.house import PATIENCE
 from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, Ledger
+from tests.store.migrated import make_control
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import Actor
@@ -17,7 +19,7 @@ from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import Account, Member
 from tollgate.core.roles import Role
 from tollgate.settings.model import Settings
-from tollgate.store import sqlite, upgrade
+from tollgate.store import sqlite
 from tollgate.store.base import Repositories
 
 Result = TypeVar("Result")
@@ -48,8 +50,8 @@ class LogOffice:
         self._loop = loop
         self.ledger = Ledger(folder)
         url = sqlite.store_url("", folder)
-        upgrade.migrate(url)
-        self.store = sqlite.open_store(url)
+        make_control(folder)
+        self.store = sqlite.open_store(url, deadline=PATIENCE)
         self.plane = ControlPlane(
             self.store,
             Settings(),

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import URL
+from tests.store.migrated import make_control
 
 from tollgate.errors import StartError
 from tollgate.processes.bootstrap import PEPPER, PREVIOUS_PEPPER, load_peppers, write_pepper
 from tollgate.settings.model import SecretSettings, Settings
-from tollgate.store import sqlite, upgrade
+from tollgate.store import sqlite
 
 CONFIGURED = "a configured pepper of good length"
 
@@ -16,7 +17,7 @@ CONFIGURED = "a configured pepper of good length"
 @pytest.fixture
 def url(tmp_path: Path) -> URL:
     address = sqlite.store_url("", tmp_path)
-    upgrade.migrate(address)
+    make_control(tmp_path)
     return address
 
 
@@ -45,7 +46,7 @@ def test_two_installations_have_different_peppers(tmp_path: Path, url: URL) -> N
     other = tmp_path / "other"
     other.mkdir()
     other_url = sqlite.store_url("", other)
-    upgrade.migrate(other_url)
+    make_control(other)
     assert load_pepper("", tmp_path, url) != load_pepper("", other, other_url)
 
 

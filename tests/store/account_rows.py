@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.store.stored_blocks import batch_of
@@ -16,26 +14,13 @@ from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.posting import Opening, Posting, Rules, post
 from tollgate.core.pricing import Price
 from tollgate.processes.collector import billing_month
-from tollgate.store import sqlite, upgrade
+from tollgate.store import sqlite
 from tollgate.store.ledger import open_ledger
 
 NOON = 1_794_744_000.0  # 2026-11-15T12:00:00Z
 MONTH, BEFORE, AFTER = "2026-11", "2026-10", "2026-12"
 ACME, RIVAL = "team_acme000000000", "team_rival00000000"
 CI, CD, WEB = "tok_ci00000000000000", "tok_cd00000000000000", "dom_web0000000000000"
-
-
-def make_ledger(folder: Path) -> Path:
-    """A migrated ledger; migrated once for all, because that takes a while."""
-    (folder / "ledger.db").write_bytes(_migrated())
-    return folder / "ledger.db"
-
-
-@functools.cache
-def _migrated() -> bytes:
-    with TemporaryDirectory() as folder:
-        upgrade.migrate(sqlite.ledger_url(Path(folder)), upgrade.LEDGER)
-        return (Path(folder) / "ledger.db").read_bytes()
 
 
 def calls(

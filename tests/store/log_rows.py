@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import batch_of
 
 from tollgate.core.entries import BILLABLE, CallEntry, Entry
@@ -15,7 +16,7 @@ from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.months import month_of
 from tollgate.core.posting import Rules, post
 from tollgate.core.pricing import Price
-from tollgate.store import sqlite, upgrade
+from tollgate.store import sqlite
 from tollgate.store.ledger import open_ledger
 from tollgate.store.logbook import CLOCK_SLACK_SECONDS, SqlLogBook
 
@@ -62,7 +63,8 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self.url = sqlite.ledger_url(folder)
-        upgrade.migrate(self.url, upgrade.LEDGER)
+        if not (folder / "ledger.db").exists():
+            make_ledger(folder)
         self.store = open_ledger(self.url)
         self.now = self._latest = NOON
         self.rows: list[LogRow] = []

@@ -22,8 +22,8 @@ from tests.store.account_rows import (
     WEB,
     Books,
     calls,
-    make_ledger,
 )
+from tests.store.migrated import make_ledger
 from tests.store.stored_blocks import stored_rows
 
 from tollgate.core.invoices import Invoice, draw

@@ -235,7 +235,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ledger.db"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     steps=st.lists(STEPS, min_size=3, max_size=14),
     filters=st.lists(FILTERS, min_size=1, max_size=3),

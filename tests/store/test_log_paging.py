@@ -76,7 +76,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ledger.db"
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     before=st.lists(COMMIT | COMMIT | WAIT | DROP | TIDY, min_size=3, max_size=12),
     meanwhile=st.lists(st.lists(COMMIT | WAIT | DROP | TIDY, max_size=3), max_size=20),
@@ -115,7 +115,7 @@ def test_every_row_of_before_the_first_page_appears_once(
         assert set(there) - set(seen) <= set(there) - set(ledger.kept(wanted))
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     steps=st.lists(COMMIT | COMMIT | WAIT | TIDY, min_size=3, max_size=12),
     asked=FILTERS,

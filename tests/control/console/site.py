@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import httpx
 from litestar import Litestar
-from tests.control.services.house import CHEAP
+from tests.control.services.house import CHEAP, PATIENCE
 
 from tollgate.control.api.rates import Rates
 from tollgate.control.app import control_app
@@ -75,7 +75,9 @@ class Site:
         settings = Settings(
             accounts=AccountSettings(sign_up=sign_up), mail=mail or MailSettings(), oidc=oidc or OidcSettings()
         )
-        self.plane = ControlPlane(sqlite.open_store(url), settings, b"p" * 32, base_url, lambda: self.now)
+        self.plane = ControlPlane(
+            sqlite.open_store(url, deadline=PATIENCE), settings, b"p" * 32, base_url, lambda: self.now
+        )
         passwords = Passwords(CHEAP)
         self.plane.accounts = Accounts(self.plane.context, passwords, self.plane.mailer)
         self.plane.email_changes = EmailChanges(self.plane.context, self.plane.accounts, self.plane.mailer)
