@@ -1,6 +1,8 @@
 """From a built wheel to a service that is backed up and restored elsewhere, by commands alone, as strangers do.
 
-Dependencies are taken from the environment of the tests: what is tried is the wheel, not the package index.
+Dependencies are taken from the environment of the tests: what is tried is the wheel, not the package index. So
+`pipx install WHEEL` and `uvx --from WHEEL tollgate --version`, which resolve them there and take minutes, are not
+run here; both were run by hand with the wheel of 0.1.0 (pipx 1.18.4 and uv 0.13.7, Python 3.11).
 """
 
 from __future__ import annotations
