@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Api, Tool
 
 TEAM: dict[str, Any] = {
     "id": "team_1", "name": "acme", "created_at": "2026-11-01T00:00:00Z", "suspended_at": None,
     "requests_per_second": 50, "billable_requests": 1_200, "cost_micros": 1_500_000,
+    "usual_free_requests": 1_000_000, "usual_micros_per_million": 5_000_000,
 }  # fmt: skip
 AT = "2026-11-15T06:00:00Z"
 
@@ -23,11 +26,72 @@ def test_teams_are_listed_with_what_they_used(api: Api, acme: Tool) -> None:
     assert "suspended" in said
 
 
-def test_team_is_suspended_and_limited(api: Api, acme: Tool) -> None:
-    api.on("PATCH", "operator/teams/acme", {**TEAM, "suspended_at": AT})
-    assert acme.run("operator", "set", "acme", "--suspend", "--rps", "none").code == 0
-    assert json.loads(api.asked[-1].body) == {"suspended": True, "requests_per_second": None}
-    assert acme.run("operator", "set", "acme").code == 2
+def test_teams_in_one_state_are_listed(api: Api, acme: Tool) -> None:
+    api.on("GET", "operator/teams?limit=7&state=capped", {"items": [{**TEAM, "capped": True}], "next": None})
+    assert "capped" in acme.run("operator", "teams", "--state", "capped", "--limit", "7").out
+    assert acme.run("operator", "teams", "--state", "asleep").code == 2
+
+
+def test_team_is_suspended_and_let_go(api: Api, acme: Tool) -> None:
+    api.on("PATCH", "operator/teams/acme", {**TEAM, "suspended_at": AT, "suspended_reason": "unpaid"})
+    ran = acme.run("operator", "suspend", "acme", "--reason", "unpaid")
+    assert "unpaid" in ran.out
+    assert json.loads(api.asked[-1].body) == {"suspended": True, "suspended_reason": "unpaid"}
+    api.on("PATCH", "operator/teams/acme", TEAM)
+    assert acme.run("operator", "unsuspend", "acme").code == 0
+    assert json.loads(api.asked[-1].body) == {"suspended": False}
+
+
+@pytest.mark.parametrize(
+    ("options", "body"),
+    [
+        (("--price", "3.00"), {"micros_per_million": 3_000_000}),
+        (("--price", "default", "--free", "0"), {"micros_per_million": None, "free_requests": 0}),
+        (("--free", "default", "--limit", "none"), {"free_requests": None, "requests_per_second": None}),
+        (("--limit", "500", "--cap", "0"), {"requests_per_second": 500, "operator_cap_micros": 0}),
+        (("--cap", "none"), {"operator_cap_micros": None}),
+        (
+            ("--reset",),
+            dict.fromkeys(("micros_per_million", "free_requests", "requests_per_second", "operator_cap_micros")),
+        ),
+    ],
+)
+def test_plan_of_a_team_is_set(api: Api, acme: Tool, options: tuple[str, ...], body: dict[str, Any]) -> None:
+    api.on("PATCH", "operator/teams/acme", {**TEAM, "micros_per_million": 3_000_000})
+    ran = acme.run("operator", "plan", "acme", *options)
+    assert "$3.00 (default $5.00)" in ran.out
+    assert json.loads(api.asked[-1].body) == body
+
+
+def test_plan_without_options_is_shown(api: Api, acme: Tool) -> None:
+    api.on("GET", "operator/teams/acme", TEAM)
+    said = acme.run("operator", "plan", "acme").out
+    assert "$5.00 (default)" in said
+    assert "1,000,000 (default)" in said
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--reset", "--free", "1"), ("--price", "none"), ("--free", "-1"), ("--limit", "0"), ("--cap", "x")],
+)
+def test_plan_that_cannot_be_is_refused_before_anything_is_sent(
+    api: Api, acme: Tool, options: tuple[str, ...]
+) -> None:
+    assert acme.run("operator", "plan", "acme", *options).code == 2
+    assert api.asked == []
+
+
+def test_usage_of_all_teams_and_of_one_is_shown(api: Api, acme: Tool) -> None:
+    items = [{"id": "team_1", "name": "acme", "billable_requests": 1_200, "cost_micros": 1_500_000}]
+    total = {"month": "2026-11", "teams": 3, "billable_requests": 9_000, "cost_micros": 7_000_000}
+    api.on("GET", "operator/usage?limit=1&month=2026-11", {**total, "items": items})
+    ran = acme.run("operator", "usage", "--month", "2026-11", "--limit", "1")
+    assert "$7.00" in ran.out
+    assert ran.out.splitlines()[-1].split() == ["acme", "1,200", "$1.50"]
+    assert "2 more paid less" in ran.err
+    one = {"month": "2026-11", "requests": 7, "by": "method", "items": []}
+    api.on("GET", "operator/teams/acme/usage?by=method", one)
+    assert "2026-11" in acme.run("operator", "usage", "--team", "acme", "--by", "method").out
 
 
 def test_processes_and_the_lag_of_the_collector_are_shown(api: Api, acme: Tool) -> None:

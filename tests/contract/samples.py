@@ -8,7 +8,7 @@ from tests.contract.backends import Store
 from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.invoices import Report
-from tollgate.core.models import Domain, Lineage, Team, Token
+from tollgate.core.models import Domain, Lineage, PriceChange, Team, Token
 from tollgate.core.nodes import Lease, Node
 from tollgate.core.people import (
     APPROVED,
@@ -37,6 +37,10 @@ TEAM = Team(
     capped_until=5.5,
     created_at=500.25,
     spending_cap=25,
+    suspended_reason="unpaid",
+    free_requests=3,
+    micros_per_million=4_000_000,
+    operator_cap=20,
 )
 OTHER = Team("team_2", "other")
 TOKEN = Token(
@@ -102,6 +106,7 @@ AUDIT = AuditEntry(
 
 FULL: dict[str, Any] = {
     "teams": TEAM,
+    "price_changes": PriceChange("prc_1", "team_1", 1.5, 3, 4_000_000),
     "tokens": TOKEN,
     "lineages": Lineage("tok_1", 1_000.25, "team_1", "tok_0"),
     "domains": DOMAIN,
@@ -127,6 +132,7 @@ FULL: dict[str, Any] = {
 }
 PLAIN: dict[str, Any] = {
     "teams": OTHER,
+    "price_changes": PriceChange("prc_2", "team_2", 2.0),
     "tokens": Token("tok_2", "team_2", "plain", "tg_zzzzz", 2_000.0),
     "lineages": Lineage("tok_2", 2_000.0, "team_2", "tok_2"),
     "domains": Domain("dom_2", "team_2", "example.org", 2_000.0),

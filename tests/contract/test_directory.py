@@ -129,6 +129,9 @@ async def test_nothing_changes_by_itself_or_by_reading(change: Change, directory
         (lambda r: r.teams.replace(replace(TEAM, capped_until=9e9)), [], [], ["team_1"]),
         (lambda r: r.teams.replace(replace(TEAM, spending_cap=7)), [], [], ["team_1"]),
         (lambda r: r.teams.replace(replace(TEAM, suspended_at=9.0)), [], [], ["team_1"]),
+        (lambda r: r.teams.replace(replace(TEAM, free_requests=9)), [], [], ["team_1"]),
+        (lambda r: r.teams.replace(replace(TEAM, micros_per_million=7)), [], [], ["team_1"]),
+        (lambda r: r.teams.replace(replace(TEAM, operator_cap=7)), [], [], ["team_1"]),
         (lambda r: r.teams.remove(id="team_1"), [DIGEST], ["example.com"], ["team_1"]),
     ],
 )

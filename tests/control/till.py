@@ -106,8 +106,9 @@ class Till(House):
         """Let a team call so often, and the collector take note."""
         team_id = more.get("team", ACME.id)
         team = self.write(lambda records: records.teams.get(team_id))
-        cap = None if team is None else team.spending_cap
-        self.books.commit(calls(count, self.clock.now if at is None else at, cap=cap, **more), now=self.clock.now)
+        terms = {} if team is None else {"cap": team.cap, "price": team.price}
+        moment = self.clock.now if at is None else at
+        self.books.commit(calls(count, moment, **{**terms, **more}), now=self.clock.now)
         self.reconcile()
 
     def reconcile(self) -> None:

@@ -20,6 +20,7 @@ from tollgate.core.entries import (
     read_counted,
     read_subject,
 )
+from tollgate.core.pricing import OwnPrice
 from tollgate.ledger.segments import MAX_RECORD_BYTES
 
 text = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -38,6 +39,7 @@ entries = st.builds(
     status=st.integers(100, 599),
     stands_for=st.integers(1, 2**53),
     cap=st.none() | sizes,
+    price=st.none() | st.builds(OwnPrice),
     calls=st.lists(calls, max_size=5).map(tuple),
     duration_micros=sizes,
     request_bytes=sizes,
@@ -52,9 +54,9 @@ entries = st.builds(
 
 USUAL: dict[str, Any] = {
     "at": 1.5, "team_id": "team_1", "source_id": "tok_1", "network": "eth/mainnet", "source_name": "ci",
-    "status": 200, "stands_for": 1, "cap": 70, "calls": [("eth_call", "ok", None, 7)], "duration_micros": 3,
-    "request_bytes": 4, "request_id": b"rid", "upstream": "n0", "attempts": 1, "cache": "miss",
-    "address": "192.0.2.7", "agent": b"curl", "origin": b"o",
+    "status": 200, "stands_for": 1, "cap": 70, "price": None, "calls": [("eth_call", "ok", None, 7)],
+    "duration_micros": 3, "request_bytes": 4, "request_id": b"rid", "upstream": "n0", "attempts": 1,
+    "cache": "miss", "address": "192.0.2.7", "agent": b"curl", "origin": b"o",
 }  # fmt: skip
 
 
@@ -87,6 +89,14 @@ def test_equal_calls_of_a_caller_have_one_subject() -> None:
     assert len({read_counted(encode(tuple({**USUAL, "cap": cap}.values()))).subject for cap in (None, 0, 70)}) == 3
 
 
+def test_price_of_a_team_is_part_of_the_subject_and_left_out_where_it_has_none() -> None:
+    plain, own = (
+        read_counted(encode(tuple({**USUAL, "price": price}.values()))).subject for price in (None, OwnPrice(7, 5))
+    )
+    assert read_subject(own).price == OwnPrice(7, 5)
+    assert plain == pack(("team_1", "tok_1", "eth/mainnet", "ci", 200, 1, 70, [("eth_call", "ok")]))
+
+
 def test_field_that_a_later_version_adds_is_passed_over() -> None:
     values = tuple(USUAL.values())
     assert decode(encode((*values, "later"))) == decode(encode(values))
@@ -104,6 +114,8 @@ def test_field_that_a_later_version_adds_is_passed_over() -> None:
         {"request_bytes": 2**63},
         {"stands_for": 0},
         {"cap": -1},
+        {"price": (-1, 5)},
+        {"price": (0, 2**63)},
         {"cap": 2**63},
         {"team_id": b"\xff"},
         {"calls": [("m", "ok", 2**63, 0)]},

@@ -16,7 +16,7 @@ from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.logs import LogFilter
 from tollgate.core.months import month_of
 from tollgate.core.posting import BILLABLE, MonthKey, Opening, Posting, Rules, post
-from tollgate.core.pricing import MILLION, Plan, Price
+from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price
 from tollgate.core.pricing import cost as cost_of
 from tollgate.core.shared_blocks import Stored, sorted_out
 from tollgate.processes.collector import billing_month
@@ -46,7 +46,8 @@ def posted(
     batch = batch_of(entries, lambda _, method: method if method in KNOWN else "other")
     numbers = dict.fromkeys(batch.teams(), first)
     rules = Rules(lambda team: price if isinstance(price, Price) else price[team], billing_month)
-    return post(batch, Opening(numbers, before or {}, closed), rules)
+    months = {key: (count, rules.price(key[0]).total(count)) for key, count in (before or {}).items()}
+    return post(batch, Opening(numbers, months, closed), rules)
 
 
 def rows(posting: Posting) -> list[dict[str, Any]]:
@@ -196,8 +197,8 @@ def test_cap_is_kept_inside_a_batch() -> None:
 
 def test_each_call_is_charged_by_the_cap_that_was_in_force_when_it_was_admitted() -> None:
     """Setting a cap frees nothing that came before, and taking it away charges nothing that came under it."""
-    caps = [None, 2, 2, 2, None, 0, 9, 5]
-    assert column(posted([entry(cap=cap) for cap in caps]), "cost") == [1, 1, 0, 0, 1, 0, 1, 0]
+    caps = [None, 2, 2, 2, None, 0, 9, 5, 5]
+    assert column(posted([entry(cap=cap) for cap in caps]), "cost") == [1, 1, 0, 0, 1, 0, 1, 1, 0]
 
 
 def test_teams_pay_by_their_own_prices() -> None:
@@ -283,19 +284,57 @@ def test_last_use_is_the_latest_and_a_refused_token_is_not_used() -> None:
     assert posting.last_used == {"tok_1": NOVEMBER + 5, "tok_2": NOVEMBER}
 
 
+# --- Own prices --------------------------------------------------------------------------------------------
+
+
+def costs_of(posting: Posting) -> list[int]:
+    return [row["cost"] for row in rows(posting)]
+
+
+def test_record_is_charged_by_the_price_that_it_carries_and_others_by_the_usual_one() -> None:
+    dear, free = OwnPrice(0, 7 * MILLION), OwnPrice(free_requests=10)
+    posting = posted([entry(), entry(price=dear), entry(price=free), entry()], Price(free_requests=1))
+    assert costs_of(posting) == [0, 7, 0, 5]
+    assert posting.months == {("team_1", "2026-11"): [4, 12]}
+    assert sum(line[1] for line in posting.usage.values()) == 12
+
+
+def test_price_that_falls_within_a_month_lets_nobody_spend_more_than_the_cap() -> None:
+    usual = Price(free_requests=0)
+    cheap = [entry(price=OwnPrice(micros_per_million=MILLION), cap=12) for _ in range(4)]
+    assert costs_of(posted([entry(cap=12), entry(cap=12), *cheap], usual)) == [5, 5, 1, 1, 0, 0]
+
+
+def test_price_that_rises_within_a_month_lets_the_whole_cap_be_spent() -> None:
+    dear = [entry(price=OwnPrice(micros_per_million=5 * MILLION), cap=12) for _ in range(3)]
+    assert costs_of(posted([entry(cap=12)] * 4 + dear, Price(free_requests=0, micros_per_million=MILLION))) == [
+        1, 1, 1, 1, 5, 3, 0,
+    ]  # fmt: skip
+
+
+def test_many_records_with_one_own_price_are_counted_together() -> None:
+    own = OwnPrice(0, 3 * MILLION)
+    posting = posted([entry(price=own) for _ in range(300)])
+    assert costs_of(posting) == [3] * 300
+
+
 # --- Everything at once ------------------------------------------------------------------------------------
 
+OWN_PRICES = st.none() | st.builds(
+    OwnPrice, st.none() | st.integers(0, 9), st.none() | st.sampled_from([0, 333_333, MILLION, 7 * MILLION])
+)
 many = st.lists(
     st.builds(
-        lambda at, team, token, outcomes, cap: entry(
+        lambda at, team, token, outcomes, cap, price: entry(
             *outcomes, at=at, team=f"team_{team}", source=f"tok_{team}_{token}",
-            stands_for=1 if BILLABLE.intersection(outcomes) else 3, cap=cap,
+            stands_for=1 if BILLABLE.intersection(outcomes) else 3, cap=cap, price=price,
         ),
         st.sampled_from([NOVEMBER, EDGE - 1.0, EDGE - 1e-6, EDGE, EDGE + 4_000]),
         st.integers(1, 3),
         st.integers(1, 2),
         st.lists(st.sampled_from(["ok", "node_error", "rate_limited"]), min_size=1, max_size=4),
         st.none() | st.integers(0, 20),
+        OWN_PRICES,
     ),
     max_size=30,
 )  # fmt: skip
@@ -307,14 +346,16 @@ prices = st.builds(
 def in_batches(entries: Sequence[Entry], cuts: Iterable[int], price: Price) -> list[Posting]:
     """Post entries as several batches, each on what stands before it."""
     postings: list[Posting] = []
-    before: Counter[MonthKey] = Counter()
+    before: dict[MonthKey, tuple[int, int]] = {}
     numbers: dict[str, int] = {}
     start = 0
     for end in [*sorted(cuts), len(entries)]:
         batch = batch_of(entries[start:end])
         opening = Opening(numbers, dict(before), frozenset({"2026-10"}))
         posting = post(batch, opening, Rules(lambda _: price, billing_month))
-        before.update({key: requests for key, (requests, _) in posting.months.items()})
+        for key, sums in posting.months.items():
+            stood = before.get(key, (0, 0))
+            before[key] = (stood[0] + sums[0], stood[1] + sums[1])
         numbers |= posting.next_no
         start = end
         postings.append(posting)
@@ -367,6 +408,7 @@ def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_says(
         for call in each.calls:
             if call.outcome in BILLABLE:
                 key = (each.team_id, month_of(each.at))
-                due[key] += cost_of(price, counted[key], each.stands_for, each.cap)
+                its = price if each.price is None else each.price.over(price)
+                due[key] += cost_of(its, counted[key], each.stands_for, each.cap, due[key])
                 counted[key] += each.stands_for
     assert {key: cost[key] for key in counted} == {key: due[key] for key in counted}

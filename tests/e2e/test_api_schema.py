@@ -51,7 +51,7 @@ NEVER_GRANTED |= {"getLog", "exportLogs", "deleteTeam", "deleteSelf", "changeEma
 NEVER_GRANTED |= {"beginTotp", "confirmTotp", "endTotp", "beginPasskey", "addPasskey", "removePasskey"}
 # What operators alone may do; the person who asks is none.
 NEVER_GRANTED |= {"getProcesses", "listAllTeams", "listNodes", "listUpstreamHistory", "listUpstreams", "runChecks"}
-NEVER_GRANTED |= {"setTerms"}
+NEVER_GRANTED |= {"setTerms", "getAnyTeam", "getUsageOfAnyTeam", "getServiceUsage"}
 # Things of each kind, so that some are left when others were deleted.
 THINGS = 12
 

@@ -12,7 +12,7 @@ from tests.store.stored_blocks import batch_of
 
 from tollgate.core.entries import CallEntry, Entry
 from tollgate.core.posting import Opening, Posting, Rules, post
-from tollgate.core.pricing import Price
+from tollgate.core.pricing import OwnPrice, Price
 from tollgate.processes.collector import billing_month
 from tollgate.store import sqlite
 from tollgate.store.ledger import open_ledger
@@ -33,6 +33,7 @@ def calls(
     method: str = "eth_call",
     outcome: str = "ok",
     cap: int | None = None,
+    price: OwnPrice | None = None,
     micros: int = 0,
 ) -> Entry:
     """One record that stands for so many calls."""
@@ -46,6 +47,7 @@ def calls(
         status=200,
         stands_for=count,
         cap=cap,
+        price=price,
         duration_micros=micros,
         calls=made,
         request_id=b"req",

@@ -23,7 +23,7 @@ from tollgate.core.invoices import Invoice, draw
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.months import month_of, start_of
 from tollgate.core.posting import MonthKey, Rules, post
-from tollgate.core.pricing import MILLION, Plan, Price, cost
+from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price, cost
 from tollgate.core.usage import By, Period, TeamMonth
 from tollgate.processes.collector import billing_month
 from tollgate.store import ledger_blocks, ledger_shared, sqlite, upgrade
@@ -33,7 +33,9 @@ DAY = 86_400.0
 BEGIN = start_of("2026-12") - 1.5 * DAY
 TEAMS, SOURCES = ("team_a", "team_b", "team_c"), ("tok_1", "dom_1")
 METHODS, NETWORKS = ("eth_call", "eth_chainId"), ("eth/mainnet", "eth/sepolia")
-PRICES = st.builds(Price, st.sampled_from(Plan), st.integers(0, 9), st.sampled_from([0, 333_333, 5 * MILLION]))
+MICROS = st.sampled_from([0, 333_333, 5 * MILLION])
+PRICES = st.builds(Price, st.sampled_from(Plan), st.integers(0, 9), MICROS)
+OWN_PRICES = st.none() | st.builds(OwnPrice, st.none() | st.integers(0, 9), st.none() | MICROS)
 
 CALLS = st.lists(
     st.builds(CallEntry, st.sampled_from(METHODS), st.sampled_from(["ok", "ok", "node_error", "rate_limited"])),
@@ -49,6 +51,7 @@ ENTRIES = st.fixed_dictionaries(
         "status": st.sampled_from([200, 200, 429]),
         "stands_for": st.sampled_from([1, 1, 1, 3]),
         "cap": st.none() | st.sampled_from([0, 7, 20, 10_000]),
+        "price": OWN_PRICES,
         "calls": CALLS,
         "copies": st.sampled_from([1, 1, 5, 300]),
     }
@@ -81,6 +84,7 @@ class Plain:
         self.rows: list[LogRow] = []
         self.closed: set[str] = set()
         self.requests: Counter[MonthKey] = Counter()
+        self.costs: Counter[MonthKey] = Counter()
         self.numbers: Counter[str] = Counter()
 
     def commit(self, entries: list[Entry], price: Price) -> None:
@@ -89,8 +93,10 @@ class Plain:
                 month = billing_month(entry.at, frozenset(self.closed))
                 key, charged = (entry.team_id, month), 0
                 if call.outcome in BILLABLE:
-                    charged = cost(price, self.requests[key], entry.stands_for, entry.cap)
+                    its = price if entry.price is None else entry.price.over(price)
+                    charged = cost(its, self.requests[key], entry.stands_for, entry.cap, self.costs[key])
                     self.requests[key] += entry.stands_for
+                    self.costs[key] += charged
                 self.numbers[entry.team_id] += 1
                 self.rows.append(
                     LogRow(
@@ -189,7 +195,11 @@ class Both:
                         sums[2] += row.cost
                 items = self.loop.run(self.book.usage(team, month, by))
                 assert {item.key: [item.requests, item.billable, item.cost] for item in items} == wanted
-            assert self.store.team_months(month).get(team, (0, 0))[0] == self.plain.requests[team, month]
+            due = (self.plain.requests[team, month], self.plain.costs[team, month])
+            assert self.store.team_months(month).get(team, (0, 0)) == due
+            drawn = draw(bill.used, team, self.price) if bill.invoice is None else bill.invoice
+            assert (drawn.billable, drawn.cost) == due
+            assert sum(line.amount for line in drawn.lines) == drawn.total
 
     def check_pages(self, fields: dict[str, Any], limit: int) -> None:
         since = None if fields["since"] is None else self.now - fields["since"]

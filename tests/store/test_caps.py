@@ -71,6 +71,7 @@ class Town:
         with self.ledger._engine.begin() as connection:
             add = "INSERT INTO {} VALUES (?, ?, ?{}) ON CONFLICT DO UPDATE SET requests = requests + ?"
             connection.exec_driver_sql(add.format("months", ", 0"), (team, month, requests, requests))
+            connection.exec_driver_sql("UPDATE months SET cost = max(cost, requests - ?)", (PRICE.free_requests,))
             if token:
                 connection.exec_driver_sql(add.format("token_months", ""), (token, month, requests, requests))
 
@@ -185,6 +186,30 @@ def test_workers_are_told_when_a_team_or_a_token_is_stopped(town: Town) -> None:
     town.use("team_acme", 100, "tok_ci")
     town.caps.reconcile(NOON)
     assert town.revision() >= before + 2
+
+
+def test_lower_of_the_caps_of_team_and_operator_stops_it(town: Town) -> None:
+    team, other = town.team("acme", cap=9), town.team("other")
+    town.set(team, operator_cap=5)
+    town.set(other, operator_cap=5)
+    for each in (team, other):
+        town.use(each, 15)
+    town.caps.reconcile(NOON)
+    assert (town.until(team), town.until(other)) == (DECEMBER, DECEMBER)
+    town.set(team, operator_cap=None)
+    town.caps.reconcile(NOON)
+    assert town.until(team) is None
+
+
+def test_team_with_its_own_price_is_stopped_by_what_it_was_charged(town: Town) -> None:
+    team = town.team("acme", cap=20)
+    town.set(team, micros_per_million=15 * MILLION)
+    town.use(team, 15)  # five of them were charged, by the price before
+    town.caps.reconcile(NOON)
+    assert town.until(team) is None
+    town.use(team, 1)
+    town.caps.reconcile(NOON)
+    assert town.until(team) == DECEMBER
 
 
 # --- Tokens ------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tollgate.store import engines, ledger_tables, sql, sqlite, tables, upgrade
 from tollgate.store.base import Conflict, StoreUnavailable
 
 FIRST_TABLES = {"teams", "tokens", "domains", "changes", "facts"}
-VERSIONS = [f"{number:04}" for number in range(1, 12)]
+VERSIONS = [f"{number:04}" for number in range(1, 13)]
 TABLES = FIRST_TABLES | {
     "accounts",
     "audit",
@@ -43,6 +43,7 @@ TABLES = FIRST_TABLES | {
     "nodes",
     "leases",
     "lineages",
+    "price_changes",
 }
 
 

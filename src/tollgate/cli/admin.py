@@ -7,27 +7,36 @@ because the operator hands them over.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import os
 import secrets
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 import click
-from msgspec.structs import replace
+import msgspec
+from msgspec.structs import astuple, replace
 
 from tollgate import log
 from tollgate.cli.address import normal
+from tollgate.cli.answers import ApiAnswer
+from tollgate.cli.credentials import CredentialStore
 from tollgate.cli.failures import Failure, NotFoundFailure
+from tollgate.cli.operator import add_team_commands
 from tollgate.cli.options import config_option, json_option
+from tollgate.cli.session import Session
+from tollgate.cli.shapes import ApiOperatorTeam, ApiServiceUsage, ApiUsage, Page
 from tollgate.cli.show import note
 from tollgate.control.passwords import LONGEST, SHORTEST
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound
-from tollgate.control.service_context import OPERATOR, email_of
+from tollgate.control.service_context import OPERATOR, PageRequest, ResultPage, email_of
 from tollgate.control.services.invitations import Invited
+from tollgate.control.services.operations import TeamTerms, TeamUse
 from tollgate.control.services.teams import team_name
 from tollgate.core.people import Account
 from tollgate.processes.bootstrap import (
@@ -44,6 +53,9 @@ from tollgate.settings.model import DEFAULT_PORT, Settings
 from tollgate.store import engines
 from tollgate.store.base import StoreUnavailable
 
+if TYPE_CHECKING:
+    from tollgate.cli.client import Client
+
 MAX_ACCOUNTS = 10_000
 Shown = dict[str, str | bool | None]
 Result = TypeVar("Result")
@@ -57,7 +69,7 @@ _url_option = click.option(
 
 @click.group(epilog="Example: tollgate admin create-account ada@example.com --team acme")
 def admin() -> None:
-    """Manage accounts on the machine of the service itself; needs no login."""
+    """Manage accounts and teams on the machine of the service; needs no login."""
 
 
 @admin.command("create-account", epilog="Example: tollgate admin create-account ada@example.com --team acme")
@@ -283,6 +295,86 @@ def show_values(values: Shown, *, as_json: bool = False, alone: str = "") -> Non
                 click.echo(f"{name:<14} {value}")
 
 
+class _StoreClient:
+    """What `cli.client.Client` has for operators, on the store itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def operator_teams(self, limit: int, after: str | None, state: str | None) -> ApiAnswer[Any]:
+        def view(plane: ControlPlane, found: ResultPage[TeamUse]) -> Any:
+            items = [_team_view(plane, each) for each in found.items]
+            return {"items": items, "next": found.next}
+
+        return self._ask(
+            Page[ApiOperatorTeam],
+            lambda plane: plane.operations.teams(OPERATOR, PageRequest(limit, after), state),
+            view,
+        )
+
+    def operator_team(self, team: str) -> ApiAnswer[Any]:
+        return self._ask(ApiOperatorTeam, lambda plane: plane.operations.team(OPERATOR, team), _team_view)
+
+    def operator_usage(self, month: str | None, limit: int) -> ApiAnswer[Any]:
+        from tollgate.control.api.operator import usage_view  # noqa: PLC0415 - brings the API's framework
+
+        return self._ask(
+            ApiServiceUsage,
+            lambda plane: plane.operations.usage(OPERATOR, month, limit),
+            lambda _, found: usage_view(found),
+        )
+
+    def operator_team_usage(self, team: str, month: str | None, by: str) -> ApiAnswer[Any]:
+        from tollgate.control.api import money  # noqa: PLC0415 - brings the API's framework
+
+        return self._ask(
+            ApiUsage,
+            lambda plane: plane.operations.team_usage(OPERATOR, team, month, by),
+            lambda _, found: money.usage(found),
+        )
+
+    def set_terms(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[Any]:
+        from tollgate.control.api.operator import TermsChange  # noqa: PLC0415 - brings the API's framework
+
+        terms = TeamTerms(*astuple(msgspec.convert(body, TermsChange)))
+        return self._ask(
+            ApiOperatorTeam, lambda plane: plane.operations.set_terms(OPERATOR, team, terms), _team_view
+        )
+
+    def _ask(
+        self,
+        shape: type[Any],
+        act: Callable[[ControlPlane], Awaitable[Result]],
+        view: Callable[[ControlPlane, Result], Any],
+    ) -> ApiAnswer[Any]:
+        async def asked(plane: ControlPlane) -> Any:
+            return msgspec.to_builtins(view(plane, await act(plane)))
+
+        raw: list[Any] = []
+        control_plane(self._settings, asked, raw.append)
+        return ApiAnswer(msgspec.convert(raw[0], shape), raw[0])
+
+
+def _team_view(plane: ControlPlane, use: TeamUse) -> Any:
+    from tollgate.control.api.operator import team_view  # noqa: PLC0415 - brings the API's framework
+
+    return team_view(plane.settings, plane.context.now(), use)
+
+
+def _on_the_store(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--config` and `--json` to a command, and call it with a session on the store."""
+
+    @functools.wraps(command)
+    def call(*, as_json: bool, config_file: str | None, **values: Any) -> None:
+        client = cast("Client", _StoreClient(settings_file.settings_from(config_file)))
+        command(Session(CredentialStore.at_home(os.environ), client, "", team=None, as_json=as_json), **values)
+
+    return json_option(config_option(call))
+
+
+add_team_commands(admin, _on_the_store)
+
+
 def _run(
     config_file: str | None,
     act: Callable[[ControlPlane], Awaitable[Result]],
@@ -315,6 +407,7 @@ def control_plane(
             base_url(settings),
             time.time,
             previous_pepper=bootstrap.previous_pepper,
+            accountbook=engines.open_accountbook(bootstrap.ledger_url),
         )
         try:
             tell(await act(plane))

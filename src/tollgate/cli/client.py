@@ -35,6 +35,7 @@ from tollgate.cli.shapes import (
     ApiOriginCheck,
     ApiRecoveryCodes,
     ApiService,
+    ApiServiceUsage,
     ApiTeam,
     ApiTimeline,
     ApiToken,
@@ -250,11 +251,24 @@ class Client:
 
     # ---- the operator's view
 
-    def operator_teams(self, limit: int, after: str | None) -> ApiAnswer[Page[ApiOperatorTeam]]:
-        return self._read("GET", Page[ApiOperatorTeam], "operator", "teams", query=_page(limit, after))
+    def operator_teams(self, limit: int, after: str | None, state: str | None) -> ApiAnswer[Page[ApiOperatorTeam]]:
+        query = _page(limit, after) | ({"state": state} if state else {})
+        return self._read("GET", Page[ApiOperatorTeam], "operator", "teams", query=query)
+
+    def operator_team(self, team: str) -> ApiAnswer[ApiOperatorTeam]:
+        return self._read("GET", ApiOperatorTeam, "operator", "teams", team)
+
+    def operator_usage(self, month: str | None, limit: int) -> ApiAnswer[ApiServiceUsage]:
+        """Return what all teams used in a month, by default the current one."""
+        query = {"limit": str(limit)} | ({"month": month} if month else {})
+        return self._read("GET", ApiServiceUsage, "operator", "usage", query=query)
+
+    def operator_team_usage(self, team: str, month: str | None, by: str) -> ApiAnswer[ApiUsage]:
+        query = {"by": by} | ({"month": month} if month else {})
+        return self._read("GET", ApiUsage, "operator", "teams", team, "usage", query=query)
 
     def set_terms(self, team: str, body: Mapping[str, Any]) -> ApiAnswer[ApiOperatorTeam]:
-        """Suspend a team, or limit its requests a second."""
+        """Suspend a team, or set its limit, its own price or the operator's cap."""
         return self._read("PATCH", ApiOperatorTeam, "operator", "teams", team, body=body)
 
     def processes(self) -> ApiAnswer[ApiMachine]:

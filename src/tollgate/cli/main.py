@@ -63,7 +63,7 @@ _COMMANDS = {
     "restore": Row("tollgate.cli.backup:restore", "Put a backup into an empty data folder."),
     "migrate": Row("tollgate.cli.serve:migrate", "Bring the database to this version's schema."),
     "config": Row("tollgate.cli.config:config", "Check and show settings.", example="tollgate config check"),
-    "admin": Row("tollgate.cli.admin:admin", "Accounts, for the operator of the service."),
+    "admin": Row("tollgate.cli.admin:admin", "Accounts and teams, for the operator of the service."),
     "operator": Row("tollgate.cli.operator:operator", "All teams, processes and upstreams, over the API."),
 }
 

@@ -1,7 +1,11 @@
-"""`tollgate operator`: the whole service, for accounts that `tollgate admin operator` has marked. Over the API."""
+"""`tollgate operator`: the whole service, for accounts that `tollgate admin operator` has marked. Over the API.
+
+Its commands about teams are those of `tollgate admin` as well, which needs no login and works on the store.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,10 +13,26 @@ import click
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import NoLimit, NumberOrNone, logged_in, page_options
+from tollgate.cli.options import (
+    NoLimit,
+    NumberOrNone,
+    ParamKind,
+    confirm,
+    logged_in,
+    page_options,
+    yes_option,
+)
+from tollgate.cli.usage import Dollars, show_usage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tollgate.cli.answers import ApiAnswer
     from tollgate.cli.session import Session
+    from tollgate.cli.shapes import ApiOperatorTeam
+
+DEFAULT = "default"
+STATES, BY = ("active", "suspended", "capped"), ("network", "method", "day")
 
 
 @click.group(cls=Group, epilog="Example: tollgate operator teams")
@@ -20,51 +40,207 @@ def operator() -> None:
     """All teams, processes, upstreams and checks of the service."""
 
 
-@operator.command(epilog="Example: tollgate operator teams --json")
-@page_options
-@logged_in
-def teams(session: Session, limit: int, after: str | None) -> None:
-    """List all teams with what they used this month."""
-    from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
+class CountOrDefault(ParamKind):
+    """A whole number, or `default` for what the settings say."""
 
-    answer = session.client.operator_teams(limit, after)
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if isinstance(value, int):
+            return value
+        if value == DEFAULT:
+            return DEFAULT
+        if re.fullmatch(r"[0-9]{1,13}", value):
+            return int(value)
+        return self.fail(f"{value!r} is neither a whole number nor {DEFAULT}.", param, ctx)
+
+
+def add_team_commands(group: click.Group, opened: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
+    """Add the commands about all teams to a group whose sessions are opened so."""
+    path = f"tollgate {group.name}"
+    for command, name, example in (
+        (teams, "teams", "teams --state suspended"),
+        (usage, "usage", "usage --month 2026-11"),
+        (suspend, "suspend", "suspend acme --reason unpaid"),
+        (unsuspend, "unsuspend", "unsuspend acme"),
+        (plan, "plan", "plan acme --price 3.00 --free 5000000"),
+    ):
+        group.command(name, epilog=f"Example: {path} {example}")(_with_options(command, opened(command)))
+
+
+def _with_options(command: Callable[..., None], opened: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_OPTIONS[command]):
+        opened = option(opened)
+    return opened
+
+
+def teams(session: Session, limit: int, after: str | None, state: str | None) -> None:
+    """List all teams with state, use, cost and terms of this month."""
+    answer = session.client.operator_teams(limit, after, state)
     rows = [
         (
             each.name,
-            "suspended" if each.suspended_at else "active",
-            each.billable_requests,
-            dollars(each.cost_micros or 0),
+            _state(each),
+            _count(each.billable_requests),
+            _money(each.cost_micros),
+            "default" if each.micros_per_million is None else _money(each.micros_per_million),
+            "default" if each.free_requests is None else _count(each.free_requests),
             each.requests_per_second,
+            _money(_cap(each)),
         )
         for each in answer.value.items
     ]
-    session.page(answer, ("TEAM", "STATE", "BILLABLE", "COST", "A SECOND"), rows, empty="There is no team yet.")
+    titles = ("TEAM", "STATE", "BILLABLE", "COST", "PRICE", "FREE", "A SECOND", "CAP")
+    drop = ("A SECOND", "FREE", "PRICE", "CAP")
+    session.page(answer, titles, rows, empty="There is no such team." if state else "No team yet.", drop=drop)
 
 
-@operator.command("set", epilog="Example: tollgate operator set acme --suspend")
-@click.argument("name", metavar="TEAM")
-@click.option("--suspend/--lift", default=None, help="Refuse all its calls, or let it call again.")
-@click.option("--rps", type=NumberOrNone(), metavar="N|none", help="Requests a second for the whole team.")
-@logged_in
-def set_terms(session: Session, name: str, suspend: bool | None, rps: int | NoLimit | None) -> None:
-    """Suspend a team, or limit its requests a second. Takes effect within a second."""
-    body: dict[str, Any] = {}
-    if suspend is not None:
-        body["suspended"] = suspend
-    if rps is not None:
-        body["requests_per_second"] = rps if isinstance(rps, int) else None
-    if not body:
-        raise click.UsageError("Say what to set: --suspend, --lift or --rps.")
-    answer = session.client.set_terms(name, body)
+def usage(session: Session, month: str | None, name: str | None, by: str, limit: int) -> None:
+    """Show what all teams used in a month, or one of them by network, method or day."""
+    if name is not None:
+        show_usage(session, session.client.operator_team_usage(name, month, by))
+        return
+    answer = session.client.operator_usage(month, limit)
     found = answer.value
     session.thing(
         answer.raw,
         [
-            ("team", found.name),
-            ("suspended", found.suspended_at),
-            ("requests a second", found.requests_per_second),
+            ("month", found.month),
+            ("teams", f"{found.teams:,}"),
+            ("billable", f"{found.billable_requests:,}"),
+            ("cost", _money(found.cost_micros)),
         ],
     )
+    if session.as_json:
+        return
+    if found.items:
+        click.echo()
+    rows = [(each.name, f"{each.billable_requests:,}", _money(each.cost_micros)) for each in found.items]
+    show.table(("TEAM", "BILLABLE", "COST"), rows)
+    if found.teams > len(found.items):
+        show.note(f"{found.teams - len(found.items):,} more paid less: see them with a larger --limit.")
+
+
+def suspend(session: Session, name: str, reason: str | None, yes: bool) -> None:
+    """Refuse all calls of a team, within a second. Its data stays."""
+    confirm(f"Refuse all calls of the team {name}?", yes)
+    body: dict[str, Any] = {"suspended": True}
+    if reason is not None:
+        body["suspended_reason"] = reason
+    _show(session, session.client.set_terms(name, body))
+
+
+def unsuspend(session: Session, name: str) -> None:
+    """Let a suspended team call again."""
+    _show(session, session.client.set_terms(name, {"suspended": False}))
+
+
+def plan(
+    session: Session,
+    name: str,
+    price: int | str | None,
+    free: int | str | None,
+    rate: int | NoLimit | None,
+    cap: int | str | None,
+    reset: bool,
+) -> None:
+    """Show or set what one team pays and may use, beside the settings that apply to all.
+
+    Takes effect within a second. A price applies to calls from then on: what was charged before stays.
+    """
+    given = {"micros_per_million": price, "free_requests": free, "requests_per_second": rate}
+    given["operator_cap_micros"] = cap
+    body = {key: value if isinstance(value, int) else None for key, value in given.items() if value is not None}
+    if reset and body:
+        raise click.UsageError("--reset takes all of the team's own terms away: give it alone.")
+    if reset:
+        body = dict.fromkeys(given)
+    client = session.client
+    _show(session, client.set_terms(name, body) if body else client.operator_team(name))
+
+
+_team = click.argument("name", metavar="TEAM")
+_OPTIONS: dict[Callable[..., None], Sequence[Callable[[Any], Any]]] = {
+    teams: (
+        click.option("--state", type=click.Choice(STATES), help="Those alone that are in this state."),
+        page_options,
+    ),
+    usage: (
+        click.option("--month", metavar="MONTH", help="Such as 2026-11. Default: the current one (UTC)."),
+        click.option("--team", "name", metavar="TEAM", help="This team alone."),
+        click.option(
+            "--by", type=click.Choice(BY), default="day", show_default=True, help="With --team: what to list."
+        ),
+        click.option(
+            "--limit",
+            type=click.IntRange(1, 1000),
+            default=100,
+            show_default=True,
+            metavar="N",
+            help="Teams at most.",
+        ),
+    ),
+    suspend: (
+        _team,
+        click.option("--reason", metavar="TEXT", help="Why; operators and the team's audit log show it."),
+        yes_option,
+    ),
+    unsuspend: (_team,),
+    plan: (
+        _team,
+        click.option(
+            "--price", type=Dollars(DEFAULT), metavar="AMOUNT|default", help="US dollars for a million requests."
+        ),
+        click.option("--free", type=CountOrDefault(), metavar="N|default", help="Free requests of a month."),
+        click.option("--limit", "rate", type=NumberOrNone(), metavar="N|none", help="Requests a second."),
+        click.option("--cap", type=Dollars(), metavar="AMOUNT|none", help="US dollars a month at most."),
+        click.option("--reset", is_flag=True, help="Give the team what all others have."),
+    ),
+}
+
+
+def _show(session: Session, answer: ApiAnswer[ApiOperatorTeam]) -> None:
+    found = answer.value
+    price, free = found.micros_per_million, found.free_requests
+    usual_price, usual_free = _money(found.usual_micros_per_million), f"{found.usual_free_requests:,}"
+    session.thing(
+        answer.raw,
+        [
+            ("team", found.name),
+            ("state", _state(found)),
+            ("suspended", found.suspended_at),
+            ("reason", found.suspended_reason or None),
+            ("billable", _count(found.billable_requests)),
+            ("cost", _money(found.cost_micros)),
+            ("price", f"{usual_price} (default)" if price is None else f"{_money(price)} (default {usual_price})"),
+            ("free", f"{usual_free} (default)" if free is None else f"{free:,} (default {usual_free})"),
+            ("a second", found.requests_per_second),
+            ("cap", _money(found.operator_cap_micros)),
+            ("team's own cap", _money(found.spending_cap_micros)),
+        ],
+    )
+
+
+def _state(team: ApiOperatorTeam) -> str:
+    return "suspended" if team.suspended_at else "capped" if team.capped else "active"
+
+
+def _cap(team: ApiOperatorTeam) -> int | None:
+    caps = [each for each in (team.operator_cap_micros, team.spending_cap_micros) if each is not None]
+    return min(caps, default=None)
+
+
+def _count(number: int | None) -> str | None:
+    return None if number is None else f"{number:,}"
+
+
+def _money(micros: int | None) -> str | None:
+    from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
+
+    return None if micros is None else dollars(micros)
+
+
+add_team_commands(operator, logged_in)
 
 
 @operator.command(epilog="Example: tollgate operator processes")

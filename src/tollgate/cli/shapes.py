@@ -374,7 +374,15 @@ class ApiOperatorTeam(Struct, frozen=True):
 
     name: str
     suspended_at: datetime.datetime | None = None
+    suspended_reason: str = ""
+    capped: bool = False
     requests_per_second: int | None = None
+    free_requests: int | None = None
+    micros_per_million: int | None = None
+    operator_cap_micros: int | None = None
+    spending_cap_micros: int | None = None
+    usual_free_requests: int = 0
+    usual_micros_per_million: int = 0
     billable_requests: int | None = None
     cost_micros: int | None = None
 
@@ -384,6 +392,24 @@ class ApiEmailChange(Struct, frozen=True):
 
     email: str
     mailed_to: str | None = None
+
+
+class ApiTeamSum(Struct, frozen=True):
+    """What one team used in a month."""
+
+    name: str
+    billable_requests: int
+    cost_micros: int
+
+
+class ApiServiceUsage(Struct, frozen=True):
+    """What all teams used in a month."""
+
+    month: str
+    teams: int
+    billable_requests: int
+    cost_micros: int
+    items: list[ApiTeamSum]
 
 
 class ApiProcess(Struct, frozen=True):

@@ -32,18 +32,21 @@ NONE = "none"
 
 
 class Dollars(ParamKind):
-    """An amount such as 25.00, as micro-dollars; or `none`."""
+    """An amount such as 25.00, as micro-dollars; or a word, such as `none`."""
 
     name = "amount"
+
+    def __init__(self, word: str = NONE) -> None:
+        self._word = word
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         if isinstance(value, int):
             return value
-        if value == NONE:
-            return NONE
+        if value == self._word:
+            return self._word
         if found := _AMOUNT.fullmatch(value):
             return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
-        return self.fail(f"{value!r} is neither an amount in US dollars (25.00) nor {NONE}.", param, ctx)
+        return self.fail(f"{value!r} is neither an amount in US dollars (25.00) nor {self._word}.", param, ctx)
 
 
 def _alone(command: Callable[..., None]) -> Callable[..., None]:
@@ -88,8 +91,7 @@ def _alone(command: Callable[..., None]) -> Callable[..., None]:
 @for_team
 def usage(session: Session, month: str | None, by: str, token: str | None) -> None:
     """Show what a team used in a month (UTC) and what it costs."""
-    answer = session.client.usage(session.team, month, by, token)
-    _show_usage(session, answer)
+    show_usage(session, session.client.usage(session.team, month, by, token))
 
 
 @usage.command(epilog="Example: tollgate usage cap 25.00 --team acme")
@@ -161,7 +163,8 @@ def alerts(session: Session, webhook: str | None, emails: bool | None, test: boo
         show.note("Calls of the webhook are signed with this secret. Keep it: it is not shown again.")
 
 
-def _show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
+def show_usage(session: Session, answer: ApiAnswer[ApiUsage]) -> None:
+    """Print what a team used in a month."""
     from tollgate.core.pricing import dollars  # noqa: PLC0415 - brings msgspec, which help must not
 
     found = answer.value

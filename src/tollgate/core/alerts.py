@@ -64,7 +64,7 @@ def reached(price: Price, requests: int, spent: int, cap: int | None) -> tuple[i
     """The thresholds, in percent of the cap, that a team has reached; 100 also where its calls are stopped."""
     passed = alerts_passed(spent, cap)
     # A started million may cost more than is left: then calls stop below the cap itself.
-    if 100 not in passed and cap_reached(price, requests, cap):
+    if 100 not in passed and cap_reached(price, requests, cap, spent):
         return (*passed, 100)
     return passed
 

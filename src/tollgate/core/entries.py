@@ -9,6 +9,7 @@ part of it.
     record   [at, subject, duration_micros, details, request_bytes, request_id, upstream, attempts, cache,
               address, agent, origin]
     subject  [team_id, source_id, network, source_name, status, stands_for, cap, [[method, outcome], ...]]
+             and, where the team has a price of its own, that: [free_requests, micros_per_million]
     details  [[code, response_bytes] or [code, response_bytes, upstream, attempts, cache], ...]
              or, where no call of a batch has more than that, its answers' sizes: a byte string, four bytes each
 """
@@ -22,6 +23,8 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
+
+from tollgate.core.pricing import OwnPrice
 
 # What a caller sent is cut here, so that a record cannot grow. Methods and texts are counted in bytes in the end.
 LONGEST_METHOD, LONGEST_TEXT = 64, 256
@@ -66,6 +69,8 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """How many requests this one stands for: more than one only for refusals that came too fast."""
     cap: Count | None = None
     """The team's spending cap when the request was admitted, in micro-dollars."""
+    price: OwnPrice | None = None
+    """The team's own price when the request was admitted."""
     calls: tuple[CallEntry, ...]
     duration_micros: Count = 0
     request_bytes: Count = 0
@@ -93,6 +98,7 @@ class Subject(Struct, frozen=True, array_like=True, gc=False):
     stands_for: Multiple
     cap: Count | None
     calls: tuple[CountedCall, ...]
+    price: OwnPrice | None = None
 
 
 class CountedRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -157,7 +163,12 @@ def details_of(record: Record) -> tuple[Detail, ...]:
     return tuple(Detail(None, size) for (size,) in struct.iter_unpack(">I", details))
 
 
-_CALLS, _DURATION = Entry.__struct_fields__.index("calls"), Entry.__struct_fields__.index("duration_micros")
+_PRICE, _CALLS, _DURATION = map(Entry.__struct_fields__.index, ("price", "calls", "duration_micros"))
+
+
+def pack_subject(caller: Sequence[Any], calls: Sequence[Any], price: OwnPrice | None) -> bytes:
+    """Encode a subject: who called, under which cap, and what. Most teams have no price of their own."""
+    return pack((*caller, calls) if price is None else (*caller, calls, price))
 
 
 def encode(entry: Entry | Sequence[Any]) -> bytes:
@@ -172,7 +183,7 @@ def encode(entry: Entry | Sequence[Any]) -> bytes:
             *values[_DURATION:],
         )
     calls = entry[_CALLS]
-    subject = pack((*entry[1:_CALLS], [call[:2] for call in calls]))
+    subject = pack_subject(entry[1:_PRICE], [call[:2] for call in calls], entry[_PRICE])
     return pack((entry[0], subject, entry[_DURATION], [call[2:] for call in calls], *entry[_DURATION + 1 :]))
 
 
@@ -186,10 +197,10 @@ def decode(payload: bytes) -> Entry:
         record = msgspec.structs.replace(record, details=details, upstream="", attempts=0, cache="bypass")
     at, content, duration, _, *rest = msgspec.structs.astuple(record)
     details = details_of(record)
-    *caller, calls = msgspec.structs.astuple(read_subject(content))
+    *caller, calls, price = msgspec.structs.astuple(read_subject(content))
     if len(calls) != len(details):
         raise ValueError("a record does not have the details of each of its calls")
     whole = tuple(
         CallEntry(*call, *msgspec.structs.astuple(detail)) for call, detail in zip(calls, details, strict=True)
     )
-    return Entry(**dict(zip(Entry.__struct_fields__, (at, *caller, whole, duration, *rest), strict=True)))
+    return Entry(**dict(zip(Entry.__struct_fields__, (at, *caller, price, whole, duration, *rest), strict=True)))

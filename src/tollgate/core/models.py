@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tollgate.core.limits import Limit
+from tollgate.core.pricing import OwnPrice, Price, lower_cap
 
 
 class Team(Struct, frozen=True):
@@ -20,6 +21,43 @@ class Team(Struct, frozen=True):
     """What it will pay for a month at most, in micro-dollars."""
     suspended_at: float | None = None
     """Since when the operator has stopped its calls."""
+    suspended_reason: str = ""
+    free_requests: int | None = None
+    """Requests of a month that are free for this team; None: as many as for the others. So with the next."""
+    micros_per_million: int | None = None
+    operator_cap: int | None = None
+    """What it can spend in a month at most, whatever cap it chooses, in micro-dollars."""
+
+    @property
+    def cap(self) -> int | None:
+        """The cap that stops its calls: its own, or the operator's if that is lower."""
+        return lower_cap(self.spending_cap, self.operator_cap)
+
+    @property
+    def price(self) -> OwnPrice | None:
+        """What it pays otherwise than the others."""
+        if self.free_requests is None and self.micros_per_million is None:
+            return None
+        return OwnPrice(self.free_requests, self.micros_per_million)
+
+    def price_over(self, usual: Price) -> Price:
+        """What it pays, where most pay the usual price."""
+        return usual if self.price is None else self.price.over(usual)
+
+
+class PriceChange(Struct, frozen=True):
+    """What a team pays otherwise than the others, from a moment on: what invoices of past months explain."""
+
+    id: str
+    team_id: str
+    created_at: float
+    free_requests: int | None = None
+    micros_per_million: int | None = None
+
+    @property
+    def price(self) -> OwnPrice:
+        """What differs."""
+        return OwnPrice(self.free_requests, self.micros_per_million)
 
 
 class Token(Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 Pure: what stood before comes in, increments go out. Each call gets its billing month (its own, or the open one if
 that is closed) and its cost in the order of commit; so usage, invoices and logs agree by billing month to the
-single request. A cost follows from the price, from what the team had used before, and from the spending cap that
-was in force when the call was admitted.
+single request. A cost follows from what the team had used before, and from the price and the spending cap that
+were in force when the call was admitted: row by row where they change, or where the free requests end.
 
 Written for speed where it reads worse: of each record only the beginning is decoded, of equal subjects one, and
 calls that cost the same are counted together.
@@ -32,7 +32,7 @@ from tollgate.core.blocks import (
 )
 from tollgate.core.entries import BILLABLE, CountedCall, CountedRecord, Subject, pack
 from tollgate.core.latencies import bucket_of
-from tollgate.core.pricing import MILLION, Plan, Price, cost
+from tollgate.core.pricing import MILLION, OwnPrice, Plan, Price, cost
 from tollgate.core.shared_blocks import Seen, SharedBlock, SharedWriter
 
 __all__ = [
@@ -62,13 +62,14 @@ MAX_SUBJECTS, LONGEST_SUBJECT = 50_000, 2_048
 _SECONDS_OF_HOUR = 3_600
 _FEW = 16
 UNAUTHORIZED = 401
+_NOTHING = (0, 0)
 
 
 class Rules(Struct, frozen=True):
     """What a batch is posted by."""
 
     price: Callable[[str], Price]
-    """Of a team."""
+    """Of a team, where a record does not carry its own."""
     month_for: Callable[[float, frozenset[str]], str]
     """Time and closed months -> billing month. One month for all moments of an hour."""
 
@@ -78,8 +79,8 @@ class Opening(Struct, frozen=True):
 
     next_no: Mapping[str, int]
     """The number of each team's next row; 1 where it has none."""
-    requests: Mapping[MonthKey, int]
-    """Billable requests of teams."""
+    months: Mapping[MonthKey, tuple[int, int]]
+    """Billable requests and cost of teams."""
     closed: frozenset[str] = frozenset()
     """Months that take nothing more."""
 
@@ -138,8 +139,8 @@ class CountedSubject:
     """A subject, worked out once: what one record of it adds."""
 
     __slots__ = (
-        "billable", "calls", "cap", "errors", "is_used", "latency", "lines", "network", "rows", "source_id",
-        "stands_for", "status", "team_id",
+        "billable", "calls", "cap", "errors", "is_used", "latency", "lines", "network", "price", "rows",
+        "source_id", "stands_for", "status", "team_id",
     )  # fmt: skip
 
     def __init__(
@@ -155,6 +156,7 @@ class CountedSubject:
         self.network = latency.network
         self.status = subject.status
         self.cap = subject.cap
+        self.price = subject.price
         self.stands_for = subject.stands_for
         # A token that is refused itself, because it has expired, is not used.
         self.is_used = subject.status != UNAUTHORIZED
@@ -349,25 +351,30 @@ class _Accounts:
         kinds = _counted(subjects)
         billed = rows = errors = 0
         lowest: int | None = None
+        own, is_changed = subjects[0].price, False
         for subject, count in kinds:
             billed += subject.billable * count
             rows += subject.rows * count
             errors += subject.errors * count
             if subject.cap is not None and (lowest is None or subject.cap < lowest):
                 lowest = subject.cap
+            if subject.price != own:
+                is_changed = True
         key = (team_id, month)
         total = posting.months.get(key)
         if total is None:
             total = posting.months[key] = [0, 0]
-        before = opening.requests.get(key, 0) + total[0]
-        price = self._rules.price(team_id)
-        unit = _unit(price, before, billed, lowest)
+        before, spent = opening.months.get(key, _NOTHING)
+        before, spent = before + total[0], spent + total[1]
+        usual = self._rules.price(team_id)
+        price = usual if own is None else own.over(usual)
+        unit = None if is_changed else _unit(price, before, billed, lowest, spent)
         usage = self._lines.get(team_id)
         if usage is None:
             usage = self._lines[team_id] = {}
         costs: int | list[int]
         if unit is None:
-            costs = _costs(usage, subjects, price, before, self._batch.label)
+            costs = _costs(usage, subjects, usual, before, spent, self._batch.label)
             total[1] += sum(costs)
         else:
             costs = unit
@@ -454,37 +461,44 @@ class _Accounts:
             row += rows
 
 
-def _unit(price: Price, before: int, billed: int, lowest_cap: int | None) -> int | None:
+def _unit(price: Price, before: int, billed: int, lowest_cap: int | None, spent: int) -> int | None:
     """What each of these requests costs; None where they do not all cost the same."""
-    after = price.total(before + billed)
-    if not after or not billed:
+    if not billed or not price.total(before + billed):
         return 0
+    unit = price.micros_per_million // MILLION
     if (
         price.plan is Plan.PER_REQUEST
         and price.micros_per_million % MILLION == 0
         and before >= price.free_requests
-        and (lowest_cap is None or after <= lowest_cap)
+        and (lowest_cap is None or spent + unit * billed <= lowest_cap)
     ):
-        return price.micros_per_million // MILLION
+        return unit
     return None
 
 
 def _costs(
     usage: dict[LineKey, Line],
     subjects: Iterable[CountedSubject],
-    price: Price,
+    usual: Price,
     requests: int,
+    spent: int,
     label: Callable[[str, str], str],
 ) -> list[int]:
     """What each row costs, one after the other; counted as usage on the way."""
     costs = []
+    prices: dict[OwnPrice | None, Price] = {None: usual}
     for subject in subjects:
         count = subject.stands_for
+        own = subject.price
+        if own is not None and own not in prices:
+            prices[own] = own.over(usual)
+        price = prices[own]
         for method, outcome in subject.calls:
             charged = 0
             if outcome in BILLABLE:
-                charged = cost(price, requests, count, subject.cap)
+                charged = cost(price, requests, count, subject.cap, spent)
                 requests += count
+                spent += charged
             key = (subject.source_id, subject.network, label(subject.network, method), outcome)
             line = usage.setdefault(key, [key, 0, 0])
             line[1] += count

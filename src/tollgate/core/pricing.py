@@ -1,16 +1,24 @@
 """What requests cost, in integer micro-dollars. Pure arithmetic: a count before, a plan, a cap.
 
 The first million requests of a month are free. A plan charges each further request (5 µUSD), or each started
-million (5 USD). A cap is never exceeded: what would cost beyond it is free, and the service stops the calls.
+million (5 USD). A team may have a price of its own. A cap is never exceeded: what would cost beyond it is free,
+and the service stops the calls.
+
+Where a price changes within a month, each request costs what the price in force asks for a request at its place in
+the month: the first so many are free, whatever was charged before.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 MILLION = 1_000_000
+MAX_PRICE = 1_000_000_000_000
+"""Of a million requests, in micro-dollars; and as many requests may be free."""
+_Amount = Annotated[int, Meta(ge=0, le=MAX_PRICE)]
 
 
 class Plan(StrEnum):
@@ -35,9 +43,30 @@ class Price(Struct, frozen=True):
         return beyond * self.micros_per_million // MILLION
 
 
-def cost(price: Price, before: int, count: int, cap: int | None = None) -> int:
-    """What `count` requests cost that come after `before` others of the month."""
-    return capped(price.total(before + count), cap) - capped(price.total(before), cap)
+class OwnPrice(Struct, frozen=True, array_like=True, gc=False):
+    """What one team pays otherwise than the others; None where it pays the same."""
+
+    free_requests: _Amount | None = None
+    micros_per_million: _Amount | None = None
+
+    def over(self, usual: Price) -> Price:
+        """The usual price, with what differs for this team."""
+        return Price(
+            usual.plan,
+            usual.free_requests if self.free_requests is None else self.free_requests,
+            usual.micros_per_million if self.micros_per_million is None else self.micros_per_million,
+        )
+
+
+def cost(price: Price, before: int, count: int, cap: int | None = None, spent: int | None = None) -> int:
+    """What `count` requests cost that come after `before` others of the month.
+
+    `spent` is what those before were charged; left out, it is what the same price and cap have charged for them.
+    """
+    full = price.total(before + count) - price.total(before)
+    if cap is None:
+        return full
+    return min(full, max(0, cap - (capped(price.total(before), cap) if spent is None else spent)))
 
 
 def capped(total: int, cap: int | None) -> int:
@@ -45,9 +74,19 @@ def capped(total: int, cap: int | None) -> int:
     return total if cap is None else min(total, cap)
 
 
-def cap_reached(price: Price, requests: int, cap: int | None) -> bool:
-    """Whether the next request would cost more than the cap allows."""
-    return cap is not None and price.total(requests + 1) > cap
+def lower_cap(one: int | None, other: int | None) -> int | None:
+    """The cap that is reached first."""
+    return min(one, other) if one is not None and other is not None else one if other is None else other
+
+
+def cap_reached(price: Price, requests: int, cap: int | None, spent: int | None = None) -> bool:
+    """Whether the next request would cost more than the cap allows, after so many that were charged `spent`."""
+    if cap is None:
+        return False
+    before, after = price.total(requests), price.total(requests + 1)
+    spent = capped(before, cap) if spent is None else spent
+    # Calls that came in too late to be stopped may have begun a million that the cap did not cover.
+    return spent + after - before > cap or (spent >= cap and after > cap)
 
 
 def cents(micros: int) -> int:

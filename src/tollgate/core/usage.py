@@ -61,6 +61,14 @@ class Period(Struct, frozen=True):
     cost: int
 
 
+class MonthTotals(Struct, frozen=True):
+    """What all teams together used in a billing month."""
+
+    teams: int
+    billable: int
+    cost: int
+
+
 class TeamMonth(Struct, frozen=True):
     """All that a team used in a billing month, by when it was called, oldest first."""
 

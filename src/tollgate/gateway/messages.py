@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 
 from tollgate.chains.catalogue import Catalogue
 from tollgate.core.methods import Policy
+from tollgate.core.pricing import OwnPrice
 from tollgate.errors import Refusal
 from tollgate.gateway.tracing import Span
 from tollgate.settings.model import UpstreamSettings
@@ -25,7 +26,8 @@ class KnownCaller(Protocol):
     team_id: str
     source_id: str
     source_name: str
-    spending_cap: int | None
+    cap: int | None
+    price: OwnPrice | None
     shows: bool
 
 

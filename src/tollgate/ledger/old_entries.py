@@ -44,14 +44,17 @@ _read = msgspec.msgpack.Decoder(_Entry).decode
 
 
 def converted(payload: bytes, cap: Callable[[str], int | None]) -> bytes:
-    """The record in today's form; a `ValueError` where it is none. Its cap is the one that the team has now."""
+    """The record in today's form; a `ValueError` where it is none. Its cap is the one that the team has now.
+
+    Then no team had a price of its own.
+    """
     old = _read(payload)
     calls = [msgspec.structs.astuple(call) for call in old.calls]
     return encode(
         (
             old.at, old.team_id, old.source_id, old.network, old.source_name, old.status, old.stands_for,
-            cap(old.team_id), [call if call[4] is not None else call[:4] for call in calls], old.duration_micros,
-            old.request_bytes, old.request_id, old.upstream, old.attempts, old.cache, old.address, old.agent,
-            old.origin,
+            cap(old.team_id), None, [call if call[4] is not None else call[:4] for call in calls],
+            old.duration_micros, old.request_bytes, old.request_id, old.upstream, old.attempts, old.cache,
+            old.address, old.agent, old.origin,
         )
     )  # fmt: skip

@@ -22,7 +22,7 @@ from tollgate.core.clock import Clock
 from tollgate.core.invoices import Invoice
 from tollgate.core.months import month_of, start_of
 from tollgate.core.posting import BILLABLE
-from tollgate.core.usage import By, Period, Point, Split, TeamMonth, UsageItem
+from tollgate.core.usage import By, MonthTotals, Period, Point, Split, TeamMonth, UsageItem
 from tollgate.store import ledger_tables as tables
 from tollgate.store.base import Bill, ClockDoubted, StoreUnavailable
 from tollgate.store.ledger_engine import engine_of
@@ -112,6 +112,19 @@ class SqlAccountBook:
         )
         async with self._connection() as connection:
             return {row.team_id: (row.requests, row.cost) for row in await connection.execute(query)}
+
+    async def spenders(self, month: str, limit: int) -> tuple[MonthTotals, dict[str, tuple[int, int]]]:
+        """What all teams together used in a month, and those to whom it cost most, in that order."""
+        table = tables.months.c
+        sums = (func.coalesce(func.sum(each), 0) for each in (table.requests, table.cost))
+        total = select(func.count(), *sums).where(table.month == month)
+        query = select(table.team_id, table.requests, table.cost).where(table.month == month)
+        ordered = query.order_by(table.cost.desc(), table.requests.desc(), table.team_id).limit(limit)
+        async with self._connection() as connection:
+            count, requests, cost = (await connection.execute(total)).one()
+            rows = (await connection.execute(ordered)).all()
+        # PostgreSQL adds up whole numbers to decimal ones.
+        return MonthTotals(count, int(requests), int(cost)), {row[0]: (row[1], row[2]) for row in rows}
 
     async def bill(self, team_id: str, month: str) -> Bill:
         """What a team has for a month, and its invoice where the month is closed."""

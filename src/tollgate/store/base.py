@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from tollgate.core.invoices import Invoice, Report
 from tollgate.core.leases import LeaseReport, LeaseTurn
 from tollgate.core.limits import Limit, Taken
 from tollgate.core.logs import LogFilter, LogRow, LogSlice
-from tollgate.core.models import Domain, Grant, Lineage, Team, Token
+from tollgate.core.models import Domain, Grant, Lineage, PriceChange, Team, Token
 from tollgate.core.nodes import Lease, Node
 from tollgate.core.people import (
     Account,
@@ -35,7 +36,7 @@ from tollgate.core.people import (
     ResetLink,
 )
 from tollgate.core.posting import Opening, Posting
-from tollgate.core.usage import By, Point, Split, TeamMonth, UsageItem
+from tollgate.core.usage import By, MonthTotals, Point, Split, TeamMonth, UsageItem
 from tollgate.errors import TollgateError
 
 
@@ -84,8 +85,17 @@ class Directory(Protocol):
 Value = TypeVar("Value", bound=Struct)
 
 
+class Given(Enum):
+    """A condition that any value meets, but none does not."""
+
+    GIVEN = 1
+
+
 class Repository(Protocol[Value]):
-    """The rows of one table, inside one transaction. Conditions name columns; a tuple means any of its values."""
+    """The rows of one table, inside one transaction.
+
+    Conditions name columns; a tuple means any of its values, `Given.GIVEN` any value at all.
+    """
 
     async def add(self, row: Value, **hidden: bytes) -> None:
         """Add a row, with columns that its value does not show; `Conflict` when something unique is taken."""
@@ -135,6 +145,7 @@ class Repositories(Protocol):
     """All that the control plane keeps, inside one transaction."""
 
     teams: Repository[Team]
+    price_changes: Repository[PriceChange]
     tokens: Repository[Token]
     lineages: Repository[Lineage]
     domains: Repository[Domain]
@@ -283,6 +294,10 @@ class AccountBook(Protocol):
 
     async def spent(self, month: str, team_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Billable requests and cost of some teams in a month."""
+        ...
+
+    async def spenders(self, month: str, limit: int) -> tuple[MonthTotals, dict[str, tuple[int, int]]]:
+        """What all teams together used in a month, and those to whom it cost most, in that order."""
         ...
 
     async def bill(self, team_id: str, month: str) -> Bill:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Engine, or_, select, update
 
+from tollgate.core.models import Team
 from tollgate.core.months import month_of, next_month
 from tollgate.core.pricing import Price, cap_reached
 from tollgate.store import tables
@@ -43,15 +44,13 @@ class Caps:
         self._control.dispose()
 
     def cap(self, team_id: str) -> int | None:
-        """The spending cap of a team, as of the first look: for records that do not carry it."""
+        """The cap of a team, as of the first look: for records that do not carry it."""
         return self._caps.get(team_id)
 
     @cached_property
     def _caps(self) -> dict[str, int]:
-        table = tables.teams
-        query = select(table.c.id, table.c.spending_cap).where(table.c.spending_cap.is_not(None))
         with self._control.connect() as connection:
-            return {row.id: row.spending_cap for row in connection.execute(query)}
+            return {team.id: team.cap for team in _capped_teams(connection) if team.cap is not None}
 
     def note_uses(self, last_used: Mapping[str, float]) -> None:
         """Note when tokens were last used. That column alone: no worker must take it for a change."""
@@ -70,16 +69,13 @@ class Caps:
         """Bring every flag in line with what was used and what is allowed."""
         month, until = month_of(now), next_month(now)
         with self._control.connect() as connection:
-            teams = _limited(connection, tables.teams, tables.teams.c.spending_cap)
-            tokens = _limited(connection, tables.tokens, tables.tokens.c.monthly_requests)
+            teams = _capped_teams(connection)
+            tokens = _limited_tokens(connection)
             older = _predecessors(connection, [row.id for row in tokens])
         spent = self._ledger.team_months(month) if teams else {}
         used = self._ledger.token_months(month, {each for chain in older.values() for each in chain})
         stopped = [
-            *(
-                (tables.teams, row, cap_reached(self._price, spent.get(row.id, (0, 0))[0], row.limit))
-                for row in teams
-            ),
+            *((tables.teams, team, self._is_reached(team, *spent.get(team.id, (0, 0)))) for team in teams),
             *(
                 (
                     tables.tokens,
@@ -99,11 +95,28 @@ class Caps:
                 for table, key, value in changed:
                     connection.execute(update(table).where(table.c.id == key).values(capped_until=value))
 
+    def _is_reached(self, team: Team, requests: int, spent: int) -> bool:
+        return cap_reached(team.price_over(self._price), requests, team.cap, spent)
 
-def _limited(connection: Connection, table: Table, limit: Any) -> list[Any]:
-    """Rows that have a cap, or are stopped by one that they had."""
+
+def _capped_teams(connection: Connection) -> list[Team]:
+    """Teams that have a cap, or are stopped by one that they had."""
+    table = tables.teams
+    query = select(*(table.c[name] for name in Team.__struct_fields__))
+    stopped = _any(table.c.spending_cap, table.c.operator_cap, table.c.capped_until)
+    return [Team(*row) for row in connection.execute(query.where(stopped))]
+
+
+def _limited_tokens(connection: Connection) -> list[Any]:
+    """Tokens that have a cap, or are stopped by one that they had."""
+    table = tables.tokens
+    limit = table.c.monthly_requests
     query = select(table.c.id, limit.label("limit"), table.c.capped_until)
-    return list(connection.execute(query.where(or_(limit.is_not(None), table.c.capped_until.is_not(None)))))
+    return list(connection.execute(query.where(_any(limit, table.c.capped_until))))
+
+
+def _any(*columns: Column[Any]) -> ColumnElement[bool]:
+    return or_(*(column.is_not(None) for column in columns))
 
 
 def _predecessors(connection: Connection, ids: Iterable[str]) -> dict[str, list[str]]:

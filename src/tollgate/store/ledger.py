@@ -359,7 +359,7 @@ def _in_parts(ids: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
 def _opening(connection: Connection, named: str, numbers: dict[str, int]) -> Opening:
     """What stands in the ledger of teams, named as a JSON array, beside the numbers of their next rows."""
     closed = frozenset(row[0] for row in connection.exec_driver_sql("SELECT month FROM closed_months"))
-    return Opening(numbers, ledger_usage.requests_of(connection, named), closed)
+    return Opening(numbers, ledger_usage.months_of(connection, named), closed)
 
 
 _MARK = (

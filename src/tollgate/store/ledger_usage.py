@@ -171,12 +171,12 @@ def forget_latencies(connection: Connection, before_hour: int) -> bool:
     return removed.rowcount == SLICE_OLD
 
 
-def requests_of(connection: Connection, teams: str) -> Mapping[tuple[str, str], int]:
-    """Billable requests of some teams, named as a JSON array, by month that is open."""
+def months_of(connection: Connection, teams: str) -> Mapping[tuple[str, str], tuple[int, int]]:
+    """Billable requests and cost of some teams, named as a JSON array, by month that is open."""
     named = engine_of(connection).named
     query = (
-        f"SELECT team_id, month, requests FROM months WHERE team_id IN ({named}) "  # noqa: S608 - names of our own
+        f"SELECT team_id, month, requests, cost FROM months WHERE team_id IN ({named}) "  # noqa: S608 - names of our own
         "AND month NOT IN (SELECT month FROM closed_months)"
     )
     rows = fetched(connection.exec_driver_sql(query, (teams,)))
-    return {(team_id, month): requests for team_id, month, requests in rows}
+    return {(team_id, month): (requests, cost) for team_id, month, requests, cost in rows}

@@ -21,7 +21,7 @@ from tollgate.core.alerts import Alert, BillingSettings
 from tollgate.core.audit_chain import AuditChain
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Report
-from tollgate.core.models import Domain, Lineage, Team, Token
+from tollgate.core.models import Domain, Lineage, PriceChange, Team, Token
 from tollgate.core.nodes import Lease, Node
 from tollgate.core.people import (
     Account,
@@ -37,7 +37,7 @@ from tollgate.core.people import (
     ResetLink,
 )
 from tollgate.store import tables
-from tollgate.store.base import Conflict, Repository, Value
+from tollgate.store.base import Conflict, Given, Repository, Value
 
 
 class SqlRepository(Generic[Value]):
@@ -157,6 +157,7 @@ class SqlRepositories:
             return SqlRepository(connection, table, kind, locks=locks_rows)
 
         self.teams = made(tables.teams, Team)
+        self.price_changes = made(tables.price_changes, PriceChange)
         self.tokens = made(tables.tokens, Token)
         self.lineages = made(tables.lineages, Lineage)
         self.domains = made(tables.domains, Domain)
@@ -185,6 +186,8 @@ def _is_taken(error: IntegrityError) -> bool:
 
 
 def _fits(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
+    if value is Given.GIVEN:
+        return column.is_not(None)
     if not isinstance(value, tuple):
         return column == value
     fits = column.in_([each for each in value if each is not None])

@@ -44,6 +44,22 @@ teams = Table(
     Column("capped_until", Float),
     Column("spending_cap", BigInteger),
     Column("suspended_at", Float),
+    Column("suspended_reason", String(200), nullable=False, default="", server_default=""),
+    Column("free_requests", BigInteger),
+    Column("micros_per_million", BigInteger),
+    Column("operator_cap", BigInteger),
+)
+
+# Since when a team has which price of its own. No foreign key: invoices outlive the team.
+price_changes = Table(
+    "price_changes",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("team_id", String(32), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("free_requests", BigInteger),
+    Column("micros_per_million", BigInteger),
+    Index("ix_price_changes_team_id", "team_id", "created_at"),
 )
 
 tokens = Table(

@@ -50,6 +50,9 @@ listUpstreamHistory     GET    /api/v1/operator/upstreams/history
 getProcesses            GET    /api/v1/operator/processes
 runChecks               POST   /api/v1/operator/checks
 listAllTeams            GET    /api/v1/operator/teams
+getAnyTeam              GET    /api/v1/operator/teams/{name}
+getUsageOfAnyTeam       GET    /api/v1/operator/teams/{name}/usage
+getServiceUsage         GET    /api/v1/operator/usage
 setTerms                PATCH  /api/v1/operator/teams/{name}
 listNodes               GET    /api/v1/operator/nodes
 createTeam              POST   /api/v1/teams

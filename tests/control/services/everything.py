@@ -78,6 +78,9 @@ class Everything:
         self.step("operations.nodes", self.plane.operations.nodes(who))
         self.step("operations.spool", self.plane.operations.spool(who))
         self.step("operations.teams", self.plane.operations.teams(who, ALL))
+        self.step("operations.team", self.plane.operations.team(who, "acme"))
+        self.step("operations.usage", self.plane.operations.usage(who))
+        self.step("operations.team_usage", self.plane.operations.team_usage(who, "acme"))
         self.step("operations.set_terms", self.plane.operations.set_terms(who, "acme", TeamTerms(True)))
         self.house.do(self.plane.operations.set_terms(who, "acme", TeamTerms(False)))
 

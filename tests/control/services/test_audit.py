@@ -78,7 +78,8 @@ SILENT = {
     "invoices.close_due",
     "logs.wanted", "logs.newest", "logs.fresh", "timelines.of_team", "timelines.latency",
     "networks.list", "networks.status", "operations.upstreams", "operations.teams", "operations.history",
-    "operations.processes", "operations.spool", "operations.nodes",
+    "operations.processes", "operations.spool", "operations.nodes", "operations.team", "operations.usage",
+    "operations.team_usage",
 }  # fmt: skip
 SERVICES = (
     "accounts", "operator", "logins", "devices", "teams", "invitations", "tokens", "domains", "audit", "replays",
@@ -88,7 +89,7 @@ SERVICES = (
 # Steps of others, inside a transaction of theirs.
 INNER = {
     "accounts.add", "teams.add", "teams.add_member", "tokens.add", "logins.issue", "logins.add_personal",
-    "billing.settings_of",
+    "billing.settings_of", "usage.of_any_team",
     # By the seal of an entry: `tests/control/api/test_logs.py`.
     "logs.entry",
     # It needs a machine: `tests/processes/test_inspector.py`.

@@ -253,6 +253,7 @@ SITUATIONS: dict[str, Situation] = {
     ),
     "token for another network": Situation(one(LATEST), grant={"networks": ("eth/sepolia",)}, straight=False),
     "spending cap in the record": Situation(one(LATEST), grant={"team": Team("team_1", "acme", spending_cap=5)}),
+    "price in the record": Situation(one(LATEST), grant={"team": Team("team_1", "acme", free_requests=5)}),
     "nothing is believed": Situation(one(LATEST), heads=[-1], straight=False),
     "batch": Situation(batch(LATEST, LATEST, LATEST)),
     "batch with answers as short as can be": Situation(batch(LATEST, LATEST, LATEST), wire=compact),

@@ -13,6 +13,7 @@ from tests.gateway.worker import TOKEN, Worker, digest, echo, http, open_worker,
 from tollgate.core import secrets
 from tollgate.core.entries import MAX_CALLS, CallEntry, Entry
 from tollgate.core.models import Team
+from tollgate.core.pricing import OwnPrice
 from tollgate.gateway.recording.journal import SINGLE_REFUSALS
 from tollgate.settings import model
 
@@ -56,6 +57,13 @@ async def test_spending_cap_of_the_team_is_written_as_it_was_when_the_call_was_a
     worker.store.tokens[digest(TOKEN)] = token_grant(Team("team_1", "acme", spending_cap=7_000_000))
     (entry,) = await recorded(worker, sent(call(1)))
     assert entry.cap == 7_000_000
+
+
+async def test_price_of_the_team_and_the_lower_of_its_caps_are_written(worker: Worker) -> None:
+    team = Team("team_1", "acme", spending_cap=7, operator_cap=5, micros_per_million=9)
+    worker.store.tokens[digest(TOKEN)] = token_grant(team)
+    (entry,) = await recorded(worker, sent(call(1)))
+    assert (entry.cap, entry.price) == (5, OwnPrice(None, 9))
 
 
 async def test_call_of_a_whitelisted_domain_is_written_for_its_entry(worker: Worker) -> None:

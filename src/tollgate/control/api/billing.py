@@ -12,7 +12,6 @@ from tollgate.control.api.render import Answer, listed, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.invoices import Listed
-from tollgate.core import months
 from tollgate.core.usage import By
 
 FORMATS = ("json", "csv", "html", "pdf")
@@ -32,11 +31,7 @@ FORMATS = ("json", "csv", "html", "pdf")
             "the token's. A rotated token stands under its newest successor."
         ),
         query=(
-            Query(
-                "month",
-                "A calendar month in UTC. Left out: the current one.",
-                {"type": "string", "pattern": f"^{months.PATTERN}$", "examples": ["2026-11"]},
-            ),
+            money.MONTH,
             Query(
                 "by",
                 "What the items are.",

@@ -10,14 +10,20 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from tollgate.control.api.operations import Query
 from tollgate.control.api.shapes import Next, moment
 from tollgate.control.services import billing as service
 from tollgate.control.services import usage as usages
-from tollgate.core import invoices, pricing
+from tollgate.core import invoices, months, pricing
 from tollgate.core.months import end_of, start_of
 from tollgate.core.usage import By
 
 Micros = Annotated[int, Meta(description="Millionths of a US dollar.")]
+MONTH = Query(
+    "month",
+    "A calendar month in UTC. Left out: the current one.",
+    {"type": "string", "pattern": f"^{months.PATTERN}$", "examples": ["2026-11"]},
+)
 Plan = Annotated[
     str,
     Meta(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import astuple
 
-from tollgate.control.api import reading, shapes
+from tollgate.control.api import money, reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
-from tollgate.control.api.operations import OPERATOR, Operation, endpoint
+from tollgate.control.api.operations import OPERATOR, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, listed_items, shown
 from tollgate.control.problems import Busy, NotFound, RoleNeeded
-from tollgate.control.services.operations import CheckResult, TeamTerms, TeamUse
-from tollgate.core.models import Team
+from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS
+from tollgate.control.services.operations import STATES, CheckResult, ServiceUsage, TeamTerms, TeamUse
 from tollgate.core.upstream_history import HistoryStep
 from tollgate.core.upstreams import ShownNetwork
+from tollgate.core.usage import By
+from tollgate.settings.model import Settings
 
 
 class OperatorTeam(Struct, frozen=True):
@@ -25,8 +29,18 @@ class OperatorTeam(Struct, frozen=True):
     name: str
     created_at: datetime
     suspended_at: Annotated[datetime | None, Meta(description="Since when its calls are refused.")]
-    requests_per_second: int | None
-    billable_requests: Annotated[int | None, Meta(description="Of this month; null where only terms were set.")]
+    suspended_reason: str
+    capped: Annotated[bool, Meta(description="Whether a cap stops its calls now (402).")]
+    requests_per_second: Annotated[int | None, Meta(description="For all its calls together; null: no limit.")]
+    free_requests: Annotated[int | None, Meta(description="Of a month, for this team; null: the usual number.")]
+    micros_per_million: Annotated[
+        int | None, Meta(description="Its own price of a million requests; null: the usual price.")
+    ]
+    operator_cap_micros: Annotated[int | None, Meta(description="What it can spend in a month; null: no cap.")]
+    spending_cap_micros: Annotated[int | None, Meta(description="The cap that the team has chosen.")]
+    usual_free_requests: Annotated[int, Meta(description="What the settings say.")]
+    usual_micros_per_million: Annotated[int, Meta(description="What the settings say.")]
+    billable_requests: Annotated[int | None, Meta(description="Of this month; null while the ledger is away.")]
     cost_micros: int | None
 
 
@@ -35,6 +49,25 @@ class OperatorTeamPage(Struct, frozen=True):
 
     items: list[OperatorTeam]
     next: shapes.Next
+
+
+class TeamSum(Struct, frozen=True):
+    """What one team used in a month."""
+
+    id: str
+    name: Annotated[str, Meta(description="The id of a team that is gone.")]
+    billable_requests: int
+    cost_micros: int
+
+
+class ServiceUsageView(Struct, frozen=True):
+    """What all teams used in a month."""
+
+    month: str
+    teams: Annotated[int, Meta(description="That used something.")]
+    billable_requests: int
+    cost_micros: int
+    items: Annotated[list[TeamSum], Meta(description="Teams to which it cost most, the first `limit`.")]
 
 
 class UpstreamPage(Struct, frozen=True):
@@ -123,9 +156,27 @@ class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     suspended: Annotated[bool | UnsetType, Meta(description="Whether its calls are refused.", examples=[True])] = (
         UNSET
     )
+    suspended_reason: Annotated[
+        str | UnsetType, Meta(description="Why, for operators and the audit log.", examples=["unpaid"])
+    ] = UNSET
     requests_per_second: Annotated[
         int | UnsetType | None,
         Meta(description="For all its calls together; null: no limit.", examples=[500]),
+    ] = UNSET
+    free_requests: Annotated[
+        int | UnsetType | None,
+        Meta(description="Free requests of a month; null: as the settings say.", examples=[5_000_000]),
+    ] = UNSET
+    micros_per_million: Annotated[
+        int | UnsetType | None,
+        Meta(description="Price of a further million; null: as the settings say.", examples=[3_000_000]),
+    ] = UNSET
+    operator_cap_micros: Annotated[
+        int | UnsetType | None,
+        Meta(
+            description="What it can spend in a month, whatever cap it chooses itself; null: no cap.",
+            examples=[500_000_000],
+        ),
     ] = UNSET
 
 
@@ -176,13 +227,79 @@ async def nodes(plane: Plane, actor: Who) -> Answer:
         tag=OPERATOR,
         summary="List all teams with what they used this month",
         lists=True,
+        query=(Query("state", "Those alone that are in this state.", {"type": "string", "enum": [*STATES]}),),
         gives=OperatorTeamPage,
         raises=(RoleNeeded,),
     ),
 )
 async def teams(request: Asked, plane: Plane, actor: Who) -> Answer:
     """List all teams."""
-    return listed(await plane.operations.teams(actor, reading.page(request)), _used)
+    found = await plane.operations.teams(actor, reading.page(request), reading.query(request, "state"))
+    return listed(found, partial(team_view, plane.settings, plane.context.now()))
+
+
+@endpoint(
+    "GET",
+    "/operator/teams/{name}",
+    Operation(
+        id="getAnyTeam",
+        tag=OPERATOR,
+        summary="Show a team with its terms and what it used this month",
+        gives=OperatorTeam,
+        raises=(RoleNeeded, NotFound),
+    ),
+)
+async def team(plane: Plane, actor: Who, name: Part) -> Answer:
+    found = await plane.operations.team(actor, name)
+    return shown(team_view(plane.settings, plane.context.now(), found))
+
+
+@endpoint(
+    "GET",
+    "/operator/teams/{name}/usage",
+    Operation(
+        id="getUsageOfAnyTeam",
+        tag=OPERATOR,
+        summary="Show what a team used in a month, by network, method or day",
+        query=(
+            money.MONTH,
+            Query(
+                "by",
+                "What the items are.",
+                {"type": "string", "enum": [By.NETWORK, By.METHOD, By.DAY], "default": By.DAY},
+            ),
+        ),
+        gives=money.Usage,
+        raises=(RoleNeeded, NotFound),
+    ),
+)
+async def team_usage(request: Asked, plane: Plane, actor: Who, name: Part) -> Answer:
+    month, by = (reading.query(request, each) for each in ("month", "by"))
+    return shown(money.usage(await plane.operations.team_usage(actor, name, month, by or By.DAY)))
+
+
+@endpoint(
+    "GET",
+    "/operator/usage",
+    Operation(
+        id="getServiceUsage",
+        tag=OPERATOR,
+        summary="Show what all teams used in a month, those to which it cost most first",
+        query=(
+            money.MONTH,
+            Query(
+                "limit",
+                "Teams at most.",
+                {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": USUAL_ROWS},
+            ),
+        ),
+        gives=ServiceUsageView,
+        raises=(RoleNeeded,),
+    ),
+)
+async def usage(request: Asked, plane: Plane, actor: Who) -> Answer:
+    limit = reading.number(request, "limit", 1, MAX_ROWS, usual=USUAL_ROWS)
+    return shown(usage_view(await plane.operations.usage(actor, reading.query(request, "month"), limit)))
 
 
 @endpoint(
@@ -191,8 +308,11 @@ async def teams(request: Asked, plane: Plane, actor: Who) -> Answer:
     Operation(
         id="setTerms",
         tag=OPERATOR,
-        summary="Suspend a team, or limit its requests a second",
-        description="Takes effect within a second on every worker.",
+        summary="Suspend a team, or set its limit, its own price or the operator's cap",
+        description=(
+            "Takes effect within a second on every worker. A price applies to calls that are let in from then on: "
+            "what was charged before stays."
+        ),
         takes=TermsChange,
         gives=OperatorTeam,
         raises=(RoleNeeded, NotFound),
@@ -201,16 +321,30 @@ async def teams(request: Asked, plane: Plane, actor: Who) -> Answer:
 async def set_terms(request: Asked, plane: Plane, actor: Who, name: Part) -> Answer:
     """Suspend or limit a team."""
     change = await reading.body(request, TermsChange)
-    terms = TeamTerms(change.suspended, change.requests_per_second)
-    return shown(_team(await plane.operations.set_terms(actor, name, terms)))
+    found = await plane.operations.set_terms(actor, name, TeamTerms(*astuple(change)))
+    return shown(team_view(plane.settings, plane.context.now(), found))
 
 
-def _used(use: TeamUse) -> OperatorTeam:
-    return _team(use.team, use.billable, use.cost)
+def team_view(settings: Settings, now: float, use: TeamUse) -> OperatorTeam:
+    """A team, as its operator sees it."""
+    team = use.team
+    return shapes.of(
+        OperatorTeam,
+        team,
+        capped=team.capped_until is not None and team.capped_until > now,
+        operator_cap_micros=team.operator_cap,
+        spending_cap_micros=team.spending_cap,
+        usual_free_requests=settings.billing.free_requests,
+        usual_micros_per_million=settings.billing.micros_per_million,
+        billable_requests=use.billable,
+        cost_micros=use.cost,
+    )
 
 
-def _team(team: Team, billable: int | None = None, cost: int | None = None) -> OperatorTeam:
-    return shapes.of(OperatorTeam, team, billable_requests=billable, cost_micros=cost)
+def usage_view(found: ServiceUsage) -> ServiceUsageView:
+    """What all teams used in a month."""
+    items = [TeamSum(each.id, each.team.name, each.billable or 0, each.cost or 0) for each in found.teams]
+    return ServiceUsageView(found.month, found.total.teams, found.total.billable, found.total.cost, items)
 
 
 @endpoint(
@@ -284,4 +418,4 @@ def _step(step: HistoryStep) -> HistoryStepView:
     )
 
 
-HANDLERS = [upstreams, nodes, history, processes, checks, teams, set_terms]
+HANDLERS = [upstreams, nodes, history, processes, checks, teams, team, team_usage, usage, set_terms]

@@ -109,7 +109,7 @@ class Alerts:
         now = self._context.now()
         alert = Alert(
             secrets.new_id("alr"), membership.team.id, month_of(now), TEST_THRESHOLD, WEBHOOK, now, 0,
-            membership.team.spending_cap or 0, next_at=now,
+            membership.team.cap or 0, next_at=now,
         )  # fmt: skip
         return await self._call(_Letter(alert, membership.team, settings))
 
@@ -150,11 +150,12 @@ class Alerts:
         spent = await at_hand(self._book).spent(month, ids)
         price = self._context.settings.billing.price()
         due = [
-            self._alert(teams[row.id], month, threshold, channel, cost)
+            self._alert(team, month, threshold, channel, cost)
             for row in chosen
             if row.id in teams and row.id in spent
             for requests, cost in (spent[row.id],)
-            for threshold in alerts.reached(price, requests, cost, teams[row.id].spending_cap)
+            for team in (teams[row.id],)
+            for threshold in alerts.reached(team.price_over(price), requests, cost, team.cap)
             for channel in self._channels(row)
             if (row.id, threshold, channel) not in known
         ]
@@ -170,7 +171,7 @@ class Alerts:
     def _alert(self, team: Team, month: str, threshold: int, channel: str, spent: int) -> Alert:
         now = self._context.now()
         key = secrets.new_id("alr")
-        return Alert(key, team.id, month, threshold, channel, now, spent, team.spending_cap or 0, next_at=now)
+        return Alert(key, team.id, month, threshold, channel, now, spent, team.cap or 0, next_at=now)
 
     async def _write(self, due: list[Alert]) -> None:
         for alert in due:

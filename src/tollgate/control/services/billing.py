@@ -98,7 +98,7 @@ class BillingService:
             new = _terms(changed, after)
             is_new_webhook = after.salt != before.salt and bool(after.webhook)
             if spent is not None:
-                changed = self._stopped(changed, spent)
+                changed = stopped(self._context, changed, *spent)
             if new != old or is_new_webhook:
                 await records.teams.replace(changed)
                 if not await records.billing.replace(after):
@@ -106,8 +106,8 @@ class BillingService:
                 await self._note(records, actor, changed, old, new)
         return new, self.secret_of(after) if is_new_webhook else None
 
-    async def _spent(self, actor: Actor, team: str, change: BillingUpdate) -> int | None:
-        """Billable requests of this month, where a cap is set or taken away and the ledger can be read."""
+    async def _spent(self, actor: Actor, team: str, change: BillingUpdate) -> tuple[int, int] | None:
+        """Billable requests and cost of this month, where a cap is changed and the ledger can be read."""
         if change.spending_cap is UNSET or self._book is None:
             return None
         async with self._context.store.reading() as records:
@@ -116,13 +116,7 @@ class BillingService:
             spent = await self._book.spent(month_of(self._context.now()), [membership.team.id])
         except StoreUnavailable:
             return None
-        return spent.get(membership.team.id, (0, 0))[0]
-
-    def _stopped(self, team: Team, requests: int) -> Team:
-        """The team, stopped if it has reached its cap, and let go if it has not."""
-        now, price = self._context.now(), self._context.settings.billing.price()
-        reached = cap_reached(price, requests, team.spending_cap)
-        return replace(team, capped_until=next_month(now) if reached else None)
+        return spent.get(membership.team.id, (0, 0))
 
     async def settings_of(self, records: Repositories, team: Team) -> BillingSettings:
         """A team's settings, the usual ones where it never chose."""
@@ -151,6 +145,13 @@ class BillingService:
             before=_noted(old),
             after=_noted(new),
         )
+
+
+def stopped(context: ServiceContext, team: Team, requests: int, spent: int) -> Team:
+    """The team, stopped if it has reached its cap, and let go if it has not."""
+    price = team.price_over(context.settings.billing.price())
+    reached = cap_reached(price, requests, team.cap, spent)
+    return replace(team, capped_until=next_month(context.now()) if reached else None)
 
 
 def _terms(team: Team, settings: BillingSettings) -> BillingTerms:

@@ -13,11 +13,12 @@ from msgspec import Struct
 from tollgate import log
 from tollgate.control.problems import InvalidInput, NotFound
 from tollgate.control.service_context import Actor, PageRequest, ResultPage, ServiceContext, every, page_of
-from tollgate.control.services.usage import at_hand, month_named
+from tollgate.control.services.usage import at_hand, month_named, price_in
 from tollgate.core.cursors import Position
 from tollgate.core.invoices import Invoice, draw
-from tollgate.core.models import Team
-from tollgate.core.months import month_of, previous_month, start_of
+from tollgate.core.models import PriceChange, Team
+from tollgate.core.months import end_of, month_of, previous_month, start_of
+from tollgate.core.pricing import OwnPrice
 from tollgate.core.roles import Action
 from tollgate.core.usage import TeamMonth
 from tollgate.store.base import AccountBook, ClockDoubted
@@ -98,11 +99,13 @@ class Invoices:
 
     async def _close(self, month: str) -> bool:
         teams = await self._teams()
-        now, price = self._context.now(), self._context.settings.billing.price()
+        prices = await self._own_prices(month)
+        now, usual = self._context.now(), self._context.settings.billing.price()
 
         def final(used: TeamMonth) -> Invoice:
             team = teams.get(used.team_id) or Team(used.team_id, used.team_id)
-            return draw(used, team.name, price, team.spending_cap, issued_at=now)
+            price = prices[team.id].over(usual) if team.id in prices else usual
+            return draw(used, team.name, price, team.cap, issued_at=now)
 
         drawn = await at_hand(self._book).close_month(month, now, final)
         if drawn is None:
@@ -114,6 +117,13 @@ class Invoices:
         """All teams: whom an invoice names is known only when the ledger is held."""
         async with self._context.store.reading() as records:
             return {team.id: team async for team in every(records.teams, Team)}
+
+    async def _own_prices(self, month: str) -> dict[str, OwnPrice]:
+        """What teams paid otherwise than the others at the end of a month, also those that are gone."""
+        end = end_of(month)
+        async with self._context.store.reading() as records:
+            changes = [each async for each in every(records.price_changes, PriceChange)]
+        return {each.team_id: each.price for each in changes if each.created_at < end}
 
     async def _drafts(self, team: Team) -> Sequence[Invoice]:
         """Of the current month, and of the one before while its grace lasts."""
@@ -128,7 +138,9 @@ class Invoices:
         is_current = month == month_of(self._context.now())
         if bill.closed or (not bill.used.periods and not is_current):
             return None
-        return draw(bill.used, team.name, self._context.settings.billing.price(), team.spending_cap)
+        async with self._context.store.reading() as records:
+            price = await price_in(self._context, records, team.id, month)
+        return draw(bill.used, team.name, price, team.cap)
 
 
 def _month_at(place: Position) -> str:

@@ -1,31 +1,61 @@
-"""What an operator sees and does in the console: upstreams, teams with their usage, suspending a team, its limit.
+"""What an operator sees and does: upstreams, teams and their usage, suspending a team, its price, limit and cap.
 
-For accounts that `tollgate admin operator` has marked. Nothing of a team's own (tokens, logs, members) is shown.
+For accounts that `tollgate admin operator` has marked, and for `tollgate admin` itself. Nothing of a team's own
+(tokens, logs, members) is shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from tollgate.control.problems import Busy, InvalidInput, NotFound, RoleNeeded
-from tollgate.control.service_context import MAX_ROWS, Actor, PageRequest, ResultPage, ServiceContext, page_of
+from tollgate.control.service_context import (
+    MAX_ROWS,
+    OPERATOR,
+    USUAL_ROWS,
+    Actor,
+    PageRequest,
+    ResultPage,
+    ServiceContext,
+    name_of,
+    page_of,
+)
+from tollgate.control.services.billing import MAX_CAP, stopped
 from tollgate.control.services.networks import Networks
-from tollgate.control.services.usage import at_hand
-from tollgate.core.models import Team
+from tollgate.control.services.usage import MonthUsage, Usages, at_hand, by_of, month_named
+from tollgate.core import secrets
+from tollgate.core.models import PriceChange, Team
 from tollgate.core.months import month_of
 from tollgate.core.nodes import Node
+from tollgate.core.pricing import MAX_PRICE
 from tollgate.core.upstream_history import FILE, UpstreamHistory
 from tollgate.core.upstreams import ShownNetwork
-from tollgate.store.base import AccountBook, StoreUnavailable
+from tollgate.core.usage import By, MonthTotals
+from tollgate.store.base import AccountBook, Given, Repositories, StoreUnavailable
 
 MAX_PER_SECOND = 1_000_000
+LONGEST_REASON = 200
+# What callers call what a team's terms are kept as, where it differs.
+FIELDS = {"operator_cap": "operator_cap_micros"}
+_BOUNDS = {
+    "requests_per_second": (1, MAX_PER_SECOND),
+    "free_requests": (0, MAX_PRICE),
+    "micros_per_million": (0, MAX_PRICE),
+    "operator_cap": (0, MAX_CAP),
+}
+STATES: dict[str, dict[str, Any]] = {
+    "active": {"suspended_at": None},
+    "suspended": {"suspended_at": Given.GIVEN},
+    "capped": {"capped_until": Given.GIVEN},
+}
 # 256 upstreams with 96 steps each.
 MAX_BYTES = 4_194_304
 
@@ -34,8 +64,9 @@ class TeamUse(Struct, frozen=True):
     """A team with what it used this month."""
 
     team: Team
-    billable: int = 0
-    cost: int = 0
+    billable: int | None = 0
+    """None where the ledger cannot be read now; so with the cost."""
+    cost: int | None = 0
 
     @property
     def id(self) -> str:
@@ -49,10 +80,22 @@ class TeamUse(Struct, frozen=True):
 
 
 class TeamTerms(Struct, frozen=True):
-    """What an operator sets for a team; what is left out stays as it is."""
+    """What an operator sets for a team; what is left out stays as it is, and None is what most teams have."""
 
     suspended: bool | UnsetType = UNSET
+    suspended_reason: str | UnsetType = UNSET
     requests_per_second: int | UnsetType | None = UNSET
+    free_requests: int | UnsetType | None = UNSET
+    micros_per_million: int | UnsetType | None = UNSET
+    operator_cap: int | UnsetType | None = UNSET
+
+
+class ServiceUsage(Struct, frozen=True):
+    """What all teams together used in a month, and those to whom it cost most."""
+
+    month: str
+    total: MonthTotals
+    teams: list[TeamUse]
 
 
 class ProcessState(Struct, frozen=True):
@@ -114,11 +157,14 @@ class Operations:
         self._context = context
         self._networks = networks
         self._book = book
+        self._usage = Usages(context, book)
         self._inspector = inspector
         self._examining = asyncio.Lock()
 
     def check(self, actor: Actor) -> None:
         """Refuse whoever is no operator."""
+        if actor is OPERATOR:
+            return
         of_team = actor.login is not None and actor.login.team_id is not None
         if actor.account is None or not actor.account.operator or of_team:
             raise RoleNeeded("see the operator's pages", "member", ["operator"])
@@ -160,34 +206,67 @@ class Operations:
         async with self._context.store.reading() as records:
             return await records.nodes.page(MAX_ROWS)
 
-    async def teams(self, actor: Actor, ask: PageRequest) -> ResultPage[TeamUse]:
-        """All teams, with what they used this month."""
+    async def teams(self, actor: Actor, ask: PageRequest, state: str | None = None) -> ResultPage[TeamUse]:
+        """All teams, or those in one state, with what they used this month."""
         self.check(actor)
-        scope = "operator:teams"
+        if state is not None and state not in STATES:
+            raise InvalidInput(f"`state` is one of {', '.join(STATES)}.", field="state")
+        scope = f"operator:teams:{state or ''}"
         async with self._context.store.reading() as records:
-            rows = await records.teams.page(ask.limit + 1, ask.place(scope))
+            rows = await records.teams.page(ask.limit + 1, ask.place(scope), **STATES[state] if state else {})
         spent = await at_hand(self._book).spent(month_of(self._context.now()), [row.id for row in rows])
         return page_of(scope, [TeamUse(row, *spent.get(row.id, (0, 0))) for row in rows], ask.limit)
 
-    async def set_terms(self, actor: Actor, team: str, terms: TeamTerms) -> Team:
-        """Suspend a team or let it call again; limit its requests a second."""
+    async def team(self, actor: Actor, team: str) -> TeamUse:
+        """One team, with what it used this month."""
         self.check(actor)
-        limit = terms.requests_per_second
-        if isinstance(limit, int) and not 1 <= limit <= MAX_PER_SECOND:
-            raise InvalidInput(
-                f"`requests_per_second` is from 1 to {MAX_PER_SECOND}, or null for no limit.",
-                field="requests_per_second",
-            )
+        async with self._context.store.reading() as records:
+            found = await _team(records, team)
+        spent = await at_hand(self._book).spent(month_of(self._context.now()), [found.id])
+        return TeamUse(found, *spent.get(found.id, (0, 0)))
+
+    async def usage(self, actor: Actor, month: str | None = None, limit: int = USUAL_ROWS) -> ServiceUsage:
+        """What all teams used in a month, by default the current one; those that owe most first."""
+        self.check(actor)
+        wanted = month_named(month, self._context.now())
+        total, spenders = await at_hand(self._book).spenders(wanted, limit)
+        async with self._context.store.reading() as records:
+            known = {row.id: row for row in await records.teams.page(limit, id=tuple(spenders))}
+        # A team that was deleted is still owed for.
+        uses = [TeamUse(known.get(key) or Team(key, key), *sums) for key, sums in spenders.items()]
+        return ServiceUsage(wanted, total, uses)
+
+    async def team_usage(self, actor: Actor, team: str, month: str | None = None, by: str = By.DAY) -> MonthUsage:
+        """What one team used in a month. Its tokens and domains are its own business."""
+        self.check(actor)
+        listed_by, wanted = by_of(by), month_named(month, self._context.now())
+        if listed_by in (By.TOKEN, By.DOMAIN):
+            raise InvalidInput("An operator sees usage by network, method or day.", field="by")
+        async with self._context.store.reading() as records:
+            found = await _team(records, team)
+        return await self._usage.of_any_team(found, wanted, listed_by)
+
+    async def set_terms(self, actor: Actor, team: str, terms: TeamTerms) -> TeamUse:
+        """Suspend a team or let it call again; set its limit, its own price and the operator's cap."""
+        self.check(actor)
+        _check(terms)
+        async with self._context.store.reading() as records:
+            found = await _team(records, team)
+        now = self._context.now()
+        # A team must be suspended also while the ledger is away. A cap that is reached then, the collector sees.
+        spent: tuple[int, int] | None = None
+        with suppress(StoreUnavailable):
+            spent = (await at_hand(self._book).spent(month_of(now), [found.id])).get(found.id, (0, 0))
         async with self._context.store.changing() as records:
-            found = await (records.teams.get(team) if "_" in team else records.teams.find(name=team))
-            if found is None:
-                raise NotFound(f"There is no team {team[:60]}.")
-            changed = found
-            if terms.suspended is not UNSET:
-                since = found.suspended_at or self._context.now()
-                changed = replace(changed, suspended_at=since if terms.suspended else None)
-            if limit is not UNSET:
-                changed = replace(changed, requests_per_second=limit)
+            found = await _team(records, found.id)
+            changed = _changed(found, terms, now)
+            if spent is not None and (changed.cap, changed.price) != (found.cap, found.price):
+                changed = stopped(self._context, changed, *spent)
+            if changed.price != found.price:
+                change = PriceChange(
+                    secrets.new_id("prc"), found.id, now, changed.free_requests, changed.micros_per_million
+                )
+                await records.price_changes.add(change)
             if changed != found:
                 await records.teams.replace(changed)
                 await self._context.note(
@@ -197,10 +276,48 @@ class Operations:
                     team_id=found.id,
                     target=found.id,
                     name=found.name,
-                    suspended=changed.suspended_at is not None,
-                    requests_per_second=changed.requests_per_second,
+                    before=_noted(found),
+                    after=_noted(changed),
                 )
-        return changed
+        return TeamUse(changed, *(spent or (None, None)))
+
+
+async def _team(records: Repositories, team: str) -> Team:
+    found = await (records.teams.get(team) if "_" in team else records.teams.find(name=team))
+    if found is None:
+        raise NotFound(f"There is no team {team[:60]}: list them with `tollgate admin teams`.")
+    return found
+
+
+def _check(terms: TeamTerms) -> None:
+    for name, (least, most) in _BOUNDS.items():
+        value = getattr(terms, name)
+        if isinstance(value, int) and not least <= value <= most:
+            shown = FIELDS.get(name, name)
+            raise InvalidInput(f"`{shown}` is from {least} to {most}, or null for the usual.", field=shown)
+    if isinstance(terms.suspended_reason, str):
+        name_of(terms.suspended_reason, field="suspended_reason", least=0, longest=LONGEST_REASON)
+
+
+def _changed(team: Team, terms: TeamTerms, now: float) -> Team:
+    given = {name: value for name in _BOUNDS if (value := getattr(terms, name)) is not UNSET}
+    team = replace(team, **given)
+    if terms.suspended is True:
+        team = replace(team, suspended_at=team.suspended_at or now)
+    if terms.suspended is False:
+        return replace(team, suspended_at=None, suspended_reason="")
+    if isinstance(terms.suspended_reason, str) and team.suspended_at is not None:
+        team = replace(team, suspended_reason=terms.suspended_reason.strip())
+    return team
+
+
+def _noted(team: Team) -> dict[str, object]:
+    """What the audit log has of a team's terms."""
+    return {
+        "suspended": team.suspended_at is not None,
+        "suspended_reason": team.suspended_reason,
+        **{FIELDS.get(name, name): getattr(team, name) for name in _BOUNDS},
+    }
 
 
 def _read_history(file: Path) -> list[UpstreamHistory]:

@@ -9,9 +9,10 @@ from msgspec import Struct
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, Actor, ServiceContext
 from tollgate.control.services.tokens import token_ids
+from tollgate.core.cursors import Position
 from tollgate.core.models import Team
-from tollgate.core.months import is_month, month_of, previous_month
-from tollgate.core.pricing import capped
+from tollgate.core.months import end_of, is_month, month_of, previous_month
+from tollgate.core.pricing import Price, capped
 from tollgate.core.roles import Action
 from tollgate.core.usage import By, UsageItem, forecast
 from tollgate.store.base import AccountBook, Repositories, StoreUnavailable
@@ -74,6 +75,7 @@ class Usages:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
             names = await _names(records, membership.team, listed_by)
             asked = None if token is None else await token_ids(records, membership.team, token)
+            price = await price_in(self._context, records, membership.team.id, wanted)
         book, team_id = at_hand(self._book), membership.team.id
         months = _year(wanted) if listed_by is By.MONTH else wanted
         items = await book.usage(team_id, months, listed_by)
@@ -83,13 +85,27 @@ class Usages:
         if listed_by is By.TOKEN:
             async with self._context.store.reading() as records:
                 items = _joined(items, await _heirs(records, items, names))
-        return self._report(membership.team, wanted, listed_by, items, names, whole)
+        return self._report(membership.team, wanted, listed_by, items, names, whole, price)
+
+    async def of_any_team(self, team: Team, month: str, by: By) -> MonthUsage:
+        """What a team used in a month, for operators: without the names of its tokens and domains."""
+        async with self._context.store.reading() as records:
+            price = await price_in(self._context, records, team.id, month)
+        items = await at_hand(self._book).usage(team.id, _year(month) if by is By.MONTH else month, by)
+        return self._report(team, month, by, items, {}, _of(items, by, month), price)
 
     def _report(
-        self, team: Team, month: str, by: By, items: list[UsageItem], names: Mapping[str, str], whole: UsageItem
+        self,
+        team: Team,
+        month: str,
+        by: By,
+        items: list[UsageItem],
+        names: Mapping[str, str],
+        whole: UsageItem,
+        price: Price,
     ) -> MonthUsage:
         """What `items` are of a month of which the team had `whole`."""
-        now, price = self._context.now(), self._context.settings.billing.price()
+        now = self._context.now()
         total = _of(items, by, month)
         billable, cost = total.billable, total.cost
         is_current = month == month_of(now)
@@ -97,9 +113,9 @@ class Usages:
         # A month that is over is what it is, by the prices and caps of its time. A token's part grows with it.
         will_cost = cost
         if is_current and total == whole:
-            will_cost = capped(price.total(expected), team.spending_cap)
+            will_cost = capped(cost + price.total(expected) - price.total(billable), team.cap)
         elif is_current and billable:
-            will_cost = capped(cost * expected // billable, team.spending_cap)
+            will_cost = capped(cost * expected // billable, team.cap)
         return MonthUsage(
             month=month,
             plan=price.plan.value,
@@ -110,7 +126,7 @@ class Usages:
             cost=cost,
             forecast_requests=expected,
             forecast_cost=max(cost, will_cost),
-            spending_cap=team.spending_cap,
+            spending_cap=team.cap,
             capped=is_current and team.capped_until is not None and team.capped_until > now,
             by=by,
             items=_shares(items, by, names),
@@ -134,6 +150,14 @@ def _of(items: list[UsageItem], by: By, month: str) -> UsageItem:
         sum(item.billable for item in own),
         sum(item.cost for item in own),
     )
+
+
+async def price_in(context: ServiceContext, records: Repositories, team_id: str, month: str) -> Price:
+    """What a team pays at the end of a month, or now if it is not over."""
+    end = Position(end_of(month), "")
+    usual = context.settings.billing.price()
+    last = await records.price_changes.page(1, end, newest_first=True, team_id=team_id)
+    return last[0].price.over(usual) if last else usual
 
 
 def at_hand(book: AccountBook | None) -> AccountBook:

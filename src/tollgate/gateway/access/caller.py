@@ -52,6 +52,7 @@ class Caller:
     __slots__ = (
         "addresses",
         "allow_in_url",
+        "cap",
         "capped_until",
         "contracts",
         "expires_at",
@@ -59,12 +60,12 @@ class Caller:
         "limits",
         "networks",
         "per_address",
+        "price",
         "quotas",
         "restricted",
         "shows",
         "source_id",
         "source_name",
-        "spending_cap",
         "team_id",
         "told",
     )
@@ -76,7 +77,7 @@ class Caller:
         self.capped_until = max(
             grant.team.capped_until or 0.0, (grant.token.capped_until or 0.0) if grant.token else 0.0
         )
-        self.spending_cap = grant.team.spending_cap
+        self.cap, self.price = grant.team.cap, grant.team.price
         self.expires_at = grant.token.expires_at if grant.token else None
         self.allow_in_url = bool(grant.token and grant.token.allow_in_url)
         self.networks = frozenset(grant.token.networks) if grant.token else frozenset()

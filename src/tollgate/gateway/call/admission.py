@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tollgate.core.entries import LONGEST_TEXT, pack
+from tollgate.core.entries import LONGEST_TEXT, pack, pack_subject
 from tollgate.gateway.access.caller import Caller, limits_of, told_of
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
@@ -140,7 +140,7 @@ class Admission:
         caller = self.caller
         calls = [(plan.name, "ok") for plan in (plans if isinstance(plans, tuple) else (plans,))]
         counted = (caller.team_id, caller.source_id, self.network.path, caller.source_name, 200, 1)
-        subject = pack(pack((*counted, caller.spending_cap, calls))) + _UINT32
+        subject = pack(pack_subject((*counted, caller.cap), calls, caller.price)) + _UINT32
         if len(self.subjects) >= _MAX_SUBJECTS:
             self.subjects.clear()
         self.subjects[plans] = subject
