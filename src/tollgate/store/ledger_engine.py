@@ -91,6 +91,10 @@ class LedgerEngine(Protocol):
         """Delete the headers of blocks, by team and first number."""
         ...
 
+    def days_below(self, connection: Connection, days: list[str], team_id: str, below: int) -> list[str]:
+        """Days, newest first, from the first one on that has a block of a team below a number."""
+        ...
+
     def stream(
         self, connection: Connection, query: str, values: tuple[Any, ...] = ()
     ) -> Generator[Any, None, None]:
@@ -185,6 +189,9 @@ class Sqlite:
     def remove(self, connection: Connection, table: str, keys: Sequence[tuple[str, int]]) -> None:
         statement = f"DELETE FROM {table} WHERE team_id = ? AND first_no = ?"  # noqa: S608 - names of our own
         connection.exec_driver_sql(statement, list(keys))
+
+    def days_below(self, connection: Connection, days: list[str], team_id: str, below: int) -> list[str]:  # noqa: ARG002 - to look at each is as quick
+        return days
 
     def stream(
         self, connection: Connection, query: str, values: tuple[Any, ...] = ()
@@ -322,6 +329,12 @@ class Postgresql:
             "WHERE team_id = gone.team AND first_no = gone.number",
             (TEXTS.text([key[0] for key in keys]), NUMBERS.text([key[1] for key in keys])),
         )
+
+    def days_below(self, connection: Connection, days: list[str], team_id: str, below: int) -> list[str]:
+        """In one statement: to look at each takes a millisecond."""
+        query = "SELECT day FROM blocks WHERE team_id = ? AND first_no < ? ORDER BY first_no DESC LIMIT 1"
+        newest = connection.exec_driver_sql(query, (team_id, below)).scalar()
+        return [] if newest is None else [day for day in days if day <= newest]
 
     def stream(
         self, connection: Connection, query: str, values: tuple[Any, ...] = ()

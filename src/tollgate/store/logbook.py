@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -163,13 +163,20 @@ class _Search:
             yield _SHARED, header
 
     def _stored_down(self, below: int) -> Iterator[tuple[str, Any]]:
-        for day in _days(self._connection):
+        team_id = self._wanted.team_id
+        days = _days(self._connection)
+        while days:
+            day, *days = days
             query = (
                 f"SELECT {_COLUMNS} FROM blocks_{day} "  # noqa: S608 - names of our own
                 "WHERE team_id = ? AND first_no < ? ORDER BY first_no DESC"
             )
-            for header in self._rows(query, (self._wanted.team_id, below)):
+            is_empty = True
+            for header in self._rows(query, (team_id, below)):
+                is_empty = False
                 yield day, header
+            if is_empty and days:
+                days = engine_of(self._connection).days_below(self._connection, days, team_id, below)
 
     def _shared(self) -> list[Any]:
         """Headers of the team's parts of shared blocks, the oldest first.
@@ -257,6 +264,6 @@ def _newest(connection: Connection, team_id: str) -> int:
     return int(following or 1) - 1
 
 
-def _days(connection: Connection) -> Sequence[str]:
+def _days(connection: Connection) -> list[str]:
     """Days, newest first."""
     return [row[0] for row in connection.exec_driver_sql("SELECT day FROM days ORDER BY day DESC")]
