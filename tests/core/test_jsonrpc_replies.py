@@ -164,3 +164,15 @@ def test_batch_without_an_error_is_known_as_such(body: bytes, all_results: bool)
 def test_reply_too_many_is_refused_even_if_it_is_an_error() -> None:
     with pytest.raises(Unparsable):
         decode_batch(b'[{"id":0,"result":1},{"id":1,"result":2},{"id":1,"error":{"code":3}}]', range(2))
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80"])
+def test_answer_that_is_not_utf8_is_none_alone_and_in_a_batch(text: bytes) -> None:
+    with pytest.raises(Unparsable, match="UTF-8"):
+        decode_reply(b'{"jsonrpc":"2.0","id":0,"result":"%b"}' % text)
+    with pytest.raises(Unparsable, match="UTF-8"):
+        decode_batch(b'[{"jsonrpc":"2.0","id":0,"result":"%b"}]' % text, [0])
+
+
+def test_answer_beyond_ascii_reaches_the_caller_as_it_is() -> None:
+    assert bytes(decode_reply('{"id":0,"result":"é😀"}'.encode()).result) == '"é😀"'.encode()

@@ -125,6 +125,7 @@ class Searcher:
         self.too_much: Callable[[int, int], bool] = lambda first, last: last - first >= widest
         self.log = log
         self.asked: list[tuple[int, int]] = []
+        self.charged = 0
         self.at_once = self.max_at_once = 0
 
     async def ask(self, params: Params) -> AttemptOutcome[Reply]:
@@ -146,9 +147,15 @@ class Searcher:
 
     async def get(self, first: int, last: int, blocks: int = 0) -> Any:
         filter_ = {"fromBlock": hex(first), "toBlock": hex(last)}
-        flown = fly(Logs(self.ask).get(raw([filter_]), HEAD, blocks))
+        flown = fly(Logs(self.ask, self._charge).get(raw([filter_]), HEAD, blocks))
         await turns(400)
-        return said(await flown)
+        found = said(await flown)
+        # The call itself was counted when it was let in; of an answer, what was asked beyond it.
+        assert self.charged == len(self.asked) - 1 or isinstance(found, Error)
+        return found
+
+    def _charge(self, calls: int) -> None:
+        self.charged += calls
 
 
 async def test_range_that_is_not_too_wide_is_asked_whole() -> None:

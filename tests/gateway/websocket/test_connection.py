@@ -30,6 +30,15 @@ async def test_handshake_and_messages_in_any_pieces(feed: Feed, caller: Caller) 
     assert [each["id"] for each in caller.said()] == [1, 2]
 
 
+async def test_websocket_counts_as_one_connection_of_its_worker_until_it_is_closed(caller: Caller) -> None:
+    context = caller.server.worker.context
+    assert (await caller.connect()).status_code == 101
+    assert context.upgraded == 1
+    caller.wire.close()
+    await turns(40)
+    assert context.upgraded == 0
+
+
 async def test_connection_may_have_answered_requests_before(caller: Caller) -> None:
     await caller.say(post(1))
     assert [status for status, _, _ in caller.answers()] == [200]
