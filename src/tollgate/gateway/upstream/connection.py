@@ -343,7 +343,8 @@ class Connection(asyncio.Protocol):
             return
         chunks = self._body
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self._body = []
+        # Also here: the pieces of a large answer must not be held beside it while it is passed on.
+        self._body = chunks = []
         self._size = 0
         if self._held:
             # Counts for as long as it is on its way to its caller, however long that takes.
