@@ -11,10 +11,13 @@ import io
 import json
 import os
 import re
+import signal
+import sqlite3
 import subprocess
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -497,6 +500,90 @@ def test_session_that_has_ended_leads_to_sign_in_and_back(console: Console) -> N
         assert "/console/sign-in?next=" in page.url
         sign_in(page, console.said["email"], console.said["password"])
         assert page.url == f"{console.base_url}{TEAM}/logs?since=1h"
+
+
+def test_what_was_typed_is_still_there_after_a_session_that_ended_in_between(console: Console) -> None:
+    with console.context() as context:
+        page = context.new_page()
+        page.goto(f"{console.base_url}{TEAM}/tokens/new")
+        page.fill("#name", "typed-before")
+        page.fill("#methods", "eth_call eth_getLogs")
+        page.get_by_label("eth/sepolia").check()
+        context.clear_cookies()
+        click(page, "Create token")
+        assert "/console/sign-in?next=" in page.url
+        sign_in(page, console.said["email"], console.said["password"])
+        page.wait_for_url(f"{console.base_url}{TEAM}/tokens/new")
+        assert "still here" in words(page)
+        assert page.input_value("#methods") == "eth_call eth_getLogs"
+        assert page.get_by_label("eth/sepolia").is_checked()
+        click(page, "Create token")
+        assert "typed-before is ready" in words(page)
+        page.goto(f"{console.base_url}{TEAM}/tokens/new")
+        assert page.input_value("#name") == ""
+
+
+def test_double_click_makes_one_token_and_shows_its_secret(console: Console) -> None:
+    with console.page(f"{TEAM}/tokens/new") as page:
+        page.fill("#name", "clicked-twice")
+        page.get_by_role("button", name="Create token").dblclick()
+        page.locator("#secret").wait_for()
+        page.go_back()
+        page.get_by_role("button", name="Create token").click()
+        assert "already" in words(page)
+
+
+def test_address_of_the_account_is_changed_with_the_password(console: Console) -> None:
+    with console.page("/console/account", java_script_enabled=False) as page:
+        page.fill("#email", "somebody@tollgate.test")
+        page.fill("#email-password", "not the password")
+        click(page, "Change email")
+        assert page.input_value("#email") == "somebody@tollgate.test"
+        page.fill("#email-password", console.said["password"])
+        click(page, "Change email")
+        assert "Your address is changed." in words(page)
+        assert "Signed in as somebody@tollgate.test" in words(page)
+        page.goto(f"{console.base_url}{TEAM}/audit?action=member.email")
+        assert "email: demo@tollgate.test → somebody@tollgate.test" in words(page)
+        page.goto(f"{console.base_url}/console/account")
+        page.fill("#email", console.said["email"])
+        page.fill("#email-password", console.said["password"])
+        click(page, "Change email")
+        assert f"Signed in as {console.said['email']}" in words(page)
+
+
+def test_process_that_was_replaced_is_shown_to_the_operator(console: Console) -> None:
+    with console.page("/console/operator", java_script_enabled=False) as page:
+        row = page.get_by_role("row").filter(has_text="collector")
+        os.kill(int(row.locator(".tag").inner_text()), signal.SIGKILL)
+
+        def restarts() -> str:
+            page.reload()
+            found = page.get_by_role("row").filter(has_text="collector")
+            return found.locator("[data-label=Restarts]").inner_text().strip() if found.count() else ""
+
+        until(lambda: restarts() == "1")
+
+
+def test_defect_is_a_page_that_says_what_to_do(console: Console) -> None:
+    # No date can be made of it, so the page fails; nothing else reads it.
+    with sqlite3.connect(Path(console.said["data_dir"]) / "control.db", timeout=10) as store:
+        store.execute("UPDATE invitations SET expires_at = expires_at + 1e17")
+    try:
+        with console.context() as context:
+            page = context.new_page()
+            answer = page.goto(f"{console.base_url}{TEAM}/members")
+            assert answer is not None
+            assert answer.status == 500
+            assert "This did not work" in words(page)
+            assert "Request " in words(page)
+            assert "Traceback" not in page.content()
+            page.get_by_role("link", name="Go to the start").click()
+            assert page.url == console.base_url + TEAM
+    finally:
+        with sqlite3.connect(Path(console.said["data_dir"]) / "control.db", timeout=10) as store:
+            store.execute("UPDATE invitations SET expires_at = expires_at - 1e17")
+        store.close()
 
 
 def test_root_leads_a_browser_to_the_console_and_tells_a_program(console: Console) -> None:

@@ -11,17 +11,19 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.chains.catalogue import Catalogue
-from tollgate.core import secrets
+from tollgate.core import secrets, upstream_history
 from tollgate.core.entries import CallEntry, Entry, encode
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.months import month_of, previous_month, start_of
 from tollgate.core.people import Account
 from tollgate.core.posting import Batch, Rules, Subjects, post
 from tollgate.core.roles import Role
+from tollgate.core.upstream_history import STEP_SECONDS, STEPS, HistoryStep, UpstreamHistory
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.processes.collector import billing_month
 from tollgate.store.ledger import open_ledger
@@ -82,6 +84,24 @@ async def fill(
     sources = await _things(plane, clock, account, team, now)
     clock.now = now
     _write(bootstrap, [*_bulk(team, sources, now, dice), *_singles(team, sources, now, dice)], now)
+    past = _upstreams(bootstrap, now, dice)
+    (bootstrap.data_dir / upstream_history.FILE).write_bytes(msgspec.json.encode(past))
+
+
+def _upstreams(bootstrap: Bootstrap, now: float, dice: random.Random) -> list[UpstreamHistory]:
+    """The last day of each upstream, as the prober would have written it down: up, but for some moments."""
+    last = int(now) // STEP_SECONDS * STEP_SECONDS
+    found = []
+    for family, networks in bootstrap.settings.families.items():
+        for network, served in networks.items():
+            steps = []
+            for back in range(STEPS - 1, 0, -1):
+                calls = dice.randint(180, 420)
+                steps.append(HistoryStep(last - back * STEP_SECONDS, "up", calls, 0, 0, dice.uniform(4, 40)))
+            bad, late = dice.sample(steps, 2)
+            bad.failures, late.state, late.behind = bad.calls // 30, "lagging", 4
+            found += [UpstreamHistory(f"{family}/{network}", each.name, steps) for each in served.upstreams]
+    return found
 
 
 async def _things(plane: ControlPlane, clock: Clock, account: Account, team: Team, now: float) -> list[Source]:

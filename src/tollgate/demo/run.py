@@ -22,7 +22,14 @@ from tollgate.processes.bootstrap import prepare
 from tollgate.processes.run_in_child import run_in_child
 from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.supervisor import Child, Lifeline
-from tollgate.settings.model import NetworkSettings, ServerSettings, Settings, UpstreamSettings, WhitelistSettings
+from tollgate.settings.model import (
+    NetworkSettings,
+    PricingSettings,
+    ServerSettings,
+    Settings,
+    UpstreamSettings,
+    WhitelistSettings,
+)
 
 NETWORKS = (("eth", "mainnet"), ("eth", "sepolia"), ("starknet", "mainnet"), ("starknet", "sepolia"))
 
@@ -125,6 +132,9 @@ def _settings(
             host=host, port=port, metrics_port=metrics_port, workers=workers, grace_seconds=10.0
         ),
         whitelist=WhitelistSettings(allow_localhost=True),
+        billing=PricingSettings(
+            seller="Tollgate Demo Ltd\n2 Quay Lane\nCork, Ireland", seller_tax_number="IE7654321W"
+        ),
         families=families,
     )
 

@@ -1,43 +1,238 @@
-"""Second factors: how many passkeys an account may have, and what a code is good for."""
+"""Passkeys, made and used by an authenticator of the test, and codes of an app."""
 
 from __future__ import annotations
 
 import base64
-from itertools import count
-from types import SimpleNamespace
+import hashlib
+import json
+import secrets
+from typing import Any
 
+import cbor2
 import pytest
-from tests.control.services.house import VISIT, House
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from tests.control.services.house import MINUTE, PEOPLE, VISIT, House
 
-from tollgate.control.problems import LimitReached, WrongPassword
-from tollgate.control.services import factors
-from tollgate.control.services.factors import MAX_PASSKEYS
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import (
+    InvalidInput,
+    LimitReached,
+    NotFound,
+    PersonalTokenRefused,
+    WrongPassword,
+)
+from tollgate.control.services.factors import MAX_PASSKEYS, RECOVERY_CODES, Challenge
 from tollgate.core import totp
 
+ORIGIN, HOST = "https://toll.example", "toll.example"
+PRESENT, VERIFIED, ATTESTED = 0x01, 0x04, 0x40
 
-def test_one_ticket_brings_no_more_passkeys_than_an_account_may_have(
-    house: House, monkeypatch: pytest.MonkeyPatch
+
+def b64(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+class Authenticator:
+    """A device with one passkey (WebAuthn, sections 6.1 and 6.5; COSE keys by RFC 9053)."""
+
+    def __init__(self, *, origin: str = ORIGIN, host: str = HOST, flags: int = PRESENT | VERIFIED) -> None:
+        self.id = secrets.token_bytes(16)
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.origin, self.host, self.flags = origin, host, flags
+        self.count = 0
+
+    def make(self, challenge: Challenge) -> str:
+        numbers = self.key.public_key().public_numbers()
+        key = {1: 2, 3: -7, -1: 1, -2: numbers.x.to_bytes(32, "big"), -3: numbers.y.to_bytes(32, "big")}
+        held = bytes(16) + len(self.id).to_bytes(2, "big") + self.id + cbor2.dumps(key)
+        attestation = {"fmt": "none", "attStmt": {}, "authData": self._data(self.flags | ATTESTED) + held}
+        client = self._client("webauthn.create", challenge)
+        return self._credential(clientDataJSON=client, attestationObject=cbor2.dumps(attestation))
+
+    def use(self, challenge: Challenge) -> str:
+        self.count += 1
+        client, data = self._client("webauthn.get", challenge), self._data(self.flags)
+        signature = self.key.sign(data + hashlib.sha256(client).digest(), ec.ECDSA(hashes.SHA256()))
+        return self._credential(clientDataJSON=client, authenticatorData=data, signature=signature)
+
+    def _data(self, flags: int) -> bytes:
+        return hashlib.sha256(self.host.encode()).digest() + bytes([flags]) + self.count.to_bytes(4, "big")
+
+    def _client(self, kind: str, challenge: Challenge) -> bytes:
+        asked = json.loads(challenge.options)["challenge"]
+        return json.dumps({"type": kind, "challenge": asked, "origin": self.origin}).encode()
+
+    def _credential(self, **response: bytes) -> str:
+        values = {name: b64(value) for name, value in response.items()}
+        return json.dumps({"id": b64(self.id), "rawId": b64(self.id), "type": "public-key", "response": values})
+
+
+def added(house: House, device: Authenticator, who: str = "owner") -> str:
+    """Give somebody a passkey; return its id."""
+    factors, actor = house.plane.factors, house.actor(who)
+    challenge = house.do(factors.begin_passkey(actor))
+    return house.do(factors.add_passkey(actor, challenge.ticket, device.make(challenge), "Laptop")).id
+
+
+# --- Passkeys ------------------------------------------------------------------------------------------
+
+
+def test_passkey_signs_its_account_in(house: House, plane: ControlPlane) -> None:
+    device = Authenticator()
+    added(house, device)
+    for _ in range(2):
+        challenge = plane.factors.begin_sign_in()
+        assert house.do(plane.factors.sign_in(challenge.ticket, device.use(challenge))).id == "acc_owner"
+    (row,) = house.do(plane.factors.list(house.actor("owner"))).passkeys
+    assert (row.name, row.counter, row.last_used_at) == ("Laptop", 2, house.clock.now)
+    assert [entry.action for entry in house.notes()][-1] == "passkey.add"
+
+
+def test_options_name_the_host_and_what_one_has_already(house: House, plane: ControlPlane) -> None:
+    device = Authenticator()
+    added(house, device)
+    options = json.loads(house.do(plane.factors.begin_passkey(house.actor("owner"))).options)
+    assert options["rp"]["id"] == HOST
+    assert options["user"]["name"] == PEOPLE["owner"]
+    assert [each["id"] for each in options["excludeCredentials"]] == [b64(device.id)]
+    assert options["authenticatorSelection"]["userVerification"] == "required"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "http://toll.example"},
+        {"host": "evil.example"},
+        {"flags": PRESENT},
+        {"flags": 0},
+    ],
+)
+def test_passkey_of_another_site_or_without_its_owner_is_refused(
+    house: House, plane: ControlPlane, wrong: dict[str, Any]
 ) -> None:
-    owner, ids = house.actor("owner"), count()
-    ticket = house.do(house.plane.factors.begin_passkey(owner)).ticket
+    actor = house.actor("owner")
+    challenge = house.do(plane.factors.begin_passkey(actor))
+    bad = Authenticator(**wrong)
+    house.refused(InvalidInput, plane.factors.add_passkey(actor, challenge.ticket, bad.make(challenge), "Laptop"))
+    device = Authenticator()
+    added(house, device)
+    for name, value in wrong.items():
+        setattr(device, name, value)
+    challenge = plane.factors.begin_sign_in()
+    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, device.use(challenge)))
 
-    def verified(**_: object) -> SimpleNamespace:
-        return SimpleNamespace(credential_public_key=b"key", credential_id=b"%d" % next(ids), sign_count=0)
 
-    monkeypatch.setattr(factors, "webauthn", SimpleNamespace(verify_registration_response=verified))
-    for _ in range(MAX_PASSKEYS):
-        house.do(house.plane.factors.add_passkey(owner, ticket, "{}", "laptop"))
-    house.refused(LimitReached, house.plane.factors.add_passkey(owner, ticket, "{}", "laptop"))
-    assert len(house.do(house.plane.factors.list(owner)).passkeys) == MAX_PASSKEYS
+def test_signature_of_another_key_is_refused(house: House, plane: ControlPlane) -> None:
+    device, thief = Authenticator(), Authenticator()
+    added(house, device)
+    thief.id = device.id
+    challenge = plane.factors.begin_sign_in()
+    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, thief.use(challenge)))
 
 
-def test_code_and_recovery_code_are_good_once(house: House) -> None:
-    owner, service = house.actor("owner"), house.plane.factors
-    made = house.do(service.begin_totp(owner))
-    secret, step = base64.b32decode(made.secret), int(house.clock.now) // totp.STEP_SECONDS
-    recovery = house.do(service.confirm_totp(owner, totp.code_at(secret, step)))
-    account = house.account("owner")
-    for good in (totp.code_at(secret, step + 1), recovery[0]):
-        house.do(service.check_code(VISIT, account, good))
-        house.refused(WrongPassword, service.check_code(VISIT, account, good))
-    assert house.do(service.list(owner)).recovery_left == len(recovery) - 1
+def test_copied_passkey_is_found_out_by_its_counter(house: House, plane: ControlPlane) -> None:
+    device = Authenticator()
+    added(house, device)
+    for count in (4, 2):
+        device.count = count
+        challenge = plane.factors.begin_sign_in()
+        used = plane.factors.sign_in(challenge.ticket, device.use(challenge))
+        if count == 4:
+            house.do(used)
+        else:
+            house.refused(WrongPassword, used)
+
+
+def test_answer_fits_its_own_challenge_alone_and_in_time(house: House, plane: ControlPlane) -> None:
+    device = Authenticator()
+    added(house, device)
+    first, second = plane.factors.begin_sign_in(), plane.factors.begin_sign_in()
+    house.refused(WrongPassword, plane.factors.sign_in(second.ticket, device.use(first)))
+    to_make = house.do(plane.factors.begin_passkey(house.actor("owner")))
+    house.refused(WrongPassword, plane.factors.sign_in(to_make.ticket, device.use(to_make)))
+    for broken in ("", "1.2.3", first.ticket[:-1], "9" + first.ticket):
+        house.refused(WrongPassword, plane.factors.sign_in(broken, device.use(first)))
+    house.clock.advance(5 * MINUTE)
+    house.refused(WrongPassword, plane.factors.sign_in(first.ticket, device.use(first)))
+
+
+def test_ticket_of_one_account_adds_nothing_to_another(house: House, plane: ControlPlane) -> None:
+    challenge = house.do(plane.factors.begin_passkey(house.actor("owner")))
+    made = Authenticator().make(challenge)
+    refused = plane.factors.add_passkey(house.actor("admin"), challenge.ticket, made, "Laptop")
+    house.refused(WrongPassword, refused)
+
+
+@pytest.mark.parametrize("credential", ["", "{}", "null", '{"rawId": 5}', '{"rawId": "eA"}', '{"rawId": "é"}'])
+def test_what_is_no_credential_is_refused(house: House, plane: ControlPlane, credential: str) -> None:
+    challenge = plane.factors.begin_sign_in()
+    house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, credential))
+    actor = house.actor("owner")
+    begun = house.do(plane.factors.begin_passkey(actor))
+    house.refused(InvalidInput, plane.factors.add_passkey(actor, begun.ticket, credential, "Laptop"))
+
+
+def test_removed_passkey_and_one_of_an_account_that_is_off_sign_nobody_in(
+    house: House, plane: ControlPlane
+) -> None:
+    device, other = Authenticator(), Authenticator()
+    row, _ = added(house, device), added(house, other, "admin")
+    house.refused(NotFound, plane.factors.remove(house.actor("admin"), row))
+    house.do(plane.factors.remove(house.actor("owner"), row))
+    house.do(plane.operator.switch(PEOPLE["admin"], active=False))
+    for each in (device, other):
+        challenge = plane.factors.begin_sign_in()
+        house.refused(WrongPassword, plane.factors.sign_in(challenge.ticket, each.use(challenge)))
+
+
+def test_passkey_is_kept_once_and_there_are_not_too_many(house: House, plane: ControlPlane) -> None:
+    device, actor = Authenticator(), house.actor("owner")
+    added(house, device)
+    challenge = house.do(plane.factors.begin_passkey(actor))
+    house.refused(
+        InvalidInput, plane.factors.add_passkey(actor, challenge.ticket, device.make(challenge), "Again")
+    )
+    for _ in range(MAX_PASSKEYS - 1):
+        added(house, Authenticator())
+    house.refused(LimitReached, plane.factors.begin_passkey(actor))
+
+
+def test_program_may_touch_no_factor(house: House, plane: ControlPlane) -> None:
+    program, _ = house.program("owner")
+    house.refused(PersonalTokenRefused, plane.factors.begin_passkey(program))
+    house.refused(PersonalTokenRefused, plane.factors.begin_totp(program))
+    house.refused(PersonalTokenRefused, plane.factors.remove(program, "fac_x"))
+
+
+# --- Codes ---------------------------------------------------------------------------------------------
+
+
+def code_of(house: House, secret: str) -> str:
+    key = base64.b32decode(secret + "=" * (-len(secret) % 8))
+    return totp.code_at(key, int(house.clock.now) // totp.STEP_SECONDS)
+
+
+def test_codes_count_once_and_recovery_codes_too(house: House, plane: ControlPlane) -> None:
+    actor, account = house.actor("owner"), house.account("owner")
+    made = house.do(plane.factors.begin_totp(actor))
+    assert house.do(plane.factors.needs_code(account)) is False
+    house.refused(InvalidInput, plane.factors.confirm_totp(actor, "000000"))
+    recovery = house.do(plane.factors.confirm_totp(actor, code_of(house, made.secret)))
+    assert len(set(recovery)) == RECOVERY_CODES
+    assert house.do(plane.factors.needs_code(account)) is True
+    house.refused(WrongPassword, plane.factors.check_code(VISIT, account, code_of(house, made.secret)))
+    house.clock.advance(totp.STEP_SECONDS)
+    house.do(plane.factors.check_code(VISIT, account, code_of(house, made.secret)))
+    house.do(plane.factors.check_code(VISIT, account, recovery[0].upper()))
+    house.refused(WrongPassword, plane.factors.check_code(VISIT, account, recovery[0]))
+    house.do(plane.factors.end_totp(actor, recovery[1]))
+    assert house.do(plane.factors.needs_code(account)) is False
+
+
+def test_ticket_after_the_password_is_for_one_account_and_short(house: House, plane: ControlPlane) -> None:
+    ticket = plane.factors.pending(house.account("owner"))
+    assert house.do(plane.factors.account_of(ticket)).id == "acc_owner"
+    house.clock.advance(5 * MINUTE)
+    house.refused(WrongPassword, plane.factors.account_of(ticket))

@@ -49,14 +49,21 @@ ABOUT = """\
 Everything that can be managed: nothing is possible in the console or the command-line tool that is not here.
 
 **Credentials.** `Authorization: Bearer <token>`: an access token of the tool (`tga_…`) or a personal access token
-(`tgp_…`). **Bodies** are JSON in UTF-8; members that are not known are refused. Times are RFC 3339 in UTC.
+(`tgp_…`).
+
+**Bodies** are JSON in UTF-8; members that are not known are refused. Times are RFC 3339 in UTC.
+
 **Errors** are problem details (RFC 9457); `reason` identifies them, `detail` contains what to do next. The proxy
-in front of the API may also answer 408, 413, 502, 503 and 504 in this form. **Lists** come in pages: give `next`
-as `after` for the next one. **Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the
-repeated answer has the header `Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which
-takes the `ETag` of what was read. Every answer has an `X-Request-Id`. **Rates** are limited by credential
-and client address (429 `rate_limited`, with `Retry-After`); proofs of domains and searches in logs count for
-several requests.
+in front of the API may also answer 408, 413, 502, 503 and 504 in this form. Every answer has an `X-Request-Id`.
+
+**Lists** come in pages: give `next` as `after` for the next one.
+
+**Creating** is safe to repeat within 24 hours with the same `Idempotency-Key`; the repeated answer has the header
+`Idempotency-Replayed` and no secret. **Changing** is safe with `If-Match`, which takes the `ETag` of what was
+read.
+
+**Rates** are limited by credential and client address (429 `rate_limited`, with `Retry-After`); proofs of domains
+and searches in logs count for several requests.
 """
 
 _PATH_PARAMETERS = {

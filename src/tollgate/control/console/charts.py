@@ -76,7 +76,7 @@ def sparkline(values: Sequence[int]) -> Markup:
     points = " ".join(f"{1 + place * pace:.1f},{22 - 20 * value / top:.1f}" for place, value in enumerate(values))
     words = f"{sum(values):,} requests in the last 24 hours"
     return Markup(  # noqa: S704 - numbers alone
-        f'<svg class="spark" viewBox="0 0 96 24" role="img" aria-label="{words}">'
+        f'<svg class="spark{"" if any(values) else " none"}" viewBox="0 0 96 24" role="img" aria-label="{words}">'
         f'<polyline points="{points}"/></svg>'
     )
 
@@ -129,7 +129,7 @@ def _ceiling(value: int) -> int:
     """The least round number that is not below a value."""
     unit = 1
     while True:
-        for step in (1, 2, 4, 6, 8, 10):
+        for step in (1, 2, 3, 4, 5, 6, 8, 10):
             if step * unit * 4 >= max(value, 4) and step * unit % 1 == 0:
                 return step * unit * 4
         unit *= 10

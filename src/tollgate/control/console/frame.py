@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from litestar import Response
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec import Struct
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import fault_of
 from tollgate.control.console.paths import Asked
+from tollgate.control.console.safety import local_path
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Problem
 from tollgate.control.service_context import MAX_ROWS, Actor, PageRequest
@@ -143,9 +145,11 @@ def page(
 
 
 def _back(request: Asked) -> str:
-    """The page itself, for after signing in; of a form the page that it most likely stood on."""
+    """The page itself, for after signing in; of a form the page that it stood on, as far as the browser tells."""
     path = request.scope["path"]
     query = request.scope["query_string"].decode("latin-1")
     if request.method not in ("GET", "HEAD"):
-        return path.rpartition("/")[0] or "/console"
+        came = urlsplit(request.headers.get("referer", ""))
+        back = f"{came.path}?{came.query}" if came.query else came.path
+        return back if local_path(back) == back else path.rpartition("/")[0] or "/console"
     return f"{path}?{query}" if query else str(path)

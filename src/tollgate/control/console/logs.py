@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +19,7 @@ from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.logs import LogAsk
+from tollgate.control.services.logs import LogAsk, LogResults
 from tollgate.core import durations
 from tollgate.core.logs import LogRow
 
@@ -51,14 +52,14 @@ async def logs_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
     frame = await open_frame(request, plane, team, here="logs", title="Logs")
     given = given_of(request)
     after, entry = (request.query_params.get(name, "")[:LONGEST] for name in ("after", "entry"))
-    found, problem = None, None
-    try:
-        found = await plane.logs.page(frame.actor, team, replace(ask_of(given), limit=ROWS, after=after or None))
-    except Problem as refused:
-        problem = refused
-    opened = await _opened(frame, plane, team, entry) if entry else None
+    # Side by side: each asks the store or the ledger.
+    (found, problem), opened, names, networks = await asyncio.gather(
+        _found(frame, plane, team, given, after),
+        _opened(frame, plane, team, entry),
+        _sources(frame, plane, team),
+        plane.networks.list(),
+    )
     frame.commands = (_command(team, given),)
-    names = await _sources(frame, plane, team)
     return page(
         frame,
         "logs.html",
@@ -72,7 +73,7 @@ async def logs_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
         first=_address(given) if after else "",
         opened=opened,
         close=_address(given, after=after) if after else _address(given),
-        networks=[each.network for each in await plane.networks.list()],
+        networks=[each.network for each in networks],
         sources=names,
         since=SINCE,
         statuses=STATUSES,
@@ -149,7 +150,19 @@ def _address(given: dict[str, str], **more: str | None) -> str:
     return f"?{urlencode(query)}" if query else "?"
 
 
+async def _found(
+    frame: Frame, plane: ControlPlane, team: str, given: dict[str, str], after: str
+) -> tuple[LogResults | None, Problem | None]:
+    try:
+        ask = replace(ask_of(given), limit=ROWS, after=after or None)
+        return await plane.logs.page(frame.actor, team, ask), None
+    except Problem as refused:
+        return None, refused
+
+
 async def _opened(frame: Frame, plane: ControlPlane, team: str, entry: str) -> Line | None:
+    if not entry:
+        return None
     try:
         _, row = await plane.logs.entry(frame.actor, team, entry)
     except Problem:

@@ -63,9 +63,17 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def clock(seconds: float) -> str:
-    """A time of the day to the millisecond."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
+def clock(seconds: float, now: float | None = None) -> str:
+    """A time of the day to the millisecond; of another day than today's to the second, with the day."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    if now is not None and moment.date() != datetime.fromtimestamp(now, UTC).date():
+        return f"{moment.day} {moment:%b %H:%M:%S}"
+    return moment.strftime("%H:%M:%S.%f")[:-3]
+
+
+def month(text: str) -> str:
+    """A month for people: `November 2026`."""
+    return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).strftime("%B %Y")
 
 
 def ago(seconds: float, now: float) -> str:
@@ -121,8 +129,8 @@ _templates = Environment(
 )
 _templates.globals.update(style_url=STYLE.url, script_url=SCRIPT.url, favicon_url=FAVICON.url)
 _templates.filters.update(
-    moment=moment, exact=exact, iso=iso, clock=clock, ago=ago, prose=prose, number=number, money=money,
-    percent=percent, millis=millis, size=size,
+    moment=moment, exact=exact, iso=iso, clock=clock, month=month, ago=ago, prose=prose, number=number,
+    money=money, percent=percent, millis=millis, size=size,
 )  # fmt: skip
 
 

@@ -108,7 +108,6 @@ async def _usage(
         usage=usage,
         months=months,
         ways=[each.value for each in By],
-        most=max((item.requests for item in usage.items), default=0),
         terms=terms,
         mail=plane.mailer.enabled,
         secret=secret,

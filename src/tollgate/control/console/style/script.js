@@ -42,6 +42,37 @@
   // Coming back shows the form as it was.
   addEventListener("pageshow", () => { for (const field of $$("form[data-auto] [disabled]")) field.disabled = false; });
 
+  // A form is sent once, however often its button is clicked. What was typed comes back when the session had ended
+  // meanwhile and one has signed in again; passwords are never kept.
+  const KEPT = "tollgate-form";
+  const here = location.pathname + location.search;
+  const typed = (form) => $$("input, select, textarea", form).filter((field) => field.name && !/password|hidden/.test(field.type));
+  const nameOf = (form) => `${form.getAttribute("action")} ${$("[name=act][type=hidden]", form)?.value}`;
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (event.defaultPrevented || form.method !== "post" || $("body.outside")) return;
+    if (form.dataset.sent) return event.preventDefault();
+    form.dataset.sent = "1";
+    const fields = typed(form).map((field) => [field.name, field.type === "checkbox" ? field.checked : field.value]);
+    sessionStorage.setItem(KEPT, JSON.stringify({ here, form: nameOf(form), fields }));
+  });
+  addEventListener("pageshow", () => { for (const form of $$("[data-sent]")) delete form.dataset.sent; });
+  if (!$("body.outside") || location.search.includes("done=")) {
+    const kept = JSON.parse(sessionStorage.getItem(KEPT) || "null");
+    sessionStorage.removeItem(KEPT);
+    const form = kept?.here === here && /\/console\/sign-in/.test(document.referrer) && $$("form").find((each) => nameOf(each) === kept.form);
+    if (form) {
+      for (const field of typed(form)) {
+        const value = kept.fields.find(([name]) => name === field.name)?.[1];
+        if (field.type === "checkbox") field.checked = Boolean(value);
+        else if (value !== undefined) field.value = value;
+      }
+      const words = element("p", "You were signed out. What you had typed is still here: send it again.", "notice");
+      words.setAttribute("role", "status");
+      form.before(words);
+    }
+  }
+
   // A menu closes when something else is clicked.
   document.addEventListener("click", (event) => {
     for (const menu of $$("details.switcher[open]")) if (!menu.contains(event.target)) menu.open = false;
