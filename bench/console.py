@@ -47,9 +47,13 @@ OVERVIEW_MS, LOGS_MS = 100.0, 50.0
 TAILS, TAIL_SECONDS, BATCH, BATCHES_A_SECOND = 200, 10, 100, 10
 TAIL_CORES = 0.5
 ROUNDS = 20
+# Of each page, the first of them with nothing in the browser's cache.
+LOADS = 7
+TEAM = "/console/teams/demo"
 PAGES = (
-    *("", "/endpoints", "/tokens", "/domains", "/logs"),
-    *("/usage", "/invoices", "/members", "/audit", "/settings"),
+    *(TEAM, f"{TEAM}/endpoints", f"{TEAM}/tokens", f"{TEAM}/tokens/new", f"{TEAM}/domains", f"{TEAM}/logs"),
+    *(f"{TEAM}/usage", f"{TEAM}/invoices", f"{TEAM}/members", f"{TEAM}/audit", f"{TEAM}/settings"),
+    *("/console/teams", "/console/account", "/console/operator"),
 )
 WEIGHT = """["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
     .reduce((sum, entry) => sum + entry.transferSize, 0)"""
@@ -111,7 +115,7 @@ def _browsed(said: dict[str, Any]) -> list[Goal]:
     base = said["base_url"]
     cold: list[float] = []
     warm: list[float] = []
-    paints = []
+    paints: dict[str, float] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
@@ -125,18 +129,26 @@ def _browsed(said: dict[str, Any]) -> list[Goal]:
             fresh = browser.new_context()
             fresh.add_cookies(cast("Any", cookies))
             page = fresh.new_page()
-            for weights in (cold, warm):
-                page.goto(f"{base}/console/teams/demo{path}")
+            seen = []
+            for weights in (cold, *[warm] * (LOADS - 1)):
+                page.goto(f"{base}{path}")
                 page.wait_for_load_state("networkidle")
                 weights.append(float(page.evaluate(WEIGHT)))
-                paints.append(float(page.evaluate(PAINT)))
+                seen.append(float(page.evaluate(PAINT)))
+            paints[path] = statistics.median(seen)
             fresh.close()
         browser.close()
+    for path, paint in sorted(paints.items(), key=lambda each: -each[1]):
+        print(f"{paint:>10,.1f} ms     {path}")
+    slowest = max(paints, key=lambda path: paints[path])
     return [
         _goal("heaviest page with all it loads, cold", COLD_BYTES, "bytes", max(cold)),
         _goal("heaviest page, warm", WARM_BYTES, "bytes", max(warm)),
         _goal(
-            "first contentful paint on loopback, median of all pages", PAINT_MS, "ms", statistics.median(paints)
+            f"first contentful paint on loopback, median of {LOADS} loads, of the slowest page ({slowest})",
+            PAINT_MS,
+            "ms",
+            paints[slowest],
         ),
     ]
 

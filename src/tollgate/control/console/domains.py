@@ -8,7 +8,7 @@ import msgspec
 from litestar import Response, post
 
 from tollgate.control.console import render
-from tollgate.control.console.forms import read_form, whole
+from tollgate.control.console.forms import Form, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
@@ -108,7 +108,7 @@ async def change(request: Asked, plane: Plane, team: Part, entry: Part) -> Respo
     except NotFound:
         raise
     except Problem as problem:
-        return _entry(frame, plane, stands, problem)
+        return _entry(frame, plane, stands, problem, form)
     return render.to(f"{here}/{entry}?done=changed")
 
 
@@ -139,7 +139,9 @@ async def _list(
     return page(frame, "domains.html", problem=problem, rows=rows, domain=domain, verdict=verdict)
 
 
-def _entry(frame: Frame, plane: ControlPlane, entry: Domain, problem: Problem | None = None) -> Response[str]:
+def _entry(
+    frame: Frame, plane: ControlPlane, entry: Domain, problem: Problem | None = None, form: Form | None = None
+) -> Response[str]:
     name, team_id = (frame.team.name, frame.team.id) if frame.team else ("", "")
     frame.crumbs, frame.title = (("Domains", f"{frame.base}/domains"),), entry.domain
     frame.commands = (f"tollgate rpc whitelist verify {entry.id} --team {name}",)
@@ -147,6 +149,7 @@ def _entry(frame: Frame, plane: ControlPlane, entry: Domain, problem: Problem | 
         frame,
         "domain.html",
         problem=problem,
+        form=form,
         entry=entry,
         limits=plane.settings.limits,
         dns_name=dns_name(entry.domain),

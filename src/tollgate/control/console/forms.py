@@ -24,11 +24,13 @@ class FormFault(Struct, frozen=True):
 
     text: str
     field: str = ""
+    typed: Form = {}
+    """What was typed, to be shown again."""
 
 
-def fault_of(problem: Problem) -> FormFault:
+def fault_of(problem: Problem, typed: Form | None = None) -> FormFault:
     """What a service refused, for the form that asked."""
-    return FormFault(problem.detail, str(problem.extras.get("field", "")))
+    return FormFault(problem.detail, str(problem.extras.get("field", "")), typed or {})
 
 
 async def read_form(request: Asked) -> Form:

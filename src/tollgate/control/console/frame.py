@@ -9,7 +9,7 @@ from litestar import Response
 from msgspec import Struct
 
 from tollgate.control.console import render, session
-from tollgate.control.console.forms import fault_of
+from tollgate.control.console.forms import Form, fault_of
 from tollgate.control.console.paths import Asked
 from tollgate.control.console.safety import local_path
 from tollgate.control.plane import ControlPlane
@@ -128,11 +128,12 @@ def page(
     template: str,
     *,
     problem: Problem | None = None,
+    form: Form | None = None,
     status: int = 200,
     **values: Any,
 ) -> Response[str]:
-    """Render a page in its frame; with a problem, also what was wrong with its form."""
-    fault = fault_of(problem) if problem else None
+    """Render a page in its frame; with a problem, also what was wrong with its form, and what was typed."""
+    fault = fault_of(problem, form) if problem else None
     return render.page(
         template,
         status=problem.status if problem else status,

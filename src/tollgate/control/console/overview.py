@@ -26,7 +26,7 @@ SPLITS = ((Split.NETWORK, "Network"), (Split.OUTCOME, "Outcome"))
 TONES = {"ok": 1, "node_error": 3, "rate_limited": 2, "spending_cap": 4, "upstream_error": 5}
 TOP = 5
 # Whether answers came from the cache is known of single calls alone.
-SAMPLE = 500
+SAMPLE = 200
 # Refusals that are the service's fault, not the caller's.
 OURS = frozenset({"upstream_unavailable", "upstream_error", "upstream_timeout", "overloaded", "internal_error"})
 

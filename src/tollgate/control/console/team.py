@@ -131,7 +131,7 @@ async def change_team(request: Asked, plane: Plane, team: Part) -> Response[str]
             return render.to("/console?done=deleted")
         renamed = await plane.teams.rename(frame.actor, team, form.get("name", "").strip())
     except Problem as problem:
-        return page(frame, "settings.html", problem=problem)
+        return page(frame, "settings.html", problem=problem, form=form)
     return render.to(f"{TEAMS}/{renamed.team.name}/settings?done=renamed")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from litestar import Response, post
+from msgspec.structs import replace
 
 from tollgate.control.console import charts, render, snippets
 from tollgate.control.console.forms import Form, chosen, day, read_form, whole
@@ -12,7 +13,7 @@ from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NotFound, Problem
-from tollgate.control.service_context import MAX_ROWS, PageRequest
+from tollgate.control.service_context import PageRequest
 from tollgate.control.services.timelines import Span
 from tollgate.control.services.tokens import TokenSettings
 from tollgate.core.models import Token
@@ -64,7 +65,7 @@ async def create(request: Asked, plane: Plane, team: Part) -> Response[str]:
     try:
         token, secret = await plane.tokens.create(frame.actor, team, _wish(form))
     except Problem as problem:
-        return _form(frame, plane, _typed(form), problem)
+        return _form(frame, plane, _typed(form, Token("", "", "", "", 0.0)), problem, form)
     return await _ready(frame, plane, token, secret)
 
 
@@ -102,7 +103,8 @@ async def change(request: Asked, plane: Plane, team: Part, token: Part) -> Respo
     except NotFound:
         raise
     except Problem as problem:
-        return _form(frame, plane, stands, problem)
+        saves = form.get("act") == "save"
+        return _form(frame, plane, _typed(form, stands) if saves else stands, problem, form)
 
 
 def state_of(token: Token, now: float) -> tuple[str, str]:
@@ -122,7 +124,9 @@ async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
     return await open_frame(request, plane, team, here="tokens", title="Tokens")
 
 
-def _form(frame: Frame, plane: ControlPlane, token: Token, problem: Problem | None = None) -> Response[str]:
+def _form(
+    frame: Frame, plane: ControlPlane, token: Token, problem: Problem | None = None, form: Form | None = None
+) -> Response[str]:
     name = frame.team.name if frame.team else ""
     frame.crumbs = (("Tokens", f"{frame.base}/tokens"),)
     frame.title = token.name if token.id else "New token"
@@ -137,6 +141,7 @@ def _form(frame: Frame, plane: ControlPlane, token: Token, problem: Problem | No
         frame,
         "token.html",
         problem=problem,
+        form=form,
         token=token,
         state=state_of(token, frame.now),
         served=served,
@@ -179,12 +184,11 @@ def _wish(form: Form) -> TokenSettings:
     )
 
 
-def _typed(form: Form) -> Token:
-    """What was typed, to be shown again beside what is wrong with it."""
-    methods = tuple(form.get("methods", "").replace(",", " ").split())
-    return Token(
-        "", "", form.get("name", "")[:MAX_ROWS], "", 0.0, networks=tuple(chosen(form, NETWORK)), methods=methods,
-        addresses=tuple(form.get("addresses", "").replace(",", " ").split()),
-        contracts=tuple(form.get("contracts", "").replace(",", " ").split()),
-        allow_in_url="allow_in_url" in form, show_upstream="show_upstream" in form,
-    )  # fmt: skip
+def _typed(form: Form, token: Token) -> Token:
+    """A token with the boxes that were ticked, to be shown again beside what is wrong."""
+    return replace(
+        token,
+        networks=tuple(chosen(form, NETWORK)),
+        allow_in_url="allow_in_url" in form,
+        show_upstream="show_upstream" in form,
+    )
