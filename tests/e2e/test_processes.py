@@ -79,8 +79,8 @@ def test_killed_worker_is_replaced_and_others_are_untouched(stack: Stack) -> Non
 
 def test_connections_go_to_workers_that_live_however_often_one_dies(stack: Stack) -> None:
     waits: list[float] = []
-    until, kills = time.monotonic() + 6.0, 0
-    while time.monotonic() < until:
+    kills = 0
+    while kills <= 5 or len(waits) <= 40:
         victim = stack.gateway.workers().get("tg-worker-0")
         if victim is not None:
             os.kill(victim, signal.SIGKILL)
@@ -93,8 +93,6 @@ def test_connections_go_to_workers_that_live_however_often_one_dies(stack: Stack
             except (ConnectionError, EOFError):
                 continue  # it was the victim's
             waits.append(time.monotonic() - began)
-    assert kills > 5
-    assert len(waits) > 40
     assert max(waits) < 2.0, sorted(waits)[-5:]
 
 
