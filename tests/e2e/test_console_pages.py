@@ -491,6 +491,23 @@ def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:
         until(lambda: call(console, console.said["token"]) == 200)
 
 
+def test_operator_sets_the_plan_of_a_team_on_its_page(console: Console) -> None:
+    with console.page("/console/operator") as page:
+        page.get_by_role("link", name="demo").first.click()
+        page.get_by_label("US dollars for a million requests").fill("cheap")
+        click(page, "Save plan")
+        assert "Write an amount such as 25.00" in words(page)
+        page.get_by_label("US dollars for a million requests").fill("3.00")
+        page.get_by_label("Free requests a month").fill("2,000,000")
+        click(page, "Save plan")
+        assert "take effect within a second" in words(page)
+        assert page.get_by_label("Free requests a month").input_value() == "2000000"
+        for name in ("US dollars for a million requests", "Free requests a month"):
+            page.get_by_label(name).fill("")
+        click(page, "Save plan")
+        assert page.get_by_label("US dollars for a million requests").input_value() == ""
+
+
 def test_session_that_has_ended_leads_to_sign_in_and_back(console: Console) -> None:
     with console.context() as context:
         page = context.new_page()

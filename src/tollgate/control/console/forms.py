@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
@@ -15,6 +16,8 @@ from tollgate.control.problems import InvalidInput, Problem
 MAX_BYTES = 16_384
 MAX_FIELDS = 100
 _TYPE = "application/x-www-form-urlencoded"
+
+_AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 
 Form = Mapping[str, str]
 
@@ -49,6 +52,17 @@ async def read_form(request: Asked) -> Form:
 def chosen(form: Form, prefix: str) -> list[str]:
     """The values of the boxes of one group that are ticked: their names begin with the group's."""
     return [name.removeprefix(prefix) for name in form if name.startswith(prefix)]
+
+
+def amount(form: Form, name: str) -> int | None:
+    """US dollars as micro-dollars, None where the field is empty, or refuse."""
+    text = form.get(name, "").strip().replace(",", "")
+    if not text:
+        return None
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        raise InvalidInput("Write an amount such as 25.00, or leave it empty.", field=name)
+    return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
 
 
 def whole(form: Form, name: str) -> int | None:

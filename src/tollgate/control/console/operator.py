@@ -1,4 +1,4 @@
-"""The operator's page: upstreams and their last day, processes, spool, checks; teams with usage and limits."""
+"""The operator's pages: upstreams and their last day, processes, spool, checks; teams and their plans."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from collections.abc import Sequence
 from litestar import Response, post
 
 from tollgate.control.console import charts, render
-from tollgate.control.console.forms import read_form, whole
+from tollgate.control.console.forms import Form, amount, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
-from tollgate.control.problems import Busy, NotFound, Problem
+from tollgate.control.problems import Busy, InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.operations import CheckResult, TeamTerms
+from tollgate.core.pricing import dollars
+from tollgate.core.usage import By
 
 _TOASTS = {"changed": "The team's terms are changed. They take effect within a second."}
+_PLAN = ("price", "free_requests", "requests_per_second", "cap")
+# What services call the fields of the plan's form.
+_NAMES = {"micros_per_million": "price", "operator_cap_micros": "cap"}
 
 
 @shown("/operator")
@@ -38,21 +43,79 @@ async def run_checks(request: Asked, plane: Plane) -> Response[str]:
 
 @post("/operator/teams/{team:str}")
 async def set_terms(request: Asked, plane: Plane, team: Part) -> Response[str]:
-    """Suspend a team, or limit its requests."""
+    """Suspend a team, limit its requests, or set its plan."""
     frame = await open_frame(request, plane, here="operator", title="Operator")
     form = await read_form(request)
+    own_page = form.get("on") == "team"
     try:
-        if form.get("act") == "limit":
-            terms = TeamTerms(requests_per_second=whole(form, "requests_per_second"))
-        else:
-            terms = TeamTerms(suspended=form.get("act") == "suspend")
-        await plane.operations.set_terms(frame.actor, team, terms)
+        await plane.operations.set_terms(frame.actor, team, _terms(form))
     except NotFound:
         raise
     except Problem as problem:
         plane.operations.check(frame.actor)
+        if own_page:
+            return await _team_page(frame, plane, team, problem, form)
         return await _page(frame, plane, problem=problem)
-    return render.to("/console/operator?done=changed")
+    place = f"/console/operator/teams/{team}" if own_page else "/console/operator"
+    return render.to(f"{place}?done=changed")
+
+
+def _terms(form: Form) -> TeamTerms:
+    match form.get("act"):
+        case "limit":
+            return TeamTerms(requests_per_second=whole(form, "requests_per_second"))
+        case "plan":
+            return TeamTerms(
+                requests_per_second=whole(form, "requests_per_second"),
+                free_requests=whole(form, "free_requests"),
+                micros_per_million=amount(form, "price"),
+                operator_cap=amount(form, "cap"),
+            )
+        case "suspend":
+            return TeamTerms(suspended=True, suspended_reason=form.get("suspended_reason", ""))
+        case "lift":
+            return TeamTerms(suspended=False)
+    raise InvalidInput("Nothing was chosen: use the buttons of the page.")
+
+
+@shown("/operator/teams/{team:str}")
+async def team_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+    """One team: its month, its plan, suspending it."""
+    frame = await open_frame(request, plane, here="operator", title=team)
+    frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
+    return await _team_page(frame, plane, team)
+
+
+async def _team_page(
+    frame: Frame, plane: ControlPlane, team: str, problem: Problem | None = None, typed: Form | None = None
+) -> Response[str]:
+    use = await plane.operations.team(frame.actor, team)
+    found, billing = use.team, plane.settings.billing
+    frame.title = found.name
+    frame.crumbs = (("Operator", "/console/operator"),)
+    frame.commands = (f"tollgate operator plan {found.name}", f"tollgate operator usage --team {found.name}")
+    field = problem.extras.get("field") if problem is not None else None
+    if problem is not None and field in _NAMES:
+        problem.extras["field"] = _NAMES[str(field)]
+    stands = {
+        "price": _dollars(found.micros_per_million),
+        "free_requests": "" if found.free_requests is None else str(found.free_requests),
+        "requests_per_second": str(found.requests_per_second or ""),
+        "cap": _dollars(found.operator_cap),
+    }
+    return page(
+        frame,
+        "operator_team.html",
+        problem=problem,
+        use=use,
+        usage=await plane.operations.team_usage(frame.actor, found.id, by=By.NETWORK),
+        plan={name: typed.get(name, "") if typed and "price" in typed else stands[name] for name in _PLAN},
+        usual={"price": _dollars(billing.micros_per_million), "free_requests": f"{billing.free_requests:,}"},
+    )
+
+
+def _dollars(micros: int | None) -> str:
+    return "" if micros is None else dollars(micros).removeprefix("$")
 
 
 async def _page(

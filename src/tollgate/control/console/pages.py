@@ -78,7 +78,7 @@ def router() -> Router:
         *(account.account_page, account.change, account.end_login, account.email_page, account.confirm_email),
         *(factors.totp_page, factors.change_totp, factors.passkey_options, factors.add_passkey, factors.remove),
         *(factors.sign_in_options, factors.sign_in_with_passkey, factors.sign_in_with_code),
-        *(operator.operator_page, operator.run_checks, operator.set_terms, styles.styles_page),
+        *(operator.operator_page, operator.run_checks, operator.set_terms, operator.team_page, styles.styles_page),
         *(sign_in.sign_in_page, sign_in.sign_in, sign_in.sign_out, sign_in.sign_up_page, sign_in.sign_up),
         *(invitations.invitation_page, invitations.follow),
         *(sign_in.forgot_page, sign_in.forgot, sign_in.reset_page, sign_in.reset),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from litestar import Response, post
 
 from tollgate.control.api import money, printing
 from tollgate.control.console import render
-from tollgate.control.console.forms import Form, read_form
+from tollgate.control.console.forms import Form, amount, read_form
 from tollgate.control.console.frame import Frame, open_frame, page
 from tollgate.control.console.paths import Asked, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
@@ -20,7 +19,6 @@ from tollgate.core.months import month_of, previous_month
 from tollgate.core.usage import By
 
 MONTHS = 12
-_AMOUNT = re.compile(r"\$?([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 _TOASTS = {
     "cap": "The cap is changed. It takes effect within 5 seconds.",
     "alerts": "The alerts are changed.",
@@ -60,7 +58,7 @@ async def change(request: Asked, plane: Plane, team: Part) -> Response[str]:
 def _change(act: str, form: Form) -> BillingUpdate:
     match act:
         case "cap":
-            return BillingUpdate(spending_cap=_amount(form.get("cap", "")))
+            return BillingUpdate(spending_cap=amount(form, "cap"))
         case "alerts":
             return BillingUpdate(
                 alert_webhook=form.get("alert_webhook", "").strip() or None, alert_emails="emails" in form
@@ -68,15 +66,6 @@ def _change(act: str, form: Form) -> BillingUpdate:
         case "buyer":
             return BillingUpdate(buyer=form.get("buyer", ""), tax_number=form.get("tax_number", ""))
     raise InvalidInput("Nothing was chosen: use the buttons of the page.")
-
-
-def _amount(text: str) -> int | None:
-    if not text.strip():
-        return None
-    found = _AMOUNT.fullmatch(text.strip().replace(",", ""))
-    if found is None:
-        raise InvalidInput("Write an amount such as 25.00, or leave it empty for no cap.", field="cap")
-    return int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0"))
 
 
 async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:

@@ -1,0 +1,69 @@
+"""The operator's page of one team: its plan, and suspending it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.control.console.site import Browser, Site, words
+
+from tollgate.control.services.operations import Operations
+from tollgate.store import sqlite, upgrade
+
+PAGE = "/console/operator/teams/acme"
+PLAN = {"act": "plan", "on": "team", "price": "", "free_requests": "", "requests_per_second": "", "cap": ""}
+
+
+@pytest.fixture
+def browser(site: Site, tmp_path: Path) -> Iterator[Browser]:
+    """An operator, signed in, on a site with a ledger."""
+    upgrade.migrate(sqlite.ledger_url(tmp_path), upgrade.LEDGER)
+    book = sqlite.open_accountbook(sqlite.ledger_url(tmp_path))
+    site.plane.operations = Operations(site.plane.context, site.plane.networks, book)
+    account = site.account()
+    site.team(account)
+    site.do(site.plane.operator.mark(account.email, operator=True))
+    yield site.signed_in()
+    site.do(book.close())
+
+
+def test_plan_of_a_team_is_set_and_taken_back(browser: Browser) -> None:
+    sent = {**PLAN, "price": "3.00", "free_requests": "2,000,000", "cap": "250"}
+    assert browser.post(PAGE, **sent).headers["location"] == f"{PAGE}?done=changed"
+    said = browser.get(PAGE).text
+    assert 'value="3.00"' in said
+    assert 'value="2000000"' in said
+    assert "$250.00" in said
+    browser.post(PAGE, **PLAN)
+    assert 'value="3.00"' not in browser.get(PAGE).text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("price", "cheap", "Write an amount such as 25.00"),
+        ("price", "99999999.00", "from 0 to 1000000000000"),
+        ("requests_per_second", "0", "from 1 to 1000000"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_stays(
+    browser: Browser, field: str, value: str, told: str
+) -> None:
+    answer = browser.post(PAGE, **{**PLAN, field: value})
+    assert told in words(answer)
+    assert f'id="{field}-words" role="alert"' in answer.text
+    assert f'value="{value}"' in answer.text
+
+
+def test_team_is_suspended_with_a_reason_and_let_go(browser: Browser) -> None:
+    browser.post(PAGE, act="suspend", on="team", suspended_reason="unpaid")
+    said = words(browser.get(PAGE))
+    assert "Suspended" in said
+    assert "unpaid" in said
+    browser.post(PAGE, act="lift", on="team")
+    assert "Suspended" not in words(browser.get(PAGE))
+
+
+def test_whoever_is_no_operator_sees_no_team(site: Site, browser: Browser) -> None:
+    site.do(site.plane.operator.mark("ada@example.com", operator=False))
+    assert browser.get(PAGE).status_code == 403
+    assert browser.post(PAGE, **PLAN).status_code == 403
