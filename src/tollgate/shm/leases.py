@@ -113,38 +113,41 @@ class LeasedMeters(SharedMeters):
         kept = self._kept.get(id(rows))
         if kept is None or kept.rows is not rows or kept.epoch != self._epoch[0]:
             kept = self._keep(rows)
-        left = self._take_alone(kept, now, cost) if self._workers == 1 else self._take_kept(kept, now, cost)
-        if left is None:
-            return None
+        if self._workers > 1:
+            left = self._take_together_kept(kept, now, cost)
+            if left is None:
+                return None
+        else:
+            # Here, without a call: every request comes by.
+            arrivals, marks = self._arrivals, self._marks
+            left = []
+            for row, mark, step, seconds, credit in kept.steps:
+                arrival = arrivals[row] - credit
+                after = (now if now > arrival else arrival) + cost * step  # noqa: FURB136
+                room = (now + seconds - after) / step + HAIR
+                if room < 0 or marks[row] != mark:
+                    self._give_back_kept(kept, row, cost)
+                    return None
+                arrivals[row] = after + credit
+                left.append(int(room))
+                if seconds > 1:
+                    left.append(int(after - now + 1))
         if not kept.taken:
             self._unsettled.append(kept)
         kept.taken += cost
         if now >= self._settle_at:
             self._settle_at = now + SETTLE_SECONDS
             self.settle()
-        return left
-
-    def _take_alone(self, kept: KeptRows, now: float, cost: int) -> tuple[int, ...] | None:
-        """Take from rows that nobody else writes to."""
-        arrivals, marks = self._arrivals, self._marks
-        left: list[int] = []
-        for row, mark, step, seconds, credit in kept.steps:
-            arrival = arrivals[row] - credit
-            after = (now if now > arrival else arrival) + cost * step  # noqa: FURB136
-            room = (now + seconds - after) / step + HAIR
-            if room < 0 or marks[row] != mark:
-                for before, _, used, _, _ in kept.steps:
-                    if before == row:
-                        break
-                    arrivals[before] -= cost * used
-                return None
-            arrivals[row] = after + credit
-            left.append(int(room))
-            if seconds > 1:
-                left.append(int(after - now + 1))
         return tuple(left)
 
-    def _take_kept(self, kept: KeptRows, now: float, cost: int) -> tuple[int, ...] | None:
+    def _give_back_kept(self, kept: KeptRows, until: int, cost: int) -> None:
+        """Undo what was taken a moment ago from the rows before this one; no other worker writes to them."""
+        for row, _, step, _, _ in kept.steps:
+            if row == until:
+                break
+            self._arrivals[row] -= cost * step
+
+    def _take_together_kept(self, kept: KeptRows, now: float, cost: int) -> list[int] | None:
         """Take from rows that other workers write to as well."""
         arrivals, workers = self._arrivals, self._workers
         left: list[int] = []
@@ -163,7 +166,7 @@ class LeasedMeters(SharedMeters):
             new.append((start, after - cost * step + credit, after + credit, cost * step))
         for each in new:
             self._write(*each)
-        return tuple(left)
+        return left
 
     def _keep(self, rows: Sequence[LimitRow]) -> KeptRows:
         if len(self._kept) >= MAX_KEPT:
