@@ -343,11 +343,11 @@ class Connection(asyncio.Protocol):
             return
         chunks = self._body
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        # Also here: the pieces of a large answer must not be held beside it while it is passed on.
-        self._body = chunks = []
+        self._body = []
         self._size = 0
         if self._held:
-            # Counts for as long as it is on its way to its caller, however long that takes.
+            # Counts for as long as it is on its way to its caller, however long that takes. Its pieces go now.
+            chunks.clear()
             body = CountedBody.of(body, self._budget, self._held)
             self._held = 0
         if data and status == 200 and self.usable and len(body) <= SMALL:
