@@ -101,6 +101,7 @@ async def test_forgotten_answers_reach_nobody(make: Make) -> None:
 # --- Valkey alone ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.e2e
 async def test_what_another_installation_wrote_is_passed_over() -> None:
     server().command("FLUSHALL")
     stranger, one = in_valkey(b"another secret"), in_valkey(b"secret")
@@ -111,6 +112,7 @@ async def test_what_another_installation_wrote_is_passed_over() -> None:
         await each.close()
 
 
+@pytest.mark.e2e
 async def test_stream_is_bounded() -> None:
     server().command("FLUSHALL")
     one = in_valkey(b"secret")
