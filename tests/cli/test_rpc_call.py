@@ -64,3 +64,10 @@ def test_a_call_that_ends_in_an_error_exits_with_1(api: Api, acme: Tool) -> None
     ran = acme.run("rpc", "call", "eth/mainnet", "eth_nope", "--token", "tg_mine")
     assert (ran.code, ran.json) == (1, error)
     assert api.asked[0].bearer == "tg_mine"
+
+
+def test_an_answer_that_is_none_is_told_apart(api: Api, acme: Tool) -> None:
+    api.on("POST", "/x/eth/mainnet", ["not", "an", "answer"])
+    ran = acme.run("rpc", "call", "eth/mainnet", "eth_chainId", "--token", "tg_mine")
+    assert ran.code == 1
+    assert "no JSON-RPC answer" in ran.err

@@ -42,6 +42,13 @@ def test_a_backup_is_restored_into_an_empty_folder_and_starts(made: Path, tmp_pa
     assert prepare(elsewhere).pepper == (tmp_path / "data" / "pepper").read_bytes()
 
 
+def test_folders_may_have_any_name(tmp_path: Path) -> None:
+    settings = Settings(data_dir=str(tmp_path / "50% of #1?"))
+    prepare(settings)
+    backups.backup(settings, tmp_path / "a?b#c%20", 1_000.0)
+    assert backups.verify(tmp_path / "a?b#c%20").files
+
+
 def test_nothing_is_written_over(made: Path, tmp_path: Path) -> None:
     mine = Settings(data_dir=str(tmp_path / "data"))
     assert "holds an installation already" in refused(mine, made)

@@ -60,6 +60,8 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
         said = json.loads(reply.body)
     except ValueError as error:
         raise Failure(f"HTTP {reply.status}, and no JSON: is {session.url} a Tollgate?") from error
+    if not isinstance(said, dict):
+        raise Failure(f"HTTP {reply.status}, and no JSON-RPC answer: is {session.url} a Tollgate?")
     failed = "error" in said
     show.as_json(said if session.as_json else said.get("error" if failed else "result"))
     where = [f"{1_000 * took:.1f} ms", f"HTTP {reply.status}"]

@@ -156,7 +156,7 @@ def _open_segments(folder: Path, opened: dict[str, BinaryIO]) -> None:
 def _copy_database(source: Path, target: Path) -> None:
     """Copy a database as it is at one moment, whoever writes to it."""
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    reading = sqlite3.connect(f"file:{source}?mode=ro", uri=True, timeout=30.0)
+    reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, timeout=30.0)
     writing = sqlite3.connect(target)
     try:
         reading.backup(writing)
@@ -170,7 +170,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def _check_database(path: Path) -> None:
-    database = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         (said,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.Error as error:

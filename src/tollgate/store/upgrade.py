@@ -34,6 +34,8 @@ BUSY_MILLISECONDS = 30_000
 # Folders of migrations.
 CONTROL, LEDGER = "migrations", "ledger_migrations"
 SCHEMAS = {CONTROL: CONTROL_SCHEMA, LEDGER: LEDGER_SCHEMA}
+# How long to wait for another node that migrates.
+OTHER_MILLISECONDS = 600_000
 # How long a step waits for the lock of a table that is in use, and how long it then leaves others alone.
 LOCK_MILLISECONDS = 2_000
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -129,6 +131,7 @@ def _migrate(
     try:
         with engine.begin() as connection:
             if is_postgresql(url):
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout TO {OTHER_MILLISECONDS}")
                 postgresql.lock(connection, postgresql.LOCK_MIGRATING)
                 if makes_schema:
                     connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")

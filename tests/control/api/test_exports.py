@@ -3,9 +3,15 @@
 import csv
 import io
 import json
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from tests.control.api.caller import Api, reason
 from tests.store.account_rows import Books, calls
+
+from tollgate.control.api import exports
+from tollgate.control.services.logs import LogAsk
 
 FORMULA = '=HYPERLINK("https://evil.example")'
 
@@ -40,3 +46,21 @@ def test_one_entry_is_shown_by_its_id_and_no_other(api: Api) -> None:
 
 def test_other_forms_are_refused(api: Api) -> None:
     assert reason(api.ask("GET", "/teams/acme/logs/export/xls")) == (400, "invalid_request")
+
+
+async def test_search_that_finds_nothing_for_long_shows_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who carries the answer hangs up on one that is silent for too long."""
+    pages: list[Any] = [SimpleNamespace(team=SimpleNamespace(id="t", name="acme"), rows=[], next="n")] * 3
+    pages.append(SimpleNamespace(team=pages[0].team, rows=[], next=None))
+
+    async def page(*_asked: object) -> Any:
+        return pages.pop(0)
+
+    async def said(quiet: float) -> list[bytes]:
+        monkeypatch.setattr(exports, "QUIET_SECONDS", quiet)
+        logs, ask = SimpleNamespace(page=page), LogAsk()
+        return [each async for each in exports._pieces(logs, None, await page(), ask, "jsonl")]  # type: ignore[arg-type]
+
+    assert await said(-1.0) == [b"\n"] * 4
+    pages += [SimpleNamespace(team=SimpleNamespace(id="t", name="acme"), rows=[], next=None)]
+    assert await said(60.0) == []
