@@ -493,7 +493,7 @@ def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:
 
 def test_operator_sets_the_plan_of_a_team_on_its_page(console: Console) -> None:
     with console.page("/console/operator") as page:
-        page.get_by_role("link", name="demo").first.click()
+        page.locator("a[href='/console/operator/teams/demo']").click()
         page.get_by_label("US dollars for a million requests").fill("cheap")
         click(page, "Save plan")
         assert "Write an amount such as 25.00" in words(page)
