@@ -184,7 +184,7 @@ async def test_look_ups_do_not_wait_for_a_line_of_changers(store: Store) -> None
         (
             "teams",
             "team_1",
-            {"teams", "tokens", "domains", "members", "invitations", "billing", "alerts"},
+            {"teams", "tokens", "lineages", "domains", "members", "invitations", "billing", "alerts"},
         ),
         (
             "accounts",
