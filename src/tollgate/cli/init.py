@@ -86,7 +86,7 @@ def init(
         raise WrongUsage("Which upstreams? Give --upstream FAMILY/NETWORK=URL, such as eth/mainnet=publicnode://")
     found = [] if offline else _try(chosen, person=person, quiet=as_json)
     if email is None and person:
-        email = click.prompt("E-mail address of the first account (empty: none)", default="", err=True) or None
+        email = _ask("E-mail address of the first account (empty: none)") or None
     if email is not None:
         email = email_of(email)
         if team is None:
@@ -142,12 +142,17 @@ def _settings(path: str, url: str, number: int) -> UpstreamSettings:
     return UpstreamSettings(name=name[:64], url=address)
 
 
+def _ask(what: str, default: str = "") -> str:
+    """What a person types; nothing where they type nothing and there is no default."""
+    return str(click.prompt(what, default=default, show_default=bool(default), err=True))
+
+
 def _ask_for_upstreams() -> list[Upstream]:
     shorthands = ", ".join(provider.form for provider in PROVIDERS.values())
     note(f"Which networks, and from where? An address is the URL of a node, or one of {shorthands}.")
     chosen: list[Upstream] = []
     while True:
-        path = click.prompt("Network (empty: no more)", default="" if chosen else "eth/mainnet", err=True)
+        path = _ask("Network (empty: no more)", "" if chosen else "eth/mainnet")
         if not path:
             return chosen
         if not _PATH.fullmatch(path):

@@ -9,6 +9,7 @@ from tests.gateway.speech import GET, answer_upstream, edge, hello, post, speak,
 from tests.gateway.worker import Worker, open_worker
 
 from tollgate.gateway.http.connection import MAX_WAITING
+from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.settings import model
 
@@ -190,6 +191,36 @@ async def test_large_bodies_share_a_bound() -> None:
     assert await speak(second, whole(b" " * 20_000)) == ["503 overloaded"]
     assert await speak(first, whole(b" " * 20_000)) == ["400 parse_error"]
     assert worker.budget.held == 0
+
+
+async def test_large_answer_counts_until_it_has_left(worker: Worker) -> None:
+    left: list[int] = []
+
+    class Leaving:
+        def leave(self, data: bytes, *, close: bool) -> None:
+            assert (len(data), close) == (SMALL + 1, False)
+            left.append(worker.budget.held)
+
+    for _ in range(2):
+        worker.context.send(Leaving(), bytes(SMALL + 1))
+        worker.context.count_large(bytes(SMALL + 1))
+    assert worker.budget.held == 2 * (SMALL + 1)
+    await turns()
+    assert left == [2 * (SMALL + 1)] * 2
+    assert worker.budget.held == 0
+
+
+async def test_caller_that_leaves_leaves_no_part_of_its_body(worker: Worker) -> None:
+    """Its parser lives on until garbage is collected, and the connection with it."""
+    transport = worker.connect(hello)
+    head, _, _ = post().partition(b"\r\n\r\n")
+    transport.say(
+        head.replace(head.rpartition(b"\r\n")[2], b"content-length: 200000") + b"\r\n\r\n" + b" " * 9_000
+    )
+    connection = edge(transport)
+    assert sum(map(len, connection._chunks)) == 9_000
+    transport.drop()
+    assert connection._chunks == []
 
 
 async def test_defect_of_ours_is_answered_and_the_connection_lives(worker: Worker) -> None:

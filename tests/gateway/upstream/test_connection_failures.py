@@ -184,5 +184,6 @@ async def test_large_response_of_a_lost_connection_gives_its_bytes_back() -> Non
     assert line.budget.held > 0
     line.transport.drop(ConnectionResetError())
     assert line.budget.held == 0
+    assert line.connection._body == []
     with pytest.raises(AttemptFailed):
         await pending

@@ -29,6 +29,7 @@ from tollgate.gateway.call.resolver import Judge, Resolved, SingleFlight
 from tollgate.gateway.http import response
 from tollgate.gateway.http.connection import CallerConnection
 from tollgate.gateway.http.response import render_result
+from tollgate.gateway.memory_budget import SMALL
 from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.upstream.connection import AttemptFailed, Connection, Response, ResponseFuture
 from tollgate.gateway.upstream.exchange import FirstAttempt
@@ -96,6 +97,7 @@ class Straight(ABC):
         extra = shown + admission.cors
         data = render_result(self.request_id, context.date, self._rates, extra, body, close=close)
         context.send(connection, data, self, close=close)
+        context.count_large(data)
         if close:
             connection.finish()
 
@@ -333,8 +335,8 @@ class StraightCall(Straight):
             context.counted.append(plan)
         plan.counts[self._cache] += 1
         body = encode_json(Result("2.0", self._call.id, result))  # type: ignore[arg-type] # a notification is not here
-        self._size = len(body)
-        if admission.plain and not context.draining and not connection.eof:
+        self._size = size = len(body)
+        if size <= SMALL and admission.plain and not context.draining and not connection.eof:
             # As `_send`, without its call: most answers leave here.
             if not self.request_id:
                 self.request_id = next(context.ids)
@@ -349,7 +351,7 @@ class StraightCall(Straight):
 
     def record(self, at: bytes, now: float) -> bytes:
         """What is written down of it, put together from parts that are encoded already."""
-        admission, upstream = self._admission, self._upstream
+        admission, upstream, request_id = self._admission, self._upstream, self.request_id
         micros = int((now - self._began) * 1e6)
         admission.durations.append(micros)
         return b"".join(
@@ -358,8 +360,8 @@ class StraightCall(Straight):
                 at,
                 admission.subjects.get(self._plan) or admission.subject(self._plan),
                 _numbers(micros, _ONE_DETAIL, self._size, UINT32, len(self._body)),
-                _ID24 if len(self.request_id) == 24 else pack(self.request_id)[: -len(self.request_id)],
-                self.request_id,
+                _ID24 if len(request_id) == 24 else pack(request_id)[: -len(request_id)],
+                request_id,
                 upstream.record if upstream is not None else NO_UPSTREAM,
                 admission.records[self._cache],
             )

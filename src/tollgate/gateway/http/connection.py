@@ -152,6 +152,8 @@ class CallerConnection(HttpToolsProtocol):
         self.context.addresses.leave(self._address)
         self._finished = True
         self._forget_line()
+        # The parser keeps this object until garbage is collected: not what it has read.
+        self._chunks = []
         self.context.budget.free(self._held + self._unsent)
         self._held = self._unsent = 0
         if self._asgi is not None:
@@ -554,6 +556,7 @@ class CallerConnection(HttpToolsProtocol):
         if request.caller is not None:
             request.status = answer.status
             context.send(self, data, request, close=close)
+            context.count_large(data)
         elif self.leaving > 1:
             context.send(self, data, close=close)
         else:

@@ -256,6 +256,15 @@ class WorkerContext:
             self._loop.call_soon(self._flush)
         outbox.append((connection, data, close))
 
+    def count_large(self, data: bytes) -> None:
+        """Count an answer until it has left: it is a copy of what its upstream said, which is given back now.
+
+        To be called after `send`. What its caller does not take is counted by the connection.
+        """
+        if len(data) > SMALL:
+            self.budget.held += len(data)
+            self._loop.call_soon(self.budget.free, len(data))
+
     def _flush(self) -> None:
         # Taken first: whatever happens below, the next answer must find an empty box, or nobody empties it again.
         outbox, self._outbox = self._outbox, []

@@ -298,6 +298,8 @@ class Connection(asyncio.Protocol):
             else:
                 stale = self._used and not self._heard
                 self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
+        # The parser keeps this object until garbage is collected: not what it has read.
+        self._body = []
         if self._held:
             self._budget.free(self._held)
             self._held = 0

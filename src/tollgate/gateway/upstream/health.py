@@ -38,6 +38,7 @@ QUOTA_SECONDS = 5.0
 _MAX_METHODS = 4_096
 # The bucket of a duration below 25 ms, by its multiple of the least bound: a look is quicker than a search.
 _STEP, _STEPS = BUCKETS_MICROSECONDS[0], 101
+_UP = _STEP - 1
 _BUCKETS = [bisect_left(BUCKETS_MICROSECONDS, step * _STEP) for step in range(_STEPS)]
 _PLACES = range(len(BUCKETS_MICROSECONDS) + 1)
 # Where an upstream counts that no network has.
@@ -208,7 +209,7 @@ class Upstream:
             self._in_a_row = 0
         micros = int(seconds * 1_000_000)
         self._micros += micros
-        step = (micros + _STEP - 1) // _STEP
+        step = (micros + _UP) // _STEP
         self.buckets[_BUCKETS[step] if step < _STEPS else bisect_left(BUCKETS_MICROSECONDS, micros)] += 1
         if self._open_until:
             self._open_until = 0.0
