@@ -102,6 +102,17 @@ def test_chains_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ahead", "numbers"), [(MAX_MISSING, list(range(6, 5 + MAX_MISSING))), (MAX_MISSING + 1, [6, 5])]
+)
+def test_tip_that_is_too_far_ahead_is_compared_from_the_head_of_the_network(
+    ahead: int, numbers: list[int]
+) -> None:
+    far = UpstreamChain()
+    far.add(5 + ahead, "tip", "parent")
+    assert missing({5: "head"}.get, 5, far) == numbers
+
+
+@pytest.mark.parametrize(
     ("network", "of", "known", "numbers"),
     [
         ("abc", "abc", 1, []),

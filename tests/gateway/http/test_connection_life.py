@@ -219,8 +219,10 @@ async def test_caller_that_leaves_leaves_no_part_of_its_body(worker: Worker) -> 
     )
     connection = edge(transport)
     assert sum(map(len, connection._chunks)) == 9_000
+    assert worker.state.connections == {connection}
     transport.drop()
     assert connection._chunks == []
+    assert worker.state.connections == set()
 
 
 async def test_defect_of_ours_is_answered_and_the_connection_lives(worker: Worker) -> None:
