@@ -23,6 +23,10 @@ NPM_FLAGS := --ignore-scripts --no-audit --no-fund --no-update-notifier --loglev
 GO_BUILD = cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDIR)/$(DEPS)/bin/go build \
 	-o $(CURDIR)/$(DEPS)/go
 
+# Three processes on two cores: end-to-end tests mostly wait for what they started. A file stays with one of them, so
+# that its tests share what they set up.
+THREE := -n 3 --dist loadfile
+
 # A stamp says that something was made once; this asks whether it is still there, and makes it again
 # otherwise (a Python or Node that was upgraded away leaves a dangling link).
 absent = $(if $(realpath $(1)),,FORCE)
@@ -42,7 +46,7 @@ demo: setup ## Run the gateway with a filled team and a simulated chain
 test: .venv/.dev ## Run all tests; parts that cannot be had here are named
 	@$(MAKE) --no-print-directory --keep-going test-deps || \
 		echo 'make test: not every part for the end-to-end tests could be installed; see above.' >&2
-	@$(if $(ARGS),$(BIN)/pytest $(ARGS),scripts/test-all $(BIN)/pytest)
+	@$(BIN)/pytest $(or $(ARGS),$(THREE))
 
 test-fast: .venv/.dev ## Run the unit tests alone, on two cores
 	@$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/e2e -m 'not e2e' --hypothesis-profile=tollgate-fast $(ARGS)
