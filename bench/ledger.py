@@ -251,7 +251,7 @@ def _record(chance: random.Random, load: Load, number: int) -> bytes:
     return encode(
         (
             time.time() - 1 + number * 1e-5, f"team_{team:020d}", token, "eth/mainnet", "backend", 200, 1, None,
-            calls, duration, 110 * load.calls, b"%032x" % chance.getrandbits(128), "stub", 1, "bypass",
+            None, calls, duration, 110 * load.calls, b"%032x" % chance.getrandbits(128), "stub", 1, "bypass",
             "203.0.113.7", b"python-requests/2.32.3", b"",
         )
     )  # fmt: skip

@@ -135,7 +135,7 @@ def _record(row: Any) -> bytes:
     return encode(
         (
             row.at, row.team_id, row.source_id, row.network, row.source_name, row.status, row.stands_for, None,
-            [call], row.duration_micros, row.request_bytes, row.request_id.encode(), row.upstream, row.attempts,
-            row.cache, row.address, row.agent.encode(), row.origin.encode(),
+            None, [call], row.duration_micros, row.request_bytes, row.request_id.encode(), row.upstream,
+            row.attempts, row.cache, row.address, row.agent.encode(), row.origin.encode(),
         )
     )  # fmt: skip

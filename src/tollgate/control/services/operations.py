@@ -7,6 +7,7 @@ For accounts that `tollgate admin operator` has marked, and for `tollgate admin`
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -263,8 +264,11 @@ class Operations:
             if spent is not None and (changed.cap, changed.price) != (found.cap, found.price):
                 changed = stopped(self._context, changed, *spent)
             if changed.price != found.price:
+                last = await records.price_changes.page(1, None, newest_first=True, team_id=found.id)
+                # The later of two is the one in force, whatever the clocks of nodes say.
+                at = max(now, math.nextafter(last[0].created_at, math.inf)) if last else now
                 change = PriceChange(
-                    secrets.new_id("prc"), found.id, now, changed.free_requests, changed.micros_per_million
+                    secrets.new_id("prc"), found.id, at, changed.free_requests, changed.micros_per_million
                 )
                 await records.price_changes.add(change)
             if changed != found:
