@@ -13,7 +13,7 @@ from tollgate.control.api import money, reading, shapes
 from tollgate.control.api.access import Asked, Part, Plane, Who
 from tollgate.control.api.operations import OPERATOR, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, listed_items, shown
-from tollgate.control.problems import Busy, NotFound, RoleNeeded
+from tollgate.control.problems import Busy, InvalidInput, NotFound, RoleNeeded
 from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS
 from tollgate.control.services.operations import STATES, CheckResult, ServiceUsage, TeamTerms, TeamUse
 from tollgate.core.upstream_history import HistoryStep
@@ -270,7 +270,7 @@ async def team(plane: Plane, actor: Who, name: Part) -> Answer:
             ),
         ),
         gives=money.Usage,
-        raises=(RoleNeeded, NotFound),
+        raises=(InvalidInput, RoleNeeded, NotFound),
     ),
 )
 async def team_usage(request: Asked, plane: Plane, actor: Who, name: Part) -> Answer:
@@ -294,7 +294,7 @@ async def team_usage(request: Asked, plane: Plane, actor: Who, name: Part) -> An
             ),
         ),
         gives=ServiceUsageView,
-        raises=(RoleNeeded,),
+        raises=(InvalidInput, RoleNeeded),
     ),
 )
 async def usage(request: Asked, plane: Plane, actor: Who) -> Answer:
