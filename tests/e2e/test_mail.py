@@ -154,6 +154,7 @@ def test_open_sign_up_makes_no_account_before_the_mailed_link_is_used(tmp_path: 
             with visitor(gateway.base_url) as person:
                 assert person.join(link, PASSWORD).status_code == 303
                 assert person.signed_in()
+            eventually(lambda: len(server.to("new@example.com")) >= 5, what="the mails, which are sent by and by")
             assert len(server.to("new@example.com")) == 5
             assert "Traceback" not in gateway.program.err.read_text()
 

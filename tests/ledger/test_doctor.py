@@ -309,7 +309,7 @@ def test_damaged_data_is_named_and_blocks_beside_it_are_shown(house: House) -> N
 
 def shown(house: House) -> list[tuple[str, str]]:
     async def work() -> list[tuple[str, str]]:
-        book = sqlite.open_logbook(house.url)
+        book = sqlite.open_logbook(house.url, look_seconds=60.0)
         rows = (await book.older(LogFilter("team_1"), 100, 100)).rows
         await book.close()
         return [(row.request_id, row.outcome) for row in rows]

@@ -147,7 +147,7 @@ def test_pages_meanwhile_show_what_is_converted_and_go_on_by_cursor(
     store = open_ledger(sqlite.ledger_url(tmp_path))
 
     async def read() -> list[str]:
-        book = sqlite.open_logbook(sqlite.ledger_url(tmp_path))
+        book = sqlite.open_logbook(sqlite.ledger_url(tmp_path), look_seconds=60.0)
         position: int | None = await book.newest("team_a") + 1
         seen = []
         while position is not None:

@@ -202,7 +202,7 @@ class House:
             BASE_URL,
             self.clock,
             proofs=self.proofs,
-            logbook=sqlite.open_logbook(ledger),
+            logbook=sqlite.open_logbook(ledger, look_seconds=60.0),
             accountbook=sqlite.open_accountbook(ledger),
         )
         passwords = Passwords(CHEAP)
