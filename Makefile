@@ -25,7 +25,7 @@ GO_BUILD = cd $(CLIENTS)/go && GOTOOLCHAIN=local GOFLAGS=-buildvcs=false $(CURDI
 
 # Three processes on two cores: end-to-end tests mostly wait for what they started. A file stays with one of them, so
 # that its tests share what they set up.
-THREE := -n 3 --dist loadfile
+PARALLEL := -n 3 --dist loadfile
 
 # A stamp says that something was made once; this asks whether it is still there, and makes it again
 # otherwise (a Python or Node that was upgraded away leaves a dangling link).
@@ -46,7 +46,7 @@ demo: setup ## Run the gateway with a filled team and a simulated chain
 test: .venv/.dev ## Run all tests; parts that cannot be had here are named
 	@$(MAKE) --no-print-directory --keep-going test-deps || \
 		echo 'make test: not every part for the end-to-end tests could be installed; see above.' >&2
-	@$(BIN)/pytest $(or $(ARGS),$(THREE))
+	@$(BIN)/pytest $(or $(ARGS),$(PARALLEL))
 
 test-fast: .venv/.dev ## Run the unit tests alone, on two cores
 	@$(BIN)/pytest -n 2 --dist worksteal --ignore=tests/e2e -m 'not e2e' --hypothesis-profile=tollgate-fast $(ARGS)

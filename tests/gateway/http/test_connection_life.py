@@ -218,7 +218,7 @@ async def test_large_answer_counts_until_it_has_left(worker: Worker) -> None:
 
 
 async def test_caller_that_leaves_leaves_no_part_of_its_body(worker: Worker) -> None:
-    """Its parser lives on until garbage is collected, and the connection with it."""
+    """Its straight call lives on until garbage is collected, and the connection with it."""
     transport = worker.connect(hello)
     head, _, _ = post().partition(b"\r\n\r\n")
     transport.say(

@@ -152,7 +152,7 @@ class CallerConnection(HttpToolsProtocol):
         self.context.addresses.leave(self._address)
         self._finished = True
         self._forget_line()
-        # The parser keeps this object until garbage is collected: not what it has read.
+        # Its straight call keeps this object until garbage is collected: not what was read.
         self._chunks = []
         self.context.budget.free(self._held + self._unsent)
         self._held = self._unsent = 0
