@@ -15,8 +15,7 @@ from tollgate.core.leases import LeaseReport, LeaseTurn
 from tollgate.core.limits import Limit, take
 from tollgate.processes.leases import TURN_SECONDS, LeaseKeeper
 from tollgate.shm import metrics
-from tollgate.shm.leases import LeasedMeters
-from tollgate.shm.limits import LimitRow
+from tollgate.shm.leases import LeasedMeters, LeasedRows
 from tollgate.store.base import LeaseBook, SharedUnreachable
 
 SECRET = b"pepper"
@@ -37,7 +36,7 @@ class Node:
         self._workers = workers
         self._owed = 0.0
         self._worker = 0
-        self._rows: tuple[LimitRow, ...] = ()
+        self._rows: LeasedRows | None = None
         self.passed: list[float] = []
 
     def send(self, rate: float, limit: Limit, at: float) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from tollgate.core.limits import Limit
-from tollgate.shm.leases import LeasedMeters
-from tollgate.shm.limits import LimitRow
+from tollgate.shm.leases import LeasedMeters, LeasedRows
 
 LIMIT = Limit(10, 1.0)
 
@@ -16,7 +15,7 @@ def meters(request: pytest.FixtureRequest, tmp_path: Path) -> LeasedMeters:
     return LeasedMeters(64, request.param, tmp_path / "lock", b"pepper")
 
 
-def taken(meters: LeasedMeters, rows: tuple[LimitRow, ...], now: float) -> int:
+def taken(meters: LeasedMeters, rows: LeasedRows, now: float) -> int:
     """Take until it is refused; how many were let in."""
     count = 0
     while meters.take_all(rows, now) is not None:

@@ -17,7 +17,7 @@ import hashlib
 import math
 import mmap
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -27,8 +27,6 @@ from tollgate.shm.limits import NOWHERE, WAYS, LimitRow, SharedMeters
 
 # What was taken is written for the keeper this often while calls come, and this long after the last one.
 SETTLE_SECONDS, LAST_SECONDS = 0.01, 0.05
-# Callers' rows that are kept.
-MAX_KEPT = 20_000
 # Rows are compared in pieces of this many bytes: few change between two looks.
 _PIECE = 4096
 
@@ -47,17 +45,15 @@ class LeasedRow(Struct, frozen=True):
     """Seconds of the whole limit that were used up on this node, ever."""
 
 
-class KeptRows:
-    """Rows of a caller as they were in one epoch, and the requests that were taken out of them since."""
+class LeasedRows(list[LimitRow]):
+    """Rows of a caller with what the keeper said of them in one epoch, and what was taken out of them since."""
 
-    __slots__ = ("epoch", "rows", "steps", "taken")
+    __slots__ = ("epoch", "steps", "taken")
 
-    def __init__(
-        self, epoch: float, rows: Sequence[LimitRow], steps: tuple[tuple[int, int, float, float, float], ...]
-    ) -> None:
-        self.epoch = epoch
-        self.rows = rows
-        self.steps = steps
+    def __init__(self, rows: Iterable[LimitRow]) -> None:
+        super().__init__(rows)
+        self.epoch = math.nan
+        self.steps: list[tuple[int, int, float, float, float]] = []
         """Row, mark, seconds that a request uses up, window, credit."""
         self.taken = 0
 
@@ -78,8 +74,7 @@ class LeasedMeters(SharedMeters):
         self._used = memory[2 + rows * 4 :]
         self._default[0] = 1.0
         self._seen = bytes(len(self._used) * 8)
-        self._kept: dict[int, KeptRows] = {}
-        self._unsettled: list[KeptRows] = []
+        self._unsettled: list[LeasedRows] = []
         self._settle_at = 0.0
 
     # --- Workers ---------------------------------------------------------------------------------------
@@ -100,94 +95,86 @@ class LeasedMeters(SharedMeters):
                 break
         return found
 
-    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> tuple[LimitRow, ...]:
+    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> LeasedRows:
         """Where these limits stand, for `take_all`: as long as nobody else has been given their rows."""
-        found = []
+        found = LeasedRows([])
         for key, limit in limits:
             row = self._described(key, limit, now)
             found.append((row, self._marks[row], limit.interval, limit.seconds))
-        return tuple(found)
+        return found
 
-    def take_all(self, rows: Sequence[LimitRow], now: float, cost: int = 1) -> tuple[int, ...] | None:
+    def take_all(self, rows: LeasedRows, now: float, cost: int = 1) -> tuple[int, ...] | None:  # type: ignore[override] # those of `rows`
         """Take `cost` requests out of all limits, or out of none: None where one refuses or has another row."""
-        kept = self._kept.get(id(rows))
-        if kept is None or kept.rows is not rows or kept.epoch != self._epoch[0]:
-            kept = self._keep(rows)
+        if rows.epoch != self._epoch[0]:
+            self._read_steps(rows)
         if self._workers > 1:
-            left = self._take_together_kept(kept, now, cost)
+            left = self._take_together_leased(rows, now, cost)
             if left is None:
                 return None
         else:
             # Here, without a call: every request comes by.
             arrivals, marks = self._arrivals, self._marks
             left = []
-            for row, mark, step, seconds, credit in kept.steps:
-                arrival = arrivals[row] - credit
-                after = (now if now > arrival else arrival) + cost * step  # noqa: FURB136
-                room = (now + seconds - after) / step + HAIR
+            for row, mark, step, seconds, credit in rows.steps:
+                arrival, moved = arrivals[row], now + credit
+                after = (moved if moved > arrival else arrival) + cost * step  # noqa: FURB136
+                room = (moved + seconds - after) / step + HAIR
                 if room < 0 or marks[row] != mark:
-                    self._give_back_kept(kept, row, cost)
+                    self._give_back_leased(rows, row, cost)
                     return None
-                arrivals[row] = after + credit
+                arrivals[row] = after
                 left.append(int(room))
                 if seconds > 1:
-                    left.append(int(after - now + 1))
-        if not kept.taken:
-            self._unsettled.append(kept)
-        kept.taken += cost
+                    left.append(int(after - moved + 1))
+        if not rows.taken:
+            self._unsettled.append(rows)
+        rows.taken += cost
         if now >= self._settle_at:
             self._settle_at = now + SETTLE_SECONDS
             self.settle()
         return tuple(left)
 
-    def _give_back_kept(self, kept: KeptRows, until: int, cost: int) -> None:
+    def _give_back_leased(self, rows: LeasedRows, until: int, cost: int) -> None:
         """Undo what was taken a moment ago from the rows before this one; no other worker writes to them."""
-        for row, _, step, _, _ in kept.steps:
+        for row, _, step, _, _ in rows.steps:
             if row == until:
                 break
             self._arrivals[row] -= cost * step
 
-    def _take_together_kept(self, kept: KeptRows, now: float, cost: int) -> list[int] | None:
+    def _take_together_leased(self, rows: LeasedRows, now: float, cost: int) -> list[int] | None:
         """Take from rows that other workers write to as well."""
         arrivals, workers = self._arrivals, self._workers
         left: list[int] = []
         new = []
-        for row, mark, step, seconds, credit in kept.steps:
-            start = row * workers
-            highest = max(arrivals[start : start + workers])
-            arrival = highest - credit
-            after = (now if now > arrival else arrival) + cost * step  # noqa: FURB136
-            room = (now + seconds - after) / step + HAIR
+        for row, mark, step, seconds, credit in rows.steps:
+            start, moved = row * workers, now + credit
+            arrival = max(arrivals[start : start + workers])
+            after = (moved if moved > arrival else arrival) + cost * step  # noqa: FURB136
+            room = (moved + seconds - after) / step + HAIR
             if room < 0 or self._marks[row] != mark:
                 return None
             left.append(int(room))
             if seconds > 1:
-                left.append(int(after - now + 1))
-            new.append((start, after - cost * step + credit, after + credit, cost * step))
+                left.append(int(after - moved + 1))
+            new.append((start, after - cost * step, after, cost * step))
         for each in new:
             self._write(*each)
         return left
 
-    def _keep(self, rows: Sequence[LimitRow]) -> KeptRows:
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.clear()
-        epoch = self._epoch[0]
-        steps = tuple(
-            [
-                (row, mark, self._step(row, interval, seconds), seconds, self._credits[row])
-                for row, mark, interval, seconds in rows
-            ]
-        )
-        kept = self._kept[id(rows)] = KeptRows(epoch, rows, steps)
-        return kept
+    def _read_steps(self, rows: LeasedRows) -> None:
+        rows.epoch = self._epoch[0]
+        rows.steps = [
+            (row, mark, self._step(row, interval, seconds), seconds, self._credits[row])
+            for row, mark, interval, seconds in rows
+        ]
 
     def settle(self) -> None:
         """Write what was taken for the keeper."""
-        for kept in self._unsettled:
-            for row, mark, interval, _ in kept.rows:
+        for rows in self._unsettled:
+            for row, mark, interval, _ in rows:
                 if self._marks[row] == mark:
-                    self._used[row * self._workers + self._column] += kept.taken * interval
-            kept.taken = 0
+                    self._used[row * self._workers + self._column] += rows.taken * interval
+            rows.taken = 0
         self._unsettled.clear()
 
     def peek(self, key: str, limit: Limit, now: float) -> Taken:

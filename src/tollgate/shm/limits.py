@@ -70,7 +70,7 @@ class SharedMeters:
                 break
         return found
 
-    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> tuple[LimitRow, ...]:
+    def rows(self, limits: Sequence[tuple[str, Limit]], now: float) -> Sequence[LimitRow]:
         """Where these limits stand, for `take_all`: as long as nobody else has been given their rows."""
         found = []
         for key, limit in limits:
