@@ -92,16 +92,16 @@ def parse(body: bytes, most: int) -> Call | list[PlainCall] | list[WrittenCall]:
         raise ParseError from error
 
 
-def named(body: bytes) -> str:
-    """The methods of a request that is refused unread, for its record; none of what is large or no request."""
+def named(body: bytes) -> list[str]:
+    """The methods of a request that is refused unread, for its record; one of no name if large or no request."""
     if len(body) > LONGEST_NAMED:
-        return ""
+        return [""]
     try:
         parsed = parse(body, LONGEST_NAMED)
     except (InvalidRequest, ParseError):
-        return ""
+        return [""]
     calls: Sequence[Call] = parsed if isinstance(parsed, list) else [parsed]
-    return ", ".join(dict.fromkeys(call.method for call in calls if call.method))
+    return [call.method for call in calls]
 
 
 def _batch(body: bytes, most: int, usual: bool) -> list[PlainCall] | list[WrittenCall]:

@@ -232,9 +232,14 @@ async def test_token_that_may_not_stand_in_the_address_is_written_for_its_team(w
 
 async def test_rate_limited_calls_are_written(worker: Worker) -> None:
     known(worker, requests_per_second=2)
-    answers = await ask(worker, *[sent(call(number)) for number in range(3)], sent([call(1)] * 3))
+    batch = [call(1), call(2, "eth_blockNumber"), call(3)]
+    answers = await ask(worker, *[sent(call(number)) for number in range(3)], sent(batch))
     assert [status for status, _ in answers] == [200, 200, 429, 429]
+    *_, single, several = worker.sink.written
     assert [outcomes(entry)[0][1] for entry in worker.sink.written] == ["ok", "ok", *["rate_limited"] * 2]
+    assert outcomes(single) == [("eth_chainId", "rate_limited", -32005)]
+    assert [method for method, *_ in outcomes(several)] == ["eth_chainId", "eth_blockNumber", "eth_chainId"]
+    assert [each.response_bytes > 0 for each in several.calls] == [True, False, False]
 
 
 @pytest.mark.parametrize("body", [call(1), NOTIFICATION])

@@ -333,10 +333,15 @@ class Pipeline:
         self._counters.refused(refusal)
         answer = response.refuse(request, refusal, call_id)
         if request.caller is not None:
+            methods = [method]
             if not method and isinstance(refusal, RateLimited | SpendingCap):
                 # Refused before it was parsed; its team wants to know what it was.
-                method = jsonrpc.named(request.body)
-            request.calls = ((method[:LONGEST_METHOD], refusal.reason, refusal.code, len(answer.body)),)
+                methods = jsonrpc.named(request.body)
+            sizes = (len(answer.body), *(0 for _ in methods[1:]))
+            request.calls = tuple(
+                (each[:LONGEST_METHOD], refusal.reason, refusal.code, size)
+                for each, size in zip(methods, sizes, strict=True)
+            )
         return answer
 
     def outcome(self, request: Request, task: asyncio.Task[Answer]) -> Answer:
