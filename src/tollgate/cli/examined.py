@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tollgate.settings.model import Settings, UpstreamSettings
 
-_TITLES = ("network", "upstream", "chain id", "head", "archive", "latency", "lacks")
+_TITLES = ("network", "upstream", "chain id", "head", "archive", "latency", "notes")
 
 # As everybody calls these chains; another id under such a name is likely a mistake.
 KNOWN_IDS = {
@@ -75,10 +75,11 @@ def _row(path: str, each: Examined) -> tuple[show.Cell, ...]:
     if each.fault:
         return (path, each.name, None, None, None, None, each.fault)
     archive = None if each.archive is None else "yes" if each.archive else "no"
-    lacks = ", ".join(each.lacking) or "nothing"
+    notes = [f"lacks {', '.join(each.lacking)}"] if each.lacking else []
     if each.syncing:
-        lacks += " (it is syncing)"
-    return (path, each.name, _number(each.chain_id), each.head, archive, f"{each.milliseconds:.1f} ms", lacks)
+        notes.append("syncing")
+    latency = f"{each.milliseconds:.1f} ms"
+    return (path, each.name, _number(each.chain_id), each.head, archive, latency, "; ".join(notes) or None)
 
 
 def _number(chain_id: str) -> str:

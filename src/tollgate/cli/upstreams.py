@@ -42,8 +42,7 @@ def upstreams(config_file: str | None, as_json: bool) -> None:
         for each in network.upstreams
     ]
     show.table(_TITLES, rows)
-    if show.on_terminal():
-        show.note(_cost(shown, settings.billing.micros_per_million))
+    show.note(_cost(shown, settings.billing.micros_per_million))
 
 
 def _cost(shown: Shown, micros_per_million: int) -> str:
