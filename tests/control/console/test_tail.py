@@ -69,9 +69,11 @@ def watched() -> Watched:
 def sent(feed: Feed, number: int) -> tuple[int, bool]:
     """How many lines a tail gets that has seen everything up to an entry, and whether some are left out."""
     event = feed.above(number)
-    if not event.startswith(b"data: "):
+    if event.startswith(b":"):
         return 0, False
-    data = msgspec.json.decode(event.removeprefix(b"data: ").strip())
+    name, _, line = event.partition(b"\n")
+    assert name == b"id: %d" % feed.position
+    data = msgspec.json.decode(line.removeprefix(b"data: ").strip())
     return len(data["lines"]), data["more"]
 
 
@@ -97,6 +99,25 @@ def test_new_entries_are_sent_once(watched: Watched) -> None:
     watched.look(feed, 3)
     assert sent(feed, seen) == (3, False)
     assert sent(feed, feed.position) == (0, False)
+
+
+def test_browser_that_connects_again_gets_what_came_meanwhile(watched: Watched) -> None:
+    feed = watched.hub.join("acme", WANTED, ADA)
+    asyncio.run(feed.look(7))
+    assert sent(feed, 7) == (3, False)
+    watched.look(feed, 1)
+    assert sent(feed, 10) == (1, False)
+    other = watched.hub.join("acme", LogFilter(ACME, errors=True), ADA)
+    asyncio.run(other.look(10**17))
+    assert other.position == watched.ledger.last
+
+
+@pytest.mark.parametrize(
+    ("given", "seen"), [("", None), ("12", 12), ("-1", None), ("x", None), ("٣", None), ("9" * 19, None)]
+)
+def test_last_event_of_a_browser(given: str, seen: int | None) -> None:
+    request = cast("Any", SimpleNamespace(headers={"last-event-id": given} if given else {}))
+    assert tail._last_seen(request) == seen
 
 
 @pytest.mark.parametrize("new", [MAX_LINES + 1, MAX_LOOKED, MAX_LOOKED + 1, 1_000_000])

@@ -40,6 +40,7 @@ MAX_TAILS_OF_ACCOUNT = 20
 CHECK_TICKS = 10
 # A browser opens the tail again by itself.
 LIFE_SECONDS = 600.0
+LONGEST_NUMBER = 18
 _BEAT = b": still here\n\n"
 
 
@@ -60,15 +61,15 @@ class Feed:
         """The newest entry that was looked at; -1 before the first look."""
         self.tails = 0
 
-    async def look(self) -> None:
-        """Look for new entries, unless this was done just now."""
+    async def look(self, seen: int | None = None) -> None:
+        """Look for new entries, unless this was done just now; `seen`: the newest that its first tail has."""
         async with self._looking:
             if self._clock() - self._looked_at < TICK_SECONDS * 0.9:
                 return
             logs = self._plane.logs
             newest = await logs.newest(self._wanted)
             if self.position < 0:
-                self.position = newest
+                self.position = newest if seen is None else min(seen, newest)
             if newest - self.position > MAX_LOOKED:
                 self.position = self._left_out = newest - MAX_LOOKED
             if newest > self.position:
@@ -84,7 +85,8 @@ class Feed:
         fresh = [markup for seq, markup in reversed(self._lines) if seq > number]
         if not fresh:
             return _BEAT
-        return b"data: " + msgspec.json.encode({"lines": fresh, "more": self._left_out > number}) + b"\n\n"
+        data = msgspec.json.encode({"lines": fresh, "more": self._left_out > number})
+        return b"id: %d\ndata: %b\n\n" % (self.position, data)
 
 
 class Hub:
@@ -151,9 +153,12 @@ async def _events(
     except Busy:
         return
     try:
-        await feed.look()
+        before = _last_seen(request)
+        await feed.look(before)
         seen, ends = feed.position, time.monotonic() + LIFE_SECONDS
-        yield b"retry: 1000\nevent: open\ndata: {}\n\n"
+        yield b"retry: 1000\nid: %d\nevent: open\ndata: {}\n\n" % seen
+        if before is not None:
+            yield feed.above(before)
         while time.monotonic() < ends and await _sees(request, plane, team) == wanted:
             for _ in range(CHECK_TICKS):
                 await asyncio.sleep(TICK_SECONDS)
@@ -164,6 +169,12 @@ async def _events(
         return  # the browser asks again, and learns why
     finally:
         hub.leave(team, wanted, account)
+
+
+def _last_seen(request: Asked) -> int | None:
+    """The newest entry that a browser has which connects again."""
+    given = request.headers.get("last-event-id", "")
+    return int(given) if given.isascii() and given.isdigit() and len(given) <= LONGEST_NUMBER else None
 
 
 async def _sees(request: Asked, plane: ControlPlane, team: str) -> LogFilter | None:
