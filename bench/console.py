@@ -31,9 +31,11 @@ from bench.goals import Goal
 from bench.plan import BenchError
 from bench.report import RESULTS
 from tollgate.control.app import control_app
+from tollgate.control.console.tail import MAX_TAILS_OF_ACCOUNT
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import ClientInfo
 from tollgate.core import secrets
+from tollgate.core.people import Account, Member
 from tollgate.processes.bootstrap import Bootstrap, prepare
 from tollgate.settings.model import Settings
 from tollgate.store import engines
@@ -160,18 +162,16 @@ async def _tails(said: dict[str, Any]) -> list[Goal]:
     """Open tails, let calls arrive, and see what the control process spends and holds."""
     parts = urlsplit(said["base_url"])
     async with httpx.AsyncClient(base_url=said["base_url"], follow_redirects=False) as client:
-        form = {"email": said["email"], "password": said["password"]}
-        answer = await client.post("/console/sign-in", data=form, headers={"Origin": said["base_url"]})
-        cookie = answer.cookies.get("tollgate")
-        if not cookie:
-            raise BenchError("the demo does not let its own account sign in")
+        cookies = await _sessions(said["data_dir"], -(-TAILS // MAX_TAILS_OF_ACCOUNT))
+        client.cookies.set("tollgate", cookies[0])
         path = "/console/teams/demo/logs/tail"
-        head = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nCookie: tollgate={cookie}\r\n\r\n"
         seen = [0]
         tails = []
-        for _ in range(TAILS):
+        for number in range(TAILS):
             # One after the other, as people come: a worker forwards 64 requests at once.
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=1 << 20)
+            cookie = cookies[number // MAX_TAILS_OF_ACCOUNT]
+            head = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nCookie: tollgate={cookie}\r\n\r\n"
             writer.write(head.encode())
             if b" 200 " not in await reader.readline():
                 raise BenchError("a tail is refused")
@@ -199,6 +199,26 @@ async def _tails(said: dict[str, Any]) -> list[Goal]:
         _goal(f"growth of its memory in {TAIL_SECONDS} s", 20.0, "MB", grown / 1e6),
         _goal("slowest page meanwhile", 500.0, "ms", slowest * 1e3),
     ]
+
+
+async def _sessions(data_dir: str, count: int) -> list[str]:
+    """Cookies of so many members of the demo's team, each signed in."""
+    now = time.time()
+    plane = _plane(prepare(Settings(data_dir=data_dir)), now)
+    cookies = []
+    for number in range(count):
+        account = Account(
+            secrets.new_id("acc"), f"reader{number}@example.com", time.time(), verified_at=time.time()
+        )
+        async with plane.context.store.changing() as records:
+            await records.accounts.add(account)
+            team = await records.teams.find(name="demo")
+            if team is None:
+                raise BenchError("the demo has no team demo")
+            await records.members.add(Member(secrets.new_id("mem"), team.id, account.id, "viewer", now))
+        cookies.append(await plane.logins.open_session(ClientInfo("127.0.0.1", "bench", "bench"), account))
+    await plane.close()
+    return cookies
 
 
 async def _tail(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: list[int]) -> None:
@@ -238,9 +258,8 @@ def _rss(pid: int) -> int:
 # --- Over a large ledger ------------------------------------------------------------------------------------
 
 
-async def _served(bootstrap: Bootstrap, now: float, count: int) -> list[Goal]:
-    """Ask for pages in this process."""
-    plane = ControlPlane(
+def _plane(bootstrap: Bootstrap, now: float) -> ControlPlane:
+    return ControlPlane(
         engines.open_store(bootstrap.store_url),
         bootstrap.settings,
         bootstrap.pepper,
@@ -249,6 +268,11 @@ async def _served(bootstrap: Bootstrap, now: float, count: int) -> list[Goal]:
         logbook=engines.open_logbook(bootstrap.ledger_url),
         accountbook=engines.open_accountbook(bootstrap.ledger_url),
     )
+
+
+async def _served(bootstrap: Bootstrap, now: float, count: int) -> list[Goal]:
+    """Ask for pages in this process."""
+    plane = _plane(bootstrap, now)
     async with plane.context.store.changing() as records:
         await logs.add_people(records, secrets.digest(b"none", bootstrap.pepper), now)
     account = await plane.accounts.find("bench@example.com")
