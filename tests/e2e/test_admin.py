@@ -13,6 +13,7 @@ import pytest
 
 from parts import tool
 from parts.ports import free_port
+from parts.processes import eventually
 from parts.terminal import terminal
 from parts.tollgate import TOLLGATE, Books, Gateway, bearer, serving, write_settings
 from parts.upstream import upstream
@@ -332,6 +333,47 @@ def test_disabled_account_stops_at_once_and_its_teams_tokens_go_on(service: Serv
         assert person.sign_in(email, PASSWORD).status_code == 303
         assert [service.api("/me", each).status_code for each in credentials] == [401, 401]
         assert service.gateway.ask(**chain).status == 200
+
+
+def test_operator_suspends_a_team_and_gives_it_terms_of_its_own(service: Service) -> None:
+    service.account("tony@example.com", "--team", "tonys")
+    owner = service.gateway.books.personal_token("tony@example.com")
+    made = service.api("/teams/tonys/tokens", owner, json={"name": "ci"})
+    chain = {"body": call("eth_chainId"), "token": made.json()["secret"]}
+    assert service.gateway.ask(**chain).status == 200
+
+    off = admin(service.config, "suspend", "tonys", "--reason", "unpaid", "--yes", "--json")
+    assert (off.code, off.json["suspended_reason"]) == (0, "unpaid"), off.err
+    eventually(lambda: service.gateway.ask(**chain).status == 401, what="no more calls")
+    suspended = admin(service.config, "teams", "--state", "suspended", "--json").json
+    assert [each["name"] for each in suspended["items"]] == ["tonys"]
+    assert admin(service.config, "unsuspend", "tonys").code == 0
+    eventually(lambda: service.gateway.ask(**chain).status == 200, what="calls again")
+
+    terms = ("--price", "3.00", "--free", "0", "--limit", "50", "--cap", "20")
+    planned = admin(service.config, "plan", "tonys", *terms)
+    assert planned.code == 0, planned.err
+    shown = {line.partition("  ")[0]: line.partition("  ")[2].strip() for line in planned.out.splitlines()}
+    assert (shown["price"], shown["free"]) == ("$3.00 (default $5.00)", "0 (default 1,000,000)")
+    assert (shown["a second"], shown["cap"]) == ("50", "$20.00")
+
+    def charged() -> bool:
+        assert service.gateway.ask(**chain).status == 200
+        used = admin(service.config, "usage", "--team", "tonys", "--json").json
+        # At 3 USD a million a call costs 3 micros; the calls before the plan were free.
+        return bool(used["cost_micros"]) and used["cost_micros"] % 3 == 0
+
+    eventually(charged, what="calls at the team's own price")
+    everybody = admin(service.config, "usage", "--json").json
+    assert {each["name"] for each in everybody["items"]} >= {"tonys"}
+    reset = admin(service.config, "plan", "tonys", "--reset", "--json")
+    assert (reset.code, reset.json["micros_per_million"], reset.json["free_requests"]) == (0, None, None)
+    audited = service.api("/teams/tonys/audit?limit=100", owner).json()["items"]
+    # Suspended, let in again, planned, reset.
+    assert [each["action"] for each in audited].count("team.terms") == 4
+    unknown = admin(service.config, "plan", "nobody", "--free", "5")
+    assert (unknown.code, unknown.out) == (3, "")
+    assert "nobody" in unknown.err
 
 
 def test_guest_of_a_team_cannot_make_an_account_while_sign_up_is_closed(service: Service) -> None:

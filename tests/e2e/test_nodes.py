@@ -248,6 +248,18 @@ def test_gateway_has_no_control_plane_and_control_no_gateway(town: Town) -> None
         assert each.ask(b"", path="/readyz", method="GET").status == 200
 
 
+def test_prober_alone_watches_upstreams_for_its_metrics(town: Town) -> None:
+    prober = town.serve("prober", "prober")
+
+    def states() -> list[float]:
+        named = prober.metrics().items()
+        return [value for key, value in named if key.startswith("tollgate_upstream_state") and 'state="up"' in key]
+
+    eventually(lambda: states() == [1], within=20, what="the first probes")
+    assert prober.ask(call("eth_chainId"), token=town.token).status == 404
+    prober.program.stop(20)
+
+
 def test_control_node_with_a_prober_knows_the_state_of_networks(town: Town) -> None:
     account = town.control.books.account("bob@example.com", acme="owner")
     secret = town.control.books.personal_token(account.email)

@@ -29,7 +29,13 @@ READ = "eth_getBalance"
 def test_a_trace_goes_through_the_service_to_the_node_and_arrives_at_the_receiver(tmp_path: Path) -> None:
     with otlp_receiver() as receiver, upstream() as first, upstream() as second:
         first.on(READ, Reply(b"busy", status=503))
-        nodes: Any = {"eth/mainnet": [{"url": first.url}, {"url": second.url, "priority": 1}]}
+        key = "key-of-the-provider"
+        nodes: Any = {
+            "eth/mainnet": [
+                {"url": f"{first.url}/v2/{key}"},
+                {"url": f"{second.url}/?apikey={key}", "priority": 1},
+            ]
+        }
         settings: Any = {
             "telemetry": {"traces_url": receiver.url, "sample_ratio": 0.0},
             "families.eth.mainnet": {"cache": False, "hedge": False},
@@ -62,6 +68,7 @@ def test_a_trace_goes_through_the_service_to_the_node_and_arrives_at_the_receive
         sent = b"".join(receiver.bodies)
         assert token.encode() not in sent
         assert b"0xsecret" not in sent
+        assert key.encode() not in sent
 
 
 def test_messages_of_a_websocket_are_traced_one_by_one_and_the_last_ones_when_the_service_stops(
