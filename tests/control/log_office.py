@@ -14,7 +14,7 @@ from tests.store.migrated import make_control
 
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import Actor
-from tollgate.control.services.logs import LogAsk, LogResults
+from tollgate.control.services.logs import LogQuery, LogResults
 from tollgate.core.models import Domain, Team, Token
 from tollgate.core.people import Account, Member
 from tollgate.core.roles import Role
@@ -76,7 +76,7 @@ class LogOffice:
 
     def page(self, who: str = "owner", team: str = "acme", **ask: Any) -> LogResults:
         """A part of a team's logs."""
-        return self.do(self.plane.logs.page(self.actor(who), team, LogAsk(**ask)))
+        return self.do(self.plane.logs.page(self.actor(who), team, LogQuery(**ask)))
 
     def refused(self, kind: type[Refused], who: str = "owner", team: str = "acme", **ask: Any) -> Refused:
         """Why a part is refused: exactly this kind."""

@@ -119,7 +119,7 @@ async def test_claim_that_must_be_there_is_missed(provider: Provider, name: str)
         return signed()({key: claims[key] for key in claims if key != name})
 
     provider.sign = sign
-    with pytest.raises(OidcError, match="What the sign-in provider says about you"):
+    with pytest.raises(OidcError, match="The sign-in provider's statement about you"):
         await provider.run()
 
 

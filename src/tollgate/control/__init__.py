@@ -6,7 +6,7 @@ services/  one file for each thing that is managed; every rule lives here
 passwords  Argon2id, off the event loop and bounded
 mail       SMTP, where it is set
 oidc, oidc_rules  signing in with an OpenID Connect provider
-outbound   fetching what a user named, without being led inside the house
+outbound   fetching from hosts that users name, never from private addresses
 webhooks   which addresses of webhooks are accepted
 stripe     two calls of Stripe's API
 safe_connect  connecting to nothing but the addresses that were checked

@@ -50,7 +50,7 @@ def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -
     return app
 
 
-def _check_rate(request: access.Asked) -> None:
+def _check_rate(request: access.HttpRequest) -> None:
     rates: Rates = request.app.state.rates
     rates.check(request, request.app.state.plane)
 

@@ -26,7 +26,7 @@ from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]
 from joserfc.errors import InvalidKeyIdError
 
 from tollgate.control import oidc_rules as rules
-from tollgate.control.oidc_rules import AGAIN, LATER, TELL, OidcError, ProviderIdentity, SignInStart
+from tollgate.control.oidc_rules import AGAIN, CONTACT, LATER, OidcError, ProviderIdentity, SignInStart
 from tollgate.settings.model import OidcSettings
 
 CACHE_SECONDS = 3600.0
@@ -98,8 +98,8 @@ class OidcClient:
             code = rules.callback_code(params, metadata)
             tokens = await self._redeem(metadata, code, start.verifier)
             claims = await self._verify(provider, tokens, start.nonce)
-            asked = not rules.email_of(claims) and metadata.userinfo_endpoint
-            userinfo = await self._userinfo(metadata, claims, tokens) if asked else {}
+            needs_userinfo = not rules.email_of(claims) and metadata.userinfo_endpoint
+            userinfo = await self._userinfo(metadata, claims, tokens) if needs_userinfo else {}
         return rules.make_claim(metadata.issuer, claims, userinfo, self._settings.scopes)
 
     async def close(self) -> None:
@@ -124,11 +124,11 @@ class OidcClient:
         return rules.Provider(metadata, rules.import_keys(keys), self._now())
 
     async def _document(self, url: str, kind: type[T]) -> T:
-        status, body = await self._ask("GET", url)
+        status, body = await self._request("GET", url)
         if status != httpx.codes.OK:
             raise OidcError(
-                f"The sign-in provider does not describe itself (HTTP {status}). {LATER} {TELL}: `oidc.issuer` may"
-                " be wrong."
+                f"The sign-in provider does not describe itself (HTTP {status}). {LATER} {CONTACT}:"
+                " `oidc.issuer` may be wrong."
             )
         return _decoded(body, kind)
 
@@ -146,7 +146,7 @@ class OidcClient:
             auth = httpx.BasicAuth(quote_plus(client_id), quote_plus(client_secret))
         else:
             form |= {"client_id": client_id, "client_secret": client_secret}
-        status, body = await self._ask("POST", metadata.token_endpoint, data=form, auth=auth)
+        status, body = await self._request("POST", metadata.token_endpoint, data=form, auth=auth)
         if status != httpx.codes.OK:
             raise rules.token_refusal(status, body)
         tokens = _decoded(body, rules.ProviderTokens)
@@ -173,26 +173,26 @@ class OidcClient:
         self, metadata: rules.Metadata, claims: Mapping[str, Any], tokens: rules.ProviderTokens
     ) -> dict[str, Any]:
         if tokens.token_type.lower() != "bearer" or not re.fullmatch(r"[\x21-\x7e]+", tokens.access_token):
-            raise OidcError(f"The sign-in provider sent no usable access token. {AGAIN} {TELL}.")
+            raise OidcError(f"The sign-in provider sent no usable access token. {AGAIN} {CONTACT}.")
         headers = {"Authorization": f"Bearer {tokens.access_token}"}
-        status, body = await self._ask("GET", metadata.userinfo_endpoint, headers=headers)
+        status, body = await self._request("GET", metadata.userinfo_endpoint, headers=headers)
         if status != httpx.codes.OK:
             raise OidcError(f"The sign-in provider did not return your identity (HTTP {status}). {AGAIN}")
-        said = _decoded(body, dict[str, Any])
+        userinfo = _decoded(body, dict[str, Any])
         # OpenID Connect Core 1.0, 5.3.2: the access token might have been swapped for somebody else's.
-        if said.get("sub") != rules.subject_of(claims):
+        if userinfo.get("sub") != rules.subject_of(claims):
             raise OidcError(f"The sign-in provider returned another person. {AGAIN}")
-        return said
+        return userinfo
 
-    async def _ask(self, method: str, url: str, **more: Any) -> tuple[int, bytes]:
+    async def _request(self, method: str, url: str, **more: Any) -> tuple[int, bytes]:
         async with self._http.stream(method, url, **more) as response:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise OidcError(f"The sign-in provider sent a compressed answer, unasked. {LATER} {TELL}.")
+                raise OidcError(f"The sign-in provider sent a compressed answer, unasked. {LATER} {CONTACT}.")
             body = bytearray()
             async for part in response.aiter_bytes():
                 body += part
                 if len(body) > BODY_BYTES:
-                    raise OidcError(f"The sign-in provider sent an answer without end. {LATER} {TELL}.")
+                    raise OidcError(f"The sign-in provider sent an answer without end. {LATER} {CONTACT}.")
             return response.status_code, bytes(body)
 
     @asynccontextmanager
@@ -204,7 +204,7 @@ class OidcClient:
         except (TimeoutError, httpx.TimeoutException) as error:
             raise OidcError(f"The sign-in provider did not answer in time. {LATER}") from error
         except httpx.HTTPError as error:
-            raise OidcError(f"The sign-in provider cannot be reached. {LATER} {TELL}.") from error
+            raise OidcError(f"The sign-in provider cannot be reached. {LATER} {CONTACT}.") from error
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:
@@ -212,4 +212,4 @@ def _decoded(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise OidcError(f"The sign-in provider sent an answer that cannot be read. {LATER} {TELL}.") from None
+        raise OidcError(f"The sign-in provider sent an answer that cannot be read. {LATER} {CONTACT}.") from None

@@ -1,4 +1,4 @@
-"""What an OpenID Connect provider may say, and what follows from it: plain functions, each verdict with its words.
+"""Rules for the messages of an OpenID Connect provider: plain functions, each refusal with its message.
 
 Owns the values of a sign-in, the one error of it, and every judgement on the provider's documents, its callback
 and its id token. No request, no clock and no state must enter: `oidc.py` does the talking. Nothing that the
@@ -46,7 +46,7 @@ AUTH_METHODS = ("client_secret_basic", "client_secret_post")
 
 AGAIN = "Start again from the sign-in page."
 LATER = "Try again in a few minutes."
-TELL = "If it persists, tell the operator of this service"
+CONTACT = "If it persists, contact the operator of this service"
 
 # RFC 6749 (4.1.2.1 and 5.2) and OpenID Connect Core 1.0 (3.1.2.6).
 _SIGN_IN_THERE = f"The sign-in provider wants you to sign in or to agree there first. {AGAIN}"
@@ -78,7 +78,7 @@ REFUSALS = {
     "invalid_grant": f"The sign-in took too long, or was finished before. {AGAIN}",
 }
 
-_CLOCK = f"is not valid at this time. {AGAIN} {TELL}: its clock may be wrong."
+_CLOCK = f"is not valid at this time. {AGAIN} {CONTACT}: its clock may be wrong."
 _AUDIENCE = "is meant for another service. Tell the operator of this service: check `oidc.client_id`."
 UNTRUSTED = {
     "exp": _CLOCK,
@@ -92,7 +92,7 @@ UNTRUSTED = {
 
 
 class OidcError(TollgateError):
-    """Nobody was signed in. The message is for the person at the browser and says what to do next."""
+    """Nobody was signed in. The message is for the person at the browser and includes what to do next."""
 
 
 class ProviderIdentity(Struct, frozen=True):
@@ -262,7 +262,7 @@ def check_start(params: Mapping[str, str], start: SignInStart) -> None:
 
 
 def callback_code(params: Mapping[str, str], metadata: Metadata) -> str:
-    """Return the code that the provider sent with the browser, or say why there is none."""
+    """Return the code that the provider sent with the browser; raise OidcError if there is none."""
     # RFC 9207: what another provider answered must not be redeemed at this one.
     issuer = params.get("iss")
     missing = issuer is None and metadata.authorization_response_iss_parameter_supported
@@ -319,17 +319,17 @@ def verified_claims(
 def untrusted(error: Exception) -> OidcError:
     """Return the words for an id token that is not believed."""
     if isinstance(error, errors.ClaimError):
-        why = UNTRUSTED.get(error.claim, f"is incomplete or contradicts itself. {AGAIN} {TELL}.")
+        why = UNTRUSTED.get(error.claim, f"is incomplete or contradicts itself. {AGAIN} {CONTACT}.")
     else:
-        why = f"does not bear a signature that this service trusts. {AGAIN} {TELL}."
-    return OidcError(f"What the sign-in provider says about you {why}")
+        why = f"does not bear a signature that this service trusts. {AGAIN} {CONTACT}."
+    return OidcError(f"The sign-in provider's statement about you {why}")
 
 
 def subject_of(claims: Mapping[str, Any]) -> str:
     """Return the provider's own name for somebody."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS:
-        raise OidcError(f"The sign-in provider did not return your identity. {AGAIN} {TELL}.")
+        raise OidcError(f"The sign-in provider did not return your identity. {AGAIN} {CONTACT}.")
     return subject
 
 

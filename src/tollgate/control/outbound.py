@@ -1,9 +1,9 @@
 """How the service fetches a URL that a user chose, without being turned against its own network.
 
     TollgateError
-    ├── Refused        the rules forbid the address or the answer; asking again changes nothing
-    ├── Missing        asked, and nothing is there
-    └── Unreachable    could not be asked now: DNS, connection, TLS, status, deadline
+    ├── Refused        the rules forbid the address or the response; a retry changes nothing
+    ├── Missing        fetched, and nothing is there
+    └── Unreachable    could not be fetched now: DNS, connection, TLS, status, deadline
 
 Owns the rules of such a fetch: HTTPS only, each name resolved once and the connection made to that very
 address, no address inside a network, no redirect, no compression, a deadline and a bound on the answer.
@@ -66,7 +66,7 @@ _PATH = re.compile(r"/[!-~]*")
 
 
 class FetchRefused(TollgateError):
-    """The rules forbid this address or this answer; the message says which rule."""
+    """The rules forbid this address or this response; the message names the rule."""
 
 
 class Missing(TollgateError):
@@ -74,7 +74,7 @@ class Missing(TollgateError):
 
 
 class Unreachable(TollgateError):
-    """It could not be asked now, so nothing is known about what is there."""
+    """It could not be fetched now, so nothing is known about what is there."""
 
 
 class Addresses(Protocol):
@@ -86,7 +86,7 @@ class Addresses(Protocol):
 
 
 class DnsResolver:
-    """Asks the given DNS servers, or those of the system; keeps nothing between two questions."""
+    """Queries the given DNS servers, or those of the system; caches nothing."""
 
     def __init__(self, servers: Sequence[str], *, seconds: float = 5.0) -> None:
         self._servers = [_server(text) for text in servers]
@@ -94,7 +94,7 @@ class DnsResolver:
 
     async def addresses(self, host: str) -> list[str]:
         """Return the addresses of a host, IPv4 and IPv6 in turn; none if it has none."""
-        answers = await asyncio.gather(self._ask(host, "A"), self._ask(host, "AAAA"), return_exceptions=True)
+        answers = await asyncio.gather(self._query(host, "A"), self._query(host, "AAAA"), return_exceptions=True)
         found: list[list[str]] = []
         failures: list[BaseException] = []
         for answer in answers:
@@ -111,14 +111,14 @@ class DnsResolver:
 
     async def texts(self, name: str) -> list[str]:
         """Return the TXT records at a name, the strings of each joined; none if there are none."""
-        records = await self._ask(name, "TXT")
+        records = await self._query(name, "TXT")
         return [
             b"".join(record.strings).decode(errors="replace")
             for record in records
             if isinstance(record, dns.rdtypes.ANY.TXT.TXT)
         ]
 
-    async def _ask(self, name: str, kind: str) -> list[Rdata]:
+    async def _query(self, name: str, kind: str) -> list[Rdata]:
         try:
             absolute = dns.name.from_text(name)  # with the root: the system's search list is not used
             answer = await self._client().resolve(absolute, kind, search=False, raise_on_no_answer=False)
@@ -207,28 +207,28 @@ class Fetcher:
         url = self.url(name or host, path)
         if name is None or not _PATH.fullmatch(path):
             raise FetchRefused(f"{url!r} is no URL of a named host: use a name such as example.com.")
-        async with self._asked(_Request(name, url, url)) as response:
+        async with self._response(_Request(name, url, url)) as response:
             _judge(url, response)
             return await self._read(url, response)
 
     async def post(self, host: str, url: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Call a webhook at a host; raise Refused, Missing or Unreachable unless it answers with success."""
-        async with self._asked(_Request(host, url, host, "POST", tuple(headers.items()), body)) as response:
-            # What it says besides is not read.
+        async with self._response(_Request(host, url, host, "POST", tuple(headers.items()), body)) as response:
+            # The body is not read.
             if 300 <= response.status < 400:
                 raise FetchRefused(f"{host} answers {response.status}, and redirects are not followed.")
             if not 200 <= response.status < 300:
                 raise Unreachable(f"{host} answers {response.status} instead of 200.")
 
     @asynccontextmanager
-    async def _asked(self, request: _Request) -> AsyncIterator[httpcore.Response]:
-        """Ask under all rules, and lend the answer until the deadline has passed."""
+    async def _response(self, request: _Request) -> AsyncIterator[httpcore.Response]:
+        """Send the request under all rules; the response can be read until the deadline."""
         try:
             async with asyncio.timeout(self._seconds) as deadline:
                 addresses = await self._resolver.addresses(request.host)
                 self._check(request.host, addresses)
                 until = deadline.when() or 0.0
-                async with self._answered(addresses[:_MAX_CONNECTS], until, request) as response:
+                async with self._exchange(addresses[:_MAX_CONNECTS], until, request) as response:
                     yield response
         except TimeoutError as error:
             raise Unreachable(
@@ -246,7 +246,7 @@ class Fetcher:
                 raise FetchRefused(f"{host} has {kind} address in DNS: only public addresses are fetched from.")
 
     @asynccontextmanager
-    async def _answered(
+    async def _exchange(
         self, addresses: list[str], until: float, request: _Request
     ) -> AsyncIterator[httpcore.Response]:
         # httpcore and not httpx: nothing in it follows, decodes, keeps cookies or reads the environment. It takes
@@ -292,7 +292,7 @@ def _judge(url: str, response: httpcore.Response) -> None:
 
 
 def _why(error: BaseException | None) -> str:
-    """Put a failure of the connection into words; the cause that says most may lie deep."""
+    """Describe a connection failure; the most specific cause may be deep in the chain."""
     cause = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

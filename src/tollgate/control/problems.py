@@ -10,7 +10,7 @@
     ├── TooManyAttempts  RateLimited
     └── StoreAway  Busy
 
-A problem's detail says what to do next. An unknown team and one that is not one's own are the same problem in
+A problem's detail includes what to do next. An unknown team and one that is not one's own are the same problem in
 the same words. `docs/reference/problems.md` is written from these classes.
 """
 
@@ -24,7 +24,7 @@ from tollgate.errors import TollgateError
 
 
 class Problem(TollgateError):
-    """A request that is refused. `detail` says what happened and what to do next."""
+    """A request that is refused. `detail` is what happened and what to do next."""
 
     status: ClassVar[int] = 400
     reason: ClassVar[str] = "invalid_request"

@@ -1,8 +1,8 @@
 """Proofs that a team owns a domain: a TXT record in DNS, or a file on its web site, that names the team.
 
-Owns what a proof looks like, where it is looked for, and the words that tell a person what to publish. What
+Owns what a proof looks like, where it is looked for, and the instructions for publishing it. What
 a proof is good for (verification, take-over) is decided elsewhere; how a URL is fetched safely is in
-`outbound.py`. Nothing is stored and nothing is remembered: each look asks the domain anew.
+`outbound.py`. Nothing is stored and nothing is remembered: each check queries the domain again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOBODYS = f"{LOCALHOST} is every machine's own name: its ownership cannot be pr
 class Finding(Struct, frozen=True):
     """What a look for a proof gave.
 
-    Not proven and not certain: a look-up failed, so the proof cannot be said to have vanished.
+    Not proven and not certain: a lookup failed, so the proof may still exist.
     """
 
     proven: bool
@@ -40,7 +40,7 @@ class Texts(Protocol):
     """What a look needs of DNS."""
 
     async def texts(self, name: str) -> list[str]:
-        """Return the TXT records at a name; raise Unreachable where DNS does not say."""
+        """Return the TXT records at a name; raise Unreachable where DNS gives no answer."""
         ...
 
 
@@ -79,7 +79,7 @@ class Proofs:
         return self._fetcher.url(domain, WELL_KNOWN)
 
     def how_to(self, domain: str, team_id: str) -> str:
-        """Tell a person what to publish and where, both ways; one sentence, to stand within others."""
+        """What to publish and where, for both kinds of proof: one sentence, for use within a message."""
         if _is_localhost(domain):
             return _NOBODYS
         return (
@@ -113,7 +113,7 @@ class Proofs:
         if _names_another(texts):
             return _absent(f"The TXT record at {name} names another team: add one with {wanted}.")
         if not usual:
-            return _absent()  # a domain without our record is no problem: the usual place is asked, too
+            return _absent()  # a domain without our record is no problem: the well-known URL is checked, too
         if texts:
             return _absent(f"No TXT record at {name} is exactly {wanted}: correct it.")
         return _absent(f"No TXT record at {name}: add one with {wanted}.")

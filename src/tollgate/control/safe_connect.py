@@ -1,7 +1,7 @@
 """Which addresses may be connected to, and connections that lead to those alone.
 
 Owns the table of addresses inside a network, and the network side of one fetch: the addresses were checked
-before, no name is resolved here, and only so many bytes are taken. What is asked and answered does not enter.
+before, no name is resolved here, and only so many bytes are taken. HTTP does not enter.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def forbidden_kind(address: str) -> str | None:
 
 
 class Pinned(httpcore.AsyncNetworkBackend):
-    """Connects to the given addresses, whatever name is asked for; `until` is in the time of the loop."""
+    """Connects to the given addresses, whatever host is requested; `until` is in the time of the loop."""
 
     def __init__(self, addresses: list[str], *, until: float, max_bytes: int) -> None:
         self._addresses = addresses
@@ -133,5 +133,5 @@ class _Stream(httpcore.AsyncNetworkStream):
         await self._inner.aclose()
 
     def get_extra_info(self, info: str) -> Any:
-        """Tell what httpcore wants to know of the socket."""
+
         return self._inner.get_extra_info(info)

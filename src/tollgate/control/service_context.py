@@ -79,12 +79,12 @@ class Actor(Struct, frozen=True):
 
 
 OPERATOR = Actor(None)
-# Whom a team is told of that lost something to another: no more than that.
+# The actor shown to a team that lost something to another team: anonymous.
 ANOTHER_TEAM = Actor(None, other="another team")
 
 
 class Membership(Struct, frozen=True):
-    """A member at the table of a team."""
+    """A team and one of its members."""
 
     team: Team
     member: Member

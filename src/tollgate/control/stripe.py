@@ -1,8 +1,8 @@
 """Talking to Stripe: two calls of its API, each with an idempotency key, as forms and without its library.
 
     TollgateError
-    ├── StripeRefused   it did nothing; asking again changes nothing until somebody does something
-    └── StripeUnsure    nobody knows whether it was done: ask again with the same key
+    ├── StripeRefused   it did nothing; a retry changes nothing until the cause is fixed
+    └── StripeUnsure    nobody knows whether it was done: retry with the same key
 
 Invoice items and not meter events: what is owed was decided here, to the cent, with caps and free requests, and a
 meter would be priced a second time by rules that know neither. An item waits for the customer's next invoice.

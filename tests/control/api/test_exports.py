@@ -11,7 +11,7 @@ from tests.control.api.caller import Api, reason
 from tests.store.account_rows import Books, calls
 
 from tollgate.control.api import exports
-from tollgate.control.services.logs import LogAsk
+from tollgate.control.services.logs import LogQuery
 
 FORMULA = '=HYPERLINK("https://evil.example")'
 
@@ -58,7 +58,7 @@ async def test_search_that_finds_nothing_for_long_shows_that_it_goes_on(monkeypa
 
     async def said(quiet: float) -> list[bytes]:
         monkeypatch.setattr(exports, "QUIET_SECONDS", quiet)
-        logs, ask = SimpleNamespace(page=page), LogAsk()
+        logs, ask = SimpleNamespace(page=page), LogQuery()
         return [each async for each in exports._pieces(logs, None, await page(), ask, "jsonl")]  # type: ignore[arg-type]
 
     assert await said(-1.0) == [b"\n"] * 4

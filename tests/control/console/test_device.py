@@ -39,7 +39,7 @@ def test_page_shows_which_machine_asks_and_as_whom(site: Site) -> None:
     assert "Machine ada@laptop" in said
     assert "Address 198.51.100.9" in said
     assert "Program tollgate/1.0" in said
-    assert "Asked 2 minutes ago (2027-01-15 08:00 UTC)" in said
+    assert "Requested 2 minutes ago (2027-01-15 08:00 UTC)" in said
     assert f"Code {started.user_code}" in said
     assert "Approve only what you started yourself" in said
 
@@ -47,8 +47,8 @@ def test_page_shows_which_machine_asks_and_as_whom(site: Site) -> None:
 def test_machine_that_says_nothing_of_itself_is_shown_so(site: Site) -> None:
     site.account()
     said = words(site.signed_in().get("/console/device", user_code=site.waiting("", "").user_code))
-    assert "Machine did not say" in said
-    assert "Program did not say" in said
+    assert "Machine unknown" in said
+    assert "Program unknown" in said
 
 
 @pytest.mark.parametrize("how", ["{}", " {} ", "{lower}", "{plain}", "{spaced}"])
@@ -173,7 +173,7 @@ def test_what_a_machine_says_of_itself_is_text(site: Site, text: str) -> None:
     page = site.signed_in().get("/console/device", user_code=started.user_code)
     assert words(page).count(f"{text} ") == 2
     for markup in ("<script>", "<img", "<b>", "49"):
-        assert markup not in page.text.partition("<main")[2].partition("<dl")[2].partition("Asked")[0]
+        assert markup not in page.text.partition("<main")[2].partition("<dl")[2].partition("Requested")[0]
 
 
 def test_wrong_code_is_escaped(site: Site) -> None:

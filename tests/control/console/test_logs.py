@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from tollgate.control.console.logs import _command, ask_of
+from tollgate.control.console.logs import _command, query_of
 
 
 def test_command_holds_a_filter_as_one_word_whatever_stands_in_it() -> None:
@@ -21,4 +21,4 @@ def test_command_holds_a_filter_as_one_word_whatever_stands_in_it() -> None:
 
 @pytest.mark.parametrize("text", ["2026-11-15T12:00", "2026-11-15T12:00Z", "2026-11-15T14:00+02:00"])
 def test_time_without_an_offset_is_utc(text: str) -> None:
-    assert ask_of({"until": text}).until == 1_794_744_000.0
+    assert query_of({"until": text}).until == 1_794_744_000.0

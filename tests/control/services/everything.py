@@ -11,7 +11,7 @@ from tollgate.control.oidc_rules import ProviderIdentity
 from tollgate.control.service_context import OPERATOR, Actor
 from tollgate.control.services import domains, tokens
 from tollgate.control.services.billing import BillingUpdate
-from tollgate.control.services.logs import LogAsk
+from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.operations import TeamTerms
 from tollgate.core.months import month_of
 from tollgate.core.people import CONSOLE, PERSONAL, TOOL, AuditEntry
@@ -88,7 +88,7 @@ class Everything:
         accounts, invitations = self.plane.accounts, self.plane.invitations
         self.step("accounts.find", accounts.find("made@x.example"))
         password = self.typed("the password of somebody who signs up")
-        self.step("invitations.ask", self.plane.invitations.ask(VISIT, "ask@x.example"))
+        self.step("invitations.request_link", self.plane.invitations.request_link(VISIT, "ask@x.example"))
         self.link(next(line for line in self.house.post.posted[-1][2].splitlines() if "/invitations/" in line))
         self.house.post.open = False
         self.step("accounts.sign_up", accounts.sign_up(VISIT, "up@x.example", password))
@@ -126,11 +126,11 @@ class Everything:
 
     def _addresses(self) -> None:
         changes, who = self.plane.email_changes, self.actor("billing")
-        self.step("email_changes.ask (mailed)", changes.ask(who, "new@x.example", ""))
+        self.step("email_changes.request (mailed)", changes.request(who, "new@x.example", ""))
         link = self.link(next(line for line in self.house.post.posted[-1][2].splitlines() if "/email/" in line))
         self.step("email_changes.confirm", changes.confirm(who, link))
         self.house.post.open = False
-        self.step("email_changes.ask", changes.ask(self.actor("billing"), PEOPLE["billing"], ""))
+        self.step("email_changes.request", changes.request(self.actor("billing"), PEOPLE["billing"], ""))
         self.house.post.open = True
 
     def _logins(self) -> None:
@@ -212,8 +212,8 @@ class Everything:
 
     def _ledger(self) -> None:
         plane, owner = self.plane, self.actor("owner")
-        self.step("logs.page", plane.logs.page(owner, ACME.id, LogAsk()))
-        _, wanted = self.step("logs.wanted", plane.logs.wanted(owner, ACME.id, LogAsk()))
+        self.step("logs.page", plane.logs.page(owner, ACME.id, LogQuery()))
+        _, wanted = self.step("logs.wanted", plane.logs.wanted(owner, ACME.id, LogQuery()))
         self.step("logs.newest", plane.logs.newest(wanted))
         self.step("logs.fresh", plane.logs.fresh(wanted, 0, 1))
         self.step("timelines.of_team", plane.timelines.of_team(owner, ACME.id))

@@ -35,7 +35,7 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
     "accounts.reset_link": ("account.reset_link", None, "operator", MACHINE, "operator"),
     "accounts.forgot": ("account.reset_link", None, OWNER, THERE, "console"),
     "accounts.reset": ("account.password", None, OWNER, HERE, "console"),
-    "email_changes.ask": ("account.email", None, "new@x.example", HERE, "console"),
+    "email_changes.request": ("account.email", None, "new@x.example", HERE, "console"),
     "email_changes.confirm": ("account.email", None, PEOPLE["billing"], HERE, "console"),
     "logins.open_session": ("login.open", None, OWNER, HERE, "console"),
     "logins.new_personal": ("personal_token.create", None, OWNER, HERE, "console"),
@@ -68,11 +68,11 @@ NOTED: dict[str, tuple[str, str | None, str, str, str]] = {
 # These change nothing that anybody owns: they read, count, or renew what was given.
 SILENT = {
     "accounts.by_provider (known subject)", "accounts.check_password", "accounts.find",
-    "email_changes.ask (mailed)",
+    "email_changes.request (mailed)",
     "accounts.account_of_reset", "operator.accounts", "logins.actor", "logins.list", "logins.refresh",
     "devices.start", "devices.look", "teams.list", "teams.roles", "teams.show", "teams.members",
-    "invitations.ask", "invitations.list", "invitations.look", "tokens.list", "tokens.show", "domains.list",
-    "domains.show",
+    "invitations.request_link", "invitations.list", "invitations.look", "tokens.list", "tokens.show",
+    "domains.list", "domains.show",
     "domains.check", "audit.of_team", "audit.chain", "audit.of_self", "replays.begin", "replays.finish",
     "replays.abandon", "sweep.run", "logs.page", "usage.of_team", "billing.show", "invoices.list", "invoices.show",
     "invoices.close_due",

@@ -27,7 +27,7 @@ def mailed(house: House, to: str = NEW) -> str:
 
 
 def asked(house: House) -> str:
-    assert house.do(house.plane.email_changes.ask(house.actor("owner"), NEW, PASSWORD)) is True
+    assert house.do(house.plane.email_changes.request(house.actor("owner"), NEW, PASSWORD)) is True
     return mailed(house)
 
 
@@ -82,7 +82,7 @@ def test_links_to_a_new_password_end_with_the_old_address(house: House, plane: C
 
 
 def test_taken_address_is_told_to_nobody_but_its_owner(house: House, plane: ControlPlane) -> None:
-    assert house.do(plane.email_changes.ask(house.actor("owner"), PEOPLE["admin"], PASSWORD)) is True
+    assert house.do(plane.email_changes.request(house.actor("owner"), PEOPLE["admin"], PASSWORD)) is True
     to, _, text = house.post.posted[-1]
     assert to == PEOPLE["admin"]
     assert "/console/account/email/" not in text
@@ -91,34 +91,34 @@ def test_taken_address_is_told_to_nobody_but_its_owner(house: House, plane: Cont
 def test_address_that_was_taken_meanwhile_is_refused(house: House, plane: ControlPlane) -> None:
     link = asked(house)
     house.post.open = False
-    house.do(plane.email_changes.ask(house.actor("loner"), NEW, ""))
+    house.do(plane.email_changes.request(house.actor("loner"), NEW, ""))
     house.refused(NameTaken, plane.email_changes.confirm(house.actor("owner"), link))
     assert house.account("owner").email == PEOPLE["owner"]
 
 
 def test_without_mail_it_changes_at_once_and_is_not_verified(house: House, plane: ControlPlane) -> None:
     house.post.open = False
-    assert house.do(plane.email_changes.ask(house.actor("owner"), NEW, PASSWORD)) is False
+    assert house.do(plane.email_changes.request(house.actor("owner"), NEW, PASSWORD)) is False
     account = house.account("owner")
     assert (account.email, account.verified_at) == (NEW, None)
-    house.refused(NameTaken, plane.email_changes.ask(house.actor("loner"), NEW, ""))
+    house.refused(NameTaken, plane.email_changes.request(house.actor("loner"), NEW, ""))
 
 
 def test_password_is_needed_and_a_program_is_refused(house: House, plane: ControlPlane) -> None:
-    house.refused(WrongPassword, plane.email_changes.ask(house.actor("owner"), NEW, "wrong"))
+    house.refused(WrongPassword, plane.email_changes.request(house.actor("owner"), NEW, "wrong"))
     program, _ = house.program("owner")
-    house.refused(PersonalTokenRefused, plane.email_changes.ask(program, NEW, PASSWORD))
+    house.refused(PersonalTokenRefused, plane.email_changes.request(program, NEW, PASSWORD))
     assert house.post.posted == []
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", PEOPLE["owner"], PEOPLE["owner"].upper()])
 def test_no_address_and_ones_own_are_refused(house: House, plane: ControlPlane, address: str) -> None:
-    refused = house.refused(InvalidInput, plane.email_changes.ask(house.actor("owner"), address, PASSWORD))
+    refused = house.refused(InvalidInput, plane.email_changes.request(house.actor("owner"), address, PASSWORD))
     assert refused.extras["field"] == "email"
 
 
 def test_mails_are_few(house: House, plane: ControlPlane) -> None:
     for _ in range(5):
         asked(house)
-    house.refused(TooManyAttempts, plane.email_changes.ask(house.actor("owner"), NEW, PASSWORD))
+    house.refused(TooManyAttempts, plane.email_changes.request(house.actor("owner"), NEW, PASSWORD))
     assert len(house.post.posted) == 5

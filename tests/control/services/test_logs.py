@@ -16,7 +16,7 @@ from tests.store.log_rows import ACME, CI, DAY, NOON, RIVAL, THEIRS, WEB, entry
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NoSuchTeam, NotFound, RoleNeeded
 from tollgate.control.services import logs
-from tollgate.control.services.logs import Cursors, LogAsk, LogPosition, filters_of
+from tollgate.control.services.logs import Cursors, LogPosition, LogQuery, filters_of
 from tollgate.core.logs import LogFilter, LogRow
 from tollgate.core.roles import Role
 from tollgate.core.sealed import Seal
@@ -331,4 +331,4 @@ def test_strangers_learn_nothing_before_anything_else_is_looked_at(store: LogOff
 def test_without_a_ledger_it_is_an_outage(store: LogOffice) -> None:
     bare = ControlPlane(store.store, Settings(), PEPPER, BASE_URL, lambda: NOON)
     with pytest.raises(StoreUnavailable):
-        store.do(bare.logs.page(store.actor(), "acme", LogAsk()))
+        store.do(bare.logs.page(store.actor(), "acme", LogQuery()))

@@ -155,7 +155,7 @@ def link_to(house: House, email: str) -> str:
 def test_account_is_made_by_the_mailed_link_alone_and_its_address_is_proved(house: House) -> None:
     plane = house.choose(sign_up="open")
     house.refused(SignUpClosed, plane.accounts.sign_up(VISIT, NEW, PASSWORD))
-    house.do(plane.invitations.ask(VISIT, "NEW@x.example"))
+    house.do(plane.invitations.request_link(VISIT, "NEW@x.example"))
     assert house.do(plane.accounts.find(NEW)) is None
     invitation, team = house.do(plane.invitations.look(link_to(house, NEW)))
     assert (invitation.email, invitation.by_oneself, team) == (NEW, True, None)
@@ -166,7 +166,7 @@ def test_account_is_made_by_the_mailed_link_alone_and_its_address_is_proved(hous
 
 def test_who_has_an_account_is_told_by_mail_alone(house: House) -> None:
     plane = house.choose(sign_up="open")
-    house.do(plane.invitations.ask(VISIT, PEOPLE["owner"]))
+    house.do(plane.invitations.request_link(VISIT, PEOPLE["owner"]))
     [(to, subject, text)] = house.post.posted
     assert (to, subject) == (PEOPLE["owner"], "Your Tollgate account")
     assert "You have an account already" in text
@@ -177,10 +177,10 @@ def test_who_has_an_account_is_told_by_mail_alone(house: House) -> None:
 @pytest.mark.parametrize("setting", ["closed", "invited"])
 def test_nobody_is_mailed_a_link_unless_sign_up_is_open(house: House, setting: str) -> None:
     plane = house.choose(sign_up="open")
-    house.do(plane.invitations.ask(VISIT, NEW))
+    house.do(plane.invitations.request_link(VISIT, NEW))
     invitation, _ = house.do(plane.invitations.look(link_to(house, NEW)))
     plane = house.choose(sign_up=setting)
-    house.refused(SignUpClosed, plane.invitations.ask(VISIT, NEW))
+    house.refused(SignUpClosed, plane.invitations.request_link(VISIT, NEW))
     # Nor is one good that was mailed before.
     house.refused(SignUpClosed, plane.accounts.sign_up_invited(VISIT, invitation, PASSWORD))
 
@@ -192,20 +192,20 @@ def test_a_stranger_who_asks_again_and_again_neither_floods_a_mailbox_nor_spoils
     for email in (NEW, PEOPLE["owner"]):
         house.post.posted.clear()
         for number in range(60):
-            house.do(plane.invitations.ask(ClientInfo(f"192.0.2.{number}"), email))
+            house.do(plane.invitations.request_link(ClientInfo(f"192.0.2.{number}"), email))
         assert len(house.post.posted) == 5
     assert house.write(lambda records: records.invitations.count(email=NEW)) == 5
     for hour in range(30):
         house.clock.advance(2 * HOUR)
-        house.do(plane.invitations.ask(ClientInfo(f"198.51.100.{hour}"), NEW))
+        house.do(plane.invitations.request_link(ClientInfo(f"198.51.100.{hour}"), NEW))
     assert house.write(lambda records: records.invitations.count(email=NEW)) == MAX_OWN
 
 
 def test_asking_from_one_place_is_rationed(house: House) -> None:
     plane = house.choose(sign_up="open")
     for number in range(21):
-        house.do(plane.invitations.ask(VISIT, f"n{number}@x.example"))
-    house.refused(TooManyAttempts, plane.invitations.ask(VISIT, "one.more@x.example"))
+        house.do(plane.invitations.request_link(VISIT, f"n{number}@x.example"))
+    house.refused(TooManyAttempts, plane.invitations.request_link(VISIT, "one.more@x.example"))
 
 
 def test_guest_of_a_team_owns_no_team_before_the_address_is_proved(house: House) -> None:

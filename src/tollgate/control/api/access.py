@@ -1,4 +1,4 @@
-"""Who asks, and from where: what handlers are given beside the request.
+"""The authenticated actor and the client's address: what handlers are given beside the request.
 
 The only credential is `Authorization: Bearer`. A cookie is never read here, so that no page of another site can
 make a browser act.
@@ -22,10 +22,10 @@ AGENT_LENGTH = 256
 ME = "/api/v1/me"
 
 # What handlers and dependencies take, by these names: `request`, `plane`, `visit`, `actor`, and parts of the path.
-Asked = Request[Any, Any, Any]
+HttpRequest = Request[Any, Any, Any]
 Plane = NamedDependency[ControlPlane]
 From = NamedDependency[ClientInfo]
-Who = NamedDependency[Actor]
+CurrentActor = NamedDependency[Actor]
 Part = FromPath[str]
 
 
@@ -35,15 +35,15 @@ def request_id(scope: Scope) -> str:
     return given.decode("latin-1")
 
 
-def visit(request: Asked) -> ClientInfo:
+def visit(request: HttpRequest) -> ClientInfo:
     """Where the request came from."""
     client = request.scope["client"]
     agent = request.headers.get("user-agent", "")
     return ClientInfo(client[0] if client else "", agent[:AGENT_LENGTH], request_id(request.scope))
 
 
-async def actor(request: Asked, plane: Plane, visit: From) -> Actor:
-    """Who asks."""
+async def actor(request: HttpRequest, plane: Plane, visit: From) -> Actor:
+
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise NotLoggedIn

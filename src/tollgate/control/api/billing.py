@@ -1,12 +1,12 @@
 """What a team uses, its spending cap and alerts, and its invoices: as JSON, for spreadsheets, and to print.
 
-An invoice's table and page are made from what the API shows as JSON, so that they say the same.
+An invoice's table and page are made from the API's JSON, so that all formats agree.
 """
 
 from __future__ import annotations
 
 from tollgate.control.api import bodies, money, printing, reading
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import INVOICES, USAGE, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
@@ -47,7 +47,7 @@ FORMATS = ("json", "csv", "html", "pdf")
         raises=(InvalidInput,),
     ),
 )
-async def show_usage(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def show_usage(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     month, by = reading.query(request, "month"), reading.query(request, "by")
     token = reading.query(request, "token")
     found = await plane.usage.of_team(actor, team, month, By.DAY if by is None else by, token=token)
@@ -66,7 +66,7 @@ async def show_usage(request: Asked, plane: Plane, actor: Who, team: Part) -> An
         raises=(RoleNeeded,),
     ),
 )
-async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
+async def show_billing(plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     terms = await plane.billing.show(actor, team)
     return shown(money.billing(terms), terms)
 
@@ -92,7 +92,7 @@ async def show_billing(plane: Plane, actor: Who, team: Part) -> Answer:
         raises=(RoleNeeded, TooManyAttempts),
     ),
 )
-async def update_billing(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def update_billing(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     sent = await reading.body(request, bodies.BillingChange)
     change = BillingUpdate(
         sent.spending_cap_micros, sent.alert_webhook, sent.alert_emails, sent.buyer, sent.tax_number
@@ -114,7 +114,7 @@ async def update_billing(request: Asked, plane: Plane, actor: Who, team: Part) -
         raises=(RoleNeeded,),
     ),
 )
-async def list_invoices(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def list_invoices(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     return listed(await plane.invoices.list(actor, team, reading.page(request)), _invoice_head)
 
 
@@ -138,7 +138,7 @@ async def list_invoices(request: Asked, plane: Plane, actor: Who, team: Part) ->
         raises=(InvalidInput, RoleNeeded),
     ),
 )
-async def show_invoice(request: Asked, plane: Plane, actor: Who, team: Part, month: Part) -> Answer:
+async def show_invoice(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, month: Part) -> Answer:
     form = _format(request)
     found = money.invoice(await plane.invoices.show(actor, team, month))
     if form != "json":
@@ -147,7 +147,7 @@ async def show_invoice(request: Asked, plane: Plane, actor: Who, team: Part, mon
     return shown(found)
 
 
-def _format(request: Asked) -> str:
+def _format(request: HttpRequest) -> str:
     """What the query wants, or without it the header, where JSON goes before CSV if both are welcome."""
     chosen = reading.query(request, "format")
     if chosen is None:
@@ -176,7 +176,7 @@ def _invoice_head(row: Listed) -> money.InvoiceHead:
         raises=(RoleNeeded, InvalidInput, TooManyAttempts),
     ),
 )
-async def test_webhook(plane: Plane, actor: Who, team: Part) -> Answer:
+async def test_webhook(plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     failure = await plane.alerts.test(actor, team)
     return shown(money.WebhookTest(not failure, failure or None))
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tollgate import log
-from tollgate.control.api.access import Asked, request_id
+from tollgate.control.api.access import HttpRequest, request_id
 from tollgate.control.api.render import Answer, encoded
 from tollgate.control.plane import ControlPlane
 from tollgate.control.service_context import Actor
@@ -37,12 +37,14 @@ class _KeptAnswer(Struct, frozen=True):
     etag: str | None = None
 
 
-async def once(request: Asked, plane: ControlPlane, actor: Actor, create: Callable[[], Awaitable[Made]]) -> Answer:
+async def once(
+    request: HttpRequest, plane: ControlPlane, actor: Actor, create: Callable[[], Awaitable[Made]]
+) -> Answer:
     """Create, or return what an earlier request with the same key created."""
     key = request.headers.get(KEY)
     if key is None:
         return _answer(await create())
-    # The path as it was asked for, not the route's pattern: the same key in another team is another request.
+    # The requested path, not the route's pattern: the same key in another team is another request.
     route = f"{request.method} {request.scope['path']}"
     replay = await plane.replays.begin(actor, route, key, await request.body())
     if replay.status:

@@ -1,6 +1,6 @@
 """The OpenAPI document as a page for people: one file, no script, nothing from elsewhere.
 
-Reads the document and nothing else, so that the page cannot say anything different.
+Reads the document and nothing else, so that the page cannot differ from it.
 """
 
 from __future__ import annotations
@@ -142,20 +142,20 @@ class _Reader:
         ]
 
     def _example(self, path: str, method: str, operation: Json, media_type: str, body: Json) -> str:
-        asked = "&".join(
+        query = "&".join(
             f"{each['name']}={each['schema']['examples'][0]}"
             for each in operation.get("parameters", [])
             if each["in"] == "query" and each.get("required")
         )
-        words = ["curl"] if method == "get" else ["curl", f"-X {method.upper()}"]
+        parts = ["curl"] if method == "get" else ["curl", f"-X {method.upper()}"]
         if operation["security"]:
-            words.append('-H "Authorization: Bearer $TOLLGATE_TOKEN"')
+            parts.append('-H "Authorization: Bearer $TOLLGATE_TOKEN"')
         if media_type.endswith("urlencoded"):
-            words += [f"--data-urlencode '{name}={value}'" for name, value in body["example"].items()]
+            parts += [f"--data-urlencode '{name}={value}'" for name, value in body["example"].items()]
         elif body:
-            words += [f"-H 'Content-Type: {media_type}'", f"-d '{msgspec.json.encode(body['example']).decode()}'"]
-        words.append(f"'{self._base_url}{path}{'?' + asked if asked else ''}'")
-        return " \\\n  ".join(words)
+            parts += [f"-H 'Content-Type: {media_type}'", f"-d '{msgspec.json.encode(body['example']).decode()}'"]
+        parts.append(f"'{self._base_url}{path}{'?' + query if query else ''}'")
+        return " \\\n  ".join(parts)
 
 
 def _prose(text: str) -> Markup:
@@ -199,14 +199,14 @@ def _kind(schema: Json) -> str:
 
 
 def _bounds(schema: Json) -> str:
-    words = []
+    parts = []
     for least, most, what in (
         ("minimum", "maximum", ""),
         ("minLength", "maxLength", " characters"),
         ("minItems", "maxItems", " items"),
     ):
         if most in schema:
-            words.append(f"{schema.get(least, 0)} to {schema[most]}{what}")
+            parts.append(f"{schema.get(least, 0)} to {schema[most]}{what}")
     if "default" in schema:
-        words.append(f"usually {msgspec.json.encode(schema['default']).decode()}")
-    return f" ({', '.join(words)})" if words else ""
+        parts.append(f"usually {msgspec.json.encode(schema['default']).decode()}")
+    return f" ({', '.join(parts)})" if parts else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.operations import DOMAINS, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
@@ -39,7 +39,7 @@ LONGEST_ORIGIN = 300
         raises=(RoleNeeded, RootDomainNeeded, NameTaken, DomainTaken, DomainVerified, NotProven, LimitReached),
     ),
 )
-async def add(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def add(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     new = await reading.body(request, bodies.NewDomain)
     sent = DomainSettings(address_per_minute=new.address_per_minute, domain_per_minute=new.domain_per_minute)
 
@@ -57,7 +57,7 @@ async def add(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
         id="listDomains", tag=DOMAINS, summary="List the whitelisted domains", lists=True, gives=shapes.DomainPage
     ),
 )
-async def list_domains(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def list_domains(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     return listed(await plane.domains.list(actor, team, reading.page(request)), _shape)
 
 
@@ -80,7 +80,7 @@ async def list_domains(request: Asked, plane: Plane, actor: Who, team: Part) -> 
         raises=(InvalidInput,),
     ),
 )
-async def check(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def check(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     origin = reading.query(request, "origin")
     if not origin or len(origin) > LONGEST_ORIGIN:
         raise InvalidInput(
@@ -96,7 +96,7 @@ async def check(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
         id="getDomain", tag=DOMAINS, summary="Show a whitelisted domain", gives=shapes.DomainView, tagged=True
     ),
 )
-async def show(plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
+async def show(plane: Plane, actor: CurrentActor, team: Part, domain: Part) -> Answer:
     row = await plane.domains.show(actor, team, domain)
     return shown(_shape(row), row)
 
@@ -116,7 +116,7 @@ async def show(plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
         raises=(RoleNeeded,),
     ),
 )
-async def update(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
+async def update(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, domain: Part) -> Answer:
     change = await reading.body(request, bodies.DomainChange)
     sent = DomainSettings(change.active, change.address_per_minute, change.domain_per_minute)
     row = await plane.domains.update(actor, team, domain, sent, reading.if_match(request))
@@ -136,7 +136,7 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part, domain: P
         raises=(RoleNeeded,),
     ),
 )
-async def remove(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
+async def remove(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, domain: Part) -> Answer:
     await plane.domains.remove(actor, team, domain, reading.if_match(request))
     return done()
 
@@ -153,11 +153,11 @@ async def remove(request: Asked, plane: Plane, actor: Who, team: Part, domain: P
         gives=shapes.DomainView,
         tagged=True,
         raises=(RoleNeeded, NotProven),
-        # DNS and HTTPS to wherever the team says.
+        # DNS and HTTPS to hosts that the team chooses.
         cost=20,
     ),
 )
-async def verify(request: Asked, plane: Plane, actor: Who, team: Part, domain: Part) -> Answer:
+async def verify(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, domain: Part) -> Answer:
     await reading.body(request, bodies.Nothing, required=False)
     row = await plane.domains.verify(actor, team, domain)
     return shown(_shape(row), row)

@@ -12,7 +12,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
 from tollgate import log
-from tollgate.control.api.access import Asked, request_id
+from tollgate.control.api.access import HttpRequest, request_id
 from tollgate.control.problems import InvalidInput, NotFound, Problem, StoreAway
 from tollgate.control.services.devices import OAuthError
 from tollgate.store.base import StoreUnavailable
@@ -55,7 +55,7 @@ class InternalProblem(Problem):
 API_PROBLEMS: tuple[type[Problem], ...] = (WrongMethod, RequestTooLarge, WrongMediaType, InternalProblem)
 
 
-def problem_answer(request: Asked, problem: Problem) -> Response[bytes]:
+def problem_answer(request: HttpRequest, problem: Problem) -> Response[bytes]:
     body = {
         "type": "about:blank",
         "title": problem.title,
@@ -73,22 +73,22 @@ def problem_answer(request: Asked, problem: Problem) -> Response[bytes]:
     )
 
 
-def oauth_answer(_request: Asked, error: OAuthError) -> Response[bytes]:
+def oauth_answer(_request: HttpRequest, error: OAuthError) -> Response[bytes]:
     body = {"error": error.code, "error_description": error.description}
     return Response(msgspec.json.encode(body), status_code=400, media_type="application/json", headers=NO_STORE)
 
 
-def _store_away(request: Asked, _error: StoreUnavailable) -> Response[bytes]:
+def _store_away(request: HttpRequest, _error: StoreUnavailable) -> Response[bytes]:
     return problem_answer(request, StoreAway())
 
 
-def _of_litestar(request: Asked, error: HTTPException) -> Response[bytes]:
+def _of_litestar(request: HttpRequest, error: HTTPException) -> Response[bytes]:
     if error.status_code >= 500:
         return _unforeseen(request, error)
     return problem_answer(request, _translated(request, error))
 
 
-def _translated(request: Asked, error: HTTPException) -> Problem:
+def _translated(request: HttpRequest, error: HTTPException) -> Problem:
     match error.status_code:
         case 404:
             return NotFound(f"There is no such path. {DOCUMENTATION} lists those that exist.")
@@ -102,7 +102,7 @@ def _translated(request: Asked, error: HTTPException) -> Problem:
             return InvalidInput(f"{error.detail.rstrip('.')}: correct the request. See {DOCUMENTATION}.")
 
 
-def _unforeseen(request: Asked, error: Exception) -> Response[bytes]:
+def _unforeseen(request: HttpRequest, error: Exception) -> Response[bytes]:
     _log.error("a request failed", request_id=request_id(request.scope), exc_info=error)
     return problem_answer(
         request, InternalProblem("The service failed at this request: report the request id to its operator.")

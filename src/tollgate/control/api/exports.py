@@ -17,7 +17,7 @@ from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.printing import cell
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import Actor
-from tollgate.control.services.logs import LogAsk, LogResults, LogService
+from tollgate.control.services.logs import LogQuery, LogResults, LogService
 
 MAX_ROWS = 100_000
 PAGE_ROWS = 1_000
@@ -33,39 +33,41 @@ def form_of(text: str) -> str:
     return text
 
 
-def answer(logs: LogService, actor: Actor, first: LogResults, ask: LogAsk, form: str) -> Response[bytes]:
+def answer(logs: LogService, actor: Actor, first: LogResults, query: LogQuery, form: str) -> Response[bytes]:
     """A file of the logs that begin with a page."""
     headers = {
         **NO_STORE,
         "Content-Disposition": f'attachment; filename="{first.team.name}-logs.{form}"',
         "X-Content-Type-Options": "nosniff",
     }
-    made: Any = Stream(_pieces(logs, actor, first, ask, form), media_type=MEDIA_TYPES[form], headers=headers)
+    made: Any = Stream(_pieces(logs, actor, first, query, form), media_type=MEDIA_TYPES[form], headers=headers)
     return cast("Response[bytes]", made)
 
 
 async def _pieces(
-    logs: LogService, actor: Actor, page: LogResults, ask: LogAsk, form: str
+    logs: LogService, actor: Actor, page: LogResults, query: LogQuery, form: str
 ) -> AsyncIterator[bytes]:
     from tollgate.control.api.logs import log_shape  # noqa: PLC0415 - it exports by this module
 
     write = _csv if form == "csv" else _lines
     if form == "csv":
         yield (",".join(COLUMNS) + "\r\n").encode()
-    left, said_at = MAX_ROWS, time.monotonic()
+    left, written_at = MAX_ROWS, time.monotonic()
     while True:
         rows = page.rows[:left]
         if rows:
             yield write(log_shape(row, logs.cursors.id_of(row), page.team.name) for row in rows)
-            said_at = time.monotonic()
-        elif time.monotonic() - said_at > QUIET_SECONDS:
+            written_at = time.monotonic()
+        elif time.monotonic() - written_at > QUIET_SECONDS:
             # A search that finds nothing for long: whoever carries the answer must see that it goes on.
             yield b"\n"
-            said_at = time.monotonic()
+            written_at = time.monotonic()
         left -= len(rows)
         if page.next is None or left <= 0:
             return
-        page = await logs.page(actor, page.team.id, msgspec.structs.replace(ask, after=page.next, limit=PAGE_ROWS))
+        page = await logs.page(
+            actor, page.team.id, msgspec.structs.replace(query, after=page.next, limit=PAGE_ROWS)
+        )
 
 
 def _lines(rows: Iterable[shapes.Log]) -> bytes:

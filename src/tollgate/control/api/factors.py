@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tollgate.control.api import reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import SELF, Operation, endpoint
 from tollgate.control.api.render import Answer, done, shown
 from tollgate.control.problems import InvalidInput, LimitReached, NotFound, PersonalTokenRefused, WrongPassword
@@ -31,7 +31,7 @@ class Passkey(Struct, frozen=True):
 class Factors(Struct, frozen=True):
     """What signs one in beside the password."""
 
-    totp: Annotated[bool, Meta(description="Whether a code is asked for after the password.")]
+    totp: Annotated[bool, Meta(description="Whether a code is required after the password.")]
     recovery_codes_left: int
     passkeys: list[Passkey]
 
@@ -90,7 +90,7 @@ class NewPasskey(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 @endpoint(
     "GET", "/me/factors", Operation(id="getFactors", tag=SELF, summary="Show one's second factors", gives=Factors)
 )
-async def show(plane: Plane, actor: Who) -> Answer:
+async def show(plane: Plane, actor: CurrentActor) -> Answer:
     """Show one's second factors."""
     found = await plane.factors.list(actor)
     return shown(Factors(found.totp is not None, found.recovery_left, [_shape(each) for each in found.passkeys]))
@@ -108,7 +108,7 @@ async def show(plane: Plane, actor: Who) -> Answer:
         raises=_REFUSED,
     ),
 )
-async def begin(plane: Plane, actor: Who) -> Answer:
+async def begin(plane: Plane, actor: CurrentActor) -> Answer:
     """Get a secret for an app."""
     made = await plane.factors.begin_totp(actor)
     return shown(Enrolment(made.secret, made.uri))
@@ -126,7 +126,7 @@ async def begin(plane: Plane, actor: Who) -> Answer:
         raises=_REFUSED,
     ),
 )
-async def confirm(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def confirm(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     """Switch codes on."""
     sent = await reading.body(request, Code)
     return shown(RecoveryCodes([*await plane.factors.confirm_totp(actor, sent.code)]))
@@ -144,7 +144,7 @@ async def confirm(request: Asked, plane: Plane, actor: Who) -> Answer:
         raises=(*_REFUSED, WrongPassword),
     ),
 )
-async def end(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def end(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     """Switch codes off."""
     await plane.factors.end_totp(actor, (await reading.body(request, Code)).code)
     return done()
@@ -161,7 +161,7 @@ async def end(request: Asked, plane: Plane, actor: Who) -> Answer:
         raises=(*_REFUSED, LimitReached),
     ),
 )
-async def passkey_options(plane: Plane, actor: Who) -> Answer:
+async def passkey_options(plane: Plane, actor: CurrentActor) -> Answer:
     """Get what a browser needs."""
     made = await plane.factors.begin_passkey(actor)
     return shown(PasskeyOptions(made.ticket, msgspec.json.decode(made.options)))
@@ -179,7 +179,7 @@ async def passkey_options(plane: Plane, actor: Who) -> Answer:
         raises=(*_REFUSED, WrongPassword, LimitReached),
     ),
 )
-async def add_passkey(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def add_passkey(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     """Add a passkey."""
     sent = await reading.body(request, NewPasskey)
     credential = msgspec.json.encode(sent.credential).decode()
@@ -191,7 +191,7 @@ async def add_passkey(request: Asked, plane: Plane, actor: Who) -> Answer:
     "/me/factors/{factor}",
     Operation(id="removePasskey", tag=SELF, summary="Remove a passkey", status=204, raises=(*_REFUSED, NotFound)),
 )
-async def remove(plane: Plane, actor: Who, factor: Part) -> Answer:
+async def remove(plane: Plane, actor: CurrentActor, factor: Part) -> Answer:
     """Remove a passkey."""
     await plane.factors.remove(actor, factor)
     return done()

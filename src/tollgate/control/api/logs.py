@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import msgspec
 
 from tollgate.control.api import exports, reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import LOGS, SEARCH_COST, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded
-from tollgate.control.services.logs import LogAsk, LogResults, LogService
+from tollgate.control.services.logs import LogQuery, LogResults, LogService
 from tollgate.core.entries import LONGEST_METHOD, LONGEST_TEXT
 from tollgate.core.logs import LogRow
 
@@ -65,8 +65,8 @@ _QUERY = (
         search_cost=SEARCH_COST,
     ),
 )
-async def list_logs(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    page = await plane.logs.page(actor, team, _ask(request))
+async def list_logs(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
+    page = await plane.logs.page(actor, team, _query(request))
     return shown(_shape(page, plane.logs))
 
 
@@ -75,7 +75,7 @@ async def list_logs(request: Asked, plane: Plane, actor: Who, team: Part) -> Ans
     "/teams/{team}/logs/{entry}",
     Operation(id="getLog", tag=LOGS, summary="Show one call of a team", gives=shapes.Log, raises=(RoleNeeded,)),
 )
-async def show(plane: Plane, actor: Who, team: Part, entry: Part) -> Answer:
+async def show(plane: Plane, actor: CurrentActor, team: Part, entry: Part) -> Answer:
     """Show one call."""
     found, row = await plane.logs.entry(actor, team, entry)
     return shown(log_shape(row, plane.logs.cursors.id_of(row), found.name))
@@ -99,22 +99,22 @@ async def show(plane: Plane, actor: Who, team: Part, entry: Part) -> Answer:
         raises=(InvalidInput, RoleNeeded),
     ),
 )
-async def export(request: Asked, plane: Plane, actor: Who, team: Part, format: Part) -> Answer:  # noqa: A002
+async def export(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, format: Part) -> Answer:  # noqa: A002
     """Export the calls of a team."""
     form = exports.form_of(format)
-    ask = _ask(request)
+    query = _query(request)
     # Before the answer begins: whoever may not read them gets a refusal, not an empty file.
-    first = await plane.logs.page(actor, team, msgspec.structs.replace(ask, limit=exports.PAGE_ROWS))
-    return exports.answer(plane.logs, actor, first, ask, form)
+    first = await plane.logs.page(actor, team, msgspec.structs.replace(query, limit=exports.PAGE_ROWS))
+    return exports.answer(plane.logs, actor, first, query, form)
 
 
-def _ask(request: Asked) -> LogAsk:
+def _query(request: HttpRequest) -> LogQuery:
     part = reading.page(request)
     newer = reading.query(request, "newer")
     if newer is not None and part.after is not None:
         raise InvalidInput("`after` goes back and `newer` goes on: give one of the two.", field="newer")
     status = _formed(request, "status", _STATUS, "an HTTP status such as 200")
-    return LogAsk(
+    return LogQuery(
         part.limit,
         part.after,
         newer,
@@ -130,21 +130,21 @@ def _ask(request: Asked) -> LogAsk:
     )
 
 
-def _formed(request: Asked, name: str, form: re.Pattern[str], accepted: str) -> str | None:
+def _formed(request: HttpRequest, name: str, form: re.Pattern[str], accepted: str) -> str | None:
     given = reading.query(request, name)
     if given is not None and not form.fullmatch(given):
         raise InvalidInput(f"`{name}` is {accepted}.", field=name)
     return given
 
 
-def _short(request: Asked, name: str, longest: int) -> str | None:
+def _short(request: HttpRequest, name: str, longest: int) -> str | None:
     given = reading.query(request, name)
     if given is not None and not 1 <= len(given) <= longest:
         raise InvalidInput(f"`{name}` has 1 to {longest} characters.", field=name)
     return given
 
 
-def _truth(request: Asked, name: str) -> bool:
+def _truth(request: HttpRequest, name: str) -> bool:
     given = reading.query(request, name)
     if given is not None and given not in _TRUTH:
         raise InvalidInput(f"`{name}` is true or false.", field=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.operations import INVITATIONS, MEMBERS, Operation, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
@@ -23,7 +23,7 @@ from tollgate.core.people import Invitation
     "/teams/{team}/members",
     Operation(id="listMembers", tag=MEMBERS, summary="List the members", lists=True, gives=shapes.MemberPage),
 )
-async def list_members(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def list_members(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     return listed(await plane.teams.members(actor, team, reading.page(request)), shapes.member)
 
 
@@ -39,7 +39,7 @@ async def list_members(request: Asked, plane: Plane, actor: Who, team: Part) -> 
         raises=(RoleNeeded, LastOwner),
     ),
 )
-async def set_role(request: Asked, plane: Plane, actor: Who, team: Part, member: Part) -> Answer:
+async def set_role(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, member: Part) -> Answer:
     change = await reading.body(request, bodies.RoleChange)
     return shown(shapes.member(await plane.teams.set_role(actor, team, member, change.role)))
 
@@ -55,7 +55,7 @@ async def set_role(request: Asked, plane: Plane, actor: Who, team: Part, member:
         raises=(RoleNeeded, LastOwner),
     ),
 )
-async def remove_member(plane: Plane, actor: Who, team: Part, member: Part) -> Answer:
+async def remove_member(plane: Plane, actor: CurrentActor, team: Part, member: Part) -> Answer:
     await plane.teams.remove(actor, team, member)
     return done()
 
@@ -75,7 +75,7 @@ async def remove_member(plane: Plane, actor: Who, team: Part, member: Part) -> A
         raises=(RoleNeeded, AlreadyMember, LimitReached),
     ),
 )
-async def create_invitation(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def create_invitation(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     sent = await reading.body(request, bodies.NewInvitation)
 
     async def make() -> Made:
@@ -99,7 +99,7 @@ async def create_invitation(request: Asked, plane: Plane, actor: Who, team: Part
         raises=(RoleNeeded,),
     ),
 )
-async def list_invitations(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def list_invitations(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     return listed(await plane.invitations.list(actor, team, reading.page(request)), _invitation)
 
 
@@ -110,7 +110,7 @@ async def list_invitations(request: Asked, plane: Plane, actor: Who, team: Part)
         id="revokeInvitation", tag=INVITATIONS, summary="Withdraw an invitation", status=204, raises=(RoleNeeded,)
     ),
 )
-async def revoke_invitation(plane: Plane, actor: Who, team: Part, invitation: Part) -> Answer:
+async def revoke_invitation(plane: Plane, actor: CurrentActor, team: Part, invitation: Part) -> Answer:
     await plane.invitations.revoke(actor, team, invitation)
     return done()
 
@@ -130,7 +130,7 @@ async def revoke_invitation(plane: Plane, actor: Who, team: Part, invitation: Pa
         raises=(InvitationForOther, NotFound, AlreadyMember),
     ),
 )
-async def accept_invitation(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def accept_invitation(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     sent = await reading.body(request, bodies.InvitationLink)
     membership = await plane.invitations.accept(actor, sent.link)
     return done() if membership is None else shown(shapes.team(membership), membership.team)

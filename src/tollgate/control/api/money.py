@@ -66,7 +66,7 @@ class Usage(Struct, frozen=True):
 
 
 class Billing(Struct, frozen=True):
-    """A team's spending cap, and who is told when it is nearly reached."""
+    """A team's spending cap, and who is alerted when it is nearly reached."""
 
     spending_cap_micros: Annotated[
         int | None, Meta(description="Millionths of a US dollar a month; null: no cap.")

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tollgate.control.api import shapes
-from tollgate.control.api.access import Plane, Who
+from tollgate.control.api.access import CurrentActor, Plane
 from tollgate.control.api.operations import NETWORKS, Operation, endpoint
 from tollgate.control.api.render import Answer, listed_items
 
@@ -42,7 +42,7 @@ class NetworkPage(Struct, frozen=True):
     "/networks",
     Operation(id="listNetworks", tag=NETWORKS, summary="List the networks that are served", gives=NetworkPage),
 )
-async def list_networks(plane: Plane, actor: Who) -> Answer:  # noqa: ARG001 - whoever is logged in may know
+async def list_networks(plane: Plane, actor: CurrentActor) -> Answer:  # noqa: ARG001 - whoever is logged in may know
     """List the networks."""
     views = await plane.networks.list()
     return listed_items((shapes.of(Network, view) for view in views), None)

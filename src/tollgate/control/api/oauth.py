@@ -8,7 +8,7 @@ from __future__ import annotations
 from litestar import Router
 
 from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import Asked, From, Plane
+from tollgate.control.api.access import From, HttpRequest, Plane
 from tollgate.control.api.errors import DOCUMENTATION, oauth_answer
 from tollgate.control.api.operations import LOGIN, Operation, endpoint
 from tollgate.control.api.render import Answer, shown
@@ -42,7 +42,7 @@ class _Malformed(OAuthError):
         raises=(TooManyAttempts,),
     ),
 )
-async def start(request: Asked, plane: Plane, visit: From) -> Answer:
+async def start(request: HttpRequest, plane: Plane, visit: From) -> Answer:
     form = await reading.form(request)
     _check_client(form)
     started = await plane.devices.start(visit, form.get("machine", ""))
@@ -63,7 +63,7 @@ async def start(request: Asked, plane: Plane, visit: From) -> Answer:
         gives=shapes.AccessToken,
     ),
 )
-async def token(request: Asked, plane: Plane, visit: From) -> Answer:
+async def token(request: HttpRequest, plane: Plane, visit: From) -> Answer:
     form = await reading.form(request)
     grant = _need(form, "grant_type")
     _check_client(form)
@@ -87,7 +87,7 @@ async def token(request: Asked, plane: Plane, visit: From) -> Answer:
         gives=bodies.Nothing,
     ),
 )
-async def revoke(request: Asked, plane: Plane, visit: From) -> Answer:
+async def revoke(request: HttpRequest, plane: Plane, visit: From) -> Answer:
     form = await reading.form(request)
     secret = _need(form, "token")
     if "client_id" in form:
@@ -154,9 +154,9 @@ def _given(secrets: Secrets) -> Answer:
     )
 
 
-def _malformed(request: Asked, error: InvalidInput) -> Answer:
+def _malformed(request: HttpRequest, error: InvalidInput) -> Answer:
     return oauth_answer(request, _Malformed(error.detail))
 
 
-def _expired(request: Asked, _error: LoginExpired) -> Answer:
+def _expired(request: HttpRequest, _error: LoginExpired) -> Answer:
     return oauth_answer(request, OAuthError("invalid_grant"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import UNSET
 
 from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.operations import SELF, Operation, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
@@ -27,7 +27,7 @@ from tollgate.core.people import Account
 
 
 @endpoint("GET", "/me", Operation(id="getSelf", tag=SELF, summary="Show oneself", gives=shapes.AccountView))
-async def show(actor: Who) -> Answer:
+async def show(actor: CurrentActor) -> Answer:
     return _shown(actor, actor.account)
 
 
@@ -43,7 +43,7 @@ async def show(actor: Who) -> Answer:
         raises=(NotFound,),
     ),
 )
-async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def update(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     change = await reading.body(request, bodies.SelfChange)
     account = actor.account if change.name is UNSET else await plane.accounts.rename(actor, change.name)
     return _shown(actor, account)
@@ -62,7 +62,7 @@ async def update(request: Asked, plane: Plane, actor: Who) -> Answer:
         raises=(WrongPassword, PersonalTokenRefused, NotFound, TooManyAttempts, Busy),
     ),
 )
-async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def change_password(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     change = await reading.body(request, bodies.PasswordChange)
     try:
         await plane.accounts.change_password(actor, change.current, change.new)
@@ -86,9 +86,9 @@ async def change_password(request: Asked, plane: Plane, actor: Who) -> Answer:
         raises=(WrongPassword, PersonalTokenRefused, NotFound, NameTaken, TooManyAttempts, Busy),
     ),
 )
-async def change_email(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def change_email(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     change = await reading.body(request, bodies.NewEmail)
-    is_mailed = await plane.email_changes.ask(actor, change.email, change.password)
+    is_mailed = await plane.email_changes.request(actor, change.email, change.password)
     address = email_of(change.email)
     return shown(shapes.EmailChangeView(actor.label if is_mailed else address, address if is_mailed else None))
 
@@ -105,7 +105,7 @@ async def change_email(request: Asked, plane: Plane, actor: Who) -> Answer:
         raises=(PersonalTokenRefused, NotFound, NameTaken),
     ),
 )
-async def confirm_email(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def confirm_email(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     link = (await reading.body(request, bodies.EmailLink)).link
     return shown(shapes.EmailChangeView((await plane.email_changes.confirm(actor, link)).email, None))
 
@@ -121,7 +121,7 @@ async def confirm_email(request: Asked, plane: Plane, actor: Who) -> Answer:
         gives=shapes.LoginPage,
     ),
 )
-async def logins(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def logins(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     return listed(await plane.logins.list(actor, reading.page(request)), lambda row: shapes.login(row, actor))
 
 
@@ -132,7 +132,7 @@ async def logins(request: Asked, plane: Plane, actor: Who) -> Answer:
         id="endLogin", tag=SELF, summary="End a login, or delete a personal access token of one's own", status=204
     ),
 )
-async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
+async def end_login(plane: Plane, actor: CurrentActor, login: Part) -> Answer:
     await plane.logins.end(actor, login)
     return done()
 
@@ -152,14 +152,14 @@ async def end_login(plane: Plane, actor: Who, login: Part) -> Answer:
         raises=(PersonalTokenRefused, LimitReached, NoSuchTeam),
     ),
 )
-async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
-    wish = await reading.body(request, bodies.NewPersonalToken)
-    days = USUAL_DAYS if wish.expires_in_days is UNSET else wish.expires_in_days
-    team = None if wish.team is UNSET else wish.team
-    read_only = False if wish.read_only is UNSET else wish.read_only
+async def create_token(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
+    sent = await reading.body(request, bodies.NewPersonalToken)
+    days = USUAL_DAYS if sent.expires_in_days is UNSET else sent.expires_in_days
+    team = None if sent.team is UNSET else sent.team
+    read_only = False if sent.read_only is UNSET else sent.read_only
 
     async def create() -> Made:
-        login, secret = await plane.logins.new_personal(actor, wish.name, days, team=team, read_only=read_only)
+        login, secret = await plane.logins.new_personal(actor, sent.name, days, team=team, read_only=read_only)
         return Made(shapes.personal_token(login, actor, secret))
 
     return await once(request, plane, actor, create)
@@ -176,7 +176,7 @@ async def create_token(request: Asked, plane: Plane, actor: Who) -> Answer:
         gives=shapes.AuditPage,
     ),
 )
-async def audit(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def audit(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     return listed(await plane.audit.of_self(actor, reading.page(request)), shapes.audit_entry)
 
 
@@ -198,7 +198,7 @@ def _shown(actor: Actor, account: Account | None) -> Answer:
         raises=(PersonalTokenRefused, LastOwner),
     ),
 )
-async def delete(plane: Plane, actor: Who) -> Answer:
+async def delete(plane: Plane, actor: CurrentActor) -> Answer:
     await plane.accounts.delete(actor)
     return done()
 

@@ -1,4 +1,4 @@
-"""What an endpoint is: a route of Litestar, and all that the OpenAPI document has to say of it.
+"""What an endpoint is: a route of Litestar, and its part of the OpenAPI document.
 
 Each handler is declared once, here, by `endpoint`; `openapi.py` reads the declaration back from the routes of the
 running application, so no route can be missing in the document.
@@ -91,7 +91,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     """How many requests it counts for then."""
 
 
-# Where a page of the console says, as an option of its handler, how many requests it counts for.
+# The option of a console handler: how many requests the page counts for.
 COST = "cost"
 # What looks through many rows of the log.
 SEARCH_COST = 10

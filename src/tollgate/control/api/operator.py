@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import astuple
 
 from tollgate.control.api import money, reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import OPERATOR, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, listed_items, shown
 from tollgate.control.problems import Busy, InvalidInput, NotFound, RoleNeeded
@@ -38,8 +38,8 @@ class OperatorTeam(Struct, frozen=True):
     ]
     operator_cap_micros: Annotated[int | None, Meta(description="What it can spend in a month; null: no cap.")]
     spending_cap_micros: Annotated[int | None, Meta(description="The cap that the team has chosen.")]
-    usual_free_requests: Annotated[int, Meta(description="What the settings say.")]
-    usual_micros_per_million: Annotated[int, Meta(description="What the settings say.")]
+    usual_free_requests: Annotated[int, Meta(description="The value in the settings.")]
+    usual_micros_per_million: Annotated[int, Meta(description="The value in the settings.")]
     billable_requests: Annotated[int | None, Meta(description="Of this month; null while the ledger is away.")]
     cost_micros: int | None
 
@@ -89,7 +89,7 @@ class HistoryStepView(Struct, frozen=True):
 
 
 class UpstreamHistoryView(Struct, frozen=True):
-    """How one upstream fared over the last day."""
+    """The health of one upstream over the last day."""
 
     network: str
     upstream: str
@@ -117,7 +117,7 @@ class ProcessView(Struct, frozen=True):
 class MachineState(Struct, frozen=True):
     """The processes of the service, and how far the collector is behind."""
 
-    processes: Annotated[list[ProcessView], Meta(description="Empty where the system does not tell.")]
+    processes: Annotated[list[ProcessView], Meta(description="Empty where the system does not report them.")]
     spool_segments: int
     spool_waiting_bytes: int
     spool_waiting_since: Annotated[datetime | None, Meta(description="Null where nothing waits.")]
@@ -165,11 +165,11 @@ class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     ] = UNSET
     free_requests: Annotated[
         int | UnsetType | None,
-        Meta(description="Free requests of a month; null: as the settings say.", examples=[5_000_000]),
+        Meta(description="Free requests of a month; null: as in the settings.", examples=[5_000_000]),
     ] = UNSET
     micros_per_million: Annotated[
         int | UnsetType | None,
-        Meta(description="Price of a further million; null: as the settings say.", examples=[3_000_000]),
+        Meta(description="Price of a further million; null: as in the settings.", examples=[3_000_000]),
     ] = UNSET
     operator_cap_micros: Annotated[
         int | UnsetType | None,
@@ -191,7 +191,7 @@ class TermsChange(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         raises=(RoleNeeded,),
     ),
 )
-async def upstreams(plane: Plane, actor: Who) -> Answer:
+async def upstreams(plane: Plane, actor: CurrentActor) -> Answer:
     """List all upstreams."""
     return listed_items(await plane.operations.upstreams(actor), None)
 
@@ -207,7 +207,7 @@ async def upstreams(plane: Plane, actor: Who) -> Answer:
         raises=(RoleNeeded,),
     ),
 )
-async def nodes(plane: Plane, actor: Who) -> Answer:
+async def nodes(plane: Plane, actor: CurrentActor) -> Answer:
     """List all nodes."""
     now = plane.context.now()
     found = [
@@ -232,7 +232,7 @@ async def nodes(plane: Plane, actor: Who) -> Answer:
         raises=(RoleNeeded,),
     ),
 )
-async def teams(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def teams(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     """List all teams."""
     found = await plane.operations.teams(actor, reading.page(request), reading.query(request, "state"))
     return listed(found, partial(team_view, plane.settings, plane.context.now()))
@@ -249,7 +249,7 @@ async def teams(request: Asked, plane: Plane, actor: Who) -> Answer:
         raises=(RoleNeeded, NotFound),
     ),
 )
-async def team(plane: Plane, actor: Who, name: Part) -> Answer:
+async def team(plane: Plane, actor: CurrentActor, name: Part) -> Answer:
     found = await plane.operations.team(actor, name)
     return shown(team_view(plane.settings, plane.context.now(), found))
 
@@ -273,7 +273,7 @@ async def team(plane: Plane, actor: Who, name: Part) -> Answer:
         raises=(InvalidInput, RoleNeeded, NotFound),
     ),
 )
-async def team_usage(request: Asked, plane: Plane, actor: Who, name: Part) -> Answer:
+async def team_usage(request: HttpRequest, plane: Plane, actor: CurrentActor, name: Part) -> Answer:
     month, by = (reading.query(request, each) for each in ("month", "by"))
     return shown(money.usage(await plane.operations.team_usage(actor, name, month, by or By.DAY)))
 
@@ -297,7 +297,7 @@ async def team_usage(request: Asked, plane: Plane, actor: Who, name: Part) -> An
         raises=(InvalidInput, RoleNeeded),
     ),
 )
-async def usage(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def usage(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     limit = reading.number(request, "limit", 1, MAX_ROWS, usual=USUAL_ROWS)
     return shown(usage_view(await plane.operations.usage(actor, reading.query(request, "month"), limit)))
 
@@ -318,7 +318,7 @@ async def usage(request: Asked, plane: Plane, actor: Who) -> Answer:
         raises=(RoleNeeded, NotFound),
     ),
 )
-async def set_terms(request: Asked, plane: Plane, actor: Who, name: Part) -> Answer:
+async def set_terms(request: HttpRequest, plane: Plane, actor: CurrentActor, name: Part) -> Answer:
     """Suspend or limit a team."""
     change = await reading.body(request, TermsChange)
     found = await plane.operations.set_terms(actor, name, TeamTerms(*astuple(change)))
@@ -353,12 +353,12 @@ def usage_view(found: ServiceUsage) -> ServiceUsageView:
     Operation(
         id="listUpstreamHistory",
         tag=OPERATOR,
-        summary="List how upstreams fared over the last day, by quarters of an hour",
+        summary="List upstream health over the last day, by quarters of an hour",
         gives=UpstreamHistoryPage,
         raises=(RoleNeeded,),
     ),
 )
-async def history(plane: Plane, actor: Who) -> Answer:
+async def history(plane: Plane, actor: CurrentActor) -> Answer:
     found = await plane.operations.history(actor)
     return listed_items(
         (UpstreamHistoryView(each.network, each.upstream, [_step(step) for step in each.steps]) for each in found),
@@ -377,7 +377,7 @@ async def history(plane: Plane, actor: Who) -> Answer:
         raises=(RoleNeeded,),
     ),
 )
-async def processes(plane: Plane, actor: Who) -> Answer:
+async def processes(plane: Plane, actor: CurrentActor) -> Answer:
     running, spool = await plane.operations.processes(actor), await plane.operations.spool(actor)
     return shown(
         MachineState(
@@ -402,7 +402,7 @@ async def processes(plane: Plane, actor: Who) -> Answer:
         cost=20,
     ),
 )
-async def checks(plane: Plane, actor: Who) -> Answer:
+async def checks(plane: Plane, actor: CurrentActor) -> Answer:
     found = list(await plane.operations.examine(actor))
     return shown(Checks(all(each.ok for each in found), found))
 

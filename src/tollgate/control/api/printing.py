@@ -1,4 +1,4 @@
-"""Invoices for spreadsheets and for paper. Made from what the API shows as JSON, so that they say the same."""
+"""Invoices for spreadsheets and for paper, made from the API's JSON, so that all formats agree."""
 
 from __future__ import annotations
 

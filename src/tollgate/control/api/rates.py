@@ -1,7 +1,7 @@
 """Rate limits of the control plane: by credential and by client address, dearer requests count for more.
 
 In the memory of the one process that answers. Looked at before a request reaches its handler, a credential is read
-or the store is asked.
+or the store is queried.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from tollgate.control.api.access import Asked, visit
+from tollgate.control.api.access import HttpRequest, visit
 from tollgate.control.api.operations import COST, OPERATION, Operation
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import RateLimited
@@ -31,7 +31,7 @@ class Rates:
         self._max_callers = max_callers
         self._arrivals: OrderedDict[str, float] = OrderedDict()
 
-    def check(self, request: Asked, plane: ControlPlane) -> None:
+    def check(self, request: HttpRequest, plane: ControlPlane) -> None:
         """Let a request pass, or refuse it."""
         limits = plane.settings.limits
         cost = _cost(request)
@@ -54,7 +54,7 @@ class Rates:
             self._arrivals.popitem(last=False)
 
 
-def _cost(request: Asked) -> int:
+def _cost(request: HttpRequest) -> int:
     operation = request.route_handler.opt.get(OPERATION)
     if not isinstance(operation, Operation):
         return int(request.route_handler.opt.get(COST, 1))

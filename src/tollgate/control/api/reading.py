@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from tollgate.control.api.access import Asked
+from tollgate.control.api.access import HttpRequest
 from tollgate.control.api.errors import WrongMediaType
 from tollgate.control.problems import InvalidInput
 from tollgate.control.service_context import MAX_ROWS, USUAL_ROWS, PageRequest
@@ -30,7 +30,7 @@ DURATION: dict[str, Any] = {
 }
 LONGEST_SHOWN = 60
 _NUMBER = re.compile(r"[0-9]{1,10}")
-# What msgspec says of a value that does not fit: what is wrong, and where.
+# msgspec's message about an invalid value: what is wrong, and where.
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _AT = re.compile(r"(.*) - at `\$\.(\w+).*`", re.DOTALL)
@@ -38,7 +38,7 @@ _AT = re.compile(r"(.*) - at `\$\.(\w+).*`", re.DOTALL)
 Shape = TypeVar("Shape", bound=Struct)
 
 
-async def body(request: Asked, shape: type[Shape], *, required: bool = True) -> Shape:
+async def body(request: HttpRequest, shape: type[Shape], *, required: bool = True) -> Shape:
     """The body of a request as a value. One that is not required may be left out."""
     sent = await request.body()
     if not sent:
@@ -54,14 +54,14 @@ async def body(request: Asked, shape: type[Shape], *, required: bool = True) -> 
         raise InvalidInput("The body is not valid JSON in UTF-8: send one JSON object.") from None
 
 
-def _check_type(request: Asked) -> None:
+def _check_type(request: HttpRequest) -> None:
     if _media_type(request) != JSON:
         raise WrongMediaType(f"Send the header Content-Type: {JSON}.")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise WrongMediaType("Send the body as it is, without Content-Encoding.")
 
 
-def _media_type(request: Asked) -> str:
+def _media_type(request: HttpRequest) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -84,7 +84,7 @@ def _accepted(message: str) -> str:
     return words[:1].lower() + words[1:]
 
 
-async def form(request: Asked) -> dict[str, str]:
+async def form(request: HttpRequest) -> dict[str, str]:
     """The parameters of a form, as OAuth wants them: each once, an empty one as if left out (RFC 6749, 3.2)."""
     sent = await request.body()
     if _media_type(request) != FORM:
@@ -99,18 +99,18 @@ async def form(request: Asked) -> dict[str, str]:
     return given
 
 
-def query(request: Asked, name: str) -> str | None:
+def query(request: HttpRequest, name: str) -> str | None:
     """A parameter of the query; the last, where it is given twice."""
     pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
     return dict(pairs).get(name)
 
 
-def page(request: Asked) -> PageRequest:
+def page(request: HttpRequest) -> PageRequest:
     """Which part of a list is wanted."""
     return PageRequest(number(request, "limit", 1, MAX_ROWS, usual=USUAL_ROWS), query(request, "after"))
 
 
-def number(request: Asked, name: str, least: int, most: int, *, usual: int) -> int:
+def number(request: HttpRequest, name: str, least: int, most: int, *, usual: int) -> int:
     """A whole number of the query."""
     given = query(request, name)
     if given is None:
@@ -120,7 +120,7 @@ def number(request: Asked, name: str, least: int, most: int, *, usual: int) -> i
     return int(given)
 
 
-def duration(request: Asked, name: str) -> int | None:
+def duration(request: HttpRequest, name: str) -> int | None:
     """A duration of the query, in seconds."""
     given = query(request, name)
     if given is None:
@@ -131,7 +131,7 @@ def duration(request: Asked, name: str) -> int | None:
         raise InvalidInput(f"`{name}` is a duration: {durations.FORM}.", field=name) from None
 
 
-def moment(request: Asked, name: str) -> float | None:
+def moment(request: HttpRequest, name: str) -> float | None:
     """A time of the query, in seconds since 1970."""
     given = query(request, name)
     if given is None:
@@ -145,6 +145,6 @@ def moment(request: Asked, name: str) -> float | None:
     raise InvalidInput(f"`{name}` is a time with its offset, such as 2026-11-15T06:44:44Z.", field=name)
 
 
-def if_match(request: Asked) -> str | None:
+def if_match(request: HttpRequest) -> str | None:
     """Which version the caller has seen."""
     return ", ".join(request.headers.getall("if-match", [])) or None

@@ -8,7 +8,7 @@ from litestar import MediaType, Response
 
 from tollgate import __version__
 from tollgate.control.api import docs, shapes
-from tollgate.control.api.access import Asked, Plane
+from tollgate.control.api.access import HttpRequest, Plane
 from tollgate.control.api.operations import SERVICE, Operation, endpoint
 from tollgate.control.api.reading import JSON
 from tollgate.control.api.render import Answer, shown
@@ -41,7 +41,7 @@ async def service(plane: Plane) -> Answer:
     "/openapi.json",
     Operation(id="getOpenApi", tag=SERVICE, summary="Get this document", gives=dict[str, Any]),
 )
-async def document(request: Asked) -> Answer:
+async def document(request: HttpRequest) -> Answer:
     return Response(request.app.state.openapi_json, media_type=JSON, headers={"Cache-Control": FOR_A_WHILE})
 
 
@@ -56,7 +56,7 @@ async def document(request: Asked) -> Answer:
         media_type=MediaType.HTML,
     ),
 )
-async def page(request: Asked) -> Answer:
+async def page(request: HttpRequest) -> Answer:
     headers = {"Cache-Control": FOR_A_WHILE, **docs.HEADERS}
     return Response(request.app.state.docs_html, media_type=MediaType.HTML, headers=headers)
 

@@ -50,7 +50,7 @@ def moment(seconds: float | None) -> datetime | None:
 
 
 class Service(Struct, frozen=True):
-    """What a server says of itself to anybody."""
+    """A server's public description."""
 
     name: str
     version: str
@@ -111,7 +111,7 @@ class ServerMetadata(Struct, frozen=True):
 
 
 class CurrentLogin(Struct, frozen=True):
-    """The login that asks."""
+    """The login of this request."""
 
     id: str
     kind: Kind
@@ -346,7 +346,7 @@ class AuditEntryView(Struct, frozen=True):
     name: Annotated[str, Meta(description="Its name at that time.")]
     details: Annotated[
         dict[str, Any],
-        Meta(description="What else there is to say; of a change, `before` and `after` what differs."),
+        Meta(description="Further details; of a change, `before` and `after` what differs."),
     ]
     address: str
     via: Annotated[str, Meta(description="`tool`, `personal:<name>`, `console` or `operator`.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from litestar import Response
 
 from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.errors import NO_STORE
 from tollgate.control.api.operations import AUDIT, TEAMS, Operation, Query, endpoint
@@ -40,7 +40,7 @@ _MAX_NUMBER = 2**31 - 1
         raises=(NameTaken, LimitReached, AddressUnproved),
     ),
 )
-async def create(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def create(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     sent = await reading.body(request, bodies.NewTeam)
 
     async def make() -> Made:
@@ -55,7 +55,7 @@ async def create(request: Asked, plane: Plane, actor: Who) -> Answer:
     "/teams",
     Operation(id="listTeams", tag=TEAMS, summary="List one's teams", lists=True, gives=shapes.TeamPage),
 )
-async def list_teams(request: Asked, plane: Plane, actor: Who) -> Answer:
+async def list_teams(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
     page = await plane.teams.list(actor, reading.page(request))
     roles = await plane.teams.roles(actor)
     # One that was left between the two looks is not one's own any more.
@@ -68,7 +68,7 @@ async def list_teams(request: Asked, plane: Plane, actor: Who) -> Answer:
     "/teams/{team}",
     Operation(id="getTeam", tag=TEAMS, summary="Show a team", gives=shapes.TeamView, tagged=True),
 )
-async def show(plane: Plane, actor: Who, team: Part) -> Answer:
+async def show(plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     membership = await plane.teams.show(actor, team)
     return shown(shapes.team(membership), membership.team)
 
@@ -87,7 +87,7 @@ async def show(plane: Plane, actor: Who, team: Part) -> Answer:
         raises=(NameTaken, RoleNeeded),
     ),
 )
-async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def update(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     change = await reading.body(request, bodies.TeamChange)
     membership = await plane.teams.rename(actor, team, change.name, reading.if_match(request))
     return shown(shapes.team(membership), membership.team)
@@ -116,7 +116,7 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer
         raises=(InvalidInput, RoleNeeded),
     ),
 )
-async def list_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def list_audit(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     page = await plane.audit.of_team(
         actor,
         team,
@@ -156,7 +156,7 @@ async def list_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> An
         cost=5,
     ),
 )
-async def export_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def export_audit(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     after = reading.number(request, "after", 0, _MAX_NUMBER, usual=0)
     limit = reading.number(request, "limit", 1, MAX_ROWS, usual=MAX_ROWS)
     entries = await plane.audit.chain(actor, team, after, limit)
@@ -175,7 +175,7 @@ async def export_audit(request: Asked, plane: Plane, actor: Who, team: Part) -> 
         raises=(RoleNeeded, PersonalTokenRefused),
     ),
 )
-async def delete(plane: Plane, actor: Who, team: Part) -> Answer:
+async def delete(plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     await plane.teams.delete(actor, team)
     return done()
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from tollgate.control.api import reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import USAGE, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, shown
 from tollgate.control.problems import InvalidInput
@@ -59,7 +59,7 @@ class Timeline(Struct, frozen=True):
         raises=(InvalidInput,),
     ),
 )
-async def show(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def show(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     """Show requests over time."""
     span = reading.query(request, "range") or Span.MONTH.value
     split = reading.query(request, "split") or Split.NETWORK.value

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec import UNSET
 
 from tollgate.control.api import bodies, reading, shapes
-from tollgate.control.api.access import Asked, Part, Plane, Who
+from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.creation import Made, once
 from tollgate.control.api.operations import TOKENS, Operation, endpoint
 from tollgate.control.api.render import Answer, done, listed, shown
@@ -32,8 +32,8 @@ from tollgate.core.models import Token
         raises=(RoleNeeded, NameTaken, LimitReached),
     ),
 )
-async def create(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
-    sent = _wish(await reading.body(request, bodies.NewToken))
+async def create(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
+    sent = _settings(await reading.body(request, bodies.NewToken))
 
     async def make() -> Made:
         return _made(*await plane.tokens.create(actor, team, sent))
@@ -46,7 +46,7 @@ async def create(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer
     "/teams/{team}/tokens",
     Operation(id="listTokens", tag=TOKENS, summary="List the API tokens", lists=True, gives=shapes.TokenPage),
 )
-async def list_tokens(request: Asked, plane: Plane, actor: Who, team: Part) -> Answer:
+async def list_tokens(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     return listed(await plane.tokens.list(actor, team, reading.page(request)), _shape)
 
 
@@ -55,7 +55,7 @@ async def list_tokens(request: Asked, plane: Plane, actor: Who, team: Part) -> A
     "/teams/{team}/tokens/{token}",
     Operation(id="getToken", tag=TOKENS, summary="Show an API token", gives=shapes.TokenView, tagged=True),
 )
-async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
+async def show(plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Answer:
     row = await plane.tokens.show(actor, team, token)
     return shown(_shape(row), row)
 
@@ -75,8 +75,8 @@ async def show(plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
         raises=(RoleNeeded, NameTaken),
     ),
 )
-async def update(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
-    sent = _wish(await reading.body(request, bodies.TokenChange))
+async def update(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Answer:
+    sent = _settings(await reading.body(request, bodies.TokenChange))
     row = await plane.tokens.update(actor, team, token, sent, reading.if_match(request))
     return shown(_shape(row), row)
 
@@ -94,7 +94,7 @@ async def update(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
         raises=(RoleNeeded,),
     ),
 )
-async def delete(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
+async def delete(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Answer:
     await plane.tokens.delete(actor, team, token, reading.if_match(request))
     return done()
 
@@ -116,7 +116,7 @@ async def delete(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
         raises=(RoleNeeded, InvalidInput, NameTaken, LimitReached),
     ),
 )
-async def rotate(request: Asked, plane: Plane, actor: Who, team: Part, token: Part) -> Answer:
+async def rotate(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part, token: Part) -> Answer:
     rotation = await reading.body(request, bodies.Rotation, required=False)
 
     async def make() -> Made:
@@ -125,7 +125,7 @@ async def rotate(request: Asked, plane: Plane, actor: Who, team: Part, token: Pa
     return await once(request, plane, actor, make)
 
 
-def _wish(body: bodies.NewToken | bodies.TokenChange) -> TokenSettings:
+def _settings(body: bodies.NewToken | bodies.TokenChange) -> TokenSettings:
     """The settings that are given, as the service takes them."""
     until = body.expires_at
     return TokenSettings(

@@ -12,7 +12,7 @@ snippets     code to paste
 styles       all parts of the look on one page, in the demo alone
 style/       the style sheet, the script, the favicon
 sign_in, invitations, device, provider    on the way in
-session      from a request to who asks, and the cookie between them
+session      the session cookie: from a request to its actor
 forms        reading a form, and what is wrong with it
 errors       everything that goes wrong, as a page
 render       templates and assets

@@ -9,7 +9,7 @@ from litestar import Response, post
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import Form, new_password, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import MAX_ROWS, PageRequest
@@ -30,7 +30,7 @@ _DAYS = ((30, "30 days"), (90, "90 days"), (365, "A year"), (0, "Never"))
 
 
 @shown("/account")
-async def account_page(request: Asked, plane: Plane) -> Response[str]:
+async def account_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """Everything about oneself."""
     frame = await _frame(request, plane)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -38,7 +38,7 @@ async def account_page(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/account")
-async def change(request: Asked, plane: Plane) -> Response[str]:
+async def change(request: HttpRequest, plane: Plane) -> Response[str]:
     """Change the name or the password, make an access token, or delete the account."""
     frame = await _frame(request, plane)
     form = await read_form(request)
@@ -49,14 +49,14 @@ async def change(request: Asked, plane: Plane) -> Response[str]:
 
 
 @shown("/account/email/{link:str}")
-async def email_page(request: Asked, plane: Plane, link: Part) -> Response[str]:
-    """Ask whether the address that a link was mailed to shall be one's own."""
+async def email_page(request: HttpRequest, plane: Plane, link: Part) -> Response[str]:
+    """Confirm the change to the address that a link was mailed to."""
     frame = await _email_frame(request, plane)
     return page(frame, "email.html", link=link, address=plane.email_changes.look(frame.actor, link))
 
 
 @post("/account/email/{link:str}")
-async def confirm_email(request: Asked, plane: Plane, link: Part) -> Response[str]:
+async def confirm_email(request: HttpRequest, plane: Plane, link: Part) -> Response[str]:
     """Change one's address by a link that was mailed to the new one."""
     frame = await _email_frame(request, plane)
     await plane.email_changes.confirm(frame.actor, link)
@@ -64,7 +64,7 @@ async def confirm_email(request: Asked, plane: Plane, link: Part) -> Response[st
 
 
 @post("/logins/{login_id:str}/end")
-async def end_login(request: Asked, plane: Plane, login_id: Part) -> Response[str]:
+async def end_login(request: HttpRequest, plane: Plane, login_id: Part) -> Response[str]:
     """End one of one's logins; ending the one that is being used signs out."""
     actor, _ = await session.signed_in(request, plane, back=HERE)
     if actor.login is not None and login_id == actor.login.id:
@@ -73,14 +73,14 @@ async def end_login(request: Asked, plane: Plane, login_id: Part) -> Response[st
     return render.to(f"{HERE}?done=ended")
 
 
-async def _act(request: Asked, plane: ControlPlane, frame: Frame, form: Form) -> Response[str]:
+async def _act(request: HttpRequest, plane: ControlPlane, frame: Frame, form: Form) -> Response[str]:
     match form.get("act"):
         case "name":
             await plane.accounts.rename(frame.actor, form.get("name", ""))
         case "password":
             await plane.accounts.change_password(frame.actor, form.get("current", ""), new_password(form))
         case "email":
-            if await plane.email_changes.ask(frame.actor, form.get("email", ""), form.get("current", "")):
+            if await plane.email_changes.request(frame.actor, form.get("email", ""), form.get("current", "")):
                 return render.to(f"{HERE}?done=mailed")
         case "token":
             days = whole(form, "days") or None
@@ -96,11 +96,11 @@ async def _act(request: Asked, plane: ControlPlane, frame: Frame, form: Form) ->
     return render.to(f"{HERE}?done={form['act']}")
 
 
-async def _frame(request: Asked, plane: ControlPlane) -> Frame:
+async def _frame(request: HttpRequest, plane: ControlPlane) -> Frame:
     return await open_frame(request, plane, here="account", title="Account")
 
 
-async def _email_frame(request: Asked, plane: ControlPlane) -> Frame:
+async def _email_frame(request: HttpRequest, plane: ControlPlane) -> Frame:
     return await open_frame(request, plane, here="account", title="New address", crumbs=(("Account", HERE),))
 
 

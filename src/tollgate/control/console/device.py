@@ -1,4 +1,4 @@
-"""Approving `tollgate auth login`: type the code, see which machine asks, let it in or send it away.
+"""Approving `tollgate auth login`: type the code, see which machine it is, approve or deny.
 
 Nothing is approved by opening a page: only the button does it (RFC 8628, section 5.4).
 """
@@ -11,7 +11,7 @@ from litestar import Response, post
 
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import FormFault, fault_of, read_form
-from tollgate.control.console.paths import Asked, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Plane, shown
 from tollgate.control.problems import NotFound
 from tollgate.core import secrets
 
@@ -20,8 +20,8 @@ LONGEST_CODE = 40
 
 
 @shown("/device")
-async def device_page(request: Asked, plane: Plane) -> Response[str]:
-    """Ask for the code, or show who waits with it."""
+async def device_page(request: HttpRequest, plane: Plane) -> Response[str]:
+    """The form for the code, or the device that waits with it."""
     code = request.query_params.get("user_code", "").strip()[:LONGEST_CODE]
     actor, account = await session.signed_in(request, plane, back=_address(code))
     if not code:
@@ -41,7 +41,7 @@ async def device_page(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/device")
-async def decide(request: Asked, plane: Plane) -> Response[str]:
+async def decide(request: HttpRequest, plane: Plane) -> Response[str]:
     """Let the machine in, or send it away."""
     form = await read_form(request)
     code, act = form.get("user_code", "").strip()[:LONGEST_CODE], form.get("act", "")
@@ -59,14 +59,14 @@ async def decide(request: Asked, plane: Plane) -> Response[str]:
 
 
 @shown("/device/approved")
-async def approved_page(request: Asked, plane: Plane) -> Response[str]:
+async def approved_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """What follows an approval."""
     _, account = await session.signed_in(request, plane, back=PATH)
     return render.page("device_done.html", who=account.email, approved=True)
 
 
 @shown("/device/denied")
-async def denied_page(request: Asked, plane: Plane) -> Response[str]:
+async def denied_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """What follows a denial."""
     _, account = await session.signed_in(request, plane, back=PATH)
     return render.page("device_done.html", who=account.email, approved=False)

@@ -10,7 +10,7 @@ from litestar import Response, post
 from tollgate.control.console import render
 from tollgate.control.console.forms import Form, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import DomainTaken, InvalidInput, NotFound, NotProven, Problem
 from tollgate.control.proofs import dns_name, record
@@ -30,7 +30,7 @@ _TOASTS = {
 
 
 @shown("/teams/{team:str}/domains")
-async def domains_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def domains_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The list, a form to add to it, and a trial of an origin."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -40,25 +40,23 @@ async def domains_page(request: Asked, plane: Plane, team: Part) -> Response[str
 
 
 @shown("/teams/{team:str}/domains/root")
-async def root_of(request: Asked, plane: Plane, team: Part) -> Response[bytes]:
-    """What a typed domain would become, for the form that asks while one types."""
+async def root_of(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
+    """What a typed domain would become, for the form's check while one types."""
     frame = await _frame(request, plane, team)
     typed = request.query_params.get("domain", "").strip()[:LONGEST]
     held = {entry.domain for entry in (await plane.domains.list(frame.actor, team, PageRequest(1_000))).items}
     try:
         root = origins.root_domain(typed, allow_localhost=plane.settings.whitelist.allow_localhost)
-        told = (
-            root not in held,
-            f"{root} is on the list already." if root in held else f"{root} is a root domain.",
-        )
+        ok = root not in held
+        text = f"{root} is a root domain." if ok else f"{root} is on the list already."
     except origins.NotARootDomain as refused:
-        told = (False, str(refused))
-    body = msgspec.json.encode({"ok": told[0], "words": told[1]})
+        ok, text = False, str(refused)
+    body = msgspec.json.encode({"ok": ok, "words": text})
     return Response(body, media_type="application/json")
 
 
 @post("/teams/{team:str}/domains")
-async def add(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def add(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Add a domain, or take it over by proof."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
@@ -73,7 +71,7 @@ async def add(request: Asked, plane: Plane, team: Part) -> Response[str]:
 
 
 @shown("/teams/{team:str}/domains/{entry:str}")
-async def domain_page(request: Asked, plane: Plane, team: Part, entry: Part) -> Response[str]:
+async def domain_page(request: HttpRequest, plane: Plane, team: Part, entry: Part) -> Response[str]:
     """One entry with its limits and its proof."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -81,7 +79,7 @@ async def domain_page(request: Asked, plane: Plane, team: Part, entry: Part) -> 
 
 
 @post("/teams/{team:str}/domains/{entry:str}")
-async def change(request: Asked, plane: Plane, team: Part, entry: Part) -> Response[str]:
+async def change(request: HttpRequest, plane: Plane, team: Part, entry: Part) -> Response[str]:
     """Change, switch, verify or remove an entry."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
@@ -98,13 +96,13 @@ async def change(request: Asked, plane: Plane, team: Part, entry: Part) -> Respo
                 await plane.domains.verify(frame.actor, team, entry)
                 return render.to(f"{here}/{entry}?done=verified")
             case "disable" | "enable" as act:
-                wish = DomainSettings(active=act == "enable")
+                settings = DomainSettings(active=act == "enable")
             case _:
-                wish = DomainSettings(
+                settings = DomainSettings(
                     address_per_minute=whole(form, "address_per_minute"),
                     domain_per_minute=whole(form, "domain_per_minute"),
                 )
-        await plane.domains.update(frame.actor, team, entry, wish)
+        await plane.domains.update(frame.actor, team, entry, settings)
     except NotFound:
         raise
     except Problem as problem:
@@ -112,7 +110,7 @@ async def change(request: Asked, plane: Plane, team: Part, entry: Part) -> Respo
     return render.to(f"{here}/{entry}?done=changed")
 
 
-async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
     return await open_frame(request, plane, team, here="domains", title="Domains")
 
 
@@ -124,7 +122,7 @@ async def _list(
     verdict: OriginVerdict | None = None,
     problem: Problem | None = None,
 ) -> Response[str]:
-    assert frame.team is not None  # noqa: S101 - a team was asked for
+    assert frame.team is not None  # noqa: S101 - the path names a team
     name = frame.team.name
     frame.commands = (
         f"tollgate rpc whitelist list --team {name}"

@@ -7,9 +7,9 @@ from litestar import Response, post
 
 from tollgate.control.console import snippets
 from tollgate.control.console.frame import open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.logs import LogAsk
+from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.networks import methods_of
 from tollgate.control.services.tokens import TokenSettings
 from tollgate.core import secrets
@@ -21,7 +21,7 @@ _TOASTS = {"team": "The team is made. Make its first call."}
 
 
 @shown("/teams/{team:str}/endpoints")
-async def endpoints_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def endpoints_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """All networks, snippets for the chosen one, and the first call."""
     frame = await open_frame(request, plane, team, here="endpoints", title="Endpoints")
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -45,18 +45,18 @@ async def endpoints_page(request: Asked, plane: Plane, team: Part) -> Response[s
 
 
 @shown("/teams/{team:str}/endpoints/called")
-async def called(request: Asked, plane: Plane, team: Part) -> Response[bytes]:
+async def called(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
     """Whether the team has made a call yet, for the guide that waits for it."""
     frame = await open_frame(request, plane, team)
     if frame.may("SEE_LOGS"):
-        found = bool((await plane.logs.page(frame.actor, team, LogAsk(1))).rows)
+        found = bool((await plane.logs.page(frame.actor, team, LogQuery(1))).rows)
     else:
         found = (await plane.usage.of_team(frame.actor, team, by=By.NETWORK)).requests > 0
     return Response(msgspec.json.encode({"called": found}), media_type="application/json")
 
 
 @post("/teams/{team:str}/playground", status_code=201)
-async def playground_token(request: Asked, plane: Plane, team: Part) -> Response[bytes]:
+async def playground_token(request: HttpRequest, plane: Plane, team: Part) -> Response[bytes]:
     """A token for the playground, which ends by itself; earlier ones that have ended are deleted."""
     frame = await open_frame(request, plane, team)
     for token in (await plane.tokens.list(frame.actor, team, PageRequest(1_000))).items:

@@ -1,6 +1,6 @@
-"""Everything that goes wrong, as a page in the same layout that says what to do next.
+"""Errors as pages in the same layout, each with what to do next.
 
-What a person can mend in a form is said beside it, by the page that took it; the rest ends here.
+What a person can correct in a form is shown beside it, by the page that handled it; the rest ends here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from litestar.exceptions import HTTPException
 
 from tollgate import log
 from tollgate.control.console import render
-from tollgate.control.console.paths import Asked
+from tollgate.control.console.paths import HttpRequest
 from tollgate.control.console.session import SignInFirst
 from tollgate.control.problems import Problem, StoreAway
 from tollgate.store.base import StoreUnavailable
@@ -27,7 +27,7 @@ _TITLES = {
     429: "Too many attempts",
     503: "Not available now",
 }
-# What HTTP itself refuses, before any service is asked: title and what to do.
+# What HTTP itself refuses, before any service is called: title and what to do.
 _REFUSED = {
     403: (
         "This form came from elsewhere",
@@ -41,14 +41,14 @@ _REFUSED = {
 _NOT_UNDERSTOOD = ("Not understood", "The browser sent something that cannot be read: go back and try again.")
 
 
-def problem_page(request: Asked, problem: Problem) -> Response[str]:
+def problem_page(request: HttpRequest, problem: Problem) -> Response[str]:
     """What a service refuses."""
     headers = {name: value for name, value in problem.headers.items() if name == "Retry-After"}
     title = _TITLES.get(problem.status, HTTPStatus(problem.status).phrase)
     return _page(request, problem.status, title, problem.detail, headers)
 
 
-def refusal_page(request: Asked, error: HTTPException) -> Response[str]:
+def refusal_page(request: HttpRequest, error: HTTPException) -> Response[str]:
     """What HTTP itself refuses."""
     if error.status_code >= 500:
         return failure_page(request, error)
@@ -56,12 +56,12 @@ def refusal_page(request: Asked, error: HTTPException) -> Response[str]:
     return _page(request, error.status_code, title, words, error.headers)
 
 
-def outage_page(request: Asked, _error: StoreUnavailable) -> Response[str]:
+def outage_page(request: HttpRequest, _error: StoreUnavailable) -> Response[str]:
     """The store is away."""
     return problem_page(request, StoreAway())
 
 
-def failure_page(request: Asked, error: Exception) -> Response[str]:
+def failure_page(request: HttpRequest, error: Exception) -> Response[str]:
     """A defect of ours."""
     # Neither the path nor the error's words: a link's secret or what somebody typed may stand in them.
     _log.error(
@@ -75,13 +75,13 @@ def failure_page(request: Asked, error: Exception) -> Response[str]:
     return _page(request, 500, "This did not work", words)
 
 
-def sign_in_first(_request: Asked, error: SignInFirst) -> Response[str]:
+def sign_in_first(_request: HttpRequest, error: SignInFirst) -> Response[str]:
     """A page for people who are signed in."""
     return render.to(f"/console/sign-in?next={quote(error.back, safe='')}")
 
 
 def _page(
-    request: Asked, status: int, title: str, words: str, headers: dict[str, str] | None = None
+    request: HttpRequest, status: int, title: str, words: str, headers: dict[str, str] | None = None
 ) -> Response[str]:
     return render.page(
         "error.html",
@@ -93,5 +93,5 @@ def _page(
     )
 
 
-def _request_id(request: Asked) -> str:
+def _request_id(request: HttpRequest) -> str:
     return request.headers.get("x-request-id", "")[:100]

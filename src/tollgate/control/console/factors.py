@@ -8,7 +8,7 @@ from litestar import Response, post
 from tollgate.control.console import account, render, session
 from tollgate.control.console.forms import fault_of, read_form
 from tollgate.control.console.frame import Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.console.safety import local_path
 from tollgate.control.console.sign_in import code_page, form_page
 from tollgate.control.plane import ControlPlane
@@ -19,14 +19,14 @@ HERE = "/console/account"
 
 
 @shown("/account/totp")
-async def totp_page(request: Asked, plane: Plane) -> Response[str]:
+async def totp_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """A secret for an authenticator app."""
     frame = await _frame(request, plane)
     return await _totp(frame, plane)
 
 
 @post("/account/totp")
-async def change_totp(request: Asked, plane: Plane) -> Response[str]:
+async def change_totp(request: HttpRequest, plane: Plane) -> Response[str]:
     """Switch codes on by a first one, or off by one."""
     frame = await _frame(request, plane)
     form = await read_form(request)
@@ -53,14 +53,14 @@ async def change_totp(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/account/passkeys/options", status_code=200)
-async def passkey_options(request: Asked, plane: Plane) -> Response[bytes]:
+async def passkey_options(request: HttpRequest, plane: Plane) -> Response[bytes]:
     """What the browser needs to make a passkey."""
     frame = await _frame(request, plane)
-    return _told(await plane.factors.begin_passkey(frame.actor))
+    return _options(await plane.factors.begin_passkey(frame.actor))
 
 
 @post("/account/passkeys")
-async def add_passkey(request: Asked, plane: Plane) -> Response[str]:
+async def add_passkey(request: HttpRequest, plane: Plane) -> Response[str]:
     """Keep a passkey that the browser made."""
     frame = await _frame(request, plane)
     form = await read_form(request)
@@ -74,7 +74,7 @@ async def add_passkey(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/account/factors/{factor:str}")
-async def remove(request: Asked, plane: Plane, factor: Part) -> Response[str]:
+async def remove(request: HttpRequest, plane: Plane, factor: Part) -> Response[str]:
     """Remove a passkey."""
     frame = await _frame(request, plane)
     await plane.factors.remove(frame.actor, factor)
@@ -87,11 +87,11 @@ async def remove(request: Asked, plane: Plane, factor: Part) -> Response[str]:
 @post("/sign-in/options", status_code=200)
 async def sign_in_options(plane: Plane) -> Response[bytes]:
     """What the browser needs to sign in with a passkey."""
-    return _told(plane.factors.begin_sign_in())
+    return _options(plane.factors.begin_sign_in())
 
 
 @post("/sign-in/passkey")
-async def sign_in_with_passkey(request: Asked, plane: Plane) -> Response[str]:
+async def sign_in_with_passkey(request: HttpRequest, plane: Plane) -> Response[str]:
     """Sign in with a passkey."""
     form = await read_form(request)
     back = local_path(form.get("next"))
@@ -103,7 +103,7 @@ async def sign_in_with_passkey(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/sign-in/code")
-async def sign_in_with_code(request: Asked, plane: Plane) -> Response[str]:
+async def sign_in_with_code(request: HttpRequest, plane: Plane) -> Response[str]:
     """Finish signing in with a code, after the password."""
     form = await read_form(request)
     back, ticket = local_path(form.get("next")), form.get("ticket", "")
@@ -118,7 +118,7 @@ async def sign_in_with_code(request: Asked, plane: Plane) -> Response[str]:
     return await session.enter(request, plane, found, back)
 
 
-async def _frame(request: Asked, plane: ControlPlane) -> Frame:
+async def _frame(request: HttpRequest, plane: ControlPlane) -> Frame:
     return await open_frame(
         request, plane, here="account", title="Codes of an app", crumbs=(("Account", HERE),),
         commands=("tollgate account codes on",),
@@ -134,7 +134,7 @@ async def _totp(frame: Frame, plane: ControlPlane) -> Response[str]:
     return page(frame, "totp.html", secret=made.secret, uri=made.uri)
 
 
-def _told(challenge: Challenge) -> Response[bytes]:
+def _options(challenge: Challenge) -> Response[bytes]:
     options = msgspec.Raw(challenge.options.encode())
     body = msgspec.json.encode({"ticket": challenge.ticket, "options": options})
     return Response(body, media_type="application/json")

@@ -1,4 +1,4 @@
-"""Reading a form, and what is wrong with it, to be said beside the field."""
+"""Reads forms; errors are shown beside their fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from litestar.exceptions import ClientException, HTTPException
 from msgspec import Struct
 
-from tollgate.control.console.paths import Asked
+from tollgate.control.console.paths import HttpRequest
 from tollgate.control.problems import InvalidInput, Problem
 
 MAX_BYTES = 16_384
@@ -32,11 +32,11 @@ class FormFault(Struct, frozen=True):
 
 
 def fault_of(problem: Problem, typed: Form | None = None) -> FormFault:
-    """What a service refused, for the form that asked."""
+    """What a service refused, for the form that sent it."""
     return FormFault(problem.detail, str(problem.extras.get("field", "")), typed or {})
 
 
-async def read_form(request: Asked) -> Form:
+async def read_form(request: HttpRequest) -> Form:
     """The fields of a form."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _TYPE:
         raise HTTPException(status_code=415)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import Form, fault_of
-from tollgate.control.console.paths import Asked
+from tollgate.control.console.paths import HttpRequest
 from tollgate.control.console.safety import local_path
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Problem
@@ -110,7 +110,7 @@ class Frame(Struct):
         return groups
 
 
-async def open_frame(request: Asked, plane: ControlPlane, team: str | None = None, **members: Any) -> Frame:
+async def open_frame(request: HttpRequest, plane: ControlPlane, team: str | None = None, **members: Any) -> Frame:
     """The frame of a page; whoever is not signed in signs in first and comes back to it."""
     actor, account = await session.signed_in(request, plane, back=_back(request))
     roles = await plane.teams.roles(actor)
@@ -145,8 +145,8 @@ def page(
     )
 
 
-def _back(request: Asked) -> str:
-    """The page itself, for after signing in; of a form the page that it stood on, as far as the browser tells."""
+def _back(request: HttpRequest) -> str:
+    """The page itself, for after signing in; of a form the page that it was on, if the browser sends it."""
     path = request.scope["path"]
     query = request.scope["query_string"].decode("latin-1")
     if request.method not in ("GET", "HEAD"):

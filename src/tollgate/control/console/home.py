@@ -7,7 +7,7 @@ from litestar import Response, post
 from tollgate.control.console import render
 from tollgate.control.console.forms import read_form
 from tollgate.control.console.frame import TEAMS, Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Problem
 from tollgate.core.roles import Action, Role, allows
@@ -20,7 +20,7 @@ _TOASTS = {
 
 
 @shown("/")
-async def home(request: Asked, plane: Plane) -> Response[str]:
+async def home(request: HttpRequest, plane: Plane) -> Response[str]:
     """Lead to the team, where there is one alone; else to all of them."""
     frame = await open_frame(request, plane)
     if len(frame.teams) == 1 and "done" not in request.query_params:
@@ -29,13 +29,13 @@ async def home(request: Asked, plane: Plane) -> Response[str]:
 
 
 @shown("/teams")
-async def teams_page(request: Asked, plane: Plane) -> Response[str]:
+async def teams_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """All teams of one's own."""
     return _teams(await open_frame(request, plane), plane)
 
 
 @post("/teams")
-async def create_team(request: Asked, plane: Plane) -> Response[str]:
+async def create_team(request: HttpRequest, plane: Plane) -> Response[str]:
     """Make a team."""
     frame = await open_frame(request, plane)
     name = (await read_form(request)).get("name", "").strip()
@@ -47,7 +47,7 @@ async def create_team(request: Asked, plane: Plane) -> Response[str]:
 
 
 @shown("/teams/{team:str}/more")
-async def more_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def more_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """All pages of a team, for a phone's bar that has no room for them."""
     frame = await open_frame(request, plane, team, here="more", title="All pages")
     return page(frame, "more.html")

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import Form, fault_of, new_password, read_form
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.console.sign_in import provider_of
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvitationForOther, NotFound, Problem
@@ -30,13 +30,13 @@ class _Opened(Struct, frozen=True):
 
 
 @shown("/invitations/{secret:str}")
-async def invitation_page(request: Asked, plane: Plane, secret: Part) -> Response[str]:
+async def invitation_page(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
     """What a link invites to."""
     return _page(plane, await _open(request, plane, secret), {})
 
 
 @post("/invitations/{secret:str}")
-async def follow(request: Asked, plane: Plane, secret: Part) -> Response[str]:
+async def follow(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
     """Accept an invitation, and make the account for it where there is none."""
     form = await read_form(request)
     opened = await _open(request, plane, secret)
@@ -53,7 +53,7 @@ async def follow(request: Asked, plane: Plane, secret: Part) -> Response[str]:
     return render.to("/console?done=joined")
 
 
-async def _sign_up(request: Asked, plane: ControlPlane, opened: _Opened, form: Form) -> Response[str]:
+async def _sign_up(request: HttpRequest, plane: ControlPlane, opened: _Opened, form: Form) -> Response[str]:
     visit = session.visit_of(request)
     account: Account = await plane.accounts.sign_up_invited(
         visit, opened.invitation, new_password(form), name=form.get("name", "")
@@ -63,7 +63,7 @@ async def _sign_up(request: Asked, plane: ControlPlane, opened: _Opened, form: F
     return render.to("/console?done=joined", [cookie])
 
 
-async def _open(request: Asked, plane: ControlPlane, secret: str) -> _Opened:
+async def _open(request: HttpRequest, plane: ControlPlane, secret: str) -> _Opened:
     invitation, team = await plane.invitations.look(secret)
     return _Opened(secret, invitation, team, await session.actor_of(request, plane))
 
@@ -71,8 +71,8 @@ async def _open(request: Asked, plane: ControlPlane, secret: str) -> _Opened:
 def _page(plane: ControlPlane, opened: _Opened, form: Form, problem: Problem | None = None) -> Response[str]:
     invitation = opened.invitation
     email = opened.actor.label if opened.actor else None
-    # The page itself says so, with what to do about it.
-    told = problem is not None and not isinstance(problem, InvitationForOther)
+    # The page itself shows this one, with what to do about it.
+    show_fault = problem is not None and not isinstance(problem, InvitationForOther)
     return render.page(
         "invitation.html",
         status=problem.status if problem else 200,
@@ -85,5 +85,5 @@ def _page(plane: ControlPlane, opened: _Opened, form: Form, problem: Problem | N
         may_sign_up=invitation.by_operator or plane.settings.accounts.sign_up != "closed",
         provider=provider_of(plane),
         name=form.get("name", ""),
-        fault=fault_of(problem) if problem and told else None,
+        fault=fault_of(problem) if problem and show_fault else None,
     )

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from tollgate.control.api import exports
 from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.console.frame import Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
-from tollgate.control.services.logs import LogAsk, LogResults
+from tollgate.control.services.logs import LogQuery, LogResults
 from tollgate.core import durations
 from tollgate.core.logs import LogRow
 
@@ -47,12 +47,12 @@ class Line(Struct, frozen=True):
 
 
 @shown("/teams/{team:str}/logs", opt={COST: SEARCH_COST})
-async def logs_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def logs_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The explorer."""
     frame = await open_frame(request, plane, team, here="logs", title="Logs")
     given = given_of(request)
     after, entry = (request.query_params.get(name, "")[:LONGEST] for name in ("after", "entry"))
-    # Side by side: each asks the store or the ledger.
+    # Concurrently: each queries the store or the ledger.
     (found, problem), opened, names, networks = await asyncio.gather(
         _found(frame, plane, team, given, after),
         _opened(frame, plane, team, entry),
@@ -81,12 +81,12 @@ async def logs_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
 
 
 @shown("/teams/{team:str}/logs/export/{form:str}", opt={COST: SEARCH_COST})
-async def export(request: Asked, plane: Plane, team: Part, form: Part) -> Response[Any]:
+async def export(request: HttpRequest, plane: Plane, team: Part, form: Part) -> Response[Any]:
     """The entries that fit, as a file."""
     frame = await open_frame(request, plane, team)
-    ask = ask_of(given_of(request))
-    first = await plane.logs.page(frame.actor, team, replace(ask, limit=exports.PAGE_ROWS))
-    return exports.answer(plane.logs, frame.actor, first, ask, exports.form_of(form))
+    query = query_of(given_of(request))
+    first = await plane.logs.page(frame.actor, team, replace(query, limit=exports.PAGE_ROWS))
+    return exports.answer(plane.logs, frame.actor, first, query, exports.form_of(form))
 
 
 def lines_of(plane: ControlPlane, rows: list[LogRow]) -> list[Line]:
@@ -104,13 +104,13 @@ def tone_of(row: LogRow) -> str:
     return "bad" if row.status >= 500 else "warn"
 
 
-def ask_of(given: dict[str, str]) -> LogAsk:
-    """What the filters ask for, or refuse."""
+def query_of(given: dict[str, str]) -> LogQuery:
+    """The query that the filters mean; raises if one is invalid."""
     source = given.get("source", "")
     status = given.get("status", "")
     if status and (not status.isdecimal() or len(status) != 3):
         raise InvalidInput("The status is a number such as 429.", field="status")
-    return LogAsk(
+    return LogQuery(
         since=_duration(given["since"]) if given.get("since") else None,
         network=given.get("network"),
         method=given.get("method"),
@@ -123,7 +123,7 @@ def ask_of(given: dict[str, str]) -> LogAsk:
     )
 
 
-def given_of(request: Asked) -> dict[str, str]:
+def given_of(request: HttpRequest) -> dict[str, str]:
     """The filters that are set. Links of other pages name a token or a domain."""
     query = {name: str(value).strip()[:LONGEST] for name, value in request.query_params.items()}
     query.setdefault("source", query.get("token") or query.get("domain") or "")
@@ -154,8 +154,8 @@ async def _found(
     frame: Frame, plane: ControlPlane, team: str, given: dict[str, str], after: str
 ) -> tuple[LogResults | None, Problem | None]:
     try:
-        ask = replace(ask_of(given), limit=ROWS, after=after or None)
-        return await plane.logs.page(frame.actor, team, ask), None
+        query = replace(query_of(given), limit=ROWS, after=after or None)
+        return await plane.logs.page(frame.actor, team, query), None
     except Problem as refused:
         return None, refused
 

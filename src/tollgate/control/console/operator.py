@@ -9,7 +9,7 @@ from litestar import Response, post
 from tollgate.control.console import charts, render
 from tollgate.control.console.forms import Form, amount, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
@@ -24,7 +24,7 @@ _NAMES = {"micros_per_million": "price", "operator_cap_micros": "cap"}
 
 
 @shown("/operator")
-async def operator_page(request: Asked, plane: Plane) -> Response[str]:
+async def operator_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """All upstreams and all teams."""
     frame = await open_frame(request, plane, here="operator", title="Operator")
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -32,7 +32,7 @@ async def operator_page(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/operator/checks")
-async def run_checks(request: Asked, plane: Plane) -> Response[str]:
+async def run_checks(request: HttpRequest, plane: Plane) -> Response[str]:
     """Check that spool, logs, usage and invoices agree."""
     frame = await open_frame(request, plane, here="operator", title="Operator")
     try:
@@ -42,7 +42,7 @@ async def run_checks(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/operator/teams/{team:str}")
-async def set_terms(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def set_terms(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Suspend a team, limit its requests, or set its plan."""
     frame = await open_frame(request, plane, here="operator", title="Operator")
     form = await read_form(request)
@@ -79,7 +79,7 @@ def _terms(form: Form) -> TeamTerms:
 
 
 @shown("/operator/teams/{team:str}")
-async def team_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def team_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """One team: its month, its plan, suspending it."""
     frame = await open_frame(request, plane, here="operator", title=team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from tollgate.control.console import charts
 from tollgate.control.console.frame import Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
-from tollgate.control.services.logs import LogAsk
+from tollgate.control.services.logs import LogQuery
 from tollgate.control.services.timelines import Span, Timeline
 from tollgate.control.services.usage import MonthUsage
 from tollgate.core.entries import BILLABLE
@@ -32,19 +32,19 @@ OURS = frozenset({"upstream_unavailable", "upstream_error", "upstream_timeout", 
 
 
 class Sample(Struct, frozen=True):
-    """What the newest calls tell that usage does not."""
+    """What the newest calls show that usage does not."""
 
     calls: int = 0
     cached: float = 0.0
 
 
 @shown("/teams/{team:str}")
-async def overview_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def overview_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """A team's month at a glance."""
     span = _one_of(RANGES, request.query_params.get("range", ""), Span.MONTH)
     split = _one_of(SPLITS, request.query_params.get("split", ""), Split.NETWORK)
     frame = await open_frame(request, plane, team, here="overview", title="Overview")
-    assert frame.team is not None  # noqa: S101 - a team was asked for
+    assert frame.team is not None  # noqa: S101 - the path names a team
     name = frame.team.id
     actor = frame.actor
     # Side by side: each adds up a month of usage.
@@ -96,7 +96,7 @@ async def _sample(frame: Frame, plane: ControlPlane, team: str) -> Sample:
     if not frame.may("SEE_LOGS"):
         return Sample()
     try:
-        rows = (await plane.logs.page(frame.actor, team, LogAsk(SAMPLE))).rows
+        rows = (await plane.logs.page(frame.actor, team, LogQuery(SAMPLE))).rows
     except StoreUnavailable:
         return Sample()
     answered = [row for row in rows if row.billable]

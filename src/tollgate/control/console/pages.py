@@ -29,7 +29,7 @@ from tollgate.control.console import (
     usage,
 )
 from tollgate.control.console.forms import MAX_BYTES
-from tollgate.control.console.paths import Asked, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Plane, shown
 from tollgate.control.console.safety import HOME, refuse_other_sites, with_headers
 from tollgate.control.console.session import SignInFirst
 from tollgate.control.problems import Problem
@@ -40,7 +40,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 def _served(asset: render.Asset) -> HTTPRouteHandler:
     @shown(asset.path)
-    async def serve(request: Asked) -> Response[bytes]:
+    async def serve(request: HttpRequest) -> Response[bytes]:
         headers = {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
             headers["Content-Encoding"] = "gzip"
@@ -51,7 +51,7 @@ def _served(asset: render.Asset) -> HTTPRouteHandler:
 
 
 @shown("/")
-async def root(request: Asked, plane: Plane) -> Response[bytes]:
+async def root(request: HttpRequest, plane: Plane) -> Response[bytes]:
     """The address of the service itself: a browser goes to the console, a program learns what this is."""
     if "text/html" in request.headers.get("accept", ""):
         return Response(b"", status_code=303, media_type=MediaType.TEXT, headers={"Location": HOME})

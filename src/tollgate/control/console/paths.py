@@ -18,7 +18,7 @@ from litestar.params import FromPath
 
 from tollgate.control.plane import ControlPlane
 
-Asked = Request[Any, Any, Any]
+HttpRequest = Request[Any, Any, Any]
 Plane = NamedDependency[ControlPlane]
 Part = FromPath[str]
 
@@ -53,7 +53,7 @@ def _slots(path: str) -> Iterator[str]:
 
 def _is_missing(path: str) -> HTTPRouteHandler:
     @route(path, http_method=_METHODS, status_code=404)
-    async def missing(request: Asked) -> Response[str]:  # noqa: ARG001 - takes none of the path's parts
+    async def missing(request: HttpRequest) -> Response[str]:  # noqa: ARG001 - takes none of the path's parts
         raise NotFoundException
 
     return missing
@@ -61,7 +61,7 @@ def _is_missing(path: str) -> HTTPRouteHandler:
 
 def _refuses_methods(path: str, allowed: set[HttpMethod]) -> HTTPRouteHandler:
     @route(path, http_method=[method for method in _METHODS if method not in allowed], status_code=405)
-    async def refused(request: Asked) -> Response[str]:  # noqa: ARG001 - takes none of the path's parts
+    async def refused(request: HttpRequest) -> Response[str]:  # noqa: ARG001 - takes none of the path's parts
         raise MethodNotAllowedException(headers={"Allow": ", ".join(sorted(method.value for method in allowed))})
 
     return refused

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import FormFault
-from tollgate.control.console.paths import Asked, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Plane, shown
 from tollgate.control.console.safety import local_path
 from tollgate.control.console.sign_in import form_page
 from tollgate.control.oidc_rules import OidcError, ProviderIdentity, SignInStart
@@ -42,7 +42,7 @@ class _UnderWay(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 @shown("/oidc/start")
-async def start(request: Asked, plane: Plane) -> Response[str]:
+async def start(request: HttpRequest, plane: Plane) -> Response[str]:
     """Send the browser to the provider."""
     client = _client(plane)
     back = local_path(request.query_params.get("next"))
@@ -56,7 +56,7 @@ async def start(request: Asked, plane: Plane) -> Response[str]:
 
 
 @shown("/oidc/callback")
-async def callback(request: Asked, plane: Plane) -> Response[str]:
+async def callback(request: HttpRequest, plane: Plane) -> Response[str]:
     """Take the browser back from the provider, once, and sign it in."""
     client = _client(plane)
     kept = _kept(request.cookies.get(_cookie_name(plane), ""))
@@ -75,7 +75,7 @@ async def callback(request: Asked, plane: Plane) -> Response[str]:
     return answer
 
 
-async def _finish(request: Asked, client: OidcClient, kept: _UnderWay | None) -> ProviderIdentity:
+async def _finish(request: HttpRequest, client: OidcClient, kept: _UnderWay | None) -> ProviderIdentity:
     if kept is None:
         raise OidcError("The sign-in took too long, or was begun in another browser. Begin again.")
     query = {name: str(value) for name, value in request.query_params.items()}

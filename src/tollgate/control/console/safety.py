@@ -43,7 +43,7 @@ _READ_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def local_path(given: str | None) -> str:
-    """Where to go on: the page that was asked for if it is one of ours, else the home page."""
+    """Where to go on: the requested page if it is one of ours, else the home page."""
     if given and len(given) <= LONGEST_PATH and _LOCAL.fullmatch(given):
         return given
     return HOME
@@ -77,7 +77,7 @@ async def refuse_other_sites(connection: ASGIConnection[Any, Any, Any, Any], _: 
 
 
 def with_headers(app: ASGIApp) -> ASGIApp:
-    """Put the headers on every answer, errors included; what an answer says itself stands. Pack pages."""
+    """Add the headers to every response, errors included, unless it sets them itself. Compress pages."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         begun: HTTPResponseStartEvent | None = None
@@ -104,9 +104,9 @@ def with_headers(app: ASGIApp) -> ASGIApp:
 
 def _completed(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     given = list(headers)
-    said = {name.lower() for name, _ in given}
+    names = {name.lower() for name, _ in given}
     more = ((name.encode(), value.encode()) for name, value in HEADERS.items())
-    return [*given, *(header for header in more if header[0] not in said)]
+    return [*given, *(header for header in more if header[0] not in names)]
 
 
 def _is_page(start: HTTPResponseStartEvent) -> bool:

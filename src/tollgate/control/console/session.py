@@ -1,4 +1,4 @@
-"""From a request to who asks, and the cookie between them. What a session may do is the services' affair."""
+"""The session cookie: from a request to its actor. What a session may do is decided by the services."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from litestar import Response
 from litestar.datastructures import Cookie
 
 from tollgate.control.console import render
-from tollgate.control.console.paths import Asked
+from tollgate.control.console.paths import HttpRequest
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import LoginExpired, NotLoggedIn
 from tollgate.control.service_context import Actor, ClientInfo
@@ -22,7 +22,7 @@ class SignInFirst(TollgateError):
         super().__init__("sign in first")
 
 
-def visit_of(request: Asked) -> ClientInfo:
+def visit_of(request: HttpRequest) -> ClientInfo:
     """Where a request came from."""
     client = request.scope.get("client")
     return ClientInfo(
@@ -32,7 +32,7 @@ def visit_of(request: Asked) -> ClientInfo:
     )
 
 
-async def actor_of(request: Asked, plane: ControlPlane) -> Actor | None:
+async def actor_of(request: HttpRequest, plane: ControlPlane) -> Actor | None:
     """Who is signed in, if anybody."""
     secret = request.cookies.get(cookie_name(plane))
     if secret is None:
@@ -43,7 +43,7 @@ async def actor_of(request: Asked, plane: ControlPlane) -> Actor | None:
         return None
 
 
-async def signed_in(request: Asked, plane: ControlPlane, *, back: str) -> tuple[Actor, Account]:
+async def signed_in(request: HttpRequest, plane: ControlPlane, *, back: str) -> tuple[Actor, Account]:
     """Who is signed in; whoever is not is sent to sign in, and comes back after that."""
     actor = await actor_of(request, plane)
     if actor is None or actor.account is None:
@@ -51,7 +51,7 @@ async def signed_in(request: Asked, plane: ControlPlane, *, back: str) -> tuple[
     return actor, actor.account
 
 
-async def begin(request: Asked, plane: ControlPlane, account: Account) -> tuple[str, Cookie]:
+async def begin(request: HttpRequest, plane: ControlPlane, account: Account) -> tuple[str, Cookie]:
     """Sign a browser in. Always a new session: one that somebody else planted or knows must not become ours."""
     visit = visit_of(request)
     old = request.cookies.get(cookie_name(plane))
@@ -62,13 +62,13 @@ async def begin(request: Asked, plane: ControlPlane, account: Account) -> tuple[
     return secret, _cookie(plane, secret, seconds)
 
 
-async def enter(request: Asked, plane: ControlPlane, account: Account, path: str) -> Response[str]:
+async def enter(request: HttpRequest, plane: ControlPlane, account: Account, path: str) -> Response[str]:
     """Sign a browser in and go on."""
     _, cookie = await begin(request, plane, account)
     return render.to(path, [cookie])
 
 
-async def leave(request: Asked, plane: ControlPlane, path: str) -> Response[str]:
+async def leave(request: HttpRequest, plane: ControlPlane, path: str) -> Response[str]:
     """Sign a browser out and go on."""
     secret = request.cookies.get(cookie_name(plane))
     if secret is not None:

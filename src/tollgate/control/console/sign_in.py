@@ -6,12 +6,12 @@ from litestar import Response, post
 
 from tollgate.control.console import render, session
 from tollgate.control.console.forms import Form, FormFault, fault_of, new_password, read_form
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.console.safety import HOME, local_path
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import NotFound, Problem
 
-# Why one is asked to sign in, by where one wants to go.
+# Why signing in is required, by the page that was requested.
 _PURPOSES = {
     "/console/device": "Sign in to see which terminal requests a login.",
     "/console/invitations/": "Sign in to accept your invitation.",
@@ -24,7 +24,7 @@ _NOTICES = {
 
 
 @shown("/sign-in")
-async def sign_in_page(request: Asked, plane: Plane) -> Response[str]:
+async def sign_in_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """The form to sign in."""
     back = local_path(request.query_params.get("next"))
     if await session.actor_of(request, plane):
@@ -33,7 +33,7 @@ async def sign_in_page(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/sign-in")
-async def sign_in(request: Asked, plane: Plane) -> Response[str]:
+async def sign_in(request: HttpRequest, plane: Plane) -> Response[str]:
     form = await read_form(request)
     back, email = local_path(form.get("next")), form.get("email", "")
     try:
@@ -46,7 +46,7 @@ async def sign_in(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/sign-out")
-async def sign_out(request: Asked, plane: Plane) -> Response[str]:
+async def sign_out(request: HttpRequest, plane: Plane) -> Response[str]:
     back = local_path((await read_form(request)).get("next"))
     return await session.leave(request, plane, "/console/sign-in?done=signed-out" if back == HOME else back)
 
@@ -89,12 +89,12 @@ def code_page(back: str, ticket: str, problem: Problem | None = None) -> Respons
 
 
 def provider_of(plane: ControlPlane) -> str:
-    """What the button of the sign-in provider says; empty where there is none."""
+    """The label of the sign-in provider's button; empty where there is none."""
     return plane.settings.oidc.name if plane.oidc else ""
 
 
 @shown("/sign-up")
-async def sign_up_page(request: Asked, plane: Plane) -> Response[str]:
+async def sign_up_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """The form for a new account."""
     back = local_path(request.query_params.get("next"))
     if await session.actor_of(request, plane):
@@ -103,12 +103,12 @@ async def sign_up_page(request: Asked, plane: Plane) -> Response[str]:
 
 
 @post("/sign-up")
-async def sign_up(request: Asked, plane: Plane) -> Response[str]:
+async def sign_up(request: HttpRequest, plane: Plane) -> Response[str]:
     """Make an account and sign in; where mail can be sent, mail a link that does."""
     form = await read_form(request)
     back = local_path(form.get("next"))
     if plane.mailer.enabled:
-        return await _ask_for_link(request, plane, form)
+        return await _request_link(request, plane, form)
     try:
         account = await plane.accounts.sign_up(
             session.visit_of(request), form.get("email", ""), new_password(form), name=form.get("name", "")
@@ -118,17 +118,17 @@ async def sign_up(request: Asked, plane: Plane) -> Response[str]:
     return await session.enter(request, plane, account, back)
 
 
-async def _ask_for_link(request: Asked, plane: ControlPlane, form: Form) -> Response[str]:
+async def _request_link(request: HttpRequest, plane: ControlPlane, form: Form) -> Response[str]:
     """The answer is the same whether the address has an account or not."""
     try:
-        await plane.invitations.ask(session.visit_of(request), form.get("email", ""))
+        await plane.invitations.request_link(session.visit_of(request), form.get("email", ""))
     except Problem as problem:
         return _sign_up_form(plane, HOME, form, problem)
-    return _sign_up_form(plane, HOME, form, asked=True)
+    return _sign_up_form(plane, HOME, form, sent=True)
 
 
 def _sign_up_form(
-    plane: ControlPlane, back: str, form: Form, problem: Problem | None = None, *, asked: bool = False
+    plane: ControlPlane, back: str, form: Form, problem: Problem | None = None, *, sent: bool = False
 ) -> Response[str]:
     setting = plane.settings.accounts.sign_up
     template = "sign_up_by_mail.html" if plane.mailer.enabled else "sign_up.html"
@@ -142,26 +142,26 @@ def _sign_up_form(
         fault=fault_of(problem) if problem else None,
         provider=provider_of(plane),
         invited=setting == "invited",
-        asked=asked,
+        sent=sent,
         days=plane.settings.accounts.invitation_days,
     )
 
 
 @shown("/forgot")
 async def forgot_page(plane: Plane) -> Response[str]:
-    """The form to ask for a link; without mail, whom to ask instead."""
+    """The form that requests a link; without mail, who can make one instead."""
     return _forgot(plane)
 
 
 @post("/forgot")
-async def forgot(request: Asked, plane: Plane) -> Response[str]:
-    """Ask for a link. The answer is the same whether the address has an account or not."""
+async def forgot(request: HttpRequest, plane: Plane) -> Response[str]:
+    """Request a link. The response is the same whether the address has an account or not."""
     email = (await read_form(request)).get("email", "")
     try:
         await plane.accounts.forgot(session.visit_of(request), email)
     except Problem as problem:
         return _forgot(plane, email=email, problem=problem)
-    return _forgot(plane, email=email, asked=True)
+    return _forgot(plane, email=email, sent=True)
 
 
 @shown("/reset/{secret:str}")
@@ -172,7 +172,7 @@ async def reset_page(plane: Plane, secret: Part) -> Response[str]:
 
 
 @post("/reset/{secret:str}")
-async def reset(request: Asked, plane: Plane, secret: Part) -> Response[str]:
+async def reset(request: HttpRequest, plane: Plane, secret: Part) -> Response[str]:
     """Choose another password. Nobody is signed in by it: the link may have been read by others."""
     form = await read_form(request)
     account = await plane.accounts.account_of_reset(secret)
@@ -193,14 +193,14 @@ async def reset(request: Asked, plane: Plane, secret: Part) -> Response[str]:
 
 
 def _forgot(
-    plane: ControlPlane, *, email: str = "", asked: bool = False, problem: Problem | None = None
+    plane: ControlPlane, *, email: str = "", sent: bool = False, problem: Problem | None = None
 ) -> Response[str]:
     return render.page(
         "forgot.html",
         status=problem.status if problem else 200,
         headers=problem.headers if problem else None,
         email=email,
-        asked=asked,
+        sent=sent,
         fault=fault_of(problem) if problem else None,
         mail=plane.mailer.enabled,
         minutes=plane.settings.accounts.reset_minutes,

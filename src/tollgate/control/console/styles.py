@@ -7,11 +7,11 @@ from litestar.exceptions import NotFoundException
 
 from tollgate.control.console import charts
 from tollgate.control.console.frame import open_frame, page
-from tollgate.control.console.paths import Asked, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Plane, shown
 
 
 @shown("/_styles")
-async def styles_page(request: Asked, plane: Plane) -> Response[str]:
+async def styles_page(request: HttpRequest, plane: Plane) -> Response[str]:
     """All parts together."""
     # What the demo switches on, and no service that others can reach.
     if not plane.settings.whitelist.allow_localhost:

@@ -1,8 +1,8 @@
 """The live tail: new entries as server-sent events (HTML, "Server-sent events").
 
 Tails of the same team and filters share a feed, which looks at the ledger once a second and renders each entry
-once; so hundreds of open tails cost little more than one. What a busy second brings beyond `MAX_LINES` is left
-out, and said, so that neither we nor the browser fall behind.
+once; so hundreds of open tails cost little more than one. Entries beyond `MAX_LINES` a second are counted and
+left out, so that neither the service nor the browser falls behind.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from litestar.response import Stream
 from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.console import render, session
 from tollgate.control.console.frame import open_frame
-from tollgate.control.console.logs import ask_of, given_of, lines_of
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.logs import given_of, lines_of, query_of
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import Busy, Problem
 from tollgate.core.logs import LogFilter
@@ -36,7 +36,7 @@ MAX_LOOKED = 200
 MAX_TAILS = 300
 # Of one person, at all browsers: others must find a place.
 MAX_TAILS_OF_ACCOUNT = 20
-# How often it is asked whether somebody is still signed in and may read the team's logs.
+# How often the session and its permission to read the team's logs are checked again.
 CHECK_TICKS = 10
 # A browser opens the tail again by itself.
 LIFE_SECONDS = 600.0
@@ -133,11 +133,11 @@ _hubs: WeakKeyDictionary[ControlPlane, Hub] = WeakKeyDictionary()
 
 
 @shown("/teams/{team:str}/logs/tail", opt={COST: SEARCH_COST})
-async def tail(request: Asked, plane: Plane, team: Part) -> Response[Any]:
+async def tail(request: HttpRequest, plane: Plane, team: Part) -> Response[Any]:
     """New entries that fit the filters, as they come."""
     frame = await open_frame(request, plane, team)
     # Whoever may not read them gets a refusal, not an empty stream.
-    found, wanted = await plane.logs.wanted(frame.actor, team, ask_of(given_of(request)))
+    found, wanted = await plane.logs.wanted(frame.actor, team, query_of(given_of(request)))
     hub = _hubs.setdefault(plane, Hub(plane))
     hub.check(frame.actor.id)
     events = _events(hub, found.name, wanted, request, plane, frame.actor.id)
@@ -146,7 +146,7 @@ async def tail(request: Asked, plane: Plane, team: Part) -> Response[Any]:
 
 
 async def _events(
-    hub: Hub, team: str, wanted: LogFilter, request: Asked, plane: ControlPlane, account: str
+    hub: Hub, team: str, wanted: LogFilter, request: HttpRequest, plane: ControlPlane, account: str
 ) -> AsyncIterator[bytes]:
     try:
         feed = hub.join(team, wanted, account)
@@ -166,20 +166,20 @@ async def _events(
                 yield feed.above(seen)
                 seen = feed.position
     except (StoreUnavailable, Problem):
-        return  # the browser asks again, and learns why
+        return  # the browser reconnects, and gets the reason
     finally:
         hub.leave(team, wanted, account)
 
 
-def _last_seen(request: Asked) -> int | None:
+def _last_seen(request: HttpRequest) -> int | None:
     """The newest entry that a browser has which connects again."""
     given = request.headers.get("last-event-id", "")
     return int(given) if given.isascii() and given.isdigit() and len(given) <= LONGEST_NUMBER else None
 
 
-async def _sees(request: Asked, plane: ControlPlane, team: str) -> LogFilter | None:
+async def _sees(request: HttpRequest, plane: ControlPlane, team: str) -> LogFilter | None:
     """What a tail shows by now: other tokens after a rotation, nothing to somebody who has left."""
     actor = await session.actor_of(request, plane)
     if actor is None:
         return None
-    return (await plane.logs.wanted(actor, team, ask_of(given_of(request))))[1]
+    return (await plane.logs.wanted(actor, team, query_of(given_of(request))))[1]

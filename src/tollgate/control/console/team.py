@@ -9,7 +9,7 @@ from litestar import Response, post
 from tollgate.control.console import render
 from tollgate.control.console.forms import read_form
 from tollgate.control.console.frame import TEAMS, Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
@@ -32,7 +32,7 @@ ACTIONS = (
 
 
 @shown("/teams/{team:str}/members")
-async def members_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def members_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Who belongs to the team, and who is invited."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -40,7 +40,7 @@ async def members_page(request: Asked, plane: Plane, team: Part) -> Response[str
 
 
 @post("/teams/{team:str}/members")
-async def invite(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def invite(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Invite somebody."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
@@ -53,7 +53,7 @@ async def invite(request: Asked, plane: Plane, team: Part) -> Response[str]:
 
 
 @post("/teams/{team:str}/members/{member:str}")
-async def change_member(request: Asked, plane: Plane, team: Part, member: Part) -> Response[str]:
+async def change_member(request: HttpRequest, plane: Plane, team: Part, member: Part) -> Response[str]:
     """Give a member another role, or remove them; oneself: leave."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
@@ -72,7 +72,7 @@ async def change_member(request: Asked, plane: Plane, team: Part, member: Part) 
 
 
 @post("/teams/{team:str}/invitations/{invitation:str}")
-async def revoke(request: Asked, plane: Plane, team: Part, invitation: Part) -> Response[str]:
+async def revoke(request: HttpRequest, plane: Plane, team: Part, invitation: Part) -> Response[str]:
     """Withdraw an invitation."""
     frame = await _frame(request, plane, team)
     try:
@@ -85,7 +85,7 @@ async def revoke(request: Asked, plane: Plane, team: Part, invitation: Part) -> 
 
 
 @shown("/teams/{team:str}/audit")
-async def audit_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def audit_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Who changed what."""
     frame = await open_frame(request, plane, team, here="audit", title="Audit log")
     frame.commands = (f"tollgate audit --team {team}",)
@@ -111,7 +111,7 @@ async def audit_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
 
 
 @shown("/teams/{team:str}/settings")
-async def settings_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def settings_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The team's name and its end."""
     frame = await _settings_frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -119,7 +119,7 @@ async def settings_page(request: Asked, plane: Plane, team: Part) -> Response[st
 
 
 @post("/teams/{team:str}/settings")
-async def change_team(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def change_team(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Rename or delete the team."""
     frame = await _settings_frame(request, plane, team)
     form = await read_form(request)
@@ -135,11 +135,11 @@ async def change_team(request: Asked, plane: Plane, team: Part) -> Response[str]
     return render.to(f"{TEAMS}/{renamed.team.name}/settings?done=renamed")
 
 
-async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
     return await open_frame(request, plane, team, here="members", title="Members")
 
 
-async def _settings_frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+async def _settings_frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
     frame = await open_frame(request, plane, team, here="settings", title="Settings")
     frame.commands = (f"tollgate teams rename NEW-NAME --team {team}",)
     return frame
@@ -154,7 +154,7 @@ async def _members(
     email: str = "",
     role: str = "developer",
 ) -> Response[str]:
-    assert frame.team is not None  # noqa: S101 - a team was asked for
+    assert frame.team is not None  # noqa: S101 - the path names a team
     name = frame.team.name
     frame.commands = (f"tollgate teams members invite EMAIL --role developer --team {name}",)
     people = (await plane.teams.members(frame.actor, name, PageRequest(500))).items
@@ -179,7 +179,7 @@ async def _members(
 
 
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:
-    """What an entry tells beside its name, as words."""
+    """An entry's details beside its name, as text."""
     try:
         return detail_words(json.loads(entry.details))
     except ValueError:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tollgate.control.console import charts, render, snippets
 from tollgate.control.console.forms import Form, chosen, day, read_form, whole
 from tollgate.control.console.frame import Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
@@ -31,7 +31,7 @@ _TOASTS = {
 
 
 @shown("/teams/{team:str}/tokens")
-async def tokens_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def tokens_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The list."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -52,25 +52,25 @@ async def tokens_page(request: Asked, plane: Plane, team: Part) -> Response[str]
 
 
 @shown("/teams/{team:str}/tokens/new")
-async def new_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def new_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """The form for a new token."""
     return _form(await _frame(request, plane, team), plane, Token("", "", "", "", 0.0))
 
 
 @post("/teams/{team:str}/tokens")
-async def create(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def create(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Make a token, and show its secret, once."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
     try:
-        token, secret = await plane.tokens.create(frame.actor, team, _wish(form))
+        token, secret = await plane.tokens.create(frame.actor, team, _settings(form))
     except Problem as problem:
         return _form(frame, plane, _typed(form, Token("", "", "", "", 0.0)), problem, form)
     return await _ready(frame, plane, token, secret)
 
 
 @shown("/teams/{team:str}/tokens/{token:str}")
-async def token_page(request: Asked, plane: Plane, team: Part, token: Part) -> Response[str]:
+async def token_page(request: HttpRequest, plane: Plane, team: Part, token: Part) -> Response[str]:
     """One token with its settings."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -78,7 +78,7 @@ async def token_page(request: Asked, plane: Plane, team: Part, token: Part) -> R
 
 
 @post("/teams/{team:str}/tokens/{token:str}")
-async def change(request: Asked, plane: Plane, team: Part, token: Part) -> Response[str]:
+async def change(request: HttpRequest, plane: Plane, team: Part, token: Part) -> Response[str]:
     """Change, disable, enable, rotate or delete a token."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
@@ -98,7 +98,7 @@ async def change(request: Asked, plane: Plane, team: Part, token: Part) -> Respo
                 made, secret = await plane.tokens.rotate(frame.actor, team, token, whole(form, "overlap") or 0)
                 return await _ready(frame, plane, made, secret)
             case _:
-                await plane.tokens.update(frame.actor, team, token, _wish(form))
+                await plane.tokens.update(frame.actor, team, token, _settings(form))
                 return render.to(f"{here}/{token}?done=changed")
     except NotFound:
         raise
@@ -108,7 +108,7 @@ async def change(request: Asked, plane: Plane, team: Part, token: Part) -> Respo
 
 
 def state_of(token: Token, now: float) -> tuple[str, str]:
-    """What a token's badge says, and its tone."""
+    """A token's badge: its label and its tone."""
     if token.expires_at is not None and token.expires_at <= now:
         return "Expired", "bad"
     if not token.active:
@@ -120,7 +120,7 @@ def state_of(token: Token, now: float) -> tuple[str, str]:
     return "Active", "good"
 
 
-async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
     return await open_frame(request, plane, team, here="tokens", title="Tokens")
 
 
@@ -168,7 +168,7 @@ async def _ready(frame: Frame, plane: ControlPlane, token: Token, secret: str) -
     )
 
 
-def _wish(form: Form) -> TokenSettings:
+def _settings(form: Form) -> TokenSettings:
     methods = form.get("methods", "").replace(",", " ").split()
     return TokenSettings(
         name=form.get("name", "").strip(),

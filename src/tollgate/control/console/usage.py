@@ -10,7 +10,7 @@ from tollgate.control.api import money, printing
 from tollgate.control.console import render
 from tollgate.control.console.forms import Form, amount, read_form
 from tollgate.control.console.frame import Frame, open_frame, page
-from tollgate.control.console.paths import Asked, Part, Plane, shown
+from tollgate.control.console.paths import HttpRequest, Part, Plane, shown
 from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, Problem
 from tollgate.control.service_context import PageRequest
@@ -28,7 +28,7 @@ _TOASTS = {
 
 
 @shown("/teams/{team:str}/usage")
-async def usage_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def usage_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """A month by token, domain, network, method or day."""
     frame = await _frame(request, plane, team)
     frame.toast = _TOASTS.get(request.query_params.get("done", ""), "")
@@ -36,7 +36,7 @@ async def usage_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
 
 
 @post("/teams/{team:str}/usage")
-async def change(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def change(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """Set the cap, the alerts or the buyer, or send a test."""
     frame = await _frame(request, plane, team)
     form = await read_form(request)
@@ -68,20 +68,20 @@ def _change(act: str, form: Form) -> BillingUpdate:
     raise InvalidInput("Nothing was chosen: use the buttons of the page.")
 
 
-async def _frame(request: Asked, plane: ControlPlane, team: str) -> Frame:
+async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:
     return await open_frame(request, plane, team, here="usage", title="Usage")
 
 
 async def _usage(
     frame: Frame,
     plane: ControlPlane,
-    request: Asked,
+    request: HttpRequest,
     *,
     problem: Problem | None = None,
     secret: str = "",
     typed: Form | None = None,
 ) -> Response[str]:
-    assert frame.team is not None  # noqa: S101 - a team was asked for
+    assert frame.team is not None  # noqa: S101 - the path names a team
     name = frame.team.name
     by, month = request.query_params.get("by") or By.DAY, request.query_params.get("month") or None
     usage = await plane.usage.of_team(frame.actor, name, month, by)
@@ -108,7 +108,7 @@ async def _usage(
 
 
 @shown("/teams/{team:str}/invoices")
-async def invoices_page(request: Asked, plane: Plane, team: Part) -> Response[str]:
+async def invoices_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
     """All invoices."""
     frame = await open_frame(request, plane, team, here="invoices", title="Invoices")
     frame.commands = (f"tollgate invoices list --team {team}",)
@@ -117,7 +117,7 @@ async def invoices_page(request: Asked, plane: Plane, team: Part) -> Response[st
 
 
 @shown("/teams/{team:str}/invoices/{month:str}")
-async def invoice_page(request: Asked, plane: Plane, team: Part, month: Part) -> Response[str]:
+async def invoice_page(request: HttpRequest, plane: Plane, team: Part, month: Part) -> Response[str]:
     """One invoice."""
     frame = await open_frame(request, plane, team, here="invoices", title=month)
     frame.crumbs = (("Invoices", f"{frame.base}/invoices"),)
@@ -134,7 +134,7 @@ async def invoice_page(request: Asked, plane: Plane, team: Part, month: Part) ->
 
 
 @shown("/teams/{team:str}/invoices/{month:str}/{form:str}")
-async def invoice_file(request: Asked, plane: Plane, team: Part, month: Part, form: Part) -> Response[Any]:
+async def invoice_file(request: HttpRequest, plane: Plane, team: Part, month: Part, form: Part) -> Response[Any]:
     """One invoice as a page to print, a PDF or a table."""
     frame = await open_frame(request, plane, team)
     invoice = money.invoice(await plane.invoices.show(frame.actor, team, month))

@@ -1,4 +1,4 @@
-"""One file for each thing that is managed. Every rule about it lives there, and asks `core/roles.py` first.
+"""One file for each resource. All its rules are there; each operation checks `core/roles.py` first.
 
 throttle     failed attempts
 accounts     people and their passwords

@@ -1,6 +1,6 @@
 """Accounts: making them, checking passwords, resetting them, signing in through a provider.
 
-An unknown address and a wrong password cannot be told apart, neither by words nor by time.
+An unknown address and a wrong password cannot be distinguished, neither by message nor by timing.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Accounts:
     ) -> Account:
         """Make an account for whom an invitation was made.
 
-        Only a link of the operator, or one that was mailed to who asked for it, proves the address: a team's was
+        Only a link of the operator, or one that was mailed to its requester, proves the address: a team's was
         seen by whoever invited, who must not be able to make an account that a provider would later take for the
         invited person's.
         """
@@ -222,10 +222,10 @@ class Accounts:
         return link
 
     async def forgot(self, visit: ClientInfo, email: str) -> None:
-        """Send a link to reset the password, if the address has an account. Says nothing either way.
+        """Send a link to reset the password, if the address has an account. The result is the same either way.
 
-        Who has asked often gets no further mail for a while, but the links that were sent stay good: a stranger
-        who asks again and again can neither flood a mailbox nor keep its owner out.
+        After several requests no further mail is sent for a while, but the links that were sent stay valid: a
+        stranger who repeats the request can neither flood a mailbox nor lock its owner out.
         """
         address = email_of(email)
         guards = [(self._context.key_from("forgot-from", visit), patience.ADDRESS)]
@@ -268,7 +268,7 @@ class Accounts:
         secret = secrets.new_token(secrets.RESET)
         now = self._context.now()
         if actor.account is not None:
-            # Asked for by anybody: what was mailed before must stay good.
+            # Anybody can request one: what was mailed before must stay valid.
             older = await records.reset_links.page(MAX_LINKS, newest_first=True, account_id=account.id)
             await records.reset_links.remove(id=tuple(link.id for link in older[MAX_LINKS - 1 :]))
         else:

@@ -1,11 +1,11 @@
-"""Telling teams that their spending nears its cap: once for each threshold of a month, through each channel.
+"""Alerts teams whose spending nears its cap: once for each threshold of a month, through each channel.
 
-A row that can exist only once is written before anything is sent; so a threshold is told once, however often and
-wherever this runs. What a row stands for is tried until it is delivered or given up: whoever receives a webhook
-may get it again after a failure, and knows it by its id. Each attempt is noted before it is made, so that a
-process that dies within one does not try for ever.
+A unique row is written before anything is sent, so a threshold is alerted once, however often and
+wherever this runs. Delivery is retried until it succeeds or is given up: the receiver of a webhook
+may get it again after a failure, with the same id. Each attempt is recorded before it is made, so that a
+process that dies within one does not retry for ever.
 
-A threshold that is passed in the last seconds of a month is not told: the cap begins anew.
+A threshold that is passed in the last seconds of a month is not alerted: the cap begins anew.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AT_ONCE = 8
 KEPT_SECONDS = 90 * 86_400.0
 TIDY_SECONDS = 3_600.0
 TESTS = patience.Patience(free=10, first_wait=60.0, longest_wait=3_600.0, forgiven_after=3_600.0)
-# No share of a cap: what a test says.
+# No share of a cap: the threshold of a test.
 TEST_THRESHOLD = 0
 DELIVERY_HEADER = "X-Tollgate-Delivery"
 # Who is written down for what this does by itself.
@@ -60,7 +60,7 @@ class Poster(Protocol):
         ...
 
 
-class _Letter(Struct, frozen=True):
+class _Delivery(Struct, frozen=True):
     """An alert with all that is needed to deliver it."""
 
     alert: Alert
@@ -111,7 +111,7 @@ class Alerts:
             secrets.new_id("alr"), membership.team.id, month_of(now), TEST_THRESHOLD, WEBHOOK, now, 0,
             membership.team.cap or 0, next_at=now,
         )  # fmt: skip
-        return await self._call(_Letter(alert, membership.team, settings))
+        return await self._call(_Delivery(alert, membership.team, settings))
 
     async def look(self) -> None:
         """Write down which alerts are due."""
@@ -145,8 +145,8 @@ class Alerts:
         ids = tuple(row.id for row in chosen)
         async with self._context.store.reading() as records:
             teams = {team.id: team for team in await records.teams.page(len(ids), id=ids)}
-            told = await records.alerts.page(len(ids) * 6, team_id=ids, month=month)
-        known = {(row.team_id, row.threshold, row.channel) for row in told}
+            recorded = await records.alerts.page(len(ids) * 6, team_id=ids, month=month)
+        known = {(row.team_id, row.threshold, row.channel) for row in recorded}
         spent = await at_hand(self._book).spent(month, ids)
         price = self._context.settings.billing.price()
         due = [
@@ -184,13 +184,13 @@ class Alerts:
     # --- Delivery --------------------------------------------------------------------------------------
 
     async def _try(self, alert: Alert) -> None:
-        letter = await self._claim(alert)
-        if letter is None:
+        delivery = await self._claim(alert)
+        if delivery is None:
             return
-        failure = await (self._call(letter) if alert.channel == WEBHOOK else self._mail(letter))
-        await self._finish(letter.alert, failure)
+        failure = await (self._call(delivery) if alert.channel == WEBHOOK else self._mail(delivery))
+        await self._finish(delivery.alert, failure)
 
-    async def _claim(self, alert: Alert) -> _Letter | None:
+    async def _claim(self, alert: Alert) -> _Delivery | None:
         """Note the attempt that is about to be made; None where there is nothing to be done any more."""
         now = self._context.now()
         async with self._context.store.changing() as records:
@@ -208,27 +208,27 @@ class Alerts:
             claimed = replace(stands, attempts=attempts, next_at=now + wait)
             await records.alerts.replace(claimed)
             people = await _recipients(records, team) if alert.channel == EMAIL else ()
-        return _Letter(claimed, team, settings, people)
+        return _Delivery(claimed, team, settings, people)
 
-    async def _call(self, letter: _Letter) -> str:
+    async def _call(self, delivery: _Delivery) -> str:
         """Call a webhook; why it failed, or nothing."""
-        body = msgspec.json.encode(payload(letter.alert, letter.team))
+        body = msgspec.json.encode(payload(delivery.alert, delivery.team))
         now = self._context.now()
         headers = {
             "Content-Type": "application/json",
-            DELIVERY_HEADER: letter.alert.id,
-            alerts.SIGNATURE_HEADER: alerts.signature(self._billing.secrets_of(letter.settings), now, body),
+            DELIVERY_HEADER: delivery.alert.id,
+            alerts.SIGNATURE_HEADER: alerts.signature(self._billing.secrets_of(delivery.settings), now, body),
         }
         try:
-            target = target_of(letter.settings.webhook)
+            target = target_of(delivery.settings.webhook)
             await self._poster.post(target.host, target.url, body, headers)
         except (FetchRefused, Missing, Unreachable) as error:
             return str(error)
         return ""
 
-    async def _mail(self, letter: _Letter) -> str:
-        subject, text = _mail_of(letter.alert, letter.team, self._context.base_url)
-        taken = [self._mailer.post(to, subject, text) for to in letter.recipients]
+    async def _mail(self, delivery: _Delivery) -> str:
+        subject, text = _mail_of(delivery.alert, delivery.team, self._context.base_url)
+        taken = [self._mailer.post(to, subject, text) for to in delivery.recipients]
         return "" if all(taken) else "Too many mails wait for the server."
 
     async def _finish(self, alert: Alert, failure: str) -> None:

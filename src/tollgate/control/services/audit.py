@@ -22,7 +22,7 @@ class Audit:
         self,
         actor: Actor,
         team: str,
-        ask: PageRequest,
+        page: PageRequest,
         *,
         action: str | None = None,
         who: str | None = None,
@@ -42,15 +42,15 @@ class Audit:
                 name: value for name, value in (("action", action), ("actor", who), (thing, target)) if value
             }
             rows = await records.audit.page(
-                ask.limit + 1,
-                ask.place(scope),
+                page.limit + 1,
+                page.place(scope),
                 newest_first=True,
                 made_since=None if since is None else self._context.now() - since,
                 made_before=until,
                 team_id=membership.team.id,
                 **filters,
             )
-        return page_of(scope, rows, ask.limit)
+        return page_of(scope, rows, page.limit)
 
     async def chain(self, actor: Actor, team: str, above: int, limit: int) -> list[AuditEntry]:
         """A team's entries in the order of their numbers, above one: for an export that can be checked."""
@@ -58,9 +58,11 @@ class Audit:
             membership = await self._context.membership(records, actor, team, Action.SEE_AUDIT)
             return await records.audit.numbered(above, limit, chain=chain_of(membership.team.id))
 
-    async def of_self(self, actor: Actor, ask: PageRequest) -> ResultPage[AuditEntry]:
+    async def of_self(self, actor: Actor, page: PageRequest) -> ResultPage[AuditEntry]:
         """What one did oneself, newest first."""
         scope = f"audit:{actor.id}"
         async with self._context.store.reading() as records:
-            rows = await records.audit.page(ask.limit + 1, ask.place(scope), newest_first=True, actor_id=actor.id)
-        return page_of(scope, rows, ask.limit)
+            rows = await records.audit.page(
+                page.limit + 1, page.place(scope), newest_first=True, actor_id=actor.id
+            )
+        return page_of(scope, rows, page.limit)

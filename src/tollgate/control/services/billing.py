@@ -1,11 +1,11 @@
-"""A team's spending cap, and whom to tell when it is nearly reached.
+"""A team's spending cap, and who is alerted when it is nearly reached.
 
 A cap that is reached already stops the team in the same change as it is set: calls that were let in under it would
 cost nothing. Later the collector sets and clears the flag (`store/caps.py`). Raises are limited in rate: after
 each of them calls are let in for some seconds that the raised cap does not cover.
 
-A webhook gets a new secret whenever it is set. It is shown then and never again; `core/alerts.py` says why nobody
-keeps it.
+A webhook gets a new secret whenever it is set. It is shown then and never again; `core/alerts.py` explains why it
+is not stored.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _is_raise(old: int | None, new: int | None) -> bool:
 
 
 def _noted(terms: BillingTerms) -> dict[str, object]:
-    """What the audit log says: of a webhook the host alone."""
+    """The audit log's version: of a webhook the host alone."""
     webhook = terms.alert_webhook
     return {
         "spending_cap_micros": terms.spending_cap,

@@ -1,6 +1,6 @@
-"""The device login (RFC 8628): a tool asks, a person approves in a browser, the tool's next poll succeeds.
+"""The device login (RFC 8628): a tool starts it, a person approves in a browser, the tool's next poll succeeds.
 
-Wrong codes are counted for the person and the address; after ten nothing is heard from them for a while, not even
+Wrong codes are counted for the person and the address; after ten all codes from them are refused for a while, even
 the right one.
 """
 
@@ -29,9 +29,9 @@ SLOW_DOWN_SECONDS = 5
 # A poll may come a little early: clocks and networks jitter.
 EARLY_SECONDS = 0.5
 MAX_WAITING, MAX_WAITING_FROM_ADDRESS = 10_000, 20
-# A tool asks every few seconds. One that has not asked for so long makes room where all places are taken.
+# A tool polls every few seconds. One that has not polled for so long is evicted when all places are taken.
 SILENT_SECONDS = 60.0
-# Where all places are taken by those that do ask, each network (`network_of`) keeps as many.
+# When all places are taken by tools that do poll, each network (`network_of`) keeps as many.
 KEPT_OF_NETWORK = 5
 # Rows that one statement removes: databases bound the number of its parameters.
 AT_ONCE = 500

@@ -88,13 +88,13 @@ class Domains:
             raise self._taken(root, membership)
         return await self._take_over(actor, membership, held, wanted)
 
-    async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Domain]:
+    async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Domain]:
         """A team's entries."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_DOMAINS)
             scope = f"domains:{membership.team.id}"
-            rows = await records.domains.page(ask.limit + 1, ask.place(scope), team_id=membership.team.id)
-        return page_of(scope, rows, ask.limit)
+            rows = await records.domains.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
+        return page_of(scope, rows, page.limit)
 
     async def show(self, actor: Actor, team: str, domain_id: str) -> Domain:
         """One entry."""
@@ -196,9 +196,9 @@ class Domains:
             entry = await self._add(
                 records, actor, membership.team.id, held.domain, wanted, verified=True, by=finding.by
             )
-            told = await self._owners(records, held.team_id)
+            losers = await self._owners(records, held.team_id)
             losing = await records.teams.get(held.team_id)
-        for email in told:
+        for email in losers:
             self._mailer.post(
                 email,
                 f"{held.domain} left your whitelist",

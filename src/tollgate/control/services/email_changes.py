@@ -37,10 +37,10 @@ class EmailChanges:
         self._accounts = accounts
         self._mailer = mailer
 
-    async def ask(self, actor: Actor, email: str, password: str) -> bool:
+    async def request(self, actor: Actor, email: str, password: str) -> bool:
         """Change one's address, or mail a link that does; whether one was mailed.
 
-        Nothing tells whether the address is somebody's already where mail can be sent, but a mail to it.
+        Where mail can be sent, only the mail reveals whether the address has an account already.
         """
         account = actor.person("change the address")
         address = email_of(email)

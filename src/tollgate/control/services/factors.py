@@ -1,6 +1,6 @@
 """Second factors: codes of an authenticator app with recovery codes, and passkeys (WebAuthn).
 
-A passkey signs in by itself; a code is asked for after the password. What lies between two steps (a challenge, an
+A passkey signs in by itself; a code is required after the password. What lies between two steps (a challenge, an
 account whose password was right) is not kept here: it goes to the browser and back, sealed and short-lived.
 """
 
@@ -63,7 +63,7 @@ class Enrolment(Struct, frozen=True):
 
 
 class Challenge(Struct, frozen=True):
-    """What a browser is asked to sign: WebAuthn's options, and a ticket to bring back."""
+    """What a browser has to sign: WebAuthn's options, and a ticket to send back."""
 
     options: str
     ticket: str

@@ -87,11 +87,11 @@ class Invitations:
             invitation, link = await self._add(records, actor, address, found, wanted, by_operator=True)
         return Invited(invitation, link, self._mail(invitation, link, "use Tollgate"))
 
-    async def ask(self, visit: ClientInfo, email: str) -> None:
-        """Mail a link that makes an account to who asks for one, where sign-up is open.
+    async def request_link(self, visit: ClientInfo, email: str) -> None:
+        """Mail a link that creates an account, where sign-up is open.
 
         The account is made by the link alone, with a password chosen there: so nobody has one with another's
-        address. Nothing tells whether the address has an account already, but a mail to it.
+        address. Only the mail reveals whether the address has an account already.
         """
         if self._context.settings.accounts.sign_up != "open" or not self._mailer.enabled:
             raise SignUpClosed("Accounts are made by the operator here: ask for an invitation.")
@@ -120,13 +120,13 @@ class Invitations:
         await records.invitations.add(row)
         return f"{self._context.base_url}{PATH}{secret}"
 
-    async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Invitation]:
+    async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Invitation]:
         """The open invitations of a team."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.CHANGE_MEMBERS)
             scope = f"invitations:{membership.team.id}"
-            rows = await records.invitations.page(ask.limit + 1, ask.place(scope), team_id=membership.team.id)
-        return page_of(scope, rows, ask.limit)
+            rows = await records.invitations.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
+        return page_of(scope, rows, page.limit)
 
     async def revoke(self, actor: Actor, team: str, invitation_id: str) -> None:
         """Withdraw an invitation."""

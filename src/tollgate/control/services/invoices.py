@@ -51,14 +51,14 @@ class Invoices:
         self._context = context
         self._book = book
 
-    async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Listed]:
+    async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Listed]:
         """A team's invoices, newest first; drafts of the open months among them."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_INVOICES)
         scope = f"invoices:{membership.team.id}"
-        place = ask.place(scope)
+        place = page.place(scope)
         before = _month_at(place) if place else None
-        final = await at_hand(self._book).invoices(ask.limit + 1, team_id=membership.team.id, before=before)
+        final = await at_hand(self._book).invoices(page.limit + 1, team_id=membership.team.id, before=before)
         drafts = [each for each in await self._drafts(membership.team) if before is None or each.month < before]
         # One that became final between the two looks is listed as that.
         known = {invoice.month for invoice in final}
@@ -67,7 +67,7 @@ class Invoices:
             key=lambda invoice: invoice.month,
             reverse=True,
         )
-        return page_of(scope, [Listed(invoice) for invoice in found][: ask.limit + 1], ask.limit)
+        return page_of(scope, [Listed(invoice) for invoice in found][: page.limit + 1], page.limit)
 
     async def show(self, actor: Actor, team: str, month: str) -> Invoice:
         """One invoice: the final one, or the draft as of now."""

@@ -25,7 +25,7 @@ from tollgate.core.people import CONSOLE, PERSONAL, TOOL, Account, Login
 from tollgate.core.roles import Action
 from tollgate.store.base import Repositories
 
-# A refresh whose answer was lost is asked again by the tool; after this it was someone else.
+# A tool repeats a refresh whose response was lost; a repetition after this comes from someone else.
 REFRESH_GRACE_SECONDS = 60.0
 LAST_USED_SECONDS = 60.0
 MAX_LOGINS = 200
@@ -93,12 +93,12 @@ class Logins:
 
     # --- One's own -------------------------------------------------------------------------------------
 
-    async def list(self, actor: Actor, ask: PageRequest) -> ResultPage[Login]:
+    async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Login]:
         """One's logins and personal tokens."""
         scope = f"logins:{actor.id}"
         async with self._context.store.reading() as records:
-            rows = await records.logins.page(ask.limit + 1, ask.place(scope), account_id=actor.id)
-        return page_of(scope, rows, ask.limit)
+            rows = await records.logins.page(page.limit + 1, page.place(scope), account_id=actor.id)
+        return page_of(scope, rows, page.limit)
 
     async def end(self, actor: Actor, login_id: str) -> None:
         """End one of one's logins, or this very one."""

@@ -30,7 +30,7 @@ _NEVER = float("-inf")
 MAX_LOOKS = 80
 
 
-class LogAsk(Struct, frozen=True):
+class LogQuery(Struct, frozen=True):
     """Which logs are wanted."""
 
     limit: int = USUAL_ROWS
@@ -160,29 +160,29 @@ class LogService:
         self._book = book
         self.cursors = Cursors(pepper)
 
-    async def page(self, actor: Actor, team: str, ask: LogAsk) -> LogResults:
+    async def page(self, actor: Actor, team: str, query: LogQuery) -> LogResults:
         """A part of a team's logs: newest first, or, with `newer`, oldest first."""
-        found, wanted = await self.wanted(actor, team, ask)
+        found, wanted = await self.wanted(actor, team, query)
         book = self._at_hand()
-        if ask.newer is not None:
-            return await self._newer(book, found, ask, ask.newer, wanted)
-        return await self._older(book, found, ask, wanted)
+        if query.newer is not None:
+            return await self._newer(book, found, query, query.newer, wanted)
+        return await self._older(book, found, query, wanted)
 
-    async def wanted(self, actor: Actor, team: str, ask: LogAsk) -> tuple[Team, LogFilter]:
-        """Whose logs are asked for, and which of them; a refusal where these may not be read."""
+    async def wanted(self, actor: Actor, team: str, query: LogQuery) -> tuple[Team, LogFilter]:
+        """The team and the filter that a query means; raises where these logs may not be read."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_LOGS)
-            # Of a token's lineage the first, whichever was asked for: a cursor outlives a rotation.
-            source_id, *lineage = await _sources(records, membership, ask) or (None,)
+            # Of a token's lineage the first, whichever was given: a cursor outlives a rotation.
+            source_id, *lineage = await _sources(records, membership, query) or (None,)
         return membership.team, LogFilter(
             membership.team.id,
             source_id,
-            network=ask.network,
-            method=ask.method,
-            status=ask.status,
-            errors=ask.errors,
-            request_id=ask.request_id,
-            until=ask.until,
+            network=query.network,
+            method=query.method,
+            status=query.status,
+            errors=query.errors,
+            request_id=query.request_id,
+            until=query.until,
             lineage=tuple(lineage),
         )
 
@@ -209,32 +209,34 @@ class LogService:
             raise StoreUnavailable("no ledger is open here")
         return self._book
 
-    async def _older(self, book: LogBook, team: Team, ask: LogAsk, wanted: LogFilter) -> LogResults:
+    async def _older(self, book: LogBook, team: Team, query: LogQuery, wanted: LogFilter) -> LogResults:
         identity = filters_of(wanted)
-        if ask.after is None:
+        if query.after is None:
             newest = await book.newest(team.id)
-            place = self._since(LogPosition(newest + 1, newest, _NEVER, 0, identity), ask)
+            place = self._since(LogPosition(newest + 1, newest, _NEVER, 0, identity), query)
         else:
-            place = self._since(self.cursors.read("after", team.id, ask.after, identity), ask)
-        found = await _looked(book, _from(wanted, place), place.position, ask.limit)
+            place = self._since(self.cursors.read("after", team.id, query.after, identity), query)
+        found = await _looked(book, _from(wanted, place), place.position, query.limit)
         following = None
         if found.position is not None:
             following = self.cursors.write("after", team.id, _at(place, found.position))
         return LogResults(team, found.rows, following, self._newer_cursor(team, place, place.newest))
 
-    async def _newer(self, book: LogBook, team: Team, ask: LogAsk, cursor: str, wanted: LogFilter) -> LogResults:
-        place = self._since(self.cursors.read("newer", team.id, cursor, filters_of(wanted)), ask)
-        rows, position = await book.newer(_from(wanted, place), place.position, ask.limit)
+    async def _newer(
+        self, book: LogBook, team: Team, query: LogQuery, cursor: str, wanted: LogFilter
+    ) -> LogResults:
+        place = self._since(self.cursors.read("newer", team.id, cursor, filters_of(wanted)), query)
+        rows, position = await book.newer(_from(wanted, place), place.position, query.limit)
         return LogResults(team, rows, None, self._newer_cursor(team, place, position))
 
     def _newer_cursor(self, team: Team, place: LogPosition, position: int) -> str:
         return self.cursors.write("newer", team.id, _at(place, position))
 
-    def _since(self, place: LogPosition, ask: LogAsk) -> LogPosition:
+    def _since(self, place: LogPosition, query: LogQuery) -> LogPosition:
         """The place, with the start of a `since` that its list did not begin with."""
-        if ask.since is None or (place.start != _NEVER and place.since == ask.since):
+        if query.since is None or (place.start != _NEVER and place.since == query.since):
             return place
-        return msgspec.structs.replace(place, start=self._context.now() - ask.since, since=ask.since)
+        return msgspec.structs.replace(place, start=self._context.now() - query.since, since=query.since)
 
 
 async def _looked(book: LogBook, wanted: LogFilter, below: int, limit: int) -> LogSlice:
@@ -264,24 +266,24 @@ def _at(place: LogPosition, position: int) -> LogPosition:
 
 def filters_of(wanted: LogFilter) -> bytes:
     """What identifies filters in a cursor: whatever else joins a lineage meanwhile."""
-    asked = msgspec.structs.asdict(wanted)
-    del asked["lineage"]
-    return hashlib.sha256(msgspec.json.encode(asked)).digest()[:12]
+    filters = msgspec.structs.asdict(wanted)
+    del filters["lineage"]
+    return hashlib.sha256(msgspec.json.encode(filters)).digest()[:12]
 
 
-async def _sources(records: Repositories, membership: Membership, ask: LogAsk) -> tuple[str, ...]:
-    """The ids of the token or domain that is asked for. An id needs no look-up: deleted ones have logs, too."""
-    if ask.token is not None and ask.domain is not None:
+async def _sources(records: Repositories, membership: Membership, query: LogQuery) -> tuple[str, ...]:
+    """The ids of the given token or domain. An id needs no lookup: deleted ones have logs, too."""
+    if query.token is not None and query.domain is not None:
         raise InvalidInput("An entry has a token or a domain: give one of the two.", field="domain")
-    if ask.token is not None:
-        return await token_ids(records, membership.team, ask.token)
-    if ask.domain is None or _DOMAIN_ID.fullmatch(ask.domain):
-        return () if ask.domain is None else (ask.domain,)
-    name = origins.normal_host(ask.domain[:300])
+    if query.token is not None:
+        return await token_ids(records, membership.team, query.token)
+    if query.domain is None or _DOMAIN_ID.fullmatch(query.domain):
+        return () if query.domain is None else (query.domain,)
+    name = origins.normal_host(query.domain[:300])
     domain = await records.domains.find(team_id=membership.team.id, domain=name) if name else None
     if domain is None:
         raise NotFound(
-            f"The team {membership.team.name} has no whitelisted domain {ask.domain[:60]!r}: list them with "
+            f"The team {membership.team.name} has no whitelisted domain {query.domain[:60]!r}: list them with "
             f"`tollgate rpc whitelist list --team {membership.team.name}`, or give the id of a deleted one."
         )
     return (domain.id,)

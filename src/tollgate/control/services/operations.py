@@ -177,12 +177,12 @@ class Operations:
         return shown.networks if shown else ()
 
     async def history(self, actor: Actor) -> Sequence[UpstreamHistory]:
-        """How upstreams fared over the last day, as the prober wrote it down within the last minutes."""
+        """Upstream health over the last day, as the prober stored it within the last minutes."""
         self.check(actor)
         return await asyncio.to_thread(_read_history, Path(self._context.settings.data_dir) / FILE)
 
     async def processes(self, actor: Actor) -> Sequence[ProcessState]:
-        """The processes of the service; none where the system does not tell."""
+        """The processes of the service; none where the system does not report them."""
         self.check(actor)
         return [] if self._inspector is None else await asyncio.to_thread(self._inspector.processes)
 
@@ -207,16 +207,16 @@ class Operations:
         async with self._context.store.reading() as records:
             return await records.nodes.page(MAX_ROWS)
 
-    async def teams(self, actor: Actor, ask: PageRequest, state: str | None = None) -> ResultPage[TeamUse]:
+    async def teams(self, actor: Actor, page: PageRequest, state: str | None = None) -> ResultPage[TeamUse]:
         """All teams, or those in one state, with what they used this month."""
         self.check(actor)
         if state is not None and state not in STATES:
             raise InvalidInput(f"`state` is one of {', '.join(STATES)}.", field="state")
         scope = f"operator:teams:{state or ''}"
         async with self._context.store.reading() as records:
-            rows = await records.teams.page(ask.limit + 1, ask.place(scope), **STATES[state] if state else {})
+            rows = await records.teams.page(page.limit + 1, page.place(scope), **STATES[state] if state else {})
         spent = await at_hand(self._book).spent(month_of(self._context.now()), [row.id for row in rows])
-        return page_of(scope, [TeamUse(row, *spent.get(row.id, (0, 0))) for row in rows], ask.limit)
+        return page_of(scope, [TeamUse(row, *spent.get(row.id, (0, 0))) for row in rows], page.limit)
 
     async def team(self, actor: Actor, team: str) -> TeamUse:
         """One team, with what it used this month."""
@@ -265,7 +265,7 @@ class Operations:
                 changed = stopped(self._context, changed, *spent)
             if changed.price != found.price:
                 last = await records.price_changes.page(1, None, newest_first=True, team_id=found.id)
-                # The later of two is the one in force, whatever the clocks of nodes say.
+                # The later of two is the one in force, whatever the clocks of the nodes.
                 at = max(now, math.nextafter(last[0].created_at, math.inf)) if last else now
                 change = PriceChange(
                     secrets.new_id("prc"), found.id, at, changed.free_requests, changed.micros_per_million

@@ -1,6 +1,6 @@
-"""Telling a payment service what teams owe: each final invoice once, across restarts and lost answers.
+"""Reports what teams owe to a payment service: each final invoice once, across restarts and lost responses.
 
-A row that can exist only once stands for each thing to be told, and carries the idempotency key in its id. It is
+Each report has a unique row, whose id holds the idempotency key. It is
 written before the first attempt and completed after the last. While the service remembers keys, an attempt whose
 end nobody knows is made again with the same key; after that it is left to a person, because the lesser evil is to
 charge nobody rather than somebody twice.

@@ -116,13 +116,13 @@ class Teams:
         )
         return Membership(team, member)
 
-    async def list(self, actor: Actor, ask: PageRequest) -> ResultPage[Team]:
+    async def list(self, actor: Actor, page: PageRequest) -> ResultPage[Team]:
         """One's teams, by when they were made."""
         scope = f"teams:{actor.id}"
         async with self._context.store.reading() as records:
             ids = tuple(team.id for team in await teams_of(records, actor.id))
-            rows = await records.teams.page(ask.limit + 1, ask.place(scope), id=ids)
-        return page_of(scope, rows, ask.limit)
+            rows = await records.teams.page(page.limit + 1, page.place(scope), id=ids)
+        return page_of(scope, rows, page.limit)
 
     async def roles(self, actor: Actor) -> dict[str, str]:
         """One's role in each of one's teams, by team id."""
@@ -175,15 +175,15 @@ class Teams:
 
     # --- Members ---------------------------------------------------------------------------------------
 
-    async def members(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Person]:
+    async def members(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Person]:
         """Who belongs to a team."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_MEMBERS)
             scope = f"members:{membership.team.id}"
-            rows = await records.members.page(ask.limit + 1, ask.place(scope), team_id=membership.team.id)
+            rows = await records.members.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
             accounts = await records.accounts.page(len(rows), id=tuple(row.account_id for row in rows))
         by_id = {account.id: account for account in accounts}
-        return page_of(scope, [Person(row, by_id[row.account_id]) for row in rows], ask.limit)
+        return page_of(scope, [Person(row, by_id[row.account_id]) for row in rows], page.limit)
 
     async def add_member(
         self, records: Repositories, actor: Actor, team: Team, account_id: str, role: Role

@@ -99,13 +99,13 @@ class TokenService:
         except Conflict as error:
             raise _taken(token.name) from error
 
-    async def list(self, actor: Actor, team: str, ask: PageRequest) -> ResultPage[Token]:
+    async def list(self, actor: Actor, team: str, page: PageRequest) -> ResultPage[Token]:
         """A team's tokens."""
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_TOKENS)
             scope = f"tokens:{membership.team.id}"
-            rows = await records.tokens.page(ask.limit + 1, ask.place(scope), team_id=membership.team.id)
-        return page_of(scope, rows, ask.limit)
+            rows = await records.tokens.page(page.limit + 1, page.place(scope), team_id=membership.team.id)
+        return page_of(scope, rows, page.limit)
 
     async def show(self, actor: Actor, team: str, token_id: str) -> Token:
         async with self._context.store.reading() as records:

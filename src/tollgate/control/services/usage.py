@@ -74,14 +74,14 @@ class Usages:
         async with self._context.store.reading() as records:
             membership = await self._context.membership(records, actor, team, Action.SEE_USAGE)
             names = await _names(records, membership.team, listed_by)
-            asked = None if token is None else await token_ids(records, membership.team, token)
+            sources = None if token is None else await token_ids(records, membership.team, token)
             price = await price_in(self._context, records, membership.team.id, wanted)
         book, team_id = at_hand(self._book), membership.team.id
         months = _year(wanted) if listed_by is By.MONTH else wanted
         items = await book.usage(team_id, months, listed_by)
         whole = _of(items, listed_by, wanted)
-        if asked is not None:
-            items = await book.usage(team_id, months, listed_by, sources=asked)
+        if sources is not None:
+            items = await book.usage(team_id, months, listed_by, sources=sources)
         if listed_by is By.TOKEN:
             async with self._context.store.reading() as records:
                 items = _joined(items, await _heirs(records, items, names))

@@ -85,17 +85,17 @@
   for (const field of $$("[data-check]")) {
     const words = document.getElementById(`${field.id}-words`);
     let waiting = 0;
-    let asked = 0;
+    let checks = 0;
     field.addEventListener("input", () => {
       clearTimeout(waiting);
       if (!words || field.value.trim().length < 3) return;
       waiting = setTimeout(async () => {
-        const turn = ++asked;
+        const turn = ++checks;
         const answer = await fetch(`${field.dataset.check}?domain=${encodeURIComponent(field.value.trim())}`);
-        if (!answer.ok || turn !== asked) return;
-        const told = await answer.json();
-        words.textContent = told.words;
-        words.className = told.ok ? "hint up" : "hint down";
+        if (!answer.ok || turn !== checks) return;
+        const check = await answer.json();
+        words.textContent = check.words;
+        words.className = check.ok ? "hint up" : "hint down";
       }, 250);
     });
   }
@@ -236,11 +236,11 @@
     }
     return JSON.stringify({ id: made.id, rawId: text64(made.rawId), type: made.type, clientExtensionResults: {}, response });
   };
-  const say = (button, words) => {
-    const told = element("p", words, "fault");
-    told.setAttribute("role", "alert");
+  const showFault = (button, text) => {
+    const fault = element("p", text, "fault");
+    fault.setAttribute("role", "alert");
     button.parentElement.querySelector(".fault")?.remove();
-    button.after(told);
+    button.after(fault);
   };
   for (const button of $$("[data-passkey]")) {
     if (!window.PublicKeyCredential) { button.hidden = true; continue; }
@@ -264,7 +264,7 @@
       } catch (error) {
         const cancelled = error.name === "NotAllowedError";
         const named = error.name === "SecurityError";
-        say(button, named ? "Passkeys need a host name: open the console by its name, or as localhost." : cancelled ? "It was cancelled." : String(error.message));
+        showFault(button, named ? "Passkeys need a host name: open the console by its name, or as localhost." : cancelled ? "It was cancelled." : String(error.message));
       }
     });
   }
