@@ -1,7 +1,7 @@
 """The one error tree: every refusal on `/x/`, with its reason, HTTP status, JSON-RPC code and hint.
 
     TollgateError
-    ├── StartError                     the service cannot start; the message says what to do
+    ├── StartError                     the service cannot start; the message includes what to do
     └── Refusal                        answered to a caller as a JSON-RPC error object
         ├── ParseError  InvalidRequest  UnsupportedMediaType  BodyTooLarge  BatchTooLarge
         ├── MethodNotPost  UnknownNetwork
@@ -11,8 +11,8 @@
         ├── UpstreamUnavailable  UpstreamError  UpstreamTimeout
         └── InternalError              a defect of ours; never the fault of a body
 
-Owns what callers are told. No I/O, and nothing that knows a request: whoever raises an error gives it the
-facts, `gateway/http/response.py` renders it. `docs/reference/errors.md` is generated from these classes.
+Owns the messages to callers. No I/O, and no knowledge of requests: the code that raises an error passes
+the facts, `gateway/http/response.py` renders it. `docs/reference/errors.md` is generated from these classes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StartError(TollgateError):
 
 
 class Refusal(TollgateError):
-    """A request, or one call of a batch, that is refused. `message` says what to do next."""
+    """A request, or one call of a batch, that is refused. `message` includes what to do next."""
 
     reason: ClassVar[str]
     status: ClassVar[int]

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LazyModule:
-    """Stands for a module until one of its names is asked for."""
+    """Stands for a module until one of its names is used."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,7 +1,7 @@
-"""What the service says about itself: structured lines on standard error.
+"""Structured logs on standard error.
 
-Callers' parameters, results, tokens and paths never go in here. Whatever a caller can bring about is limited in
-rate: of one message a process writes so many lines a minute, and then how many it left out.
+Callers' parameters, results, tokens and paths are never logged. Lines are rate-limited, since callers can cause
+them: a process writes at most `MAX_LINES` of one message a minute, and then how many it left out.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Ration:
     def of_ours(
         self, _logger: object, _method: str, event: structlog.typing.EventDict
     ) -> structlog.typing.EventDict:
-        """Leave a line of ours out, or say how many were: a processor of structlog."""
+        """Drop a line of ours, or add how many were dropped: a processor of structlog."""
         left_out = self.take(f"{event.get('part')} {event.get('event')}")
         if left_out is None:
             raise structlog.DropEvent
         return {**event, "left_out": left_out} if left_out else event
 
     def of_libraries(self, record: logging.LogRecord) -> bool:
-        """Leave a line of a library out, or say how many were: a filter of the standard library."""
+        """Drop a line of a library, or add how many were dropped: a filter of the standard library."""
         left_out = self.take(f"{record.name} {record.msg}")
         if left_out:
             record.msg = f"{record.msg} ({left_out} such lines were left out)"
@@ -95,7 +95,7 @@ def configure(level: str, style: str, stream: TextIO | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
-    # Libraries that speak through the standard library: only what an operator must hear.
+    # Libraries log through the standard library: warnings and errors only.
     logging.basicConfig(level=max(_LEVELS[level], logging.WARNING), stream=stream, force=True)
     for handler in logging.root.handlers:
         handler.addFilter(ration.of_libraries)

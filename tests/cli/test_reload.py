@@ -228,7 +228,7 @@ def test_service_that_dies_meanwhile_is_not_waited_for(house: House) -> None:
 
 def test_service_that_says_nothing_is_given_up(house: House) -> None:
     with house.service(str(house.file), "--deaf"), pytest.raises(Failure, match=r"has not reported within 0\.2 s"):
-        command._ask_all(house.data, patience=0.2)
+        command._reload_all(house.data, patience=0.2)
 
 
 def test_many_at_once_each_have_an_outcome_that_came_after_them(house: House) -> None:

@@ -26,7 +26,7 @@ shapes         what the API answers, as values
 transport      HTTP through urllib3: deadlines and bounds
 credentials    where logins and choices are kept: files, system keyring
 address        addresses of servers
-show           tables, fields, JSON, words
+show           tables, fields, JSON, messages
 
 For the operator:
 init           `init`: settings, first account and team

@@ -186,7 +186,7 @@ def _find(session: Session, token_id: str) -> ApiLogin:
 @account.command(epilog="Example: tollgate account factors")
 @logged_in
 def factors(session: Session) -> None:
-    """Show your passkeys, and whether a code is asked for. Passkeys are made in the console."""
+    """Show your passkeys, and whether a code is required. Passkeys are made in the console."""
     answer = session.client.factors()
     found = answer.value
     session.thing(
@@ -214,7 +214,7 @@ def remove_passkey(session: Session, passkey: str, yes: bool) -> None:
 @click.argument("switch", type=click.Choice(["on", "off"]))
 @logged_in
 def codes(session: Session, switch: str) -> None:
-    """Ask for a code of an authenticator app after the password, or no longer.
+    """Require a code of an authenticator app after the password, or no longer.
 
     Without a terminal, the code is read from standard input.
     """
@@ -222,7 +222,7 @@ def codes(session: Session, switch: str) -> None:
         session.client.end_totp(_code())
         if session.as_json:
             show.as_json({"totp": False})
-        show.note("No code is asked for any more.")
+        show.note("No code is required any more.")
         return
     made = session.client.begin_totp().value
     show.note(f"Add this to your authenticator app, then type the code it shows:\n  {made.secret}\n  {made.uri}")
@@ -230,7 +230,7 @@ def codes(session: Session, switch: str) -> None:
     if session.as_json:
         show.as_json(answer.raw)
         return
-    show.note("A code is asked for from now on. Keep these recovery codes; each works once:")
+    show.note("A code is required from now on. Keep these recovery codes; each works once:")
     for code in answer.value.recovery_codes:
         click.echo(code)
 

@@ -14,7 +14,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def normal(text: str, *, named: str) -> str:
-    """Return an address in the one form under which logins are kept; `named` says where it was written."""
+    """Return an address in the one form under which logins are kept; `named` is where it was written."""
     if not text.isprintable() or " " in text:
         raise WrongUsage(f"{named} is not an address: {_FORM}.")
     try:
@@ -46,7 +46,7 @@ def is_loopback(url: str) -> bool:
 def from_here(link: str, url: str) -> str:
     """Return a link of a server as it can be followed from where the server has the address `url`.
 
-    A server that was not told its own address takes itself for 127.0.0.1, which is another machine here.
+    A server without `server.base_url` assumes 127.0.0.1, which is another machine here.
     """
     if not is_loopback(link) or is_loopback(url):
         return link

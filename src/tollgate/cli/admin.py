@@ -1,6 +1,6 @@
 """`tollgate admin`: what the operator does on the machine of the service, on its store, without a login.
 
-Owns words and exit codes; the rules are in `control/services/operator.py`. Links are printed to standard output,
+Owns output and exit codes; the rules are in `control/services/operator.py`. Links are printed to standard output,
 because the operator hands them over.
 """
 
@@ -95,12 +95,12 @@ def create_account(
         team_name(team)
     password = password_from(stdin=password_stdin, generate=generate)
 
-    def tell(account: Account) -> None:
+    def show(account: Account) -> None:
         note(f"Made the account {account.email}" + (f" and its team {team}." if team else "."))
         shown: Shown = {"id": account.id, "email": account.email, "team": team}
         show_values(shown | ({"password": password} if generate else {}), as_json=as_json)
 
-    _run(config_file, lambda plane: plane.operator.create_account(address, password, name=name, team=team), tell)
+    _run(config_file, lambda plane: plane.operator.create_account(address, password, name=name, team=team), show)
 
 
 @admin.command(epilog="Example: tollgate admin invite ada@example.com --team acme --role admin")
@@ -117,7 +117,7 @@ def invite(
     if team is not None:
         team_name(team)  # an empty one must not become an invitation to no team
 
-    def tell(made: Invited) -> None:
+    def show(made: Invited) -> None:
         address = made.invitation.email
         note(
             f"This link is on its way to {address} by mail; it works once:"
@@ -126,7 +126,7 @@ def invite(
         )
         show_values({"email": address, "link": made.link, "mailed": made.mailed}, as_json=as_json, alone="link")
 
-    _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, email, team, role), tell, url)
+    _run(config_file, lambda plane: plane.invitations.create_by_operator(OPERATOR, email, team, role), show, url)
 
 
 @admin.command(epilog="Example: tollgate admin operator ada@example.com")
@@ -137,11 +137,11 @@ def invite(
 def operator(email: str, remove: bool, as_json: bool, config_file: str | None) -> None:
     """Let an account see the operator's pages of the console: upstreams, teams and their usage."""
 
-    def tell(account: Account) -> None:
+    def show(account: Account) -> None:
         note(f"{account.email} {'sees' if account.operator else 'does not see'} the operator's pages.")
         show_values({"email": account.email, "operator": account.operator}, as_json=as_json)
 
-    _run(config_file, lambda plane: plane.operator.mark(email, operator=not remove), tell)
+    _run(config_file, lambda plane: plane.operator.mark(email, operator=not remove), show)
 
 
 @admin.command("reset-link", epilog="Example: tollgate admin reset-link ada@example.com")
@@ -153,11 +153,11 @@ def reset_link(email: str, url: str | None, as_json: bool, config_file: str | No
     """Print a link that lets a person choose a new password."""
     address = email_of(email)
 
-    def tell(link: str) -> None:
+    def show(link: str) -> None:
         note(f"Hand this link to {address}; it works once:")
         show_values({"email": address, "link": link}, as_json=as_json, alone="link")
 
-    _run(config_file, lambda plane: plane.accounts.reset_link(OPERATOR, address), tell, url)
+    _run(config_file, lambda plane: plane.accounts.reset_link(OPERATOR, address), show, url)
 
 
 @admin.command(epilog="Example: tollgate admin accounts --json")
@@ -166,7 +166,7 @@ def reset_link(email: str, url: str | None, as_json: bool, config_file: str | No
 def accounts(as_json: bool, config_file: str | None) -> None:
     """List all accounts."""
 
-    def tell(found: Sequence[Account]) -> None:
+    def show(found: Sequence[Account]) -> None:
         listed = found[:MAX_ACCOUNTS]
         if as_json:
             items = [
@@ -181,7 +181,7 @@ def accounts(as_json: bool, config_file: str | None) -> None:
         if len(found) > len(listed):
             note(f"There are more: these are the oldest {MAX_ACCOUNTS}.")
 
-    _run(config_file, lambda plane: plane.operator.accounts(MAX_ACCOUNTS + 1), tell)
+    _run(config_file, lambda plane: plane.operator.accounts(MAX_ACCOUNTS + 1), show)
 
 
 @admin.command(epilog="Example: tollgate admin disable ada@example.com")
@@ -258,7 +258,7 @@ def _finish_pepper(bootstrap: Bootstrap, previous: Path, *, force: bool) -> None
 
 
 def password_from(*, stdin: bool, generate: bool) -> str:
-    """Return a new password: made, read, or asked for."""
+    """Return a new password: generated, read, or prompted for."""
     if stdin and generate:
         raise click.UsageError("Give --password-stdin or --generate, not both.")
     if generate:
@@ -269,8 +269,8 @@ def password_from(*, stdin: bool, generate: bool) -> str:
         return _first_line(sys.stdin.buffer)
     if not sys.stdin.isatty():
         raise click.UsageError("Without a terminal, give --password-stdin or --generate.")
-    words = f"Password ({SHORTEST} characters or more)"
-    password: str = click.prompt(words, hide_input=True, confirmation_prompt=True, err=True)
+    prompt = f"Password ({SHORTEST} characters or more)"
+    password: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)
     return password
 
 
@@ -306,19 +306,19 @@ class _StoreClient:
             items = [_team_view(plane, each) for each in found.items]
             return {"items": items, "next": found.next}
 
-        return self._ask(
+        return self._call(
             Page[ApiOperatorTeam],
             lambda plane: plane.operations.teams(OPERATOR, PageRequest(limit, after), state),
             view,
         )
 
     def operator_team(self, team: str) -> ApiAnswer[Any]:
-        return self._ask(ApiOperatorTeam, lambda plane: plane.operations.team(OPERATOR, team), _team_view)
+        return self._call(ApiOperatorTeam, lambda plane: plane.operations.team(OPERATOR, team), _team_view)
 
     def operator_usage(self, month: str | None, limit: int) -> ApiAnswer[Any]:
         from tollgate.control.api.operator import usage_view  # noqa: PLC0415 - brings the API's framework
 
-        return self._ask(
+        return self._call(
             ApiServiceUsage,
             lambda plane: plane.operations.usage(OPERATOR, month, limit),
             lambda _, found: usage_view(found),
@@ -327,7 +327,7 @@ class _StoreClient:
     def operator_team_usage(self, team: str, month: str | None, by: str) -> ApiAnswer[Any]:
         from tollgate.control.api import money  # noqa: PLC0415 - brings the API's framework
 
-        return self._ask(
+        return self._call(
             ApiUsage,
             lambda plane: plane.operations.team_usage(OPERATOR, team, month, by),
             lambda _, found: money.usage(found),
@@ -337,21 +337,21 @@ class _StoreClient:
         from tollgate.control.api.operator import TermsChange  # noqa: PLC0415 - brings the API's framework
 
         terms = TeamTerms(*astuple(msgspec.convert(body, TermsChange)))
-        return self._ask(
+        return self._call(
             ApiOperatorTeam, lambda plane: plane.operations.set_terms(OPERATOR, team, terms), _team_view
         )
 
-    def _ask(
+    def _call(
         self,
         shape: type[Any],
         act: Callable[[ControlPlane], Awaitable[Result]],
         view: Callable[[ControlPlane, Result], Any],
     ) -> ApiAnswer[Any]:
-        async def asked(plane: ControlPlane) -> Any:
+        async def action(plane: ControlPlane) -> Any:
             return msgspec.to_builtins(view(plane, await act(plane)))
 
         raw: list[Any] = []
-        control_plane(self._settings, asked, raw.append)
+        control_plane(self._settings, action, raw.append)
         return ApiAnswer(msgspec.convert(raw[0], shape), raw[0])
 
 
@@ -378,22 +378,22 @@ add_team_commands(admin, _on_the_store)
 def _run(
     config_file: str | None,
     act: Callable[[ControlPlane], Awaitable[Result]],
-    tell: Callable[[Result], None],
+    show: Callable[[Result], None],
     url: str | None = None,
 ) -> None:
     """Run an action of the services, on the store of the settings; `url` is where links lead."""
     settings = settings_file.settings_from(config_file)
     if url is not None:
         settings = replace(settings, server=replace(settings.server, base_url=normal(url, named="--url")))
-    control_plane(settings, act, tell)
+    control_plane(settings, act, show)
 
 
 def control_plane(
-    settings: Settings, act: Callable[[ControlPlane], Awaitable[Result]], tell: Callable[[Result], None]
+    settings: Settings, act: Callable[[ControlPlane], Awaitable[Result]], show: Callable[[Result], None]
 ) -> None:
     """Run an action of the services on a store.
 
-    It is told before mail is waited for: a link is shown once, and whoever interrupts a slow mail server has it.
+    The result is shown before the mailer is awaited: a link is shown once, also to who interrupts a slow mailer.
     """
     log.configure("warning", settings.logging.format)
     bootstrap = prepare(settings)
@@ -410,7 +410,7 @@ def control_plane(
             accountbook=engines.open_accountbook(bootstrap.ledger_url),
         )
         try:
-            tell(await act(plane))
+            show(await act(plane))
         finally:
             await plane.close()
 
@@ -425,7 +425,7 @@ def control_plane(
 
 
 def base_url(settings: Settings) -> str:
-    """Where links lead. A service on a port of its own choosing is asked for its address by nobody here."""
+    """The base of links. The port of a service that picks a free one is not known here."""
     server = settings.server
     if server.base_url:
         return server.base_url.rstrip("/")

@@ -1,6 +1,6 @@
 """From an answer's bytes to a value, or to the failure that it means. Pure.
 
-Owns which status is which exit code, and what is said when somebody other than a Tollgate answers.
+Owns which status is which exit code, and the message where the server is not a Tollgate.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def failure(reply: HttpReply, url: str) -> Failure:
     kind = Failure if problem.reason == "wrong_password" else _BY_STATUS.get(reply.status, Failure)
     # A worker whose control plane is being replaced gives no reason of its own.
     reason = problem.reason or (UNAVAILABLE if reply.status in _PASSING else "")
-    return kind(_words(problem, reply), reason=reason)
+    return kind(_message(problem, reply), reason=reason)
 
 
-def _words(problem: ApiProblem, reply: HttpReply) -> str:
+def _message(problem: ApiProblem, reply: HttpReply) -> str:
     lines = [problem.detail or _phrase(reply.status)]
     if reply.status in {429, 503} and (wait := reply.headers.get("retry-after")) and wait.isdecimal():
         lines[0] += f" Try again in {wait} s."

@@ -1,6 +1,6 @@
 """`tollgate auth`: log in, see the login, print its token, log out.
 
-Owns the words of these commands. The conversation of the device login is in `device.py`, what is kept and
+Owns the output of these commands. The device login is in `device.py`, what is kept and
 where in `credentials.py`; both are imported only when a command runs.
 """
 

@@ -1,4 +1,4 @@
-"""`tollgate backup` and `tollgate restore`: words and exit codes; the copying is `processes/backup.py`."""
+"""`tollgate backup` and `tollgate restore`: output and exit codes; the copying is `processes/backup.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def backup(folder: Path, as_json: bool, config_file: str | None) -> None:
     part of it.
     """
     made = backups.backup(settings_from(config_file), folder, time.time())
-    _tell(folder, made, as_json=as_json)
+    _show(folder, made, as_json=as_json)
     show.note(f"Backed up to {folder}, and checked. Keep it where only you can read it: it holds the pepper.")
 
 
@@ -41,11 +41,11 @@ def restore(folder: Path, as_json: bool, config_file: str | None) -> None:
     """
     settings = settings_from(config_file)
     made = backups.restore(settings, folder)
-    _tell(folder, made, as_json=as_json)
+    _show(folder, made, as_json=as_json)
     show.note(f"Restored into {settings.data_dir}. Next: tollgate doctor, then tollgate serve")
 
 
-def _tell(folder: Path, made: backups.Manifest, *, as_json: bool) -> None:
-    told = {"folder": str(folder), "version": made.version, "made_at": made.made_at, "files": len(made.files)}
+def _show(folder: Path, made: backups.Manifest, *, as_json: bool) -> None:
+    shown = {"folder": str(folder), "version": made.version, "made_at": made.made_at, "files": len(made.files)}
     if as_json:
-        show.as_json(told)
+        show.as_json(shown)

@@ -102,7 +102,7 @@ class Client:
 
     def accept_invitation(self, link: str) -> ApiAnswer[ApiTeam] | None:
         """Join the team that an invitation is for; None where it was to the service alone."""
-        reply = self._ask("POST", ("invitations", "accept"), None, {"link": link})
+        reply = self._request("POST", ("invitations", "accept"), None, {"link": link})
         return None if reply.status == HTTPStatus.NO_CONTENT else answers.read(reply, ApiTeam, self._transport.url)
 
     # ---- teams
@@ -324,7 +324,7 @@ class Client:
 
     def invoice_csv(self, team: str, month: str) -> str:
         """Return the invoice of a month as a table for spreadsheets."""
-        reply = self._ask("GET", ("teams", team, "invoices", month), {"format": "csv"}, None)
+        reply = self._request("GET", ("teams", team, "invoices", month), {"format": "csv"}, None)
         return answers.text(reply, "text/csv", self._transport.url)
 
     # ---- audit
@@ -343,7 +343,7 @@ class Client:
     def audit_export(self, team: str, after: int) -> bytes:
         """Return entries of a team's audit log above a number, as JSON lines."""
         query = {"after": str(after), "limit": str(LARGEST_LIMIT)}
-        reply = self._ask("GET", ("teams", team, "audit", "export"), query, None)
+        reply = self._request("GET", ("teams", team, "audit", "export"), query, None)
         return answers.text(reply, "application/x-ndjson", self._transport.url).encode()
 
     # ---- how it is done
@@ -356,24 +356,24 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> ApiAnswer[T]:
-        return answers.read(self._ask(method, path, query, body), shape, self._transport.url)
+        return answers.read(self._request(method, path, query, body), shape, self._transport.url)
 
     def _done(self, method: str, *path: str, body: Mapping[str, Any] | None = None) -> None:
-        answers.expect_done(self._ask(method, path, None, body), self._transport.url)
+        answers.expect_done(self._request(method, path, None, body), self._transport.url)
 
     def _create(self, shape: type[T], body: Mapping[str, Any], *path: str) -> ApiAnswer[T]:
         """Create a thing once, even if the connection breaks and the request is sent again."""
         key = str(uuid.uuid4())
         try:
-            reply = self._ask("POST", path, None, body, key)
+            reply = self._request("POST", path, None, body, key)
         except Lost as lost:
             try:
-                reply = self._ask("POST", path, None, body, key)
+                reply = self._request("POST", path, None, body, key)
             except NoServer:
                 raise lost from None  # the first attempt did reach somebody
         return answers.read(reply, shape, self._transport.url)
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: tuple[str, ...],
@@ -406,11 +406,11 @@ class Client:
         return reply
 
 
-def _every(ask: Callable[[str | None], ApiAnswer[Page[T]]]) -> Iterator[T]:
+def _every(fetch: Callable[[str | None], ApiAnswer[Page[T]]]) -> Iterator[T]:
     """Go through a list page by page."""
     after = None
     for _ in range(_MAX_PAGES):
-        page = ask(after).value
+        page = fetch(after).value
         yield from page.items
         if (after := page.next) is None:
             return

@@ -1,6 +1,6 @@
 """`tollgate config`: check the settings, and show them with where each came from.
 
-Owns the words and exit codes of these two commands. Rules about settings live in `settings/check.py`, masks
+Owns the output and exit codes of these two commands. Rules about settings live in `settings/check.py`, masks
 in `settings/mask.py`; nothing here may print a value that has not gone through a mask.
 """
 
@@ -38,9 +38,9 @@ def config() -> None:
 
 @config.command()
 @_file_option
-@click.option("--online", is_flag=True, help="Also ask every upstream for its chain id, head and methods.")
+@click.option("--online", is_flag=True, help="Also query every upstream for its chain id, head and methods.")
 def check(file: str | None, online: bool) -> None:
-    """Say what is wrong with the settings, or which networks they serve.
+    """Show what is wrong with the settings, or which networks they serve.
 
     Exits with 1 when `tollgate serve` would refuse them: also for files that cannot be read, ports that are in use
     and a data folder that cannot be written to. With --online also when an upstream cannot be used.
@@ -60,9 +60,9 @@ def check(file: str | None, online: bool) -> None:
     for words in preflight.warnings(settings, time.time()):
         click.echo(f"warning: {words}", err=True)
     if online:
-        from tollgate.cli.examined import ask_all  # noqa: PLC0415
+        from tollgate.cli.examined import try_all  # noqa: PLC0415
 
-        problems += ask_all(settings)
+        problems += try_all(settings)
     if problems:
         _fail(problems)
     families = settings.families

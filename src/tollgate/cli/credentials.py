@@ -63,7 +63,7 @@ class _StoredLogin(Struct, frozen=True, omit_defaults=True):
 
 
 class KeyringError(Exception):
-    """The keyring is there but did not do as asked: locked, denied, gone."""
+    """The keyring is there but failed: locked, denied, gone."""
 
 
 class Keyring(Protocol):

@@ -1,4 +1,4 @@
-"""`tollgate demo`: the whole service on one machine, and a page that says how to call it."""
+"""`tollgate demo`: the whole service on one machine, and a page that shows how to call it."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def demo(
 
 
 def in_options(error: StartError) -> StartError:
-    """The same error in the words of this command: it has options where a service has settings."""
-    said = _SETTING.sub(lambda found: "--" + found[1].replace("_", "-"), str(error))
-    return error if said == str(error) else StartError(said)
+    """The same error, with the option's name where a service's message names a setting."""
+    message = _SETTING.sub(lambda found: "--" + found[1].replace("_", "-"), str(error))
+    return error if message == str(error) else StartError(message)
 
 
 def _metrics_port(port: int, metrics_port: int | None) -> int:

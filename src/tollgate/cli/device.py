@@ -1,4 +1,4 @@
-"""The device login of RFC 8628: a code is shown, a browser approves it, the tool asks until it has.
+"""The device login of RFC 8628: a code is shown, a browser approves it, the tool polls until it has.
 
 `polling` decides, without a clock, a socket or a sleep; `wait_for_approval` carries it out.
 """
@@ -28,7 +28,7 @@ GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 START_PATH = "/api/v1/oauth/device_authorization"
 
 SLOW_DOWN_SECONDS = 5.0
-"""What `slow_down` adds to the interval, as RFC 8628 says."""
+"""What `slow_down` adds to the interval (RFC 8628)."""
 _LONGEST_PAUSE = 60.0
 
 PollAnswer = TokenResponse | Failure
@@ -40,7 +40,7 @@ def polling(
 ) -> Generator[float, tuple[PollAnswer, float], TokenResponse]:
     """Yield how long to wait before the next question; take the answer and the time; return the tokens.
 
-    A server that cannot be reached is asked at growing intervals until the code has run out.
+    A server that cannot be reached is polled at growing intervals until the code has expired.
     """
     deadline = now + expires_in
     pause = interval
@@ -63,7 +63,7 @@ def polling(
 
 
 def start(transport: Transport, machine: str) -> DeviceGrant:
-    """Ask for a code."""
+    """Request a code."""
     reply = post_form(transport, START_PATH, {"client_id": CLIENT_ID, "machine": machine})
     grant = answers.read(reply, DeviceGrant, transport.url).value
     for page in (grant.verification_uri, grant.verification_uri_complete or grant.verification_uri):
@@ -85,12 +85,12 @@ def wait_for_approval(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> TokenResponse:
-    """Ask at the interval until the code is approved, denied or expired."""
+    """Poll at the interval until the code is approved, denied or expired."""
     steps = polling(grant.interval, grant.expires_in, clock())
     pause = next(steps)
     while True:
         sleep(pause)
-        answer = _ask(transport, grant.device_code)
+        answer = _poll(transport, grant.device_code)
         try:
             pause = steps.send((answer, clock()))
         except StopIteration as end:
@@ -99,7 +99,7 @@ def wait_for_approval(
 
 
 def machine_name() -> str:
-    """Return which machine asks, for the page that approves it."""
+    """Return this machine's name, for the page that approves it."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):  # an account without a name, as in containers
@@ -108,7 +108,7 @@ def machine_name() -> str:
     return "".join(character for character in name if character.isprintable())[:100]
 
 
-def _ask(transport: Transport, device_code: str) -> PollAnswer:
+def _poll(transport: Transport, device_code: str) -> PollAnswer:
     form = {"grant_type": GRANT_TYPE, "device_code": device_code, "client_id": CLIENT_ID}
     try:
         return answers.read(post_form(transport, TOKEN_PATH, form), TokenResponse, transport.url).value
@@ -120,7 +120,7 @@ def _ask(transport: Transport, device_code: str) -> PollAnswer:
 
 
 def _passing(failure: Failure) -> bool:
-    """Whether it is worth asking again: the server is away, overloaded, or being restarted."""
+    """Whether a retry makes sense: the server is away, overloaded, or being restarted."""
     return isinstance(failure, NoServer | Lost | TooSlow) or failure.reason in {
         "store_unavailable",
         "too_many_attempts",

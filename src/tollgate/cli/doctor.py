@@ -1,6 +1,6 @@
 """`tollgate doctor`: whether what is kept agrees with itself. For the operator, on the data folder; never writes.
 
-Owns words and exit codes; the checks are in `ledger/doctor.py`, that of the audit log is here.
+Owns output and exit codes; the checks are in `ledger/doctor.py`, that of the audit log is here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_SHOWN = 20
 @config_option
 @json_option
 def doctor(config_file: str | None, as_json: bool) -> None:
-    """Compare spool, logs, usage and invoices, and say where they disagree.
+    """Compare spool, logs, usage and invoices, and show where they disagree.
 
     Works beside a running service and changes nothing. Exits with 1 where something disagrees.
     """

@@ -1,6 +1,6 @@
 """Upstreams as they were found when they were tried out: the table for people, and what is wrong with them.
 
-Owns words and columns; the trying out is `gateway/prober/examine.py`.
+Owns output and columns; upstreams are examined by `gateway/prober/examine.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KNOWN_IDS = {
 }
 
 
-def ask(upstreams: Sequence[tuple[str, UpstreamSettings]], *, quiet: bool = False) -> list[Examined]:
+def try_upstreams(upstreams: Sequence[tuple[str, UpstreamSettings]], *, quiet: bool = False) -> list[Examined]:
     """Try upstreams out, each with its network's path; print what was found, unless `quiet`."""
     found = asyncio.run(examine_all([(path.partition("/")[0], each) for path, each in upstreams]))
     if not quiet:
@@ -39,7 +39,7 @@ def ask(upstreams: Sequence[tuple[str, UpstreamSettings]], *, quiet: bool = Fals
     return found
 
 
-def ask_all(settings: Settings) -> list[str]:
+def try_all(settings: Settings) -> list[str]:
     """Try all upstreams of the settings out; print what was found, and return what is wrong."""
     upstreams = [
         (f"{family}/{name}", each)
@@ -47,7 +47,7 @@ def ask_all(settings: Settings) -> list[str]:
         for name, network in networks.items()
         for each in network.upstreams
     ]
-    found = ask(upstreams)
+    found = try_upstreams(upstreams)
     expected = {
         f"{family}/{name}": network.chain_id
         for family, networks in settings.families.items()

@@ -1,16 +1,16 @@
 """What a command of the tool can end with, and the exit code of each.
 
     TollgateError
-    └── Failure              1   foreseen; the message says what to do next
+    └── Failure              1   foreseen; the message includes what to do next
         ├── WrongUsage       2   beside Click's own
-        ├── NotFoundFailure  3   the server says 404
+        ├── NotFoundFailure  3   the server answered 404
         ├── LoginNeeded      4   no credential, or one that the server refuses
-        ├── NotAllowed       5   the server says 403
+        ├── NotAllowed       5   the server answered 403
         ├── NoServer         1   nothing listens there; nothing has been sent
         ├── Lost             1   the connection broke after the request had been sent
         ├── TooSlow          1   no answer in time
         ├── NotTollgate      1   somebody else answers
-        └── OAuthRefusal     1   the token endpoint says no; `reason` is its error code
+        └── OAuthRefusal     1   the token endpoint refused; `reason` is its error code
 
 Owns the exit codes. Nothing heavy may be imported here: every command loads it before its help is shown.
 """

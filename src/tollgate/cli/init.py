@@ -1,7 +1,7 @@
 """`tollgate init`: from nothing to settings, a first account and a first team.
 
-Asks on a terminal what was not given by options; tries every upstream before it writes a line. Owns the questions,
-the words and the file it writes; what an upstream is like is found out by `gateway/prober/examine.py`.
+Prompts on a terminal for what was not given by options; tries every upstream before it writes. Owns the prompts,
+the output and the file it writes; upstreams are examined by `gateway/prober/examine.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import click
 
 from tollgate.cli.admin import base_url, control_plane, password_from, show_values
-from tollgate.cli.examined import KNOWN_IDS, ask, wrong
+from tollgate.cli.examined import KNOWN_IDS, try_upstreams, wrong
 from tollgate.cli.failures import Failure, WrongUsage
 from tollgate.cli.options import json_option
 from tollgate.cli.show import note
@@ -71,7 +71,7 @@ def init(
 ) -> None:
     """Write a settings file, and make the first account and team.
 
-    Tries each upstream: chain id, head, archive, methods it lacks, latency. Asks on a terminal for what is
+    Tries each upstream: chain id, head, archive, methods it lacks, latency. Prompts on a terminal for what is
     missing.
     """
     path = Path(config_file)
@@ -81,12 +81,12 @@ def init(
     given = [_setting(text) for text in values]
     chosen = [_upstream(text, number) for number, text in enumerate(upstreams)]
     if not chosen and person:
-        chosen = _ask_for_upstreams()
+        chosen = _prompt_for_upstreams()
     if not chosen:
         raise WrongUsage("Which upstreams? Give --upstream FAMILY/NETWORK=URL, such as eth/mainnet=publicnode://")
     found = [] if offline else _try(chosen, person=person, quiet=as_json)
     if email is None and person:
-        email = _ask("E-mail address of the first account (empty: none)") or None
+        email = _prompt("E-mail address of the first account (empty: none)") or None
     if email is not None:
         email = email_of(email)
         if team is None:
@@ -142,17 +142,17 @@ def _settings(path: str, url: str, number: int) -> UpstreamSettings:
     return UpstreamSettings(name=name[:64], url=address)
 
 
-def _ask(what: str, default: str = "") -> str:
+def _prompt(what: str, default: str = "") -> str:
     """What a person types; nothing where they type nothing and there is no default."""
     return str(click.prompt(what, default=default, show_default=bool(default), err=True))
 
 
-def _ask_for_upstreams() -> list[Upstream]:
+def _prompt_for_upstreams() -> list[Upstream]:
     shorthands = ", ".join(provider.form for provider in PROVIDERS.values())
     note(f"Which networks, and from where? An address is the URL of a node, or one of {shorthands}.")
     chosen: list[Upstream] = []
     while True:
-        path = _ask("Network (empty: no more)", "" if chosen else "eth/mainnet")
+        path = _prompt("Network (empty: no more)", "" if chosen else "eth/mainnet")
         if not path:
             return chosen
         if not _PATH.fullmatch(path):
@@ -169,7 +169,7 @@ def _ask_for_upstreams() -> list[Upstream]:
 def _try(chosen: list[Upstream], *, person: bool, quiet: bool) -> list[Examined]:
     """Try all upstreams; whoever cannot be used ends it, unless a person wants it all the same."""
     note(f"Trying {len(chosen)} upstream{'s' if len(chosen) > 1 else ''} …")
-    found = ask([(path, upstream) for path, _, upstream in chosen], quiet=quiet)
+    found = try_upstreams([(path, upstream) for path, _, upstream in chosen], quiet=quiet)
     tried = [(path, each) for (path, _, _), each in zip(chosen, found, strict=True)]
     for path, each in tried:
         known = KNOWN_IDS.get(path)
@@ -199,7 +199,7 @@ def _setting(text: str) -> tuple[str, str, str]:
 def _file(given: Sequence[tuple[str, str, str]], chosen: Sequence[Upstream], found: Sequence[Examined]) -> str:
     """Write the settings as TOML."""
     lines = [
-        "# Settings of a Tollgate service. `tollgate config check` says what is wrong with them,",
+        "# Settings of a Tollgate service. `tollgate config check` shows what is wrong with them,",
         "# `tollgate config show` lists all that can be set.",
     ]
     for section in sorted({section for section, _, _ in given}):

@@ -1,7 +1,7 @@
 """The credential that a command acts with: from the environment, or kept by `tollgate auth login`.
 
 Owns refreshing: once for an access token that has run out, under a lock, so that of two tools at once only
-one asks and the other takes what that one got. Where credentials are kept is the business of `credentials.py`.
+one refreshes and the other uses its result. Where credentials are kept is decided in `credentials.py`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,6 @@ class KeptLogin:
         return self._credential.access
 
     def refusal(self) -> LoginNeeded:
-        """Say that the login is over."""
         return login_expired()
 
     def _renew(self, refused: str) -> None:
@@ -104,11 +103,11 @@ class KeptLogin:
             if current is None:
                 raise not_logged_in(self._transport.url)
             if current.access == refused:
-                current = self._ask_for_successor(current)
+                current = self._refresh(current)
                 self._credentials.renew(self._transport.url, current)
             self._credential = current
 
-    def _ask_for_successor(self, current: Credential) -> Credential:
+    def _refresh(self, current: Credential) -> Credential:
         if current.refresh is None:
             raise login_expired()
         form = {"grant_type": "refresh_token", "refresh_token": current.refresh, "client_id": CLIENT_ID}

@@ -1,4 +1,4 @@
-"""`tollgate teams members` and `tollgate teams invitations`: who is in a team, and who is asked to be."""
+"""`tollgate teams members` and `tollgate teams invitations`: a team's members and invitations."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def operator() -> None:
 
 
 class CountOrDefault(ParamKind):
-    """A whole number, or `default` for what the settings say."""
+    """A whole number, or `default` for the value in the settings."""
 
     name = "count"
 
@@ -270,7 +270,7 @@ def processes(session: Session) -> None:
 @operator.command(epilog="Example: tollgate operator history")
 @logged_in
 def history(session: Session) -> None:
-    """Show how upstreams fared over the last day, by quarters of an hour that had a fault."""
+    """Show upstream health over the last day, by quarters of an hour that had a fault."""
     answer = session.client.upstream_history()
     rows = [
         (each.network, each.upstream, step.start, step.state, step.calls, step.failures, step.behind)
@@ -292,7 +292,7 @@ def check(session: Session) -> None:
     else:
         for each in answer.value.checks:
             click.echo(f"{'ok' if each.ok else 'differs':8} {each.name:10} {each.looked_at}")
-            for words in each.differences:
-                click.echo(f"{'':8} {show.clean(words)}")
+            for difference in each.differences:
+                click.echo(f"{'':8} {show.clean(difference)}")
     if not answer.value.ok:
-        raise Failure("Something disagrees. `tollgate doctor` on the machine of the service says more.")
+        raise Failure("Something disagrees. Run `tollgate doctor` on the machine of the service for details.")

@@ -127,12 +127,12 @@ def complete_months(
 
 
 def _complete(
-    ctx: click.Context, incomplete: str, ask: Callable[[Any], list[str]]
+    ctx: click.Context, incomplete: str, fetch: Callable[[Any], list[str]]
 ) -> list[CompletionItem[str] | str]:
     try:
         from tollgate.cli.session import Names  # noqa: PLC0415
 
-        found = ask(Names(ctx.params.get("team")))
+        found = fetch(Names(ctx.params.get("team")))
     except Exception:  # noqa: BLE001 - a shell that completes must never see a failure
         return []
     return [name for name in found if name.startswith(incomplete) and _COMPLETED.fullmatch(name)]
@@ -148,15 +148,15 @@ def _team_option(command: F) -> F:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask before something is gone for good, where there is a person to ask."""
-    if not asks(yes):
+    """Confirm a deletion on a terminal."""
+    if not needs_confirmation(yes):
         return
     if not click.confirm(question, err=True):
         click.echo("Nothing was changed.", err=True)
         click.get_current_context().exit(1)
 
 
-def asks(yes: bool) -> bool:
+def needs_confirmation(yes: bool) -> bool:
     """Whether a deletion has to be confirmed: on a terminal, unless `--yes` is given."""
     return not yes and sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -230,7 +230,7 @@ class Expiry(ParamKind):
 
 
 def expiry(text: str, now: datetime.datetime) -> datetime.datetime | None:
-    """Read when something ends; None for a text that says no such thing."""
+    """Read when something ends; None for any other text."""
     from tollgate.core import durations  # noqa: PLC0415 - only when one is given
 
     try:

@@ -1,6 +1,6 @@
-"""`tollgate reload`: asks the services of a data folder to read their settings again, and says what came of it.
+"""`tollgate reload`: makes the services of a data folder read their settings again, and shows the outcome.
 
-For the operator, on the machine of the service, as its user. Owns words and exit codes; the service itself reads
+For the operator, on the machine of the service, as its user. Owns output and exit codes; the service itself reads
 and judges the settings, for it has an environment of its own.
 """
 
@@ -50,11 +50,11 @@ def reload(config_file: str | None, as_json: bool) -> None:
     Upstreams and networks, [limits], [cache], [health], [websocket] and logging.level change in place; calls
     under way and WebSockets go on. What else differs is named and left for a restart. Exits with 1 where the
     settings are refused, or a process could not take them over. Where two services share a data folder, such as a
-    gateway and its collector, both are asked; --json prints an object for each.
+    gateway and its collector, both reload; --json prints an object for each.
     """
     path = settings_file.find(config_file, os.environ)
     try:
-        outcomes = _ask_all(settings_file.data_folder(path, os.environ))
+        outcomes = _reload_all(settings_file.data_folder(path, os.environ))
     except NobodyThere as failure:
         raise _explained(failure, path) from None
     for service, outcome in outcomes.items():
@@ -63,17 +63,17 @@ def reload(config_file: str | None, as_json: bool) -> None:
         else:
             if len(outcomes) > 1:
                 show.note(f"{service.removeprefix('-') or 'gateway'}:")
-            _tell(outcome)
+            _show(outcome)
     if not all(outcome.ok for outcome in outcomes.values()):
         click.get_current_context().exit(1)
 
 
-def _ask_all(data_dir: Path, patience: float = WAIT_SECONDS) -> dict[str, ReloadOutcome]:
+def _reload_all(data_dir: Path, patience: float = WAIT_SECONDS) -> dict[str, ReloadOutcome]:
     try:
         found = holders(data_dir)
         if not found:
             raise NobodyThere(data_dir)
-        return {service: _ask(data_dir, service, each, patience) for service, each in found.items()}
+        return {service: _reload(data_dir, service, each, patience) for service, each in found.items()}
     except ProcessLookupError:
         raise NobodyThere(data_dir) from None
     except PermissionError:
@@ -91,7 +91,7 @@ def _explained(failure: NobodyThere, path: Path | None) -> Failure:
     return failure
 
 
-def _ask(data_dir: Path, service: str, found: Holder, patience: float) -> ReloadOutcome:
+def _reload(data_dir: Path, service: str, found: Holder, patience: float) -> ReloadOutcome:
     if not found.is_near:
         raise Failure(f"The Tollgate on {data_dir} runs in another container: run this there.")
     if not found.pid:
@@ -119,7 +119,7 @@ def _wait(data_dir: Path, service: str, pid: int, before: int, patience: float) 
     raise Failure(f"The Tollgate on {data_dir} has not reported within {patience:g} s: see its log.")
 
 
-def _tell(outcome: ReloadOutcome) -> None:
+def _show(outcome: ReloadOutcome) -> None:
     show.note(_headline(outcome))
     for line in outcome.changed:
         show.note(f"  {line}")

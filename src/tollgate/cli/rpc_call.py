@@ -57,13 +57,13 @@ def _call(session: Session, network: str, method: str, params: list[Any], token:
         if made is not None:
             session.client.delete_token(session.team, made.id)
     try:
-        said = json.loads(reply.body)
+        answer = json.loads(reply.body)
     except ValueError as error:
         raise Failure(f"HTTP {reply.status}, and no JSON: is {session.url} a Tollgate?") from error
-    if not isinstance(said, dict):
+    if not isinstance(answer, dict):
         raise Failure(f"HTTP {reply.status}, and no JSON-RPC answer: is {session.url} a Tollgate?")
-    failed = "error" in said
-    show.as_json(said if session.as_json else said.get("error" if failed else "result"))
+    failed = "error" in answer
+    show.as_json(answer if session.as_json else answer.get("error" if failed else "result"))
     where = [f"{1_000 * took:.1f} ms", f"HTTP {reply.status}"]
     where += [f"cache {found}" for found in [reply.headers.get("x-tollgate-cache")] if found]
     where += [f"upstream {found}" for found in [reply.headers.get("x-tollgate-upstream")] if found]

@@ -1,6 +1,6 @@
 """`tollgate rpc logs`: the calls of a team, page by page, or as they come.
 
-Owns the words and the columns of this command, and how it follows: `following` decides, without a clock, a socket
+Owns the output and the columns of this command, and how it follows: `following` decides, without a clock, a socket
 or a sleep; `_follow` carries it out.
 """
 
@@ -128,7 +128,7 @@ def logs(
     answer = _page(session, filters, limit, after)
     rows = [_cells(log, columns) for log in answer.value.items]
     page = cast("ApiAnswer[Page[ApiLog]]", answer)
-    # What was asked for by name stays, also where it does not fit.
+    # Columns given by name stay, also where they do not fit.
     drop = ("COST", "CALLER", "DURATION") if columns == USUAL else ()
     titles = [name.upper() for name in columns]
     session.page(page, titles, rows, empty=_nothing(session, answer, filters), drop=drop)
@@ -221,7 +221,7 @@ def _cells(log: ApiLog, columns: tuple[str, ...]) -> tuple[str, ...]:
     code = "" if log.error_code is None else str(log.error_code)
     times = f"x{log.count}" if log.count > 1 else ""
     cells = {
-        # Exact, also on a terminal: calls of the same minute are told apart.
+        # Exact, also on a terminal: calls of the same minute can be distinguished.
         "time": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z",
         "method": log.method,
         "network": f"{log.family}/{log.network}",
@@ -250,29 +250,29 @@ def duration(micros: int) -> str:
 
 
 def following() -> Generator[tuple[float, str], tuple[Failure | None, bool, float], None]:
-    """Yield how long to wait before the next question, and words for the person; take what came of the last one.
+    """Yield how long to wait before the next poll, and a note for the person; take the outcome of the last poll.
 
-    That is: why it failed, if it did; whether there is more at once; the time. A server that is away is asked at
-    growing intervals, from the place where it left off; the failure is raised when the patience has run out.
+    That is: why it failed, if it did; whether there is more at once; the time. A server that is away is polled at
+    growing intervals, from the last position; the failure is raised after `PATIENCE_SECONDS`.
     """
-    pause, words, away_since = POLL_SECONDS, "", None
+    pause, text, away_since = POLL_SECONDS, "", None
     while True:
-        failure, more, now = yield pause, words
+        failure, more, now = yield pause, text
         if failure is None:
-            words = "" if away_since is None else BACK
+            text = "" if away_since is None else BACK
             pause, away_since = 0.0 if more else POLL_SECONDS, None
             continue
         if away_since is None:
-            words, away_since = AWAY, now
+            text, away_since = AWAY, now
         else:
-            words = ""
+            text = ""
         if not _passing(failure) or now - away_since >= PATIENCE_SECONDS:
             raise failure
         pause = min(max(pause, POLL_SECONDS) * 1.5, _LONGEST_PAUSE)
 
 
 def _passing(failure: Failure) -> bool:
-    """Whether it is worth asking again: the server is away, overloaded, or being restarted."""
+    """Whether a retry makes sense: the server is away, overloaded, or being restarted."""
     return isinstance(failure, NoServer | Lost | TooSlow) or failure.reason in _PASSING
 
 
@@ -286,7 +286,7 @@ def _follow(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Print the newest calls, oldest first, then those that come, until interrupted."""
-    # The start of `since` is fixed by the first page; said again it would be checked again, to no use.
+    # The start of `since` is fixed by the first page; sent again it would only be checked again.
     rest = {name: value for name, value in filters.items() if name != "since"}
     answer = session.client.logs(session.team, filters, limit)
     if not session.as_json:
@@ -306,9 +306,9 @@ def _follow(
             _print(session, answer, columns)
             place = _place(answer)
             more = len(answer.value.items) >= MAX_AT_ONCE
-        pause, words = steps.send((failure, more, clock()))
-        if words:
-            show.note(words)
+        pause, text = steps.send((failure, more, clock()))
+        if text:
+            show.note(text)
 
 
 def _place(answer: ApiAnswer[ApiLogPage]) -> str:

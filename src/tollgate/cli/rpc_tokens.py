@@ -1,6 +1,6 @@
 """`tollgate rpc tokens`: the API tokens of a team.
 
-Owns the words of these commands and how options become a body. A secret is printed once, to stdout alone.
+Owns the output of these commands and how options become a body. A secret is printed once, to stdout alone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tollgate.cli.options import (
     Never,
     NoLimit,
     NumberOrNone,
-    asks,
     complete_tokens,
     confirm,
     for_team,
+    needs_confirmation,
     page_options,
     yes_option,
 )
@@ -245,7 +245,7 @@ def enable(session: Session, token_id: str) -> None:
 def delete(session: Session, token_id: str, yes: bool) -> None:
     """Delete a token for good: what uses it stops working within a second."""
     token_id = _id(session, token_id)
-    if asks(yes):
+    if needs_confirmation(yes):
         token = session.client.token(session.team, token_id).value
         confirm(f'Delete token "{show.clean(token.name)}" ({show.clean(token.id)})?', yes)
     session.client.delete_token(session.team, token_id)
@@ -310,7 +310,7 @@ def _show_secret(session: Session, answer: ApiAnswer[ApiToken]) -> None:
 
 
 def _show_use(session: Session, token: ApiToken) -> None:
-    """Say how a new token is used: an address and a command that work as they stand."""
+    """Show how a new token is used: an address and a command that can be copied."""
     served = session.client.networks().value.items
     usable = [each for each in served if not token.networks or each.network in token.networks]
     if not usable:

@@ -9,7 +9,7 @@ import click
 from tollgate.cli import show
 from tollgate.cli.failures import NotFoundFailure, WrongUsage
 from tollgate.cli.lazy import Group
-from tollgate.cli.options import asks, confirm, for_team, page_options, yes_option
+from tollgate.cli.options import confirm, for_team, needs_confirmation, page_options, yes_option
 
 if TYPE_CHECKING:
     from tollgate.cli.answers import ApiAnswer
@@ -80,8 +80,8 @@ def show_(session: Session, entry_id: str) -> None:
 def remove(session: Session, entry_id: str, yes: bool) -> None:
     """Remove an entry by its id: pages of the domain can no longer call."""
     if "." in entry_id:
-        _tell_id(session, entry_id)
-    if asks(yes):
+        _show_id(session, entry_id)
+    if needs_confirmation(yes):
         entry = session.client.domain(session.team, entry_id).value
         confirm(f"Remove {show.clean(entry.domain)} ({show.clean(entry.id)})?", yes)
     session.client.remove_domain(session.team, entry_id)
@@ -94,7 +94,7 @@ def remove(session: Session, entry_id: str, yes: bool) -> None:
 def verify(session: Session, entry_id: str) -> None:
     """Look for the proof that the domain is yours.
 
-    Without one it says what to publish in DNS or on the site.
+    Without one it shows what to publish in DNS or on the site.
     """
     answer = session.client.verify_domain(session.team, entry_id)
     _show(session, answer)
@@ -105,7 +105,7 @@ def verify(session: Session, entry_id: str) -> None:
 @click.argument("origin")
 @for_team
 def check(session: Session, origin: str) -> None:
-    """Say whether a browser on ORIGIN would be let through, and why. Exits with 1 where it would not."""
+    """Show whether a browser on ORIGIN would be let through, and why. Exits with 1 where it would not."""
     answer = session.client.check_origin(session.team, origin)
     found = answer.value
     session.thing(
@@ -138,8 +138,8 @@ def update(session: Session, entry_id: str, **settings: Any) -> None:
     _show(session, session.client.update_domain(session.team, entry_id, body))
 
 
-def _tell_id(session: Session, domain: str) -> None:
-    """Entries are removed by their ids, so that nobody removes one by a slip: say which it is."""
+def _show_id(session: Session, domain: str) -> None:
+    """Entries are removed by their ids, so that nobody removes one by mistake: show the id."""
     entry = session.client.domain_named(session.team, domain)
     if entry is None:
         raise NotFoundFailure(f"Team {session.team} has no entry for {domain}.")

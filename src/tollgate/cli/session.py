@@ -43,7 +43,7 @@ _COMPLETION_SECONDS = 1.0
 
 
 class Session:
-    """One command's view of one server. `team` is looked up when it is first asked for."""
+    """One command's view of one server. `team` is looked up when it is first used."""
 
     def __init__(
         self, credentials: CredentialStore, client: Client, url: str, *, team: str | None, as_json: bool
@@ -56,7 +56,7 @@ class Session:
 
     @property
     def team(self) -> str:
-        """Return the team to act for, or say how to name one."""
+        """Return the team to act for, or fail with how to name one."""
         if self._team is None:
             self._team = os.environ.get(TEAM_VARIABLE) or self.credentials.team_at(self.url)
         if self._team is None:
@@ -90,18 +90,18 @@ class Session:
         if answer.value.next is not None and (show.on_terminal() or sys.stderr.isatty()):
             show.note(f"There is more: {next_command(ctx, answer.value.next, self._team)}")
 
-    def deleted(self, thing_id: str, words: str) -> None:
-        """Say that a thing is gone."""
+    def deleted(self, thing_id: str, text: str) -> None:
+        """Report a deletion."""
         if self.as_json:
             show.as_json({"id": thing_id, "deleted": True})
-        show.note(words)
+        show.note(text)
 
 
 def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
     """Write the command for the next page: the same one, with its filters, after the cursor."""
-    words = [ctx.command_path]
+    parts = [ctx.command_path]
     if team is not None:
-        words += ["--team", shlex.quote(team)]
+        parts += ["--team", shlex.quote(team)]
     for param in ctx.command.params:
         name = param.name or ""
         given = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
@@ -109,11 +109,11 @@ def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
             continue
         value = ctx.params[name]
         if param.is_flag:
-            words.append(param.opts[0] if value else (param.secondary_opts or param.opts)[0])
+            parts.append(param.opts[0] if value else (param.secondary_opts or param.opts)[0])
             continue
         for item in value if param.multiple else (value,):
-            words += [param.opts[0], shlex.quote(str(item))]
-    return " ".join([*words, "--after", shlex.quote(cursor)])
+            parts += [param.opts[0], shlex.quote(str(item))]
+    return " ".join([*parts, "--after", shlex.quote(cursor)])
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def opened(*, team: str | None = None, as_json: bool = False) -> Iterator[Sessio
 
 
 def server_url(credentials: CredentialStore, environ: Mapping[str, str], option: str | None = None) -> str:
-    """Return the address of the server to ask."""
+    """Return the address of the server."""
     if option is not None:
         return normal(option, named="--url")
     if variable := environ.get(URL_VARIABLE):
@@ -165,7 +165,7 @@ def login_for(credentials: CredentialStore, transport: Transport, environ: Mappi
 
 
 def team_names(seconds: float) -> list[str]:
-    """Ask for the names of one's own teams, within a short time and without renewing a login."""
+    """Fetch the names of one's own teams, within a short time and without renewing a login."""
     credentials = CredentialStore.at_home(os.environ)
     url = server_url(credentials, os.environ)
     token = token_in(os.environ)
@@ -181,7 +181,7 @@ def team_names(seconds: float) -> list[str]:
 
 
 class Names:
-    """What ids and names can be completed to, asked within a short time."""
+    """Completions of ids and names, fetched within a short time."""
 
     def __init__(self, team: str | None) -> None:
         self._credentials = CredentialStore.at_home(os.environ)
@@ -191,18 +191,18 @@ class Names:
     @property
     def tokens(self) -> list[str]:
         """Names and ids of the team's tokens."""
-        with self._asked() as client:
+        with self._client() as client:
             found = client.tokens(self._team, 1000).value.items
         return [word for token in found for word in (token.name, token.id)]
 
     @property
     def networks(self) -> list[str]:
         """Paths of the networks."""
-        with self._asked() as client:
+        with self._client() as client:
             return [each.network for each in client.networks().value.items]
 
     @contextmanager
-    def _asked(self) -> Iterator[Client]:
+    def _client(self) -> Iterator[Client]:
         token = token_in(os.environ)
         credential = None if token is not None else self._credentials.credential(self._url)
         # As it is: a renewal cut off by the short deadline could cost the login.

@@ -24,7 +24,7 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class LoginOfSelf(Struct, frozen=True):
-    """The login that asks."""
+    """The login of this request."""
 
     id: str
     kind: str

@@ -1,4 +1,4 @@
-"""What the tool prints: tables and fields for people, plain columns for pipes, JSON for programs; words to stderr.
+"""What the tool prints: tables and fields for people, columns for pipes, JSON for programs; messages to stderr.
 
 Owns looks alone: it knows no route and no command. `rich` is imported only when a table is drawn on a
 terminal. Everything that comes from a server is cleaned first, so that no name can move the cursor.
@@ -28,7 +28,7 @@ _STEPS = (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 
 
 
 def note(text: str) -> None:
-    """Say something to the person: stderr, so that data stays alone on stdout."""
+    """Print a message to stderr, so that stdout has data alone."""
     click.echo(clean(text, keep="\n"), err=True)
 
 
@@ -57,7 +57,7 @@ def has_reader() -> bool:
 
 def as_json(value: Any, *, in_one_line: bool = False) -> None:
     """Print a value for programs."""
-    import json  # noqa: PLC0415 - only where it is asked for
+    import json  # noqa: PLC0415 - only where it is used
 
     text = json.dumps(value, indent=None if in_one_line else 2, ensure_ascii=False)
     # These can stand only inside strings, where an escape means the same.
@@ -171,7 +171,7 @@ def rfc3339(moment: datetime.datetime) -> str:
 
 
 def relative(moment: datetime.datetime, now: datetime.datetime) -> str:
-    """Write a time as people say it: `3 minutes ago`, `in 2 days`."""
+    """Write a time relative to now: `3 minutes ago`, `in 2 days`."""
     seconds = (moment - now).total_seconds()
     for unit, size in _STEPS:
         number = int(abs(seconds) // size)

@@ -174,5 +174,5 @@ def _export(session: Session, after: str) -> None:
         click.echo(text, nl=False)
         for line in map(json.loads, text.splitlines()):
             if fault := fault_of(line, before):
-                raise Failure(f"The audit log was tampered with: {fault}. Tell whoever runs the service.")
+                raise Failure(f"The audit log was tampered with: {fault}. Inform the operator of the service.")
             before, place = line, line["number"]

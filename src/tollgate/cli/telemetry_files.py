@@ -170,7 +170,7 @@ def _panel(spec: Spec) -> dict[str, Any]:
 
 
 def queries(spec: Spec) -> list[tuple[str, str]]:
-    """What a panel asks for, and what it calls each line."""
+    """A panel's queries, each with the legend of its lines."""
     shown = f"{{{{{'}} {{'.join(spec.labels)}}}}}" if spec.labels else spec.name.removeprefix("tollgate_")
     by = f" by ({', '.join(spec.labels)})" if spec.labels else ""
     series = spec.page_name + _matching(spec.labels)

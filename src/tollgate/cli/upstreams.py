@@ -1,6 +1,6 @@
 """`tollgate upstreams`: how the running service finds its upstreams. For the operator, on the data folder.
 
-Owns words and columns; what is shown is what the prober wrote down (`core/upstreams.py`).
+Owns output and columns; the data is what the prober stored (`core/upstreams.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def upstreams(config_file: str | None, as_json: bool) -> None:
         show.as_json(msgspec.to_builtins(shown))
         return
     rows = [
-        (network.network, each.name, each.state, each.reason, each.head, _behind(each), *_fared(each))
+        (network.network, each.name, each.state, each.reason, each.head, _behind(each), *_health(each))
         for network in shown.networks
         for each in network.upstreams
     ]
@@ -81,7 +81,7 @@ def _read(data_dir: Path) -> Shown:
     return shown
 
 
-def _fared(each: ShownUpstream) -> tuple[str | None, str | None, str, str | None]:
+def _health(each: ShownUpstream) -> tuple[str | None, str | None, str, str | None]:
     errors = None if each.error_rate is None else f"{100 * each.error_rate:.1f} %"
     latency = each.probe_ms if each.latency_ms is None else each.latency_ms
     breaker = each.breaker.replace("_", " ")
