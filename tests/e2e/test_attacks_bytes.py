@@ -168,6 +168,62 @@ def test_trailer_is_not_taken_for_a_header(tmp_path: Path) -> None:
         assert [row.address for row in rows] == ["192.0.2.77"]
 
 
+# ---- many requests at once
+
+
+@pytest.mark.parametrize(
+    "small", [b"GET /a HTTP/1.1\r\n\r\n", b"GET /x/ HTTP/1.1\r\n\r\n", b"GET /healthz HTTP/1.1\r\n\r\n"]
+)
+def test_thousands_of_requests_in_one_packet_behind_one_that_takes_its_time(stack: Stack, small: bytes) -> None:
+    first = b"GET /console/sign-in HTTP/1.1\r\nHost: a\r\n\r\n"
+    with ExitStack() as held:
+        wires = [held.enter_context(stack.gateway.wire()) for _ in range(20)]
+        for wire in wires:
+            wire.socket.setblocking(False)
+            with suppress(OSError):
+                wire.socket.send(first + small * (250_000 // len(small)))
+        assert answered_soon(stack) < MAX_STALL_SECONDS
+
+
+@pytest.mark.parametrize("path", [PATH, "/api/v1/oauth/token", "/console/sign-in", "/healthz"])
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        ("Transfer-Encoding: chunked", b"-1\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked", b"+2\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked", b"0x2\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked", b"0_2\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked", b"10000000000000002\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked", b"2\n{}\n0\n\n"),
+        ("Transfer-Encoding: chunked", b"2\r\n{}XX0\r\n\r\n"),
+        ("Transfer-Encoding: chunked", b"2\r\n{}\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ("Transfer-Encoding: xchunked", b"2\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked, identity", b"2\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 2", b"{}"),
+        ("Content-Length: 2\r\nContent-Length: 2", b"{}"),
+        ("Content-Length: 0x2", b"{}"),
+        ("Content-Length:\r\n 2", b"{}"),
+        ("X: a\n b: c\r\nContent-Length: 2", b"{}"),
+        ("X\x00: a\r\nContent-Length: 2", b"{}"),
+        ("Host: b\r\nContent-Length: 2", b"{}"),
+    ],
+)
+def test_request_that_two_readers_may_read_differently_is_the_last_of_its_connection(
+    stack: Stack, path: str, framing: str, body: bytes
+) -> None:
+    smuggled = b"GET /healthz?smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in stack.headers.items())
+    with stack.gateway.wire() as wire:
+        wire.send(
+            f"POST {path} HTTP/1.1\r\nHost: a\r\n{lines}{framing}\r\n\r\n".encode("latin-1") + body + smuggled
+        )
+        said = drained(wire)
+        assert said.count(b"HTTP/1.1 ") == 1, said
+        # The page that needs no body may have answered before the body is seen to be broken.
+        assert said.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 200 " if path == "/healthz" else b"HTTP/1.1 400 "))
+        assert wire.ended()
+
+
 # ---- open connections
 
 

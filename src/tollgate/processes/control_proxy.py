@@ -158,11 +158,9 @@ class ControlProxy:
 
     async def _read(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
         """Read the body whole; False if the client is gone before its end."""
-        given = dict(scope["headers"])
-        length = given.get(b"content-length", b"")
+        length = dict(scope["headers"]).get(b"content-length", b"")
         if length.isdigit() and int(length) > self._max_bytes:
-            # A client that waits for `100 Continue` sends no body now: its next request could be taken for it.
-            raise self._too_large(*((_CLOSE,) if b"expect" in given else ()))
+            raise self._too_large()
         try:
             async with asyncio.timeout(self._seconds):
                 while True:
@@ -182,10 +180,8 @@ class ControlProxy:
                 408, f"The body did not arrive within {self._seconds:g} s: send it again, faster.", _CLOSE
             ) from None
 
-    def _too_large(self, *headers: tuple[bytes, bytes]) -> _ProxyRefusal:
-        return _ProxyRefusal(
-            413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.", *headers
-        )
+    def _too_large(self) -> _ProxyRefusal:
+        return _ProxyRefusal(413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.")
 
     def _client(self, scope: Scope) -> str:
         """The address of whoever called."""

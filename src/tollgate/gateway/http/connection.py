@@ -16,6 +16,7 @@ from typing import Any
 import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -36,18 +37,42 @@ _MAX_FRAMING = 8
 MAX_DRAINED_BYTES = 16 * 1_048_576
 # Requests that may wait in line before we stop reading from their connection.
 MAX_WAITING = 8
+# What comes with more requests than that is parsed in pieces, a piece in a turn of the loop: a request that waits
+# takes a hundred times its bytes, and others have their turn.
+_PIECE = 1_024
 # On stop, a kept connection gets this long to send a request that is already on its way.
 LINGER_SECONDS = 0.5
 # Heads that were kept in vain, one after the other, before no more are.
 MAX_IN_VAIN = 8
 
 
+class _Flow(FlowControl):
+    """Reads nothing more while it is held: the ASGI app, which waits for its caller to leave, would read on."""
+
+    held = False
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
+
+    def hold(self) -> None:
+        self.held = True
+        self.pause_reading()
+
+    def release(self) -> None:
+        self.held = False
+        self.resume_reading()
+
+
 class CallerConnection(HttpToolsProtocol):
     """One connection of a caller."""
+
+    flow: _Flow
 
     # Slots, because a dictionary of all that a connection has is too large for Python's quick way to its values.
     __slots__ = (
         "_address",
+        "_advancing",
         "_asgi",
         "_begun",
         "_between",
@@ -65,9 +90,11 @@ class CallerConnection(HttpToolsProtocol):
         "_owes_continue",
         "_read",
         "_reading_asgi",
+        "_reading_on",
         "_request",
         "_since",
         "_size",
+        "_unread",
         "_unsent",
         "admission",
         "answering",
@@ -112,6 +139,11 @@ class CallerConnection(HttpToolsProtocol):
         self._last_head: KnownHead | None = None
         self._in_vain = 0
         self._line: list[Request | tuple[RequestResponseCycle, ASGI3Application]] = []
+        self._unread = b""
+        """What has come and is not parsed yet."""
+        self._reading_on: asyncio.Handle | None = None
+        """Set while that waits for its turn."""
+        self._advancing = False
         self.leaving = 0
         """Answers that wait for their records to be written."""
         self._reading_asgi = False
@@ -137,6 +169,7 @@ class CallerConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a caller in, unless there are too many already."""
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         context = self.context
         self._since = context.clock
         context.connections.add(self)
@@ -166,8 +199,10 @@ class CallerConnection(HttpToolsProtocol):
         """Take what came: a call whose head is known goes straight on, the rest to the parser."""
         if self._finished:
             return
-        between = self._between
-        if between and self._heads:
+        if self._unread:
+            self._unread += data
+            return
+        if self._between and self._heads:
             # The last one first: most are the same, and to look for the end takes a while.
             known = self._last_head
             if known is None or data[: len(known.head)] != known.head:
@@ -193,9 +228,31 @@ class CallerConnection(HttpToolsProtocol):
                     return
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
+        self._read_in(data)
+
+    def _read_in(self, data: bytes) -> None:
+        """Parse what came, in pieces where it may be many requests."""
+        if len(data) > _PIECE and data.count(END) > MAX_WAITING:
+            self._unread = data
+            self._read_on()
+            return
+        between = self._between
         self._parse(data)
         if self._read is not None:
             self._remember(data, whole=between and self._between)
+
+    def _read_on(self) -> None:
+        """Parse a piece of what has come. The next one has its turn when no request waits."""
+        self._reading_on = None
+        if self._line:
+            return
+        piece, self._unread = self._unread[:_PIECE], self._unread[_PIECE:]
+        if self._unread:
+            self.flow.hold()
+        if piece and not self._finished:
+            self._parse(piece)
+            self._read = None
+        self.advance()
 
     def _parse(self, data: bytes) -> None:
         """Feed the parser, within the bounds of a head and of what frames a body."""
@@ -379,7 +436,7 @@ class CallerConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _busy(self) -> bool:
-        return bool(self.answering or self.leaving or self._asgi or self._line)
+        return bool(self.answering or self.leaving or self._asgi or self._line or self._unread)
 
     def _reading(self) -> bool:
         return not self._between
@@ -414,11 +471,14 @@ class CallerConnection(HttpToolsProtocol):
         if self.parser.should_upgrade() and (b"upgrade" in headers or self.parser.get_method() == b"CONNECT"):
             # The parser stops here: `_parse` goes on.
             return
+        if len(headers) != len(self.headers):
+            if [name for name, _ in self.headers].count(b"host") > 1:
+                self._hang_up(InvalidRequest("More than one Host: send one."))
+                return
+            headers = _joined(self.headers)
         if not self.url.startswith(PREFIX) and not self._is_absolute():
             self._leave_to_asgi()
             return
-        if len(headers) != len(self.headers):
-            headers = _joined(self.headers)
         peer = self.client[0] if self.client is not None else ""
         self._request = request = self.context.reader.open(self.parser.get_method(), self.url, headers, peer)
         request.keep_alive = self.parser.should_keep_alive()
@@ -572,7 +632,7 @@ class CallerConnection(HttpToolsProtocol):
     @property
     def closing(self) -> bool:
         """Whether the connection closes after the answer under way."""
-        return (self.context.draining or self.eof) and not self._line
+        return (self.context.draining or self.eof) and not (self._line or self._unread)
 
     def leave(self, data: bytes, *, close: bool) -> None:
         """Send an answer whose record is written."""
@@ -594,23 +654,31 @@ class CallerConnection(HttpToolsProtocol):
     def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
         self._line.append(waiting)
         if len(self._line) >= MAX_WAITING:
-            self.flow.pause_reading()
+            self.flow.hold()
 
     def advance(self) -> None:
-        """Answer what waits, as long as its turn has come."""
-        if not (self._line or self.flow.read_paused or self._owes_continue):
+        """Answer what waits, as long as its turn has come; then read on."""
+        if self._advancing or not (self._line or self.flow.read_paused or self._owes_continue):
             return
+        # An answer that leaves at once advances again: that must not go as deep as the line is long.
+        self._advancing = True
         while self._line and not (self.answering or self._blocked or self._asgi):
             waiting = self._line.pop(0)
             if isinstance(waiting, Request):
                 self._answer(waiting)
             else:
                 self._start_asgi(*waiting)
-        if not self._line and not self.transport.is_closing():
-            self.flow.resume_reading()
+        self._advancing = False
+        if self._line or self.transport.is_closing():
+            return
+        if self._unread:
+            self._reading_on = self._reading_on or self.loop.call_soon(self._read_on)
+        else:
+            self.flow.release()
             self._send_continue()
 
     def _forget_line(self) -> None:
+        self._unread = b""
         for waiting in self._line:
             if isinstance(waiting, Request):
                 self.context.budget.free(waiting.held)
@@ -619,6 +687,8 @@ class CallerConnection(HttpToolsProtocol):
     def _hang_up(self, refusal: Refusal) -> None:
         """Answer what was read before, say why, and close: the connection cannot go on."""
         self._finished = True
+        if self._reading_asgi and not self._between and not self._drop_asgi():
+            return
         request = self._request or Request(b"", {}, "", self.context.reader.new_id())
         request.refusal = refusal
         request.keep_alive = False
@@ -635,9 +705,29 @@ class CallerConnection(HttpToolsProtocol):
         for name, value in headers:
             super().on_header(name, value)
         super().on_headers_complete()
+        if self.expect_100_continue:
+            # An answer may come before its caller was let continue: what comes then is a body, or is none.
+            self.cycle.keep_alive = False
         if self.pipeline:
             # uvicorn's own line knows nothing of ours.
             self._queue(self.pipeline.pop())
+
+    def _drop_asgi(self) -> bool:
+        """Forget the ASGI request that is being read, whose rest cannot be; False where its answer has begun."""
+        cycle = self.cycle
+        if cycle.response_complete:
+            self.transport.close()
+            return False
+        if cycle.response_started:
+            cycle.keep_alive = False
+            return False
+        cycle.disconnected = True
+        cycle.message_event.set()
+        if self._asgi is cycle:
+            self._asgi = None
+        else:
+            self._line.pop()
+        return True
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Start an ASGI request, or put it in line behind ours."""

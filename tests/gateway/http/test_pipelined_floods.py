@@ -1,0 +1,159 @@
+"""Thousands of requests in one packet, and requests whose rest cannot be read: bounded, and answered once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.gateway.fakes import turns
+from tests.gateway.speech import GET, edge, hello, post, speak, told, whole
+from tests.gateway.worker import Worker
+
+from tollgate.gateway.http.connection import _PIECE, MAX_WAITING
+
+SHORT = b"GET /a HTTP/1.1\r\n\r\n"
+REFUSED = b"GET /x/ HTTP/1.1\r\n\r\n"
+CHUNKED = b"POST /api HTTP/1.1\r\nhost: gate\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+class App:
+    """Answers when it is let, and watches meanwhile whether its caller leaves, as the control plane's does."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.heard: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive()).get("more_body"):
+            pass
+        self.heard.append(message["type"])
+        if message["type"] == "http.disconnect":
+            return
+        gone = asyncio.ensure_future(receive())
+        await self.gate.wait()
+        gone.cancel()
+        await hello(scope, _whole_body, send)
+
+
+async def _whole_body() -> dict[str, Any]:
+    return {"type": "http.request"}
+
+
+async def test_requests_that_come_together_wait_as_bytes(worker: Worker) -> None:
+    app = App()
+    transport = worker.connect(app)
+    transport.say(SHORT * 10_000)
+    await turns(30)
+    assert transport.paused, "the app that waits for its caller to leave must not read on"
+    assert len(edge(transport)._line) <= MAX_WAITING + _PIECE // len(SHORT)
+    app.gate.set()
+    while not edge(transport)._between or edge(transport)._busy():
+        await turns(50)
+    assert told(transport) == ["200 /a"] * 10_000
+    assert not edge(transport).flow.read_paused
+    assert await speak(transport, whole(post(2))) == ["200 2"]
+
+
+async def test_requests_that_wait_are_answered_without_recursion(worker: Worker) -> None:
+    app = App()
+    transport = worker.connect(app)
+    transport.say(GET)
+    # In packets so small that each is parsed whole.
+    for _ in range(400):
+        transport.say(REFUSED * 8)
+    app.gate.set()
+    await turns(30)
+    assert told(transport) == ["200 /healthz"] + ["405 method_not_post"] * 3_200
+
+
+async def test_refusals_that_come_together_let_others_have_their_turn(worker: Worker) -> None:
+    flood, other = worker.connect(hello), worker.connect(hello)
+    flood.say(REFUSED * 5_000)
+    other.say(post(7))
+    await turns(30)
+    assert told(other) == ["200 7"]
+    assert edge(flood)._unread, "the flood is not read to its end yet"
+    while edge(flood)._busy():
+        await turns(50)
+    assert told(flood) == ["405 method_not_post"] * 5_000
+
+
+async def test_caller_that_leaves_within_a_flood_is_forgotten(worker: Worker) -> None:
+    transport = worker.connect(App())
+    transport.say(SHORT * 10_000)
+    await turns(5)
+    transport.drop()
+    await turns(30)
+    assert not edge(transport)._busy() or edge(transport)._asgi is not None
+    assert not edge(transport)._unread
+
+
+# ---- a body that cannot be read
+
+
+@pytest.mark.parametrize("rest", [b"x\r\n", b"-1\r\n", b"1\r\nab", b"0\r\ncontent-length: 5\r\n\r\n"])
+async def test_broken_body_for_the_app_is_answered_at_once(rest: bytes, worker: Worker) -> None:
+    app = App()
+    transport = worker.connect(app)
+    transport.say(CHUNKED + b"1\r\na\r\n")
+    await turns(10)
+    transport.say(rest)
+    await turns(10)
+    assert told(transport) == ["400 invalid_request close"]
+    assert transport.closed
+    assert app.heard == ["http.disconnect"]
+
+
+async def test_broken_body_in_line_does_not_cost_the_answer_before(worker: Worker) -> None:
+    app = App()
+    transport = worker.connect(app)
+    transport.say(GET + CHUNKED + b"zz\r\n")
+    await turns(10)
+    app.gate.set()
+    await turns(30)
+    assert told(transport) == ["200 /healthz", "400 invalid_request close"]
+    assert app.heard == ["http.request"], "what cannot be read reaches nobody"
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+async def test_request_that_is_answered_before_its_body_breaks_has_one_answer(
+    is_complete: bool, worker: Worker
+) -> None:
+    gate = asyncio.Event()
+
+    async def app(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"2")]})
+        if not is_complete:
+            await gate.wait()
+        await send({"type": "http.response.body", "body": b"no"})
+
+    transport = worker.connect(app)
+    transport.say(CHUNKED)
+    await turns(10)
+    transport.say(b"zz\r\n")
+    gate.set()
+    await turns(10)
+    assert told(transport) == ["413 no"]
+    assert transport.closed
+
+
+# ---- a head that means two things
+
+
+async def test_connection_of_a_caller_that_waits_for_leave_ends_with_the_answer(worker: Worker) -> None:
+    """Otherwise its next request could be taken for the body that it was not let send."""
+
+    async def app(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    transport = worker.connect(app)
+    waiting = b"POST /a HTTP/1.1\r\nhost: gate\r\nexpect: 100-continue\r\ncontent-length: 500\r\n\r\n"
+    assert await speak(transport, iter([waiting, GET])) == ["200 ok close"]
+    assert transport.closed
+
+
+@pytest.mark.parametrize("path", [b"/x/eth/mainnet", b"/api/v1/me", b"http://a/x/eth/mainnet"])
+async def test_two_hosts_are_refused(path: bytes, worker: Worker) -> None:
+    transport = worker.connect(hello)
+    head = b"POST %b HTTP/1.1\r\nhost: a\r\nHost: b\r\ncontent-length: 2\r\n\r\n{}" % path
+    assert await speak(transport, whole(head + GET)) == ["400 invalid_request close"]
