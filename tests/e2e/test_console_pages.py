@@ -54,6 +54,7 @@ PAGES = {
     "teams": "/console/teams",
     "more": f"{TEAM}/more",
     "operator": "/console/operator",
+    "operator-team": "/console/operator/teams/demo",
     "styles": "/console/_styles",
     "missing": "/console/nowhere",
     "api-docs": "/api/v1/docs",
@@ -222,6 +223,7 @@ def test_passkey_is_made_and_signs_in_without_a_password(console: Console) -> No
         page.wait_for_url(console.base_url + TEAM)
         page.goto(console.base_url + "/console/account")
         page.get_by_role("button", name=re.compile("Remove the passkey")).click()
+        click(page, "Remove")
         assert "It is removed." in words(page)
 
 
@@ -485,6 +487,7 @@ def test_operator_suspends_a_team_and_lifts_it(console: Console) -> None:
         assert page.get_by_text("Agrees").count() >= 5
         assert page.get_by_text("Differs").count() == 0
         page.get_by_role("button", name="Suspend demo").click()
+        click(page, "Suspend")
         assert "Suspended" in words(page)
         until(lambda: call(console, console.said["token"]) == 401)
         page.get_by_role("button", name="Lift the suspension of demo").click()

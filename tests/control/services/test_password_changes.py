@@ -78,7 +78,8 @@ def test_change_sends_away_a_tool_that_was_approved_but_has_not_called_yet(
 def test_change_needs_the_current_password_and_wrong_ones_are_slowed(house: House, plane: ControlPlane) -> None:
     actor, _ = signed_in(house)
     for _ in range(5):
-        house.refused(WrongPassword, plane.accounts.change_password(actor, "wrong", NEW))
+        problem = house.refused(WrongPassword, plane.accounts.change_password(actor, "wrong", NEW))
+        assert "current password" in problem.detail
     house.refused(TooManyAttempts, plane.accounts.change_password(actor, PASSWORD, NEW))
     house.clock.advance(2)
     house.refused(InvalidInput, plane.accounts.change_password(actor, PASSWORD, "short"))

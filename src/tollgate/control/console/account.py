@@ -17,6 +17,7 @@ from tollgate.core.people import PERSONAL
 
 HERE = "/console/account"
 _TOASTS = {
+    "deleted": "The access token is deleted.",
     "ended": "That login has ended.",
     "email": "Your address is changed.",
     "mailed": "A link is on its way to the new address: open it in this browser. Until then nothing changes.",
@@ -69,8 +70,9 @@ async def end_login(request: HttpRequest, plane: Plane, login_id: Part) -> Respo
     actor, _ = await session.signed_in(request, plane, back=HERE)
     if actor.login is not None and login_id == actor.login.id:
         return await session.leave(request, plane, "/console/sign-in?done=signed-out")
+    personal = (await read_form(request)).get("personal")
     await plane.logins.end(actor, login_id)
-    return render.to(f"{HERE}?done=ended")
+    return render.to(f"{HERE}?done={'deleted' if personal else 'ended'}")
 
 
 async def _act(request: HttpRequest, plane: ControlPlane, frame: Frame, form: Form) -> Response[str]:

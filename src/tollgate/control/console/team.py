@@ -132,7 +132,8 @@ async def change_team(request: HttpRequest, plane: Plane, team: Part) -> Respons
         renamed = await plane.teams.rename(frame.actor, team, form.get("name", "").strip())
     except Problem as problem:
         return page(frame, "settings.html", problem=problem, form=form)
-    return render.to(f"{TEAMS}/{renamed.team.name}/settings?done=renamed")
+    same = frame.team is not None and frame.team.name == renamed.team.name
+    return render.to(f"{TEAMS}/{renamed.team.name}/settings" + ("" if same else "?done=renamed"))
 
 
 async def _frame(request: HttpRequest, plane: ControlPlane, team: str) -> Frame:

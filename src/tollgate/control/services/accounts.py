@@ -186,6 +186,13 @@ class Accounts:
                 await records.accounts.replace(now)
         return now
 
+    async def check_own_password(self, actor: Actor, account: Account, password: str) -> None:
+        """Check the password of whoever is signed in: which of email and password is wrong is no secret then."""
+        try:
+            await self.check_password(actor.visit, account.email, password)
+        except WrongPassword:
+            raise WrongPassword("Your current password is wrong: nothing is changed.") from None
+
     def _password_key(self, email: str, visit: ClientInfo) -> str:
         return self._context.key("password", f"{email} {limit_key(visit.address)}")
 
@@ -201,7 +208,7 @@ class Accounts:
         """Change one's own password; all other logins end."""
         account = actor.person("change the password")
         if account.password_hash:
-            await self.check_password(actor.visit, account.email, current)
+            await self.check_own_password(actor, account, current)
         self._passwords.check_new(new, account.email)
         hashed = await self._passwords.hash(new)
         async with self._context.store.changing() as records:

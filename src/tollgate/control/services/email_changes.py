@@ -47,7 +47,7 @@ class EmailChanges:
         if address == account.email:
             raise InvalidInput(f"{address} is your address already.", field="email")
         if account.password_hash:
-            await self._accounts.check_password(actor.visit, account.email, password)
+            await self._accounts.check_own_password(actor, account, password)
         guards = [(self._context.key("email-change", account.id), patience.LINK)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "changes of the address")
