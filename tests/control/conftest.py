@@ -9,6 +9,14 @@ from tests.control.services.house import make_template, settings
 from tests.control.till import Till
 from tests.store.migrated import make_ledger
 
+from tollgate.control import service_context
+
+
+@pytest.fixture(autouse=True)
+def _no_even_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody here measures how long an answer takes."""
+    monkeypatch.setattr(service_context, "EVEN_SECONDS", 0.0)
+
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

@@ -5,9 +5,12 @@ No service's own rule lives here. Every change is noted in the same transaction 
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import re
+from asyncio import sleep
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -24,6 +27,8 @@ from tollgate.core.roles import Action, Role, allows, holders
 from tollgate.settings.model import Settings
 from tollgate.store.base import ControlStore, Repositories, Repository
 
+# Several times what a database takes for what is hidden so.
+EVEN_SECONDS = 0.2
 MAX_ROWS = 1_000
 USUAL_ROWS = 100
 # What RFC 5321 calls a dot-string, in ASCII: a comma, a bracket or an encoded word (`=?`, RFC 2047) would let a
@@ -137,6 +142,16 @@ def page_of(scope: str, rows: list[Item], limit: int) -> ResultPage[Item]:
     items = rows[:limit]
     last = items[-1] if len(rows) > limit else None
     return ResultPage(items, cursors.write(scope, Position(last.created_at, last.id)) if last else None)
+
+
+@asynccontextmanager
+async def evenly() -> AsyncIterator[None]:
+    """Take as long whatever is found, so that the time of an answer does not show who has an account."""
+    until = asyncio.get_running_loop().time() + EVEN_SECONDS
+    try:
+        yield
+    finally:
+        await sleep(until - asyncio.get_running_loop().time())
 
 
 class ServiceContext:

@@ -26,6 +26,7 @@ from tollgate.control.service_context import (
     ServiceContext,
     changes,
     email_of,
+    evenly,
     name_of,
 )
 from tollgate.control.services import throttle
@@ -198,7 +199,7 @@ class Accounts:
 
     async def _note_failure(self, visit: ClientInfo, email: str, account: Account | None) -> None:
         """Write down for a person that someone failed to sign in as them; it takes as long for nobody."""
-        async with self._context.store.changing() as records:
+        async with evenly(), self._context.store.changing() as records:
             guard = (self._context.key("failed-noted", email), patience.NOTED)
             if await throttle.may(self._context, records, guard) and account is not None:
                 who = Actor(account, None, visit)
@@ -238,6 +239,11 @@ class Accounts:
         guards = [(self._context.key_from("forgot-from", visit), patience.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "requests for a link")
+        async with evenly():
+            await self._send_reset(visit, address)
+
+    async def _send_reset(self, visit: ClientInfo, address: str) -> None:
+        async with self._context.store.changing() as records:
             account = await records.accounts.find(email=address)
             if account is None or not account.active or not self._mailer.enabled:
                 return

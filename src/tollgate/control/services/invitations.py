@@ -24,6 +24,7 @@ from tollgate.control.service_context import (
     ResultPage,
     ServiceContext,
     email_of,
+    evenly,
     page_of,
 )
 from tollgate.control.services import throttle
@@ -99,6 +100,11 @@ class Invitations:
         guards = [(self._context.key_from("sign-up", visit), patience.ADDRESS)]
         async with self._context.store.changing() as records:
             await throttle.begin(self._context, records, guards, "new accounts from this address")
+        async with evenly():
+            await self._send_link(address)
+
+    async def _send_link(self, address: str) -> None:
+        async with self._context.store.changing() as records:
             guard = (self._context.key("sign-up-mail", address), patience.LINK)
             if not await throttle.may(self._context, records, guard):
                 return

@@ -1,0 +1,51 @@
+"""How long an answer takes does not show who has an account."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from tests.control.services.house import PEOPLE, VISIT, House
+
+from tollgate.control import service_context
+from tollgate.control.plane import ControlPlane
+from tollgate.control.problems import WrongPassword
+
+# So long that no machine is slower.
+LONG = 10_000.0
+
+
+def forgotten(plane: ControlPlane, email: str) -> Coroutine[Any, Any, Any]:
+    return plane.accounts.forgot(VISIT, email)
+
+
+def signed_up(plane: ControlPlane, email: str) -> Coroutine[Any, Any, Any]:
+    return plane.invitations.request_link(VISIT, email)
+
+
+async def failed(plane: ControlPlane, email: str) -> None:
+    with pytest.raises(WrongPassword):
+        await plane.accounts.check_password(VISIT, email, "not the password")
+
+
+@pytest.mark.parametrize("ask", [forgotten, signed_up, failed])
+def test_answer_comes_at_the_same_time_for_anybody_and_nobody(
+    house: House, monkeypatch: pytest.MonkeyPatch, ask: Any
+) -> None:
+    plane = house.choose(sign_up="open")
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(service_context, "EVEN_SECONDS", LONG)
+    monkeypatch.setattr(service_context, "sleep", sleep)
+    for email in (PEOPLE["owner"], "nobody@x.example"):
+        house.do(ask(plane, email))
+    assert len(waited) == 2
+    assert all(LONG / 2 < seconds <= LONG for seconds in waited)
+
+
+def test_work_that_takes_longer_waits_no_more(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_context, "EVEN_SECONDS", -LONG)
+    house.do(forgotten(house.plane, PEOPLE["owner"]))
+    assert [to for to, _, _ in house.post.posted] == [PEOPLE["owner"]]
