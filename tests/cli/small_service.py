@@ -57,7 +57,7 @@ def main(folder: Path, file: Path | None, how: str) -> None:
         on_ready=ready,
         on_stop=lock.hide,
         on_start=lambda child: None,
-        on_hangup=hangups.get(how, reloader.ask),
+        on_hangup=hangups.get(how, reloader.request),
         on_turn=reloader.turn,
     ).run()
     lock.close()

@@ -29,7 +29,7 @@ SYNCING, FORKED, WRONG_CHAIN, UNKNOWN = State.SYNCING, State.FORKED, State.WRONG
 def sight(head: int = 100, name: str = "a", at: float = 10.0, **fields: Any) -> Sight:
     """An upstream that was asked at some time and answered at once."""
     heads = fields.pop("heads", (SeenHead(at, head),) if head != NOTHING else ())
-    return Sight(name, tried=fields.pop("tried", True), asked_at=at, heads=heads, **fields)
+    return Sight(name, tried=fields.pop("tried", True), queried_at=at, heads=heads, **fields)
 
 
 def states(*sights: Sight, **rules: Any) -> list[State]:
@@ -175,7 +175,7 @@ sights = st.builds(
     heads=st.lists(st.builds(SeenHead, st.floats(0, 20), st.integers(0, 50)), max_size=4).map(
         lambda heads: tuple(sorted(heads, key=lambda each: each.at))
     ),
-    asked_at=st.floats(0, 20),
+    queried_at=st.floats(0, 20),
 )
 
 
@@ -194,7 +194,7 @@ def test_somebody_is_up_where_somebody_counts_and_agrees(every: list[Sight]) -> 
     """Lag alone never takes everybody out of rotation."""
     chain_id = health.expected_chain(every, HealthRules())
     leaders = [each for each in every if health.counts(each, chain_id) and each.tried and not each.disagreements]
-    if leaders and all(each.asked_at >= each.heads[-1].at for each in leaders):
+    if leaders and all(each.queried_at >= each.heads[-1].at for each in leaders):
         best = max(leaders, key=lambda each: each.head)
         states_of = dict(zip(map(id, every), judge(every, HealthRules(lag_blocks=50)), strict=True))
         assert states_of[id(best)].state is UP

@@ -368,13 +368,13 @@ class Play:
         elif not kept:
             self.moments[serial] = asked.moment
         else:
-            asked_at = self.moments[serial]
+            queried_at = self.moments[serial]
             number = int(answer["blockNumber"], 16) if asked.method == RECEIPT else asked.number
             if number is None:
-                assert asked.method == CHAIN or (asked_at.epoch == self.epoch and self.row.heard)
+                assert asked.method == CHAIN or (queried_at.epoch == self.epoch and self.row.heard)
             else:
-                assert number <= min([START * 2, *self.ancestors[asked_at.reorgs :]])
-                assert number <= asked_at.finalized or (self.row.heard and self.row.floor <= self.row.head)
+                assert number <= min([START * 2, *self.ancestors[queried_at.reorgs :]])
+                assert number <= queried_at.finalized or (self.row.heard and self.row.floor <= self.row.head)
 
     def check(self) -> None:
         """After each event."""

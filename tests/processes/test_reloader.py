@@ -68,7 +68,7 @@ class House:
     def reload(self, text: str) -> ReloadOutcome:
         """A whole reload that everybody follows."""
         self.write(text)
-        self.reloader.ask()
+        self.reloader.request()
         self.reloader.turn()
         self.applied()
         assert not self.reloader.turn()
@@ -87,7 +87,7 @@ def test_nothing_happens_unasked(house: House) -> None:
 
 def test_change_is_handed_over_and_told_when_everybody_has_it(house: House) -> None:
     house.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="b"))
-    house.reloader.ask()
+    house.reloader.request()
     assert house.reloader.turn(), "under way"
     assert house.shared.current.settings.limits.batch_calls == 7
     assert house.shared.current.slots.upstreams == {"eth/mainnet/a": 0, "eth/mainnet/b": 1}
@@ -133,7 +133,7 @@ def test_what_needs_a_restart_is_named_and_left(house: House) -> None:
 
 
 def test_unchanged_file_is_handed_to_nobody(house: House) -> None:
-    house.reloader.ask()
+    house.reloader.request()
     assert not house.reloader.turn()
     assert house.shared.current.generation == 0
     assert (house.outcome.ok, house.outcome.changed) == (True, ())
@@ -152,7 +152,7 @@ def test_unchanged_file_is_handed_to_nobody(house: House) -> None:
 def test_bad_file_changes_nothing_and_is_told_as_config_check_does(house: House, text: str, words: str) -> None:
     before = house.shared.current
     house.write(text)
-    house.reloader.ask()
+    house.reloader.request()
     assert not house.reloader.turn()
     assert house.shared.current is before
     assert not house.outcome.ok
@@ -162,7 +162,7 @@ def test_bad_file_changes_nothing_and_is_told_as_config_check_does(house: House,
 
 def test_file_that_is_gone_changes_nothing(house: House) -> None:
     house.file.unlink()
-    house.reloader.ask()
+    house.reloader.request()
     house.reloader.turn()
     assert "there is no such file" in house.outcome.error
 
@@ -170,7 +170,7 @@ def test_file_that_is_gone_changes_nothing(house: House) -> None:
 @pytest.mark.parametrize("origin", [None, Origin(None, {})])
 def test_service_without_a_file_says_so(house: House, origin: Origin | None) -> None:
     reloader = house.made(origin)
-    reloader.ask()
+    reloader.request()
     assert not reloader.turn()
     assert (house.outcome.ok, house.outcome.file) == (False, "")
     assert "without a settings file" in house.outcome.error
@@ -179,14 +179,14 @@ def test_service_without_a_file_says_so(house: House, origin: Origin | None) -> 
 def test_environment_of_the_start_still_counts(house: House) -> None:
     reloader = house.made(Origin(house.file, {"TOLLGATE_LIMITS__BATCH_CALLS": "9"}))
     house.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
-    reloader.ask()
+    reloader.request()
     reloader.turn()
     assert house.shared.current.settings.limits.batch_calls == 9
 
 
 def test_too_many_upstreams_are_refused(house: House) -> None:
     house.write("".join(UPSTREAMS.format(name=f"n{number}") for number in range(300)))
-    house.reloader.ask()
+    house.reloader.request()
     assert not house.reloader.turn()
     assert house.shared.current.generation == 0
     assert "restart" in house.outcome.error
@@ -194,7 +194,7 @@ def test_too_many_upstreams_are_refused(house: House) -> None:
 
 def test_settings_that_are_too_large_are_refused(house: House) -> None:
     house.write(UPSTREAMS.format(name="a") + f'headers = {{ X = "{"a" * 9_000_000}" }}\n')
-    house.reloader.ask()
+    house.reloader.request()
     assert not house.reloader.turn()
     assert house.shared.current.generation == 0
     assert "bytes" in house.outcome.error
@@ -202,7 +202,7 @@ def test_settings_that_are_too_large_are_refused(house: House) -> None:
 
 def test_who_does_not_follow_in_time_is_named(house: House) -> None:
     house.write(UPSTREAMS.format(name="b"))
-    house.reloader.ask()
+    house.reloader.request()
     house.reloader.turn()
     house.applied("worker-0")
     house.now += APPLY_SECONDS - 0.1
@@ -217,7 +217,7 @@ def test_who_does_not_follow_in_time_is_named(house: House) -> None:
 
 def test_who_could_not_follow_is_named_at_once(house: House) -> None:
     house.write(UPSTREAMS.format(name="b"))
-    house.reloader.ask()
+    house.reloader.request()
     house.reloader.turn()
     house.applied("worker-0")
     house.shared.refused("worker-1", 1)
@@ -228,7 +228,7 @@ def test_who_could_not_follow_is_named_at_once(house: House) -> None:
 @pytest.mark.parametrize("how", ["late", "failed"])
 def test_who_did_not_follow_is_given_the_same_again(house: House, how: str) -> None:
     house.write(UPSTREAMS.format(name="b"))
-    house.reloader.ask()
+    house.reloader.request()
     house.reloader.turn()
     house.applied("worker-0")
     if how == "failed":
@@ -241,10 +241,10 @@ def test_who_did_not_follow_is_given_the_same_again(house: House, how: str) -> N
 
 def test_second_reload_waits_for_the_end_of_the_first_and_reads_anew(house: House) -> None:
     house.write("[limits]\nbatch_calls = 7\n" + UPSTREAMS.format(name="a"))
-    house.reloader.ask()
+    house.reloader.request()
     house.reloader.turn()
     house.write("[limits]\nbatch_calls = 8\n" + UPSTREAMS.format(name="a"))
-    house.reloader.ask()
+    house.reloader.request()
     house.reloader.turn()
     assert (house.record.begun, house.shared.current.generation) == (1, 1)
     house.applied()
@@ -268,14 +268,14 @@ def test_beginning_is_written_before_the_settings_are_read(house: House) -> None
 
     reloader = house.made(Watched(house.file, {}))
     for _ in range(2):
-        reloader.ask()
+        reloader.request()
         reloader.turn()
     assert seen == [1, 2]
 
 
 def test_few_outcomes_are_kept(house: House) -> None:
     for _ in range(20):
-        house.reloader.ask()
+        house.reloader.request()
         house.reloader.turn()
     assert [outcome.asked for outcome in house.record.outcomes] == list(range(20, 12, -1))
 
@@ -286,7 +286,7 @@ def test_defect_is_told_and_the_service_goes_on(house: House, capsys: pytest.Cap
             raise LookupError("a defect")
 
     reloader = house.made(Broken(house.file, {}))
-    reloader.ask()
+    reloader.request()
     assert not reloader.turn()
     assert "a defect" in capsys.readouterr().out
     assert not house.outcome.ok
@@ -295,7 +295,7 @@ def test_defect_is_told_and_the_service_goes_on(house: House, capsys: pytest.Cap
 def test_folder_that_cannot_be_written_does_not_stop_a_reload(house: House) -> None:
     reloader = Reloader(house.origin, house.shared, house.folder / "nowhere")
     house.write(UPSTREAMS.format(name="b"))
-    reloader.ask()
+    reloader.request()
     reloader.turn()
     house.applied()
     assert not reloader.turn()

@@ -266,7 +266,7 @@ async def test_request_that_the_database_undoes_is_done_again(migrated: URL) -> 
 
 def test_what_was_committed_is_not_done_again() -> None:
     with retries.watching() as watch:
-        retries.ask()
+        retries.note_undone()
         assert watch.may_retry
         retries.note_commit()
         assert not watch.may_retry

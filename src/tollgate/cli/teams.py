@@ -135,7 +135,7 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
             raise click.UsageError("--export prints all entries, so that they can be checked: give no filter.")
         _export(session, after or "0")
         return
-    from tollgate.core.people import detail_words  # noqa: PLC0415 - not for help
+    from tollgate.core.people import detail_texts  # noqa: PLC0415 - not for help
 
     answer = session.client.audit(session.team, filters, limit, after)
     rows = [
@@ -144,7 +144,7 @@ def audit(session: Session, limit: int, after: str | None, export: bool, **given
             entry.actor,
             entry.action,
             entry.name or entry.target,
-            "; ".join(f"{name}: {words}" for name, words in detail_words(entry.details or {})),
+            "; ".join(f"{name}: {words}" for name, words in detail_texts(entry.details or {})),
             entry.target,
             entry.via,
             entry.address,

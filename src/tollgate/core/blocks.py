@@ -369,7 +369,7 @@ class OpenBlock:
 
 
 def may_hold(wanted: LogFilter, facts: bytes, errors: int) -> bool:
-    """Whether a block may have a row that fits, told by the bytes of its facts."""
+    """Whether a block may have a row that fits, by the bytes of its facts."""
     if wanted.errors and not errors:
         return False
     if not wanted.words and not wanted.lineage:

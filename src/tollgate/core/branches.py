@@ -38,7 +38,7 @@ class UpstreamChain:
         self.tip = -1
 
     def add(self, number: int, digest: str, parent: str) -> None:
-        """Note its newest block. What lies above it, or does not reach it hash by hash, says nothing any more."""
+        """Note its newest block. Blocks above it, or not linked to it hash by hash, are dropped."""
         if self.tip == number and self.hashes.get(number) == digest:
             return
         kept = {each: found for each, found in self.hashes.items() if number - REMEMBERED < each < number}

@@ -2,7 +2,7 @@
 
 A month is closed and logs are dropped because time has passed. A clock that is set far ahead looks the same. So
 the ledger keeps when it was last written. When the clock is far beyond that, either the service was down for days
-or the clock is wrong: for a day nothing is closed or dropped, and the operator is told.
+or the clock is wrong: for a day nothing is closed or dropped, and a warning is logged.
 """
 
 from __future__ import annotations

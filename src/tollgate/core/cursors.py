@@ -1,6 +1,6 @@
 """Opaque cursors of lists: where a page ended, bound to the list it came from.
 
-A cursor is no secret and grants nothing; it is bound so that a mix-up is told instead of giving odd pages.
+A cursor is no secret and grants nothing; it is bound so that a mix-up is an error instead of an odd page.
 """
 
 from __future__ import annotations

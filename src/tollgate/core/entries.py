@@ -149,7 +149,7 @@ def _packer(count: int) -> Callable[..., bytes]:
 
 
 def pack_sizes(sizes: list[int]) -> bytes:
-    """Encode the details of calls of which there is nothing to tell but the sizes of their answers."""
+    """Encode the details of calls that have none but the sizes of their answers."""
     return pack(_packer(len(sizes))(*sizes))
 
 

@@ -33,18 +33,18 @@ class State(IntEnum):
     """Whether an upstream is in rotation, and why not."""
 
     UNKNOWN = 0
-    """Not probed yet, or of a family that cannot be probed: it is asked."""
+    """Not probed yet, or of a family that cannot be probed: it is in rotation."""
     UP = 1
     DOWN = 2
     """It does not answer the prober."""
     LAGGING = 3
     """Too many blocks behind the highest."""
     SYNCING = 4
-    """It says itself that it is still catching up."""
+    """It reports that it is still catching up."""
     FORKED = 5
     """It has another block where the others have theirs."""
     WRONG_CHAIN = 6
-    """It reports another chain id. It is never asked."""
+    """It reports another chain id. It is never called."""
 
 
 class HealthRules(Struct, frozen=True):
@@ -81,8 +81,8 @@ class Sight(Struct, frozen=True):
     """Probes in a row that showed another block than the network's."""
     heads: tuple[SeenHead, ...] = ()
     """Its last heads, oldest first."""
-    asked_at: float = 0.0
-    """When it was asked for the newest of them: a block that came later cannot be in the answer."""
+    queried_at: float = 0.0
+    """When the newest of them was queried: a block that came later cannot be in the answer."""
     finalized: int = NOTHING
 
     @property
@@ -102,7 +102,7 @@ class UpstreamVerdict(Struct, frozen=True):
     state: State
     reason: str = ""
     behind: int = 0
-    """Blocks that it lacked when it was asked."""
+    """Requested blocks that it lacked."""
 
 
 def with_head(heads: tuple[SeenHead, ...], at: float, number: int) -> tuple[SeenHead, ...]:
@@ -147,7 +147,7 @@ def judge(sights: Sequence[Sight], rules: HealthRules) -> list[UpstreamVerdict]:
 
 
 def _verdict(sight: Sight, leaders: Sequence[Sight], chain_id: str, rules: HealthRules) -> UpstreamVerdict:
-    behind = max(0, _highest(leaders, sight.asked_at) - sight.head) if sight.heads else 0
+    behind = max(0, _highest(leaders, sight.queried_at) - sight.head) if sight.heads else 0
     if not sight.tried:
         return UpstreamVerdict(State.UNKNOWN, "not probed yet")
     if sight.down:

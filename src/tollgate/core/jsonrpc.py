@@ -153,7 +153,7 @@ def _is_id(written: bytes) -> bool:
 
 
 def _not_a_request(body: bytes) -> InvalidRequest | ParseError:
-    """Tell JSON of the wrong shape from a body that is wrong further on: msgspec stops at the first."""
+    """Whether the whole body is JSON: msgspec stops at the first value of the wrong shape."""
     try:
         _anything(body)
     except (msgspec.DecodeError, RecursionError):

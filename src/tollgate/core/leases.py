@@ -17,12 +17,12 @@ OVER = 0.05
 # many expected requests that do not come its use has ended. Found by simulation: longer, and shares follow a load
 # that moves too late; shorter, and chance moves them. This changes what is lost of a limit, never what is over it.
 _MEMORY, _LEAST_MEMORY_SECONDS, _PAUSE = 15, 0.2, 3
-# What a node asks for beyond its use when its burst is used up, and when it asks for all.
+# What a node requests beyond its use when its burst is used up, and when it requests all.
 _URGENCY, _NEARLY_ALL = 1.5, 0.9
 
 
 class LeaseReport(Struct, frozen=True):
-    """What a node reports of one limit, and what it asks for."""
+    """What a node reports of one limit, and what it requests."""
 
     mark: str
     """Which limit: a hash that all nodes make alike."""
@@ -32,7 +32,7 @@ class LeaseReport(Struct, frozen=True):
     want: float
     """The fraction that it could use now."""
     lowered: float | None = None
-    """The share that it has gone down to, as it was told; None: no change."""
+    """The share that it has gone down to, as its lease demanded; None: no change."""
     freed: float = 0.0
     """What of its burst it gave up with that: fraction times seconds."""
 
@@ -49,7 +49,7 @@ class Lease(Struct, frozen=True):
 
 
 class LeaseTurn(Struct, frozen=True):
-    """What a node is told in one turn."""
+    """What a node receives in one turn."""
 
     nodes: int
     known: bool
@@ -73,7 +73,7 @@ def fraction(share: float, nodes: int, count: float) -> float:
 
 
 def unleased(nodes: int) -> float:
-    """The fraction of limits that nobody asks more of: an equal part."""
+    """The fraction of limits that no node requests more of: an equal part."""
     return min(1.0, (1 + OVER) / nodes)
 
 
@@ -104,10 +104,10 @@ def used_rate(rate: float, used: float, seconds: float, idle: float, interval: f
 
 
 def want(rate: float, used_up: float, nodes: int, count: float) -> float:
-    """The share that a node asks for: by the fraction that it uses, and by how much of its burst is used up.
+    """The share that a node requests: by the fraction that it uses, and by how much of its burst is used up.
 
-    While its burst is whole it asks for no more than it uses: what a whole burst could gain is gained by nobody.
-    The burst bears what comes unevenly, and the more of it is used up, the more is asked for.
+    While its burst is whole it requests no more than it uses: what a whole burst could gain is gained by nobody.
+    The burst absorbs uneven load, and the more of it is used up, the more is requested.
     """
     if used_up > _NEARLY_ALL:
         return 1.0

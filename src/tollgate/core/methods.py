@@ -37,7 +37,7 @@ _PLAIN = (
 )  # fmt: skip
 # But these read a node's files, its settings or its database as it is.
 _NOT_PLAIN = frozenset({"debug_traceblockfromfile", "debug_getconfigvalue", "debug_getfromdb"})
-# Reads that cost a node seconds of work. A forged Origin must not be enough to ask for them.
+# Reads that cost a node seconds of work. A forged Origin must not be enough to call them.
 EXPENSIVE = (
     "debug_trace*", "trace_*", "arbtrace_*", "debug_account*", "debug_storagerange*", "debug_executionwitness*",
     "debug_intermediateroots", "debug_dumpblock", "debug_getmodified*", "debug_simulate*",

@@ -75,7 +75,7 @@ class Factor(_Guarded, frozen=True):
     credential: bytes | None = None
     """The id of a passkey."""
     counter: int = 0
-    """How often a passkey was used, as it says itself; of a TOTP the newest step that was accepted."""
+    """How often a passkey was used, by its own counter; of a TOTP the newest step that was accepted."""
     last_used_at: float | None = None
     active: bool = True
     """Whether a TOTP was confirmed by a first code."""
@@ -171,7 +171,7 @@ class Invitation(_Guarded, frozen=True):
 
     @property
     def by_oneself(self) -> bool:
-        """Whether somebody who signs up asked for it: nobody but the mailbox of this address has seen it."""
+        """Whether it was requested at sign-up: nobody but the mailbox of this address has seen it."""
         return self.created_by == self.email and self.team_id is None
 
     @property
@@ -239,25 +239,25 @@ class AuditEntry(Struct, frozen=True):
 _MICROS, _TIMES = "_micros", ("_at", "_until")
 
 
-def detail_words(details: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What an audit entry tells beside its name, as words: of a change, from what to what."""
+def detail_texts(details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """An audit entry's details as texts: of a change, from what to what."""
     before, after = details.get("before"), details.get("after")
     if not isinstance(before, dict) or not isinstance(after, dict):
-        return [(_label(name), _words(name, value)) for name, value in details.items()]
+        return [(_label(name), _text(name, value)) for name, value in details.items()]
     changed = [
-        (_label(name), f"{_words(name, before.get(name))} → {_words(name, value)}")
+        (_label(name), f"{_text(name, before.get(name))} → {_text(name, value)}")
         for name, value in after.items()
         if before.get(name) != value
     ]
     rest = {name: value for name, value in details.items() if name not in ("before", "after")}
-    return [*changed, *detail_words(rest)]
+    return [*changed, *detail_texts(rest)]
 
 
 def _label(name: str) -> str:
     return name.removesuffix(_MICROS).removesuffix("_at").replace("_", " ")
 
 
-def _words(name: str, value: object) -> str:
+def _text(name: str, value: object) -> str:
     """A value as it is read: a list is its items."""
     if value is None or value in ("", [], ()):
         return "none"
@@ -268,5 +268,5 @@ def _words(name: str, value: object) -> str:
     if isinstance(value, int | float) and name.endswith(_TIMES):
         return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if isinstance(value, list):
-        return ", ".join(_words("", each) for each in value)
+        return ", ".join(_text("", each) for each in value)
     return " ".join(value.split()) if isinstance(value, str) else json.dumps(value)

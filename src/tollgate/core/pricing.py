@@ -4,8 +4,8 @@ The first million requests of a month are free. A plan charges each further requ
 million (5 USD). A team may have a price of its own. A cap is never exceeded: what would cost beyond it is free,
 and the service stops the calls.
 
-Where a price changes within a month, each request costs what the price in force asks for a request at its place in
-the month: the first so many are free, whatever was charged before.
+Where a price changes within a month, each request costs what the price in force charges for a request at its place
+in the month: the first so many are free, whatever was charged before.
 """
 
 from __future__ import annotations

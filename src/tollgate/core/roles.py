@@ -1,4 +1,4 @@
-"""Who may do what in a team: one table. The services ask it; docs/reference/roles.md is written from it."""
+"""Who may do what in a team: one table. The services check it; docs/reference/roles.md is generated from it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A synthetic IV (as in RFC 5297) over HMAC-SHA-256, because the standard library has no cipher: the tag is a MAC of
 scope and content, and it is what the key stream begins with. So the same content in the same scope is the same
 text for ever, as ids must be; and a text of one scope, such as a team, is none in another. The content has one
-size, so that its length tells nothing either. No clock, randomness or store may enter.
+size, so that its length reveals nothing either. No clock, randomness or store may enter.
 """
 
 from __future__ import annotations

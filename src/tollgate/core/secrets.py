@@ -68,7 +68,7 @@ def digest(token: bytes, pepper: bytes) -> bytes:
 
 
 def shown_prefix(token: str) -> str:
-    """The part of a token that may be shown to tell it from others."""
+    """The part of a token that may be shown to identify it."""
     return token[:SHOWN]
 
 

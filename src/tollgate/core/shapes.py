@@ -57,7 +57,7 @@ class AnyCall(Struct, gc=False):
 
 
 class LooseCall(Struct, gc=False):
-    """An object that may be a call, to say what is wrong with it."""
+    """An object that may be a call, to report what is wrong with it."""
 
     jsonrpc: Raw = ABSENT
     method: Raw = ABSENT
@@ -66,7 +66,7 @@ class LooseCall(Struct, gc=False):
 
 
 class Reply(Struct, gc=False):
-    """What a node said to one call: a result or an error."""
+    """A node's answer to one call: a result or an error."""
 
     result: Raw = ABSENT
     error: Raw = ABSENT
@@ -97,7 +97,7 @@ class NumberedReply(Reply, gc=False):
 
 
 class Replies(Struct, gc=False):
-    """What a node said to a batch, in the order of the calls."""
+    """A node's answers to a batch, in the order of the calls."""
 
     items: Sequence[Reply]
     all_results: bool

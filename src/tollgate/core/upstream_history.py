@@ -1,4 +1,4 @@
-"""How upstreams fared over the last day, in steps of a quarter of an hour. Pure; bounded by upstreams and steps.
+"""Upstream health over the last day, in steps of a quarter of an hour. Pure; bounded by upstreams and steps.
 
 The prober keeps it, writes it down now and then, and reads it again at its start.
 """

@@ -27,7 +27,7 @@ class ShownUpstream(Struct, frozen=True, kw_only=True):
     """When it came into this state."""
     head: int | None
     behind: int
-    """Blocks that it lacked when it was asked."""
+    """Requested blocks that it lacked."""
     finalized: int | None
     chain_id: str | None
     probe_ms: float

@@ -79,8 +79,8 @@ class Collector:
         self._ids: dict[Path, bytes] = {}
         self._written: set[Path] = set()
         """Files that a writer has had: when it lets go of one, that is its end."""
-        self._told: set[Path] = set()
-        """Damaged files of living writers that were told of."""
+        self._reported: set[Path] = set()
+        """Damaged files of living writers that were logged."""
         self._spoilt: list[tuple[Path, str]] = []
         """Damaged files to be put aside when all that could be read of them is committed, each with its damage."""
         self.torn_bytes = 0
@@ -159,7 +159,7 @@ class Collector:
                 self._ids[path] = identity
                 found.setdefault(identity, Segment(identity, [])).paths.append(path)
         self._written &= self._ids.keys()
-        self._told &= self._ids.keys()
+        self._reported &= self._ids.keys()
         self._marks = {identity: mark for identity, mark in self._marks.items() if identity in found}
         # Only we write marks: one that was not there when its segment was first seen is still not there.
         if new := found.keys() - set(ids.values()):
@@ -177,7 +177,7 @@ class Collector:
 
     def _read(self, segment: Segment, known: Mark, batch: Batch) -> Mark:
         """Read on in a segment, in the first of its files that has more."""
-        # Asked before reading: what a writer adds in between is then still read next time.
+        # Checked before reading: what a writer adds in between is then still read next time.
         alive = set(filter(segments.is_alive, segment.paths))
         self._written |= alive
         damaged: list[tuple[Path, str]] = []
@@ -193,7 +193,7 @@ class Collector:
                 if piece.torn_bytes:
                     torn.append((path, piece.torn_bytes))
         if alive:
-            self._tell(damaged)
+            self._report_damage(damaged)
             return known
         if not all(path in self._written or self._is_settled(path) for path in segment.paths):
             return known
@@ -249,11 +249,11 @@ class Collector:
         path.unlink(missing_ok=True)
         self._forget(path)
 
-    def _tell(self, damaged: list[tuple[Path, str]]) -> None:
+    def _report_damage(self, damaged: list[tuple[Path, str]]) -> None:
         """A writer would go on in a file that is put aside: it is left there until it is done."""
         for path, why in damaged:
-            if path not in self._told:
-                self._told.add(path)
+            if path not in self._reported:
+                self._reported.add(path)
                 _log.error("a segment is damaged while it is written", segment=path.name, why=why)
 
     def _put_aside(self, path: Path, why: str) -> None:
@@ -269,7 +269,7 @@ class Collector:
     def _forget(self, path: Path) -> None:
         self._ids.pop(path, None)
         self._written.discard(path)
-        self._told.discard(path)
+        self._reported.discard(path)
 
 
 _BEGINNING = Mark(segments.HEADER_BYTES)

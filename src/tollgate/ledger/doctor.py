@@ -162,7 +162,7 @@ def _all_of(sums: Sums) -> tuple[int, ...]:
 
 
 def _unequal(these: Side, those: Side, what: tuple[str, ...]) -> Iterator[str]:
-    """Say where two that should be the same differ, and by how much."""
+    """Where two that should be the same differ, and by how much."""
     (this, one), (that, other) = these, those
     nothing = (0,) * len(what)
     for key in sorted(one.keys() | other.keys()):

@@ -142,7 +142,7 @@ def _records(data: bytes, *, is_old: bool) -> tuple[list[bytes], list[tuple[int,
 
 
 def _add(payloads: list[bytes], body: bytes) -> bool:
-    """Add the records of a frame; whether it has what it says."""
+    """Add the records of a frame; whether its content matches its header."""
     if len(body) <= _COUNT_BYTES:
         return False
     count = int.from_bytes(body[:_COUNT_BYTES], "little")
@@ -161,7 +161,7 @@ def _add(payloads: list[bytes], body: bytes) -> bool:
 
 
 def _check(data: bytes, offset: int) -> None:
-    """Tell the beginning of a frame, which is fine, from damage."""
+    """Raise on damage; the incomplete beginning of a frame is none."""
     length, turned, _ = _FRAME.unpack_from(data)
     if length ^ turned != _TURNED or not 0 < length <= _MAX_BODY_BYTES:
         raise Damaged(f"no record begins at byte {offset}")

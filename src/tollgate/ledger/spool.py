@@ -5,7 +5,7 @@ of that turn leave. The kernel has them then, so SIGKILL loses none; `sync`, on 
 can take.
 
 A disk that takes nothing: records are held in bounded memory, an alarm is raised, and when that is full `is_full`
-says so, and the service refuses calls. The disk is asked again once a second (`tick`). What it took of a write
+is set, and the service refuses calls. The disk is tried again once a second (`tick`). What it took of a write
 stays where it is, for the collector may have read it already: only frames that are not there whole are written
 again, to a new segment.
 """
@@ -106,7 +106,7 @@ class Spool:
         if self._descriptor < 0:
             return
         if os.fstat(self._descriptor).st_nlink == 0:
-            _say(_log.error, "a spool file was deleted while records were written to it: those are lost")
+            _try_log(_log.error, "a spool file was deleted while records were written to it: those are lost")
             self.close_segment()
         elif self._size > HEADER_BYTES and self._is_old():
             self.close_segment()
@@ -123,7 +123,9 @@ class Spool:
         try:
             await asyncio.to_thread(_sync, folder, descriptors)
         except OSError as error:
-            _say(_log.error, "records cannot be forced to the disk: a power cut would take them", error=str(error))
+            _try_log(
+                _log.error, "records cannot be forced to the disk: a power cut would take them", error=str(error)
+            )
             self.close_segment()
 
     def close(self) -> None:
@@ -134,7 +136,7 @@ class Spool:
             self._write_all()
         if self._frames:
             lost = sum(map(records_in, self._frames))
-            _say(_log.error, "records are lost: the disk takes none", records=lost, bytes=self._held)
+            _try_log(_log.error, "records are lost: the disk takes none", records=lost, bytes=self._held)
         self.close_segment()
         descriptors, self._unsynced = self._unsynced, []
         with suppress(OSError):
@@ -179,7 +181,7 @@ class Spool:
                 return
         if self.failing:
             self.failing = self.is_full = False
-            _say(_log.warning, "records are written again")
+            _try_log(_log.warning, "records are written again")
 
     def _write(self, data: bytes) -> tuple[int, OSError | None]:
         """Write to the segment: how many bytes the disk took, and why not all."""
@@ -243,20 +245,20 @@ class Spool:
     def _refused(self, error: OSError) -> None:
         if not self.failing:
             self.failing = True
-            _say(_log.error, "records cannot be written and are held in memory", error=str(error))
+            _try_log(_log.error, "records cannot be written and are held in memory", error=str(error))
         self._weigh()
 
     def _weigh(self) -> None:
         full = self._held >= self._max_held
         if full and not self.is_full:
-            _say(_log.error, "no more records can be held: calls are refused", bytes=self._held)
+            _try_log(_log.error, "no more records can be held: calls are refused", bytes=self._held)
         self.is_full = full
 
 
-def _say(level: Callable[..., object], words: str, **facts: object) -> None:
+def _try_log(level: Callable[..., object], message: str, **facts: object) -> None:
     """Log. A disk that takes no records may take no log either, and that must not be the end."""
     with suppress(OSError):
-        level(words, **facts)
+        level(message, **facts)
 
 
 def _beginning(pieces: Sequence[bytes]) -> list[bytes]:

@@ -33,7 +33,7 @@ _PIECE = 1_048_576
 
 
 class BackupFailed(TollgateError):
-    """A backup could not be made or used; the message says what to do."""
+    """A backup could not be made or used; the message includes what to do."""
 
 
 class Manifest(Struct, frozen=True):
@@ -172,13 +172,13 @@ def _copy_database(source: Path, target: Path) -> None:
 def _check_database(path: Path) -> None:
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
-        (said,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        (result,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.Error as error:
-        said = str(error)
+        result = str(error)
     finally:
         database.close()
-    if said != "ok":
-        raise BackupFailed(f"{path} is damaged ({said}): use another backup.")
+    if result != "ok":
+        raise BackupFailed(f"{path} is damaged ({result}): use another backup.")
 
 
 def _write(target: Path, source: BinaryIO) -> None:

@@ -31,7 +31,7 @@ PEPPER = "pepper"
 """The name of its file in the data folder, and of its fingerprint in the store."""
 PREVIOUS_PEPPER = "pepper.previous"
 PEPPER_REPLACED_AT = "pepper_replaced_at"
-"""The name of the fact that says when: what was made before is hashed under the previous one."""
+"""The name of the fact with the time of the change: what was made before is hashed under the previous one."""
 
 
 class Bootstrap(Struct, frozen=True):

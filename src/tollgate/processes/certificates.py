@@ -42,7 +42,7 @@ def expires_at(certificate: Path) -> float:
 
 
 def expiry_warning(ends: float, now: float) -> str:
-    """What to tell of a certificate that ends soon; nothing where it does not."""
+    """The warning about a certificate that expires soon; empty where it does not."""
     days = int((ends - now) // _DAY)
     if days >= EXPIRY_DAYS:
         return ""
@@ -79,7 +79,7 @@ class Certificates:
             handshake.context = self._newest
 
     def _state(self) -> tuple[tuple[int, int, int], ...]:
-        """What tells one version of the files from another; a link that points elsewhere is another."""
+        """Identifies a version of the files; a link that points elsewhere is another version."""
         try:
             found = [Path(path).stat() for path in (self._certificate, self._key)]
         except OSError:
@@ -112,8 +112,8 @@ class ExpiryWatch:
             self._show()
         if now >= self._warn_at:
             self._warn_at = now + _DAY
-            if words := expiry_warning(self._ends, now):
-                _log.warning(words)
+            if warning := expiry_warning(self._ends, now):
+                _log.warning(warning)
 
     def _show(self) -> None:
         try:

@@ -214,13 +214,13 @@ def run(lifeline: Lifeline, bootstrap: Bootstrap, shared: SharedSettings, writer
     def rest(seconds: float) -> None:
         pulse.turned()
         follower.turn()
-        if stop.asked:
+        if stop.requested:
             time.sleep(seconds)
             return
         # Readable when the parent is gone; otherwise a short rest.
         gone, _, _ = select.select([lifeline.parent_pipe], [], [], seconds)
         if gone:
-            stop.asked = True
+            stop.requested = True
 
     loop = _patiently(lambda: CollectorLoop(bootstrap, writer), rest, stop)
     if loop is None:
@@ -267,12 +267,12 @@ class _Stop:
     """Whether SIGTERM or SIGINT has come."""
 
     def __init__(self, *signals: signal.Signals) -> None:
-        self.asked = False
+        self.requested = False
         for number in signals:
-            signal.signal(number, self._ask)
+            signal.signal(number, self._request)
 
-    def _ask(self, *_: object) -> None:
-        self.asked = True
+    def _request(self, *_: object) -> None:
+        self.requested = True
 
 
 class Pulse(threading.Thread):
@@ -302,7 +302,7 @@ class Pulse(threading.Thread):
 
 
 def _until_stopped(loop: CollectorLoop, rest: Callable[[float], None], stop: _Stop) -> None:
-    while not stop.asked:
+    while not stop.requested:
         _careful(loop.turn)
         rest(loop.pause)
 
@@ -311,20 +311,20 @@ def _patiently(
     make: Callable[[], CollectorLoop], rest: Callable[[float], None], stop: _Stop
 ) -> CollectorLoop | None:
     """Wait for a `tollgate collect` that has the spool: what it does is what we would do."""
-    told = False
-    while not stop.asked:
+    warned = False
+    while not stop.requested:
         try:
             return make()
         except CollectorRuns as error:
-            if not told:
-                told = True
+            if not warned:
+                warned = True
                 _log.warning("another collector is at work; waiting for its end", error=str(error))
         rest(IDLE_SECONDS)
     return None
 
 
 def _careful(turn: Callable[[], bool]) -> bool:
-    """A database that is busy or away is asked again; everything else ends the process, and it is replaced."""
+    """A database that is busy or away is retried; everything else ends the process, and it is replaced."""
     try:
         return turn()
     except OperationalError as error:

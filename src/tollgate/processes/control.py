@@ -28,7 +28,7 @@ MAX_AT_ONCE = 64
 # Longer than the slowest honest answer: a domain's proof is looked for in seconds.
 ANSWER_SECONDS = 35.0
 FOLLOW_SECONDS = 0.2
-# How often a request is done again when the database asks for it.
+# How often a request is retried when the database undid its transaction.
 MAX_RETRIES = 3
 
 
@@ -115,7 +115,7 @@ def run(
 
 
 def retrying(app: App) -> App:
-    """Do a request again when the database asks for that, and nothing of it was committed."""
+    """Retry a request when the database undid its transaction and nothing of it was committed."""
 
     async def retried(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

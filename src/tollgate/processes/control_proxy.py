@@ -238,7 +238,7 @@ class ControlProxy:
     async def _exchange(
         self, scope: Scope, send: Send, identity: bytes, head: bytes, body: bytearray, slot: _Slot
     ) -> None:
-        """Ask, and send the answer on while it arrives."""
+        """Forward the request, and stream the response."""
         deadline = asyncio.get_running_loop().time() + self._seconds
         try:
             async with asyncio.timeout_at(deadline):

@@ -1,4 +1,4 @@
-"""What an operator asks the machine: which processes run, how far the collector is behind, whether all agrees.
+"""The state of a machine, for its operator: processes, the collector's lag, consistency checks.
 
 For the control process, whose packages know neither the spool nor the ledger's checks. Everything here may block:
 it is called in a thread.
@@ -39,7 +39,7 @@ class MachineInspector:
         self._starts = starts
 
     def processes(self) -> Sequence[ProcessState]:
-        """The processes of the service; none where the system does not tell."""
+        """The processes of the service; none where the system does not report them."""
         starts = self._starts()
         found = (replace(each, restarts=max(0, starts.get(each.name, 1) - 1)) for each in _processes(self._parent))
         return sorted(found, key=lambda each: each.name)

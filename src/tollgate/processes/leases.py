@@ -37,7 +37,7 @@ _FIRST_TURNS = 3
 _START_SECONDS = 2.0
 # Fractions below this are none.
 _NEAR = 1e-3
-# What a node asks for at once; more than Valkey leases at all.
+# What a node requests at once; more than Valkey leases at all.
 _MAX_TRACKED = 1_024
 _log = log.get("shared")
 
@@ -54,7 +54,7 @@ class _Tracked:
         """When it was last used."""
         self.lowered: float | None = None
         self.freed = 0.0
-        self.told = now
+        self.leased_at = now
         """When it was last leased."""
 
 
@@ -100,14 +100,14 @@ class LeaseKeeper:
                 self._tracked[found.mark] = _Tracked(found, now, found.fraction)
         reports = [self._report(mark, each, now) for mark, each in self._tracked.items()]
         try:
-            told = await self._book.turn(self._node, reports)
+            turn = await self._book.turn(self._node, reports)
         except SharedUnreachable as error:
             self._lose(str(error))
             return False
-        if self._nodes and not told.known:
+        if self._nodes and not turn.known:
             self._lose("it has forgotten this node")
             return True
-        self._join(told)
+        self._join(turn)
         return True
 
     @property
@@ -141,20 +141,20 @@ class LeaseKeeper:
             f"{mark:016x}", row.window, row.count, want if want > 10 * _NEAR else 0.0, each.lowered, each.freed
         )
 
-    def _join(self, told: LeaseTurn) -> None:
+    def _join(self, turn: LeaseTurn) -> None:
         now = self._now()
         if not self._nodes:
-            _log.info("limits are shared with other nodes", nodes=told.nodes)
-        self._nodes = told.nodes
-        self._meters.divide(leases.unleased(told.nodes))
-        for lease in told.leases:
-            self._apply(lease, told.nodes, now)
-        for mark in [mark for mark, each in self._tracked.items() if each.told < now]:
+            _log.info("limits are shared with other nodes", nodes=turn.nodes)
+        self._nodes = turn.nodes
+        self._meters.divide(leases.unleased(turn.nodes))
+        for lease in turn.leases:
+            self._apply(lease, turn.nodes, now)
+        for mark in [mark for mark, each in self._tracked.items() if each.leased_at < now]:
             each = self._tracked.pop(mark)
             if self._meters.read(each.row, now).mark == mark:
                 self._meters.unlease(each.row)
         self._writer.set(self._up, 1)
-        self._writer.set(self._node_count, told.nodes)
+        self._writer.set(self._node_count, turn.nodes)
         self._writer.set(self._leased, len(self._tracked))
 
     def _apply(self, lease: Lease, nodes: int, now: float) -> None:
@@ -167,7 +167,7 @@ class LeaseKeeper:
             row = self._meters.read(self._meters.find(mark, lease.window, lease.count, now), now)
         if each is None:
             each = self._tracked[mark] = _Tracked(row, now)
-        each.row, each.told, each.lowered, each.freed = row.row, now, None, 0.0
+        each.row, each.leased_at, each.lowered, each.freed = row.row, now, None, 0.0
         fraction = leases.fraction(lease.share, nodes, row.count)
         if fraction <= row.fraction:
             self._meters.lease(row.row, fraction, None, now)

@@ -60,7 +60,7 @@ def fitting_connections_per_address(settings: Settings) -> int:
 
 
 def warn_of_few_descriptors(settings: Settings) -> None:
-    """Say where far fewer callers are taken in than the settings allow."""
+    """Warn where far fewer connections are possible than the settings allow."""
     fitting = fitting_connections(settings)
     if fitting < settings.server.connections // 2:
         _log.warning(

@@ -125,5 +125,5 @@ def _expiry(settings: Settings, now: float) -> Iterator[str]:
         ends = certificates.expires_at(Path(settings.server.tls_certificate))
     except (OSError, ValueError):
         return  # `problems` has better words
-    if words := certificates.expiry_warning(ends, now):
-        yield words
+    if warning := certificates.expiry_warning(ends, now):
+        yield warning

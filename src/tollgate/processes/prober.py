@@ -25,7 +25,7 @@ from tollgate.settings.model import Settings
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots
 
-# Between two checks of what workers ask for.
+# Between two checks of what workers request.
 TICK_SECONDS = 0.02
 SWEEP_SECONDS = 0.1
 SHOW_SECONDS = 1.0

@@ -78,7 +78,7 @@ class _Pending(Struct, frozen=True):
 
 
 class Reloader:
-    """Reads settings again when asked to."""
+    """Reads settings again on request."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Reloader:
         self._file = _file(data_dir, service)
         self._now = now
         self._wall = wall
-        self._asked = False
+        self._requested = False
         self._pending: _Pending | None = None
         self._record = Record()
 
@@ -103,26 +103,27 @@ class Reloader:
         """Remove the file of an earlier service."""
         self._file.unlink(missing_ok=True)
 
-    def ask(self) -> None:
-        """Ask for a reload; it begins when the one under way has ended."""
-        self._asked = True
+    def request(self) -> None:
+        """Request a reload; it begins when the one under way has ended."""
+        self._requested = True
 
     def turn(self) -> bool:
         """Advance without waiting; return whether a reload is under way."""
         try:
-            if self._pending is None and self._asked:
-                self._asked = False
+            if self._pending is None and self._requested:
+                self._requested = False
                 self._begin()
             if self._pending is not None:
                 self._look(self._pending)
         except Exception:  # noqa: BLE001 - whatever it is, the service goes on
             _log.exception("a reload failed")
             self._end(error="it failed for a reason that is in the service's log: report this")
-        return self._pending is not None or self._asked
+        return self._pending is not None or self._requested
 
     def _begin(self) -> None:
         self._record = replace(self._record, begun=self._record.begun + 1)
-        # Before the settings are read: a command that asks later than this must not take this outcome for its own.
+        # Before the settings are read: a command that comes later than this must not take this outcome for its
+        # own.
         self._write()
         try:
             changes = compare(self._shared.current.settings, self._load())
@@ -150,11 +151,11 @@ class Reloader:
         waiting, failed = self._shared.waiting(), self._shared.failed()
         if waiting and self._now() < pending.deadline:
             return
-        words = [f"{name} could not apply it: the reason is in the service's log" for name in failed]
-        words += [f"{name} did not apply it within {APPLY_SECONDS:g} s" for name in waiting]
-        if words:
-            words.append("run `tollgate reload` again; if that does not help, restart the service")
-        self._end(pending.changes, error="\n".join(words))
+        problems = [f"{name} could not apply it: the reason is in the service's log" for name in failed]
+        problems += [f"{name} did not apply it within {APPLY_SECONDS:g} s" for name in waiting]
+        if problems:
+            problems.append("run `tollgate reload` again; if that does not help, restart the service")
+        self._end(pending.changes, error="\n".join(problems))
 
     def _end(self, changes: SettingsChanges | None = None, *, error: str = "") -> None:
         self._pending = None

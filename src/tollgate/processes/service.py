@@ -92,7 +92,7 @@ def run(
     _warn_of_open_sign_up(settings)
     tls = tls_files(settings)
     lock = ServiceLock(bootstrap.data_dir, roles)
-    # Inherited by the workers, which need it to tell a stranger what to whitelist.
+    # Inherited by the workers, whose refusals name the domain to whitelist.
     origins.preload()
     public = listeners.bind(settings.server.host, settings.server.port, workers, "server.port")
     private = listeners.bind(settings.server.metrics_host, settings.server.metrics_port, 1, "server.metrics_port")
@@ -144,7 +144,7 @@ def run(
         on_ready=ready,
         on_stop=stop,
         on_start=lambda child: counts.add(counts.cell(metrics.WORKER_STARTS, child.name)),
-        on_hangup=reloader.ask,
+        on_hangup=reloader.request,
         on_turn=turn,
     )
     try:

@@ -1,4 +1,4 @@
-"""Tells systemd how the service is (`sd_notify`): ready, stopping. Without a service manager it does nothing."""
+"""Notifies systemd (`sd_notify`): ready, stopping. Without a service manager it does nothing."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tollgate.processes.certificates import POLL_SECONDS, Certificates
 from tollgate.processes.supervisor import Lifeline
 
 GC_THRESHOLD = 20_000
-# A WebSocket's client is asked for a sign of life this often, and has this long to give it.
+# Interval of pings to a WebSocket's client, and how long it has for the pong.
 PING_SECONDS, PONG_SECONDS = 20.0, 20.0
 # Where the certificate is ours, browsers come by HTTPS alone from now on (RFC 6797).
 HTTPS_ALONE = ("strict-transport-security", "max-age=31536000")

@@ -6,7 +6,7 @@ starts in milliseconds with everything imported, and shared memory is simply inh
 A child ends with its parent, however that ends: it holds the read end of a pipe whose write end only the
 parent has. A child that no longer beats is killed and replaced.
 
-SIGHUP asks for a reload (`on_hangup`); children ignore it. A terminal that goes away sends it as well: there it
+SIGHUP requests a reload (`on_hangup`); children ignore it. A terminal that goes away sends it as well: there it
 means the end, unless the service was started with `nohup`.
 """
 
@@ -151,7 +151,7 @@ class Supervisor:
         self._hung_up = True
 
     def _listen(self, may_end: bool) -> bool:
-        """Do what SIGHUP asks for; whether something is under way."""
+        """Handle SIGHUP; whether something is under way."""
         # Lost with the signal. What was left running by a terminal that is long gone is reloaded.
         had, self._terminal = self._terminal, _has_terminal()
         if self._hung_up:

@@ -29,7 +29,7 @@ SEND_SECONDS = 10.0
 LAST_SECONDS = 2.0
 MAX_ATTEMPTS = 5
 _MAX_PAUSE_SECONDS = 30.0
-# Statuses after which OTLP/HTTP asks for the same again; no response at all counts likewise.
+# Statuses after which OTLP/HTTP wants a retry; no response at all counts likewise.
 _RETRIED = frozenset({429, 502, 503, 504})
 _MAX_RESPONSE_BYTES = 65_536
 _ERROR = 2

@@ -18,7 +18,7 @@ sqlite      what only SQLite has: its address and its pragmas
 postgresql  what only PostgreSQL has: its address, transactions, locks and notifications
 engines     which of them an address names
 move        from SQLite to PostgreSQL, whole
-retries     whether a request may be done again because the database asks for it
+retries     whether a request may be retried after the database undid its transaction
 upgrade     brings a database to the schema with Alembic
 
 Only `processes` names a backend; the planes know `base` alone.

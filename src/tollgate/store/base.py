@@ -74,7 +74,7 @@ class Directory(Protocol):
         ...
 
     async def changes(self, since: int | None) -> Changes | None:
-        """Return what changed after `since`, None where nothing did. `since=None` asks where to begin."""
+        """Return what changed after `since`, None where nothing did. `since=None` returns where to begin."""
         ...
 
     async def close(self) -> None:

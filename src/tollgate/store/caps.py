@@ -125,9 +125,9 @@ def _predecessors(connection: Connection, ids: Iterable[str]) -> dict[str, list[
     query = select(table.c.id, table.c.replaces).where(table.c.replaces != "")
     chains = {token_id: [token_id] for token_id in ids}
     replaced: dict[str, str] = {}
-    asked: set[str] = set()
-    while new := {chain[-1] for chain in chains.values()} - asked:
-        asked |= new
+    looked_up: set[str] = set()
+    while new := {chain[-1] for chain in chains.values()} - looked_up:
+        looked_up |= new
         replaced.update({row.id: row.replaces for row in connection.execute(query.where(among(table.c.id, new)))})
         for chain in chains.values():
             while (older := replaced.get(chain[-1])) and older not in chain:

@@ -40,7 +40,7 @@ def store_url(configured: str, data_dir: Path) -> URL:
 
 
 def exists(url: URL) -> bool:
-    """Whether there is something at an address; of a server, only asking tells."""
+    """Whether a database file exists; of a server it is assumed."""
     return is_postgresql(url) or Path(url.database or "").exists()
 
 

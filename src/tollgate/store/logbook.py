@@ -1,10 +1,10 @@
 """Reading the ledger: pages of logs. For the control plane; never writes.
 
 A page goes through the headers of a team's blocks, and of its parts of shared ones, in the order of their commit,
-passes over those whose facts say that nothing fits, and searches the others. So a page costs the same at any
-depth; a filter that seldom fits looks for a bounded time, and the page says how far it has looked. A page is read
-in one transaction, so that no block is joined or dropped under it, and in one go by a thread: each hop to a thread
-and back would cost more than the answer.
+skips those whose facts exclude a match, and searches the others. So a page costs the same at any
+depth; a filter that seldom fits looks for a bounded time, and the page has the position that was reached. A page
+is read in one transaction, so that no block is joined or dropped under it, and in one go by a thread: each hop to
+a thread and back would cost more than the answer.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Search:
             if not holds:
                 continue
             for row in self._open(day, header, lambda block: block.older(wanted, below)):
-                # One more than is wanted tells whether there is more.
+                # One more than requested, to see whether there is more.
                 if len(rows) == limit:
                     return LogSlice(rows, rows[-1].seq)
                 rows.append(row)

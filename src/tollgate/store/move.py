@@ -38,11 +38,11 @@ class MoveFailed(StartError):
 class Move:
     """One move."""
 
-    def __init__(self, control: URL, target: URL, tell: Callable[[str], None]) -> None:
+    def __init__(self, control: URL, target: URL, report: Callable[[str], None]) -> None:
         folder = Path(control.database or "").parent
         self._urls = control, URL.create("sqlite", database=str(folder / "ledger.db"))
         self._target_url = target
-        self._tell = tell
+        self._report = report
         self._sources: tuple[Engine, Engine] = (create_engine(self._urls[0]), create_engine(self._urls[1]))
         self._target = postgresql.make_engine(target, f"{CONTROL_SCHEMA}, {LEDGER_SCHEMA}", pool_size=1, seconds=0)
 
@@ -98,7 +98,7 @@ class Move:
             if begun is None:
                 connection.execute(insert(facts).values(name=_PROGRESS, value="begun"))
             else:
-                self._tell("going on with a move that was begun before")
+                self._report("going on with a move that was begun before")
 
     def _end(self) -> None:
         """Take the notes of the move away, and write the facts of the store: from now on it can be served."""
@@ -182,7 +182,7 @@ class Move:
             after = last
             count += len(rows)
         if count:
-            self._tell(f"{name}: {count} rows")
+            self._report(f"{name}: {count} rows")
 
     def _set_sequences(self) -> None:
         with self._target.begin() as connection:
@@ -218,7 +218,7 @@ class Move:
         wrong += [f"{name}: the sums differ" for name in names if getattr(here, name) != getattr(there, name)]
         if wrong:
             raise MoveFailed(f"The copy differs, so nothing is switched: {'; '.join(wrong)}.")
-        self._tell("both sides have the same counts and the same sums")
+        self._report("both sides have the same counts and the same sums")
 
 
 def _in_order(metadata: MetaData) -> list[Table]:

@@ -1,4 +1,4 @@
-"""What only PostgreSQL has: its address, how transactions begin, its locks, and how it tells of changes.
+"""What only PostgreSQL has: its address, how transactions begin, its locks, and notifications of changes.
 
 Control data and ledger are two schemas of one database. Every transaction sets its own search path and timeouts
 with its BEGIN, and no statement is prepared: so nothing depends on which server connection is used, and PgBouncer
@@ -41,9 +41,9 @@ POOL_SIZE = 8
 NET_SECONDS = 0.8
 RETRY_LISTENING_SECONDS = 5.0
 # A poll that gets no answer for so long is joined by another one, on another connection, so many at once: one that
-# a network has cut without a word does not answer when the network is back, and a new one does.
+# a network has silently cut does not answer when the network is back, and a new one does.
 POLL_SECONDS, MAX_POLLS = 0.4, 3
-# Advisory locks of ours: the first number of each pair. The second says what is locked.
+# Advisory locks of ours: the first number of each pair. The second is what is locked.
 LOCKS = 0x746F6C6C
 LOCK_MIGRATING, LOCK_CHANGES, LOCK_CHORES, LOCK_MONTHS, LOCK_DAYS = 1, 2, 3, 4, 5
 _PLACE = re.compile(r"\?")
@@ -172,8 +172,8 @@ async def _connect(*arguments: Any, **options: Any) -> Any:
 def _connection_class() -> Any:
     """A connection that is closed when a wait for it is cancelled.
 
-    psycopg's own asks the server to cancel the statement, and waits up to ten seconds for that: beyond every
-    deadline where the server is cut off. The server ends the statement by `statement_timeout`.
+    psycopg's own sends the server a cancel request for the statement, and waits up to ten seconds for that: beyond
+    every deadline where the server is cut off. The server ends the statement by `statement_timeout`.
     """
     from psycopg import AsyncConnection, waiting  # noqa: PLC0415 - see above
 
@@ -237,7 +237,7 @@ BYTES = Array("?::bytea[]", lambda values: "{" + ",".join([f'"\\\\x{value.hex()}
 
 
 class PostgresStore(SqlStore):
-    """The store, and what PostgreSQL tells of changes."""
+    """The store, with PostgreSQL's notifications of changes."""
 
     def __init__(self, engine: AsyncEngine, url: URL, deadline: float) -> None:
         super().__init__(engine, deadline, changes_at_once=CHANGES_AT_ONCE, locks_rows=True)
@@ -248,7 +248,7 @@ class PostgresStore(SqlStore):
         await super().close()
 
     async def changes(self, since: int | None) -> Changes | None:
-        """Return what changed after `since`; without a look while the server would have told."""
+        """Return what changed after `since`; without a query while no notification has come."""
         if since is None:
             return await super().changes(since)
         if self._listener.is_quiet():
@@ -262,8 +262,8 @@ class PostgresStore(SqlStore):
 
     async def _polled(self, since: int) -> Changes | None:
         """What the first of some polls finds; others are begun while those before get no answer."""
-        ask = super().changes
-        first: asyncio.Task[Changes | None] = asyncio.create_task(ask(since))
+        poll = super().changes
+        first: asyncio.Task[Changes | None] = asyncio.create_task(poll(since))
         others: list[asyncio.Task[Changes | None]] = []
         try:
             while True:
@@ -274,7 +274,7 @@ class PostgresStore(SqlStore):
                 # The first has the whole deadline: a slow database must do. Of the others the latest are kept.
                 if len(others) == MAX_POLLS - 1:
                     others.pop(0).cancel()
-                others.append(asyncio.create_task(ask(since)))
+                others.append(asyncio.create_task(poll(since)))
         finally:
             for each in (first, *others):
                 each.cancel()
@@ -344,6 +344,6 @@ class Listener:
 
 
 async def _is_direct(connection: AsyncConnection[Any]) -> bool:
-    """Whether this is a connection to the server. A pooler tells process numbers of its own."""
+    """Whether this is a connection to the server. A pooler reports process numbers of its own."""
     row = await (await connection.execute("SELECT pg_backend_pid()")).fetchone()
     return row is not None and row[0] == connection.info.backend_pid

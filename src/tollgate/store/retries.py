@@ -1,7 +1,7 @@
-"""Whether what a request did may be done again from its beginning: nothing was committed, and the database asks.
+"""Whether a request may be retried as a whole: the database undid a transaction, and nothing was committed.
 
-A database that lets several change at once may undo one of two that wait for each other. Whoever runs requests
-opens a `Watch`, and asks it afterwards.
+A database with concurrent writers may undo one of two transactions that wait for each other. The code that runs
+requests opens a `Watch`, and checks it afterwards.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ class Watch:
 
     def __init__(self) -> None:
         self.commits = 0
-        self.asked = False
+        self.undone = False
 
     @property
     def may_retry(self) -> bool:
-        """Whether all of it may be done again."""
-        return self.asked and not self.commits
+        """Whether all of it may be retried."""
+        return self.undone and not self.commits
 
 
 _current: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -44,7 +44,7 @@ def note_commit() -> None:
         watch.commits += 1
 
 
-def ask() -> None:
-    """Note that the database has undone a transaction so that it can be done again."""
+def note_undone() -> None:
+    """Note that the database has undone a transaction, which may be retried."""
     if (watch := _current.get()) is not None:
-        watch.asked = True
+        watch.undone = True

@@ -23,7 +23,7 @@ from tollgate.store.repository import SqlRepositories, value_of
 DEADLINE_SECONDS = 5.0
 # A worker that has missed more changes than this forgets everything instead of reading them one by one.
 MAX_CHANGES = 1_000
-# By these a database asks for the transaction to be done again: serialisation failure and deadlock.
+# After these a transaction may be retried: serialisation failure and deadlock.
 RETRIED = frozenset({"40001", "40P01"})
 _NOT_SUSPENDED = tables.teams.c.suspended_at.is_(None)
 
@@ -124,8 +124,8 @@ class SqlStore:
             raise
         except (SQLAlchemyError, OSError) as error:
             if getattr(getattr(error, "orig", None), "sqlstate", None) in RETRIED:
-                retries.ask()
-            # A timeout of the borrower's own, while ours has not run out, says nothing about the store.
+                retries.note_undone()
+            # A timeout of the caller's own, while ours has not expired, is no failure of the store.
             if lent and isinstance(error, OSError) and not deadline.expired():
                 raise
             raise StoreUnavailable(f"{type(error).__name__}: the store cannot be reached") from error

@@ -52,7 +52,7 @@ def open_logbook(
     engine = create_engine(url, pool_size=THREADS, max_overflow=0, hide_parameters=True)
     set_pragmas(engine)
     run_on_connect(engine, "query_only=ON")
-    _begin_as_told(engine)
+    _begin_explicitly(engine)
     return SqlLogBook(engine, look_seconds=look_seconds, clock=clock)
 
 
@@ -62,7 +62,7 @@ def open_accountbook(url: URL, *, busy_milliseconds: int = BUSY_MILLISECONDS) ->
         url.set(drivername="sqlite+aiosqlite"), pool_size=4, max_overflow=0, hide_parameters=True
     )
     set_pragmas(engine.sync_engine, busy_milliseconds)
-    _begin_as_told(engine.sync_engine)
+    _begin_explicitly(engine.sync_engine)
     return SqlAccountBook(engine)
 
 
@@ -77,11 +77,11 @@ def open_store(
         hide_parameters=True,  # digests and addresses of people, which the text of an error would repeat
     )
     set_pragmas(engine.sync_engine, busy_milliseconds)
-    _begin_as_told(engine.sync_engine)
+    _begin_explicitly(engine.sync_engine)
     return SqlStore(engine, deadline)
 
 
-def _begin_as_told(engine: Engine) -> None:
+def _begin_explicitly(engine: Engine) -> None:
     """Begin transactions ourselves: Python's driver begins one only at the first change, after what was read."""
 
     @event.listens_for(engine, "connect")

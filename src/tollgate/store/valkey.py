@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 # One turn of one node. A hash for each limit that is leased: the limit, `held:<node>`, `want:<node>`, and `free`,
 # what of the burst was given up and not yet taken. What nodes hold never adds up to more than the pool: a share
-# grows into what is free, and others are free to take it only after its holder has said that it went down. What a
-# node that is gone held is forgotten: others have it when it comes back.
+# grows into what is free, and others are free to take it only after its holder has reported that it went down.
+# What a node that is gone held is forgotten: others have it when it comes back.
 # `division` is `targets` of core/leases.py.
 _TURN = """
 local prefix, me, alive, most, over = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -198,11 +198,11 @@ class ValkeyLeaseBook:
         for each in reports:
             lowered = "" if each.lowered is None else each.lowered
             arguments += (each.mark, each.window, each.count, each.want, lowered, each.freed)
-        told = await _in_time(self._seconds, self._turn(keys=(f"{self._prefix}nodes",), args=arguments))
+        reply = await _in_time(self._seconds, self._turn(keys=(f"{self._prefix}nodes",), args=arguments))
         leases = tuple(
-            Lease(told[at].decode(), *map(float, told[at + 1 : at + 5])) for at in range(2, len(told), 5)
+            Lease(reply[at].decode(), *map(float, reply[at + 1 : at + 5])) for at in range(2, len(reply), 5)
         )
-        return LeaseTurn(int(told[0]), told[1] == b"1", leases)
+        return LeaseTurn(int(reply[0]), reply[1] == b"1", leases)
 
     async def leave(self, node: str) -> None:
         """Forget a node that stops."""
@@ -238,8 +238,8 @@ class ValkeyAnswerLog:
         if networks:
             places = {self._stream(network): self._read.get(network, b"0") for network in networks}
             pipeline.xread(places, count=_READ_AT_ONCE)
-        said = await _in_time(self._seconds, pipeline.execute()) if networks or sent else [None]
-        found = dict(said[-1] or ()) if networks else {}
+        replies = await _in_time(self._seconds, pipeline.execute()) if networks or sent else [None]
+        found = dict(replies[-1] or ()) if networks else {}
         return {
             network: self._answers(network, found[self._stream(network).encode()])
             for network in networks

@@ -59,14 +59,14 @@ class Node:
 
     async def probe(self, wanted: Wanted) -> ProbeReport:
         self.probes.append(wanted)
-        asked_at, newest = self.clock(), block(self.word)
+        queried_at, newest = self.clock(), block(self.word)
         if self.gate is not None:
             await self.gate.wait()
         if self.fault is not None:
             raise self.fault
         return ProbeReport(
             newest,
-            asked_at,
+            queried_at,
             0.01,
             self.chain_id if wanted.chain_id else None,
             self.syncing if wanted.syncing else None,

@@ -14,7 +14,7 @@ from tollgate.control.plane import ControlPlane
 from tollgate.control.problems import InvalidInput, NotFound, Problem
 from tollgate.control.service_context import PageRequest
 from tollgate.control.services.invitations import Invited
-from tollgate.core.people import AuditEntry, detail_words
+from tollgate.core.people import AuditEntry, detail_texts
 from tollgate.core.roles import ALLOWED, Role
 
 _TOASTS = {
@@ -182,6 +182,6 @@ async def _members(
 def _details(entry: AuditEntry) -> list[tuple[str, str]]:
     """An entry's details beside its name, as text."""
     try:
-        return detail_words(json.loads(entry.details))
+        return detail_texts(json.loads(entry.details))
     except ValueError:
         return []

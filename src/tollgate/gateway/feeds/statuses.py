@@ -36,13 +36,13 @@ class _Transaction:
         self.listeners: dict[Subscriber, None] = {}
         self.told: bytes | None = None
         """What was told last."""
-        self.asked_at = float("-inf")
+        self.queried_at = float("-inf")
         self.wait = ASK_SECONDS
         """Until it is asked for again."""
         self.final = False
 
     def is_due(self, now: float) -> bool:
-        return not self.final and now - self.asked_at >= self.wait
+        return not self.final and now - self.queried_at >= self.wait
 
 
 class Statuses:
@@ -112,7 +112,7 @@ class Statuses:
         now = self._now()
         due = [each for each in self._waited_for.items() if each[1].is_due(now)]
         # Who has waited longest comes first, so that everybody has a turn.
-        due.sort(key=lambda each: each[1].asked_at + each[1].wait)
+        due.sort(key=lambda each: each[1].queried_at + each[1].wait)
         asked = [each for each in due if self._may_ask(now, each[1])]
         for start in range(0, len(asked), _AT_ONCE):
             await asyncio.gather(*(self._ask(name, waiting) for name, waiting in asked[start : start + _AT_ONCE]))
@@ -140,10 +140,10 @@ class Statuses:
             except Refusal:
                 continue
             self._arrival = taken.arrival
-            transaction.asked_at = now
+            transaction.queried_at = now
             transaction.wait = min(max(2 * transaction.wait, ASK_SECONDS), SETTLED_SECONDS)
             return True
-        transaction.asked_at = now
+        transaction.queried_at = now
         return False
 
     async def _ask(self, name: str, transaction: _Transaction) -> None:

@@ -54,7 +54,7 @@ class ProbeReport(Struct, frozen=True):
     """What an upstream said. None: it was not asked, or does not know."""
 
     block: Block
-    asked_at: float
+    queried_at: float
     seconds: float
     chain_id: str | None = None
     syncing: bool | None = None
@@ -115,7 +115,7 @@ class HttpAsker:
 
     async def probe(self, wanted: Wanted) -> ProbeReport:
         """How it is. What it does not know beside its head is no failure."""
-        asked_at = self._now()
+        queried_at = self._now()
         calls = {"head": heads.head_call(self._family)}
         if wanted.chain_id:
             calls["chain_id"] = heads.chain_id_call(self._family)
@@ -125,10 +125,10 @@ class HttpAsker:
             calls["finalized"] = heads.finalized_call(self._family)
         asking = (self.ask(call) for call in calls.values())
         said = dict(zip(calls, await asyncio.gather(*asking, return_exceptions=True), strict=True))
-        seconds = self._now() - asked_at
+        seconds = self._now() - queried_at
         return ProbeReport(
             _read(heads.read_block, self._family, said["head"]),
-            asked_at,
+            queried_at,
             seconds,
             _perhaps(heads.read_chain_id, self._family, said.get("chain_id")),
             _perhaps(heads.read_syncing, self._family, said.get("syncing")),

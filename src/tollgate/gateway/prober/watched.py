@@ -125,7 +125,7 @@ class Watched:
             failures=0,
             refused=False,
             fault="",
-            asked_at=report.asked_at,
+            queried_at=report.queried_at,
             chain_id=report.chain_id or sight.chain_id,
             syncing=sight.syncing if report.syncing is None else report.syncing,
             finalized=sight.finalized if report.finalized is None else report.finalized,
@@ -149,7 +149,7 @@ class Watched:
         if block.number == sight.head and self.chain.hashes.get(block.number) == block.hash:
             return False
         self._saw(block, now)
-        self.sight = replace(self.sight, asked_at=now)
+        self.sight = replace(self.sight, queried_at=now)
         self.tell(max(block.number, self.row.head))
         return True
 

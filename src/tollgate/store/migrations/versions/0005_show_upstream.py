@@ -1,4 +1,4 @@
-"""Tokens whose answers tell where they came from."""
+"""Tokens whose answers name their upstream."""
 
 from __future__ import annotations
 
