@@ -1,13 +1,13 @@
 """What each family's methods, answers, errors and blocks mean. Pure: no socket, no clock, no settings.
 
-methods    the words: kinds of methods, how long answers hold, what a call asks about
+methods    the types: kinds of methods, how long answers hold, what a call refers to
 eth        the methods of `eth`, as a table
 starknet   the methods of `starknet`, as a table
-scopes     what a call asks about, read from its parameters
+scopes     which blocks a call refers to, read from its parameters
 keeping    how an answer may be kept, and which head it shows
 catalogue  all of that for one family
 faults     what an error of a node means (`fault_rows`: the table)
 heads      head, finality, chain id and syncing: what to call, and how to read it
 
-subscriptions, subscriptions_eth, subscriptions_starknet    what subscribers ask for and get
+subscriptions, subscriptions_eth, subscriptions_starknet    subscriptions and their notifications
 """

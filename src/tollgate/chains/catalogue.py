@@ -1,4 +1,4 @@
-"""The catalogue of a family: what its methods do, what a call asks about, how its answer may be kept.
+"""The catalogue of a family: what its methods do, which blocks a call refers to, how its answer may be kept.
 
 Pure, without a clock. What is not in a catalogue is treated with care: it may be a write, so it is never repeated
 once its bytes have left, and never kept. A family without a catalogue still proxies; all its methods are unknown.
@@ -46,7 +46,7 @@ class Catalogue:
         return Kind.UNKNOWN if method is None else method.kind
 
     def repeatable(self, name: str) -> bool:
-        """Whether asking a second node cannot do harm."""
+        """Whether the call may safely be repeated at a second node."""
         return self.kind(name) is Kind.READ
 
     def label(self, name: str) -> str:
@@ -67,7 +67,7 @@ class Catalogue:
         return {name: read for name, read in self._readers.items() if name in names}
 
     def scope(self, name: str, params: Params) -> Scope:
-        """What a call asks about. Never raises: what it cannot read is `UNREADABLE`."""
+        """Which blocks a call refers to. Never raises: what it cannot read is `UNREADABLE`."""
         read = self._readers.get(name)
         return UNREADABLE if read is None else read(params)
 

@@ -26,7 +26,7 @@ def _by_hash(*names: str, state: bool = False, look: Look = Look.NOWHERE) -> tup
 
 
 ETH_METHODS: tuple[Method, ...] = (
-    # Of the node itself: another one would say otherwise.
+    # About the node itself: another one would answer otherwise.
     *_fixed(
         Holds.NEVER,
         "eth_accounts",
@@ -130,7 +130,7 @@ ETH_METHODS: tuple[Method, ...] = (
         Method(name, Kind.READ, Holds.MINED, tip=True, look=Look.MINED)
         for name in ("eth_getTransactionByHash", "eth_getTransactionReceipt", "trace_get", "trace_transaction")
     ),
-    # Their answers do not say which block the transaction is in, so a reorganisation could not find them again.
+    # Their answers do not name the transaction's block, so a reorganisation could not find them again.
     *(
         Method(name, Kind.READ, Holds.TIP, state=True, tip=True)
         for name in ("debug_traceTransaction", "trace_replayTransaction")

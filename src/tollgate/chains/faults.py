@@ -1,8 +1,8 @@
-"""What an error of a node means: an answer that stands, or a reason to ask another upstream.
+"""What an error of a node means: an answer that stands, or a reason to try another upstream.
 
 A table of texts that nodes and providers were seen to give, and the rule that the first row that fits decides. An
 error that no row knows is the answer. Rows stand in the order in which they are tried: first what a contract or a
-caller can put into a message (a revert may say "rate limit exceeded"), then the narrow ones, then whole codes.
+caller can put into a message (a revert may read "rate limit exceeded"), then the narrow ones, then whole codes.
 
 Only the message is looked at, never `data`, which a contract fills as it likes.
 """
@@ -19,7 +19,7 @@ from msgspec import Struct
 from tollgate.chains.fault_rows import ROWS
 from tollgate.chains.methods import Kind
 
-# What says something about the node stands at the beginning.
+# What concerns the node is at the beginning.
 _MAX_CHARACTERS = 500
 
 
@@ -29,13 +29,13 @@ class Verdict(Enum):
     FINAL = "final"
     """It is the answer."""
     ELSEWHERE = "elsewhere"
-    """Something is wrong with the upstream: another is asked."""
+    """Something is wrong with the upstream: another is tried."""
     LAGGING = "lagging"
     """The upstream does not have the block yet."""
     PRUNED = "pruned"
     """The upstream does not have the state or the history any more."""
     QUOTA = "quota"
-    """The upstream has had enough of us: another is asked, and this one left alone for a while."""
+    """The upstream limits our rate: another is tried, and this one is not called for a while."""
     TOO_WIDE = "too_wide"
     """The range of blocks, or what is found in it, is too much for the upstream."""
     KNOWN = "known"
@@ -57,7 +57,7 @@ class Fault(Struct, frozen=True):
     example: str
     """A message as it was seen."""
     by: str
-    """Who says so."""
+    """Whose message it is."""
 
 
 FAULTS: tuple[Fault, ...] = tuple(

@@ -1,7 +1,7 @@
 """How each family reports its head, finality, chain id and syncing: what to call, and how to read the answer.
 
 Calls and readers only; the prober decides what is sent where, and when. A reader raises `Misread` where the
-answer is not what was asked for. A family that is not in `FAMILIES` cannot be asked.
+answer is not of the expected shape. A family that is not in `FAMILIES` cannot be probed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tollgate.chains.scopes import MAX_NUMBER
 
 T = TypeVar("T")
 
-# Blocks that a node which says that it syncs may be behind: some say so at all times, and name both numbers.
+# Blocks that a node which reports syncing may be behind: some always report it, with both numbers.
 _SLACK_BLOCKS = 8
 
 
 class Misread(ValueError):
-    """What a node answered is not what was asked for."""
+    """An answer of a node is not of the expected shape."""
 
 
 class NodeCall(Struct, frozen=True, gc=False):
@@ -60,10 +60,10 @@ _CALLS = {
     ),
 }
 FAMILIES = frozenset(_CALLS)
-"""Those that can be asked. For others every function here raises KeyError."""
+"""Those that can be probed. For others every function here raises KeyError."""
 
 
-# --- What to ask --------------------------------------------------------------------------------------------
+# --- Calls --------------------------------------------------------------------------------------------------
 
 
 def head_call(family: str) -> NodeCall:
@@ -160,9 +160,9 @@ def chain_id(text: str) -> str:
 
 def read_syncing(family: str, result: bytes | Raw) -> bool:
     """Whether the node is catching up. One that names both ends and is nearly there is not."""
-    said = _read(_flag, result)
-    if isinstance(said, bool):
-        return said
+    syncing = _read(_flag, result)
+    if isinstance(syncing, bool):
+        return syncing
     try:
         progress = _syncing[family].decode(result)
         return _number(progress.highest) - _number(progress.current) > _SLACK_BLOCKS

@@ -83,7 +83,7 @@ def keep(scope: Scope, result: bytes, head: int, finalized: int) -> Keep:
 
 
 def _looked(scope: Scope, result: Raw | bytes, head: int, finalized: int) -> Keep:
-    """The same where the answer itself says which block it is about."""
+    """The same where the answer itself names its block."""
     if scope.look is _FINALITY:
         return _final(result, head, finalized)
     number = _number(scope.look, result)
@@ -121,7 +121,7 @@ def revealed(scope: Scope, result: Raw | bytes) -> int | None:
 
 
 def _number(look: Look, result: Raw | bytes) -> int | None:
-    """The block that an answer says it is about; None where it says none."""
+    """The block that an answer names; None where it names none."""
     try:
         return _natural(_LOOKS[look](result))
     except _UNREADABLE:

@@ -34,7 +34,7 @@ class Holds(Enum):
     HASH = "hash"
     """For ever: the call names a hash, and a hash names one thing."""
     MINED = "mined"
-    """As long as the block that the answer says its transaction is in."""
+    """As long as the block that the answer names for its transaction."""
     RANGE = "range"
     """As long as the last of the blocks that the call names."""
 
@@ -74,7 +74,7 @@ class Method(Struct, frozen=True):
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """What one call asks about."""
+    """Which blocks one call refers to."""
 
     holds: Holds
     """Resolved: a BLOCK that is `latest` has become TIP, one that is `pending` NEVER, `earliest` FOREVER."""

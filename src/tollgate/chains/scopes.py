@@ -1,4 +1,4 @@
-"""What a call asks about: its block argument or its range, read from the bytes of its parameters.
+"""Which blocks a call refers to: its block argument or its range, read from the bytes of its parameters.
 
 One reader for each method of a catalogue, made once. A reader never raises: what it cannot read is `UNREADABLE`,
 because a node may read it otherwise than we do. Reading only: how answers are kept stands in `keeping`.

@@ -89,7 +89,7 @@ class Head(Struct, frozen=True, gc=False):
     parent: str
     result: bytes = b""
     has_logs: bool = False
-    """Whether its header says that there are logs in it."""
+    """Whether there are logs in it, by its header."""
 
 
 def passes(subscription: Subscription, item: Item) -> bool:
@@ -115,7 +115,7 @@ def terms(subscription: Subscription) -> int:
 
 
 def position(subscription: Subscription) -> int:
-    """The position whose keys a filter is looked up by: the last that has some, for the first says least."""
+    """The position whose keys a filter is looked up by: the last that has some, for the first selects least."""
     return max((at for at, keys in enumerate(subscription.keys) if keys), default=_ANY_KEY)
 
 

@@ -31,7 +31,7 @@ _BODY = ("transactions", "uncles", "withdrawals", "size", "totalDifficulty")
 _json = msgspec.json.Encoder().encode
 
 
-# --- What callers say ----------------------------------------------------------------------------------------
+# --- Requests of callers -------------------------------------------------------------------------------------
 
 
 class _Filter(Struct, rename="camel"):
@@ -115,7 +115,7 @@ def _lower(value: str, form: re.Pattern[str], what: str) -> str:
     return value.lower()
 
 
-# --- What nodes are asked, and what they say -----------------------------------------------------------------
+# --- Calls to nodes, and their answers -----------------------------------------------------------------------
 
 
 class _EthHeader(Struct, rename="camel"):
@@ -138,17 +138,17 @@ _log = msgspec.json.Decoder(_Log).decode
 
 
 def head_call() -> NodeCall:
-    """Ask for the number of the newest block."""
+    """The call for the number of the newest block."""
     return NodeCall("eth_blockNumber", [])
 
 
 def block_call(number: int) -> NodeCall:
-    """Ask for a block."""
+    """The call for a block."""
     return NodeCall("eth_getBlockByNumber", [hex(number), False])
 
 
 def logs_call(head: Head) -> NodeCall:
-    """Ask for all logs of a block."""
+    """The call for all logs of a block."""
     return NodeCall("eth_getLogs", [{"blockHash": head.hash}])
 
 

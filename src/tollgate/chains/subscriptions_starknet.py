@@ -55,7 +55,7 @@ _names: dict[str, tuple[str, ...]] = {
 # Of specification 0.8 alone.
 _PENDING = "starknet_subscribePendingTransactions"
 METHODS = frozenset(_names) | {_PENDING}
-_TOLD_BY = {
+_NOTIFICATIONS = {
     Topic.HEADS: "starknet_subscriptionNewHeads",
     Topic.EVENTS: "starknet_subscriptionEvents",
     Topic.STATUS: "starknet_subscriptionTransactionStatus",
@@ -67,7 +67,7 @@ _REORG = "starknet_subscriptionReorg"
 _json = msgspec.json.Encoder().encode
 
 
-# --- What callers say ----------------------------------------------------------------------------------------
+# --- Requests of callers -------------------------------------------------------------------------------------
 
 
 class _GivenBlock(Struct, forbid_unknown_fields=True):
@@ -176,7 +176,7 @@ def _same(value: str) -> str:
     return "0x" + (value[2:].lstrip("0").lower() or "0")
 
 
-# --- What nodes are asked, and what they say -----------------------------------------------------------------
+# --- Calls to nodes, and their answers -----------------------------------------------------------------------
 
 
 class _StarknetHeader(Struct):
@@ -236,22 +236,22 @@ _status = msgspec.json.Decoder(_Status).decode
 
 
 def head_call() -> NodeCall:
-    """Ask for the number of the newest block."""
+    """The call for the number of the newest block."""
     return NodeCall("starknet_blockNumber", [])
 
 
 def block_call(number: int) -> NodeCall:
-    """Ask for a block."""
+    """The call for a block."""
     return NodeCall("starknet_getBlockWithTxHashes", {"block_id": {"block_number": number}})
 
 
 def block_by_hash_call(block_hash: str) -> NodeCall:
-    """Ask for a block by its hash."""
+    """The call for a block by its hash."""
     return NodeCall("starknet_getBlockWithTxHashes", {"block_id": {"block_hash": block_hash}})
 
 
 def events_call(head: Head, token: str | None) -> NodeCall:
-    """Ask for a page of the events of a block."""
+    """The call for a page of the events of a block."""
     block_id = {"block_hash": head.hash}
     wanted: dict[str, object] = {"from_block": block_id, "to_block": block_id, "chunk_size": _PAGE}
     if token is not None:
@@ -260,12 +260,12 @@ def events_call(head: Head, token: str | None) -> NodeCall:
 
 
 def receipts_call(head: Head) -> NodeCall:
-    """Ask for the transactions of a block and their receipts."""
+    """The call for the transactions of a block and their receipts."""
     return NodeCall("starknet_getBlockWithReceipts", {"block_id": {"block_hash": head.hash}})
 
 
 def status_call(transaction_hash: str) -> NodeCall:
-    """Ask for the status of a transaction."""
+    """The call for the status of a transaction."""
     return NodeCall("starknet_getTransactionStatus", {"transaction_hash": transaction_hash})
 
 
@@ -354,7 +354,7 @@ def read_status(result: bytes) -> str:
 
 def notification(topic: Topic, subscription_id: str, result: bytes) -> bytes:
     """What is sent to a subscriber."""
-    return _written(_TOLD_BY[topic], subscription_id, result)
+    return _written(_NOTIFICATIONS[topic], subscription_id, result)
 
 
 def status_result(transaction_hash: str, result: bytes) -> bytes:

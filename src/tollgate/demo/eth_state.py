@@ -11,7 +11,7 @@ from tollgate.demo.params import RpcError
 
 REVERTED = 3
 
-# What any other address owns: a visitor who asks for their own sees more than a zero.
+# The balance of any other address: visitors who query their own see more than a zero.
 _VISITOR_GRANT = 10**18
 # Begins as compiled contracts do; nothing runs it.
 _TOKEN_CODE = bytes.fromhex("6080604052600080fdfe") + b"Tollgate simulated token"

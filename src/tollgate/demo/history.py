@@ -112,14 +112,14 @@ async def _things(plane: ControlPlane, clock: Clock, account: Account, team: Tea
 
     actor = Actor(account)
     made: dict[str, Token] = {}
-    for name, days, wish in (
+    for name, days, settings in (
         ("old-wallet", 58, TokenSettings(allow_in_url=True)),
         ("indexer", 51, TokenSettings(requests_per_second=500)),
         ("dapp-frontend", 44, TokenSettings(networks=["starknet/mainnet", "starknet/sepolia"])),
         ("ci", 24, TokenSettings(networks=["eth/sepolia"], expires_at=now + 6 * DAY, monthly_requests=500_000)),
     ):
         clock.now = now - days * DAY
-        made[name], _ = await plane.tokens.create(actor, team.id, replace(wish, name=name))
+        made[name], _ = await plane.tokens.create(actor, team.id, replace(settings, name=name))
     clock.now = now - 41 * DAY
     await plane.tokens.update(actor, team.id, made["old-wallet"].id, TokenSettings(active=False))
     entry = await _domains(plane, clock, actor, team, now)

@@ -74,7 +74,7 @@ def _resolve(view: View, value: object, what: str = "block_id") -> int:
 
 
 def _state_height(view: View, value: object) -> int:
-    """Return the height at which state is asked for; what is pre-confirmed has changed nothing yet."""
+    """Return the height at which state is read; what is pre-confirmed has changed nothing yet."""
     return min(_resolve(view, value), view.head)
 
 

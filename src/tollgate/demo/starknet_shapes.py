@@ -36,7 +36,7 @@ INVOKE = "INVOKE"
 DECLARE = "DECLARE"
 DEPLOY_ACCOUNT = "DEPLOY_ACCOUNT"
 
-# What the transactions of every kind say about their fees.
+# The fee fields of transactions of every kind.
 PAID: Shape = {
     "version": "0x3",
     "resource_bounds": {

@@ -22,7 +22,7 @@ from tollgate.settings.schema import Node, describe, fields, in_words, root, sen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# In the order of asking: a bool is an int to Python.
+# In the order of the checks: a bool is an int to Python.
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (bool, "a boolean"),
     (int, "an integer"),
@@ -94,14 +94,14 @@ def _check_table(table: mi.StructType, value: dict[str, Any], path: KeyPath) -> 
 
 def _unknown(path: KeyPath, siblings: list[str]) -> str:
     name = str(path[-1])
-    said = f"unknown key `{dotted(path)}`"
+    message = f"unknown key `{dotted(path)}`"
     near = get_close_matches(name.lower(), siblings, n=1)
     if near:
-        return f"{said}; did you mean `{dotted((*path[:-1], near[0]))}`?"
+        return f"{message}; did you mean `{dotted((*path[:-1], near[0]))}`?"
     elsewhere = [row.key for row in describe() if row.key.rpartition(".")[2] == name]
     if elsewhere:
-        return f"{said}; did you mean `{elsewhere[0]}`?"
-    return f"{said}; known here: {', '.join(siblings)}"
+        return f"{message}; did you mean `{elsewhere[0]}`?"
+    return f"{message}; known here: {', '.join(siblings)}"
 
 
 def _check_value(place: Node, value: Any, path: KeyPath) -> Iterator[SettingProblem]:
@@ -130,8 +130,8 @@ def _check_strings(place: Node, entries: list[tuple[Any, Any]], path: KeyPath) -
     # By position, because the key of a header that is written wrongly may hold its value.
     for position, (segment, value) in enumerate(entries, start=1):
         if not isinstance(value, str):
-            said = f"`{dotted(path)}` must be a {in_words(place)}: entry {position} is {kind_of(value)}"
-            yield SettingProblem((*path, segment), said)
+            message = f"`{dotted(path)}` must be a {in_words(place)}: entry {position} is {kind_of(value)}"
+            yield SettingProblem((*path, segment), message)
 
 
 def _is_number(kind: mi.IntType | mi.FloatType, value: Any) -> bool:
@@ -163,11 +163,11 @@ def _wrong_type(place: Node, value: Any, path: KeyPath) -> SettingProblem:
 
 
 def _out_of_bounds(place: Node, value: Any, path: KeyPath) -> SettingProblem:
-    said = f"`{dotted(path)}` must be {sentence_part(place)}"
+    message = f"`{dotted(path)}` must be {sentence_part(place)}"
     if place.secret or value == "" or (isinstance(value, int) and value.bit_length() > _LONGEST_QUOTE):
-        return SettingProblem(path, said)
+        return SettingProblem(path, message)
     quoted = repr(value)
-    return SettingProblem(path, said if len(quoted) > _LONGEST_QUOTE else f"{said}, not {quoted}")
+    return SettingProblem(path, message if len(quoted) > _LONGEST_QUOTE else f"{message}, not {quoted}")
 
 
 def kind_of(value: Any) -> str:

@@ -398,7 +398,7 @@ class MailSettings(Section, frozen=True):
 
 
 class LoggingSettings(Section, frozen=True):
-    """What the process says about itself, on standard error."""
+    """Logs on standard error."""
 
     level: Annotated[
         Annotated[str, Form(r"^(debug|info|warning|error)\Z", "`debug`, `info`, `warning` or `error`")],
@@ -482,12 +482,14 @@ class UpstreamSettings(Section, frozen=True):
     ] = 100
     logs_blocks: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000_000)],
-        Help("Most blocks that it searches in one `eth_getLogs`; wider ranges are split. 0: found out by asking."),
+        Help(
+            "Most blocks that it searches in one `eth_getLogs`; wider ranges are split. 0: found out by trial."
+        ),
     ] = 0
     timeout_seconds: Annotated[Seconds, Help("Deadline for one attempt at this upstream.")] = 15.0
     probe_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=600)],
-        Help("How often its head is checked while it answers calls; 0: as `health.probe_seconds` says."),
+        Help("How often its head is checked while it answers calls; 0: `health.probe_seconds`."),
     ] = 0.0
     connections: Annotated[Positive, Help("Most connections to it, for each worker.")] = 256
 

@@ -116,7 +116,7 @@ def provider_of(url: str) -> str | None:
 
 
 def expand(url: str, family: str, network: str) -> Addresses:
-    """Return the addresses that a shorthand stands for; ValueError says what is wrong with it."""
+    """Return the addresses that a shorthand stands for; ValueError where it is wrong."""
     scheme = provider_of(url)
     if scheme is None:
         raise ValueError("is no shorthand of a provider")

@@ -137,7 +137,7 @@ def _upstream_url(key: str, url: str) -> Iterator[Finding]:
 
 
 def _split(url: str) -> SplitResult:
-    """Take a URL apart; the error says what is wrong and what to do, without quoting it."""
+    """Take a URL apart; the error names what is wrong and what to do, without quoting it."""
     # Checked first, because the standard parser drops tabs and line breaks silently.
     if not _URL_CHARACTERS.fullmatch(url):
         raise ValueError("has a space, control or non-ASCII character; percent-encode it, or use punycode")

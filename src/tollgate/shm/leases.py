@@ -46,7 +46,7 @@ class LeasedRow(Struct, frozen=True):
 
 
 class LeasedRows(list[LimitRow]):
-    """Rows of a caller with what the keeper said of them in one epoch, and what was taken out of them since."""
+    """Rows of a caller with their leases of one epoch, and what was taken out of them since."""
 
     __slots__ = ("epoch", "steps", "taken")
 
@@ -63,7 +63,7 @@ class LeasedMeters(SharedMeters):
 
     def __init__(self, rows: int, workers: int, lock: Path, secret: bytes) -> None:
         super().__init__(rows, workers, lock)
-        # The same on all nodes, so that a mark names the same limit on each; and nobody can tell whose it is.
+        # The same on all nodes, so that a mark names the same limit on each; whose it is cannot be derived.
         self._salt = hashlib.blake2b(b"shared limits" + secret, digest_size=16).digest()
         rows = self._sets * WAYS
         memory = memoryview(mmap.mmap(-1, 8 * (2 + rows * (4 + workers)))).cast("B").cast("d")

@@ -142,8 +142,8 @@ class NetworkStatus:
 
     @property
     def stamp(self) -> Stamp:
-        """What is known now, to be noted before a question is asked: what its answer is worth depends on it."""
-        # Before the rest: a reorganisation that is published meanwhile is then one that came after the question.
+        """What is known now, to be noted before a call is sent: how long its answer holds depends on it."""
+        # Before the rest: a reorganisation that is published meanwhile is then one that came after the call.
         nudges = self._cells[self._mine] if self._alone else sum(self._nudged)
         version, head, finalized, reorgs, pulse = _first_cells(self._cells)
         if pulse == 0 or self._now() * 1000 - pulse >= _SILENCE_MILLIS:
