@@ -482,9 +482,7 @@ class UpstreamSettings(Section, frozen=True):
     ] = 100
     logs_blocks: Annotated[
         Annotated[int, Meta(ge=0, le=1_000_000_000)],
-        Help(
-            "Most blocks that it searches in one `eth_getLogs`; wider ranges are split. 0: found out by trial."
-        ),
+        Help("Most blocks that it searches in one `eth_getLogs`; wider ranges are split. 0: found out by trial."),
     ] = 0
     timeout_seconds: Annotated[Seconds, Help("Deadline for one attempt at this upstream.")] = 15.0
     probe_seconds: Annotated[

@@ -16,7 +16,7 @@ from tollgate.chains.subscriptions import Subscription
 from tollgate.core.shapes import Reply
 from tollgate.errors import UpstreamUnavailable
 from tollgate.gateway.feeds.feed import Feed
-from tollgate.gateway.feeds.pending import Heard, PendingTransactions
+from tollgate.gateway.feeds.pending import PendingTransaction, PendingTransactions
 from tollgate.gateway.feeds.source import EthSource, StarknetSource
 from tollgate.gateway.feeds.subscribers import Subscriber
 from tollgate.settings.model import UpstreamSettings
@@ -234,7 +234,7 @@ def _nothing_set() -> list[UpstreamSettings]:
 async def silence(upstream: UpstreamSettings, full: bool) -> Any:
     """An upstream that has nothing to say."""
     await asyncio.get_running_loop().create_future()
-    yield Heard(b"", False)
+    yield PendingTransaction(b"", False)
 
 
 class FeedSetup:
@@ -285,12 +285,12 @@ class FeedSetup:
         parsed = spoken.parse(method, given)
         assert isinstance(parsed, Subscription)
         sink = RecordingSink()
-        listener = Subscriber(parsed, "1", family, sink)
-        listener.charge = charge or listener.charge
-        await self.feed.join(listener)
+        subscriber = Subscriber(parsed, "1", family, sink)
+        subscriber.charge = charge or subscriber.charge
+        await self.feed.join(subscriber)
         if opened:
-            listener.open()
-        return listener, sink
+            subscriber.open()
+        return subscriber, sink
 
 
 def numbers(results: list[Any]) -> list[int]:

@@ -68,14 +68,14 @@ async def test_logs_that_are_missing_in_several_blocks_at_once_are_not_waited_fo
 
 async def test_feed_that_is_too_far_behind_gives_its_listeners_up() -> None:
     setup = FeedSetup()
-    listener, sink = await setup.listen("eth_subscribe", ["newHeads"])
+    subscriber, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()
     setup.chain.fail = lambda _: True
     setup.mine(MAX_BEHIND + 1)
     await setup.turn(2)
     (why,) = sink.lost
     assert "subscribe again" in why
-    assert listener.gone
+    assert subscriber.gone
 
 
 async def test_many_missing_blocks_are_fetched_together_and_told_in_order() -> None:

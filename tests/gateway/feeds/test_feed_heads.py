@@ -54,9 +54,9 @@ async def test_only_what_somebody_needs_is_fetched() -> None:
 
 async def test_nothing_is_asked_when_nobody_listens_any_more() -> None:
     setup = FeedSetup()
-    listener, sink = await setup.listen("eth_subscribe", ["newHeads"])
+    subscriber, sink = await setup.listen("eth_subscribe", ["newHeads"])
     await setup.turn()
-    setup.feed.leave(listener)
+    setup.feed.leave(subscriber)
     setup.chain.calls.clear()
     setup.mine(3)
     await setup.turn(3)
@@ -90,11 +90,11 @@ async def test_what_others_send_is_no_reason_to_look_again() -> None:
 
 async def test_notifications_wait_for_the_answer_to_the_subscription() -> None:
     setup = FeedSetup()
-    listener, sink = await setup.listen("eth_subscribe", ["newHeads"], opened=False)
+    subscriber, sink = await setup.listen("eth_subscribe", ["newHeads"], opened=False)
     setup.mine(2)
     await setup.turn(2)
     assert sink.heard == []
-    listener.open()
+    subscriber.open()
     assert numbers(sink.results()) == [11, 12]
     setup.feed.close()
 

@@ -87,10 +87,10 @@ async def test_listener_may_begin_with_the_first_block_of_all() -> None:
 
 async def test_past_is_told_only_after_the_answer_to_the_subscription() -> None:
     setup = FeedSetup("starknet")
-    listener, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}], opened=False)
+    subscriber, sink = await setup.listen("starknet_subscribeNewHeads", [{"block_number": 5}], opened=False)
     await setup.turn(3)
     assert sink.heard == []
-    listener.open()
+    subscriber.open()
     await setup.turn(4)
     assert hashes(sink.results(), "block_hash") == setup.chain.hashes(5)
     setup.feed.close()

@@ -74,8 +74,8 @@ async def play(
             setup.chain.fail = weather.fails
         highest = max(highest, setup.chain.height)
         if move == "leave" and listening:
-            listener = listening.pop(first % len(listening))[0]
-            setup.feed.leave(listener)
+            subscriber = listening.pop(first % len(listening))[0]
+            setup.feed.leave(subscriber)
     setup.chain.fail = lambda _: False
     setup.chain.older = lambda _: None
     # A chain that is shorter than what was told of it says nothing of that until it has grown again.
@@ -116,9 +116,9 @@ async def test_heads_and_logs_are_those_of_one_chain_without_gap_or_double(
 ) -> None:
     kinds = [("eth_subscribe", ["newHeads"]), ("eth_subscribe", ["logs"])]
     setup, listening = await play("eth", script, days, kinds)
-    for listener, sink, _, _, params in listening:
+    for subscriber, sink, _, _, params in listening:
         assert not sink.lost
-        first = listener.since + 1
+        first = subscriber.since + 1
         stands = logs(sink) if params == ["logs"] else [own for number, own in fold(sink, None) if number >= first]
         assert stands == setup.chain.hashes(first)
 
@@ -146,12 +146,12 @@ async def test_starknet_heads_and_events_follow_reorganisations(script: list[Mov
         days,
         [("starknet_subscribeNewHeads", []), ("starknet_subscribeEvents", ["0x1", None])],
     )
-    for listener, sink, begins, method, _ in listening:
+    for subscriber, sink, begins, method, _ in listening:
         if sink.lost:
             # Only a reorganisation below what is kept, and who began in the past, may end so.
             assert begins is not None
             continue
-        first = listener.since + 1
+        first = subscriber.since + 1
         if method == "starknet_subscribeNewHeads":
             stands = [own for number, own in fold(sink, begins) if number >= first]
         else:

@@ -30,7 +30,7 @@ class Ear:
         raise AssertionError(why)
 
 
-def listener(subscription: Subscription, ear: Ear) -> Subscriber:
+def subscriber(subscription: Subscription, ear: Ear) -> Subscriber:
     made = Subscriber(subscription, "1", "eth", ear)
     made.open()
     made.since = 9
@@ -76,12 +76,12 @@ def test_many_filters_that_all_look_at_every_log_hold_up_nobody(
             subscription = Subscription(
                 Topic.LOGS, frozenset({TOKEN}), (frozenset({f"0x{number}"}), frozenset({TRANSFER})), least_keys=2
             )
-            everybody.add(listener(subscription, ear))
+            everybody.add(subscriber(subscription, ear))
         logs = [Item(TOKEN, ("0xother", TRANSFER), b"{}") for _ in range(20)]
         if taken_back:
             work: asyncio.Future[object] = asyncio.ensure_future(everybody.take_back([Kept(HEAD, logs)]))
         else:
-            work = asyncio.ensure_future(everybody.tell(EventPage(HEAD, {Topic.LOGS: logs})))
+            work = asyncio.ensure_future(everybody.publish(EventPage(HEAD, {Topic.LOGS: logs})))
         stall = await comparisons.longest_stall(work)
         assert comparisons.now == pytest.approx(0.2)
         assert stall < 2 * subscribers.TURN_SECONDS
@@ -105,11 +105,11 @@ def test_log_is_compared_with_those_whom_it_may_concern_and_once_for_equal_filte
     async def test() -> None:
         everybody, ear, others = Subscribers("eth"), Ear(), Ear()
         for _ in range(500):
-            everybody.add(listener(wanting(TRANSFER, "", "0xme"), ear))
+            everybody.add(subscriber(wanting(TRANSFER, "", "0xme"), ear))
         for number in range(500):
-            everybody.add(listener(wanting(TRANSFER, "", f"0x{number}"), others))
+            everybody.add(subscriber(wanting(TRANSFER, "", f"0x{number}"), others))
         item = Item(TOKEN, (TRANSFER, "0xyou", "0xme"), b"{}")
-        assert await everybody.tell(EventPage(HEAD, {Topic.LOGS: [item]})) == [item]
+        assert await everybody.publish(EventPage(HEAD, {Topic.LOGS: [item]})) == [item]
         assert (len(ear.heard), len(others.heard), compared) == (500, 0, 1)
 
     asyncio.run(test())
@@ -119,15 +119,15 @@ def test_who_comes_while_a_block_is_handed_on_is_not_told_of_it() -> None:
     async def test() -> None:
         everybody, ear, late = Subscribers("eth"), Ear(), Ear()
         for _ in range(300):
-            everybody.add(listener(wanting(TRANSFER), ear))
+            everybody.add(subscriber(wanting(TRANSFER), ear))
         logs = [Item(TOKEN, (TRANSFER,), b"{}") for _ in range(500)]
-        work = asyncio.ensure_future(everybody.tell(EventPage(HEAD, {Topic.LOGS: logs})))
+        work = asyncio.ensure_future(everybody.publish(EventPage(HEAD, {Topic.LOGS: logs})))
         await asyncio.sleep(0)
         assert not work.done()
         gone = next(iter(everybody))
         gone.gone = True
         everybody.discard(gone)
-        everybody.add(listener(wanting(TRANSFER), late))
+        everybody.add(subscriber(wanting(TRANSFER), late))
         await work
         assert late.heard == []
         assert 299 * 500 <= len(ear.heard) < 300 * 500
@@ -137,7 +137,7 @@ def test_who_comes_while_a_block_is_handed_on_is_not_told_of_it() -> None:
 
 def test_nothing_is_left_when_everybody_has_gone() -> None:
     everybody = Subscribers("eth")
-    made = [listener(wanting(TRANSFER, f"0x{number % 7}"), Ear()) for number in range(50)]
+    made = [subscriber(wanting(TRANSFER, f"0x{number % 7}"), Ear()) for number in range(50)]
     for each in made:
         everybody.add(each)
     for each in made:

@@ -12,7 +12,7 @@ from tests.gateway.feeds.scripted_chain import Pace, RecordingSink
 
 from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.errors import MethodNotAllowed
-from tollgate.gateway.feeds.pending import Heard, PendingTransactions, Silence, listen
+from tollgate.gateway.feeds.pending import PendingTransaction, PendingTransactions, Silence, listen
 from tollgate.gateway.feeds.subscribers import Subscriber
 from tollgate.settings.model import UpstreamSettings
 
@@ -27,11 +27,14 @@ class PendingNodes:
     def __init__(self) -> None:
         self.upstreams = [upstream("silent", ""), upstream("one"), upstream("two")]
         self.heard: list[tuple[str, bool]] = []
-        self.says: dict[bool, asyncio.Queue[Heard | Exception]] = {False: asyncio.Queue(), True: asyncio.Queue()}
+        self.says: dict[bool, asyncio.Queue[PendingTransaction | Exception]] = {
+            False: asyncio.Queue(),
+            True: asyncio.Queue(),
+        }
         self.pace = Pace(Clock())
         self.pending = PendingTransactions("eth/mainnet", lambda: self.upstreams, self.listen, self.pace.sleep)
 
-    async def listen(self, upstream: UpstreamSettings, full: bool) -> AsyncGenerator[Heard, None]:
+    async def listen(self, upstream: UpstreamSettings, full: bool) -> AsyncGenerator[PendingTransaction, None]:
         self.heard.append((upstream.name, full))
         while True:
             said = await self.says[full].get()
@@ -39,26 +42,26 @@ class PendingNodes:
                 raise said
             yield said
 
-    async def say(self, *said: Heard | Exception, full: bool = False) -> None:
+    async def say(self, *said: PendingTransaction | Exception, full: bool = False) -> None:
         for each in said:
-            self.says[each.full if isinstance(each, Heard) else full].put_nowait(each)
+            self.says[each.full if isinstance(each, PendingTransaction) else full].put_nowait(each)
         await turns()
 
     async def join(self, *, full: bool = False) -> tuple[Subscriber, RecordingSink]:
         sink = RecordingSink()
-        listener = Subscriber(Subscription(Topic.PENDING, full=full), "0x1", "eth", sink)
-        self.pending.join(listener)
-        listener.open()
+        subscriber = Subscriber(Subscription(Topic.PENDING, full=full), "0x1", "eth", sink)
+        self.pending.join(subscriber)
+        subscriber.open()
         await turns()
-        return listener, sink
+        return subscriber, sink
 
 
-def named(name: str) -> Heard:
-    return Heard(json.dumps(name).encode(), full=False)
+def named(name: str) -> PendingTransaction:
+    return PendingTransaction(json.dumps(name).encode(), full=False)
 
 
-def whole(name: str) -> Heard:
-    return Heard(json.dumps({"hash": name, "nonce": "0x1"}).encode(), full=True)
+def whole(name: str) -> PendingTransaction:
+    return PendingTransaction(json.dumps({"hash": name, "nonce": "0x1"}).encode(), full=True)
 
 
 @pytest.fixture
@@ -98,12 +101,12 @@ async def test_upstreams_that_all_fail_are_tried_with_longer_and_longer_pauses(n
 
 async def test_whole_transactions_are_told_to_those_who_want_them(nodes: PendingNodes) -> None:
     _, hashes = await nodes.join()
-    listener, details = await nodes.join(full=True)
+    subscriber, details = await nodes.join(full=True)
     assert nodes.heard == [("one", False), ("one", True)]
-    await nodes.say(named("0xa"), whole("0xa"), Heard(b"17", full=True))
+    await nodes.say(named("0xa"), whole("0xa"), PendingTransaction(b"17", full=True))
     assert hashes.results() == ["0xa"]
     assert details.results() == [{"hash": "0xa", "nonce": "0x1"}]
-    nodes.pending.leave(listener)
+    nodes.pending.leave(subscriber)
     await nodes.say(whole("0xb"), named("0xb"))
     assert len(details.heard) == 1
     assert hashes.results() == ["0xa", "0xb"]
@@ -136,7 +139,7 @@ async def test_whatever_an_upstream_fails_with_the_next_one_is_heard(
 async def test_nonsense_is_passed_over(nodes: PendingNodes) -> None:
     _, sink = await nodes.join(full=True)
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    await nodes.say(Heard(deep, full=True), Heard(b"17", full=True), whole("0xa"))
+    await nodes.say(PendingTransaction(deep, full=True), PendingTransaction(b"17", full=True), whole("0xa"))
     assert [each["hash"] for each in sink.results()] == ["0xa"]
 
 
@@ -164,8 +167,8 @@ async def test_listeners_are_told_when_no_upstream_is_left(nodes: PendingNodes) 
 
 async def test_nobody_is_heard_when_nobody_listens(nodes: PendingNodes) -> None:
     before = asyncio.all_tasks()
-    listener, sink = await nodes.join()
-    nodes.pending.leave(listener)
+    subscriber, sink = await nodes.join()
+    nodes.pending.leave(subscriber)
     await nodes.say(named("0xa"))
     assert sink.heard == []
     assert asyncio.all_tasks() == before

@@ -13,7 +13,7 @@ from tollgate.chains.subscriptions import Subscription, Topic
 from tollgate.core.shapes import Reply
 from tollgate.errors import RateLimited, UpstreamUnavailable
 from tollgate.gateway.feeds.source import StarknetSource
-from tollgate.gateway.feeds.statuses import ASK_SECONDS, SETTLED_SECONDS, Statuses
+from tollgate.gateway.feeds.statuses import POLL_SECONDS, SETTLED_SECONDS, Statuses
 from tollgate.gateway.feeds.subscribers import Subscriber
 
 
@@ -48,11 +48,11 @@ class StatusNodes:
 
     async def join(self, name: str) -> tuple[Subscriber, RecordingSink]:
         sink = RecordingSink()
-        listener = Subscriber(Subscription(Topic.STATUS, hash=name), "1", "starknet", sink)
-        listener.open()
-        self.statuses.join(listener)
+        subscriber = Subscriber(Subscription(Topic.STATUS, hash=name), "1", "starknet", sink)
+        subscriber.open()
+        self.statuses.join(subscriber)
         await turns()
-        return listener, sink
+        return subscriber, sink
 
     async def turn(self, seconds: float = 0.0) -> None:
         self.clock.advance(seconds)
@@ -76,7 +76,7 @@ async def test_status_is_told_at_first_and_when_it_changes(nodes: StatusNodes) -
     _, sink = await nodes.join("0x1")
     assert told(sink) == ["RECEIVED"]
     assert sink.results()[0]["transaction_hash"] == "0x1"
-    await nodes.turn(ASK_SECONDS)
+    await nodes.turn(POLL_SECONDS)
     assert told(sink) == ["RECEIVED"]
     nodes.known["0x1"] = "ACCEPTED_ON_L2"
     nodes.head += 1
@@ -89,10 +89,10 @@ async def test_status_is_told_at_first_and_when_it_changes(nodes: StatusNodes) -
 async def test_transaction_that_nobody_knows_yet_is_waited_for(nodes: StatusNodes) -> None:
     _, sink = await nodes.join("0x1")
     nodes.down = True
-    await nodes.turn(ASK_SECONDS)
+    await nodes.turn(POLL_SECONDS)
     nodes.down = False
     nodes.known["0x1"] = "RECEIVED"
-    await nodes.turn(4 * ASK_SECONDS)
+    await nodes.turn(4 * POLL_SECONDS)
     assert told(sink) == ["RECEIVED"]
 
 
@@ -143,7 +143,7 @@ async def test_settled_transaction_is_asked_for_less_often_and_a_final_one_no_mo
     nodes.asked.clear()
     for _ in range(5):
         nodes.head += 1
-        await nodes.turn(ASK_SECONDS)
+        await nodes.turn(POLL_SECONDS)
     assert nodes.asked == []
     nodes.known["0x1"] = "ACCEPTED_ON_L1"
     await nodes.turn(SETTLED_SECONDS)
@@ -154,9 +154,9 @@ async def test_settled_transaction_is_asked_for_less_often_and_a_final_one_no_mo
 
 
 async def test_nothing_is_asked_when_nobody_waits(nodes: StatusNodes) -> None:
-    listener, _ = await nodes.join("0x1")
-    nodes.statuses.leave(listener)
-    nodes.statuses.leave(listener)
+    subscriber, _ = await nodes.join("0x1")
+    nodes.statuses.leave(subscriber)
+    nodes.statuses.leave(subscriber)
     nodes.asked.clear()
-    await nodes.turn(ASK_SECONDS)
+    await nodes.turn(POLL_SECONDS)
     assert nodes.asked == []

@@ -24,26 +24,26 @@ class Stream:
     """A feed that tells what the test says."""
 
     def __init__(self) -> None:
-        self.listeners: list[Subscriber] = []
+        self.subscribers: list[Subscriber] = []
         self.wrong: Wrong | None = None
         self.gate: asyncio.Event | None = None
         """Where set, nobody joins before it is."""
 
-    async def join(self, listener: Subscriber) -> None:
+    async def join(self, subscriber: Subscriber) -> None:
         if self.gate is not None:
             await self.gate.wait()
         if self.wrong is not None:
             raise self.wrong
-        self.listeners.append(listener)
+        self.subscribers.append(subscriber)
 
-    def leave(self, listener: Subscriber) -> None:
-        listener.gone = True
-        if listener in self.listeners:
-            self.listeners.remove(listener)
+    def leave(self, subscriber: Subscriber) -> None:
+        subscriber.gone = True
+        if subscriber in self.subscribers:
+            self.subscribers.remove(subscriber)
 
-    def tell(self, result: object) -> None:
-        for listener in list(self.listeners):
-            listener.tell(json.dumps(result).encode())
+    def notify(self, result: object) -> None:
+        for subscriber in list(self.subscribers):
+            subscriber.notify(json.dumps(result).encode())
 
 
 class SocketServer:

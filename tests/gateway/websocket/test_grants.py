@@ -51,7 +51,7 @@ async def test_lost_token_closes_its_connections(
         assert (error["id"], error["error"]["data"]["reason"]) == (None, reason)
         assert client.closed == (code, reason)
     assert other.closed is None
-    assert server.stream.listeners == []
+    assert server.stream.subscribers == []
     assert server.worker.counted(metrics.WS_CUT, "grant") == 2
 
 

@@ -133,7 +133,7 @@ async def test_capped_team_is_told_in_messages(message: dict[str, Any], server: 
     (told,) = client.heard()
     assert (told["id"], told["error"]["code"]) == (7, -32017)
     assert client.closed is None
-    assert server.stream.listeners == []
+    assert server.stream.subscribers == []
 
 
 async def test_rate_limit_counts_each_call(server: SocketServer) -> None:
@@ -144,7 +144,7 @@ async def test_rate_limit_counts_each_call(server: SocketServer) -> None:
     told = client.heard()
     assert [each["id"] for each in told] == [0, 1, 2]
     assert told[2]["error"]["data"]["reason"] == "rate_limited"
-    assert len(server.stream.listeners) == 2
+    assert len(server.stream.subscribers) == 2
 
 
 async def test_calls_of_a_client_that_left_are_written_down_all_the_same() -> None:
@@ -192,7 +192,7 @@ async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
         client.heard()
     slow.reads = False
     for _ in range(30):
-        server.stream.tell("x" * 100)
+        server.stream.notify("x" * 100)
         await turns()
     await server.worker.loop.later(1.0)
     assert slow.closed is not None
@@ -203,7 +203,7 @@ async def test_slow_client_is_cut_with_a_reason_and_others_go_on() -> None:
     assert quick.closed is None
     assert len(quick.heard()) == 30
     assert server.worker.counted(metrics.WS_CUT, "slow") == 1
-    assert len(server.stream.listeners) == 1
+    assert len(server.stream.subscribers) == 1
 
 
 async def test_answers_that_were_asked_for_may_wait_and_reading_stops_meanwhile() -> None:

@@ -20,16 +20,16 @@ HEADS = call(1, "eth_subscribe", "newHeads")
 async def test_subscription_is_answered_before_it_is_told_anything(server: SocketServer) -> None:
     client = await server.open()
 
-    async def join_and_tell(listener: Any) -> None:
-        server.stream.listeners.append(listener)
-        listener.tell(b'"early"')
+    async def join_and_tell(subscriber: Any) -> None:
+        server.stream.subscribers.append(subscriber)
+        subscriber.notify(b'"early"')
 
     server.stream.join = join_and_tell  # type: ignore[method-assign]
     await client.say(HEADS)
     answer, early = client.heard()
     assert answer["id"] == 1
     assert early["params"] == {"subscription": answer["result"], "result": "early"}
-    server.stream.tell("later")
+    server.stream.notify("later")
     await turns()
     (later,) = client.heard()
     assert later["params"]["result"] == "later"
@@ -38,8 +38,8 @@ async def test_subscription_is_answered_before_it_is_told_anything(server: Socke
 async def test_subscription_is_a_billed_call_and_notifications_are_free(server: SocketServer) -> None:
     client = await server.open()
     await client.say(HEADS)
-    server.stream.tell(1)
-    server.stream.tell(2)
+    server.stream.notify(1)
+    server.stream.notify(2)
     await turns()
     subscription = client.heard()[0]["result"]
     await client.say(call(2, "eth_unsubscribe", subscription))
@@ -48,7 +48,7 @@ async def test_subscription_is_a_billed_call_and_notifications_are_free(server: 
     assert calls == [("eth_subscribe", "ok"), ("eth_unsubscribe", "ok")]
     assert server.worker.counted(metrics.WS_NOTIFICATIONS, "eth", "mainnet") == 2
     assert server.worker.counted(metrics.CALLS, "eth", "mainnet", "eth_subscribe", "ok") == 1
-    assert server.stream.listeners == []
+    assert server.stream.subscribers == []
 
 
 async def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_order(server: SocketServer) -> None:
@@ -57,10 +57,10 @@ async def test_subscriptions_and_other_calls_of_a_batch_are_answered_in_its_orde
     await client.say(batch)
     (told,) = client.heard()
     assert [each["id"] for each in told] == [1, 2, 3, 4, 5]
-    assert told[1]["result"] == server.stream.listeners[0].id
+    assert told[1]["result"] == server.stream.subscribers[0].id
     assert told[2]["error"]["data"]["reason"] == "method_not_allowed"
     assert told[3]["error"]["code"] == -32000
-    server.stream.tell("x")
+    server.stream.notify("x")
     await turns()
     assert len(client.heard()) == 1
     (entry,) = server.worker.sink.written
@@ -142,7 +142,7 @@ async def test_wrong_call_about_subscriptions_is_a_refusal_and_costs_nothing(
     method = message["method"]
     assert counted(metrics.CALLS, family, "mainnet", method, "invalid_request") == 2
     assert counted(metrics.CALLS, family, "mainnet", method, "node_error") == 0
-    assert server.stream.listeners == []
+    assert server.stream.subscribers == []
 
 
 async def test_good_calls_of_a_batch_with_a_wrong_subscription_are_billed(server: SocketServer) -> None:
@@ -162,7 +162,7 @@ async def test_good_calls_of_a_batch_with_a_wrong_subscription_are_billed(server
 async def test_subscription_without_an_id_is_none(server: SocketServer) -> None:
     client = await server.open()
     await client.say({"jsonrpc": "2.0", "method": "eth_subscribe", "params": ["newHeads"]})
-    assert server.stream.listeners == []
+    assert server.stream.subscribers == []
     assert client.heard() == []
     (entry,) = server.worker.sink.written
     (noted,) = entry.calls
@@ -180,7 +180,7 @@ async def test_subscription_is_refused_by_policy(policy: Policy, methods: tuple[
     await client.say([HEADS])
     single, (in_batch,) = client.heard()
     assert {each["error"]["data"]["reason"] for each in (single, in_batch)} == {"method_not_allowed"}
-    assert server.stream.listeners == []
+    assert server.stream.subscribers == []
 
 
 async def test_subscriptions_end_with_their_connection(server: SocketServer) -> None:
@@ -188,8 +188,8 @@ async def test_subscriptions_end_with_their_connection(server: SocketServer) -> 
     await client.say(HEADS)
     await other.say(HEADS)
     await client.leave()
-    assert len(server.stream.listeners) == 1
-    server.stream.tell("x")
+    assert len(server.stream.subscribers) == 1
+    server.stream.notify("x")
     await turns()
     assert len(other.heard()) == 2
 
@@ -201,13 +201,13 @@ async def test_subscription_that_is_made_while_the_connection_ends_is_none(serve
     await client.leave()
     server.stream.gate.set()
     await turns(40)
-    assert server.stream.listeners == []
+    assert server.stream.subscribers == []
 
 
 async def test_subscription_that_cannot_go_on_closes_the_connection_with_the_reason(server: SocketServer) -> None:
     client = await server.open()
     await client.say(HEADS)
-    server.stream.listeners[0].lose("Too far behind: " + "x" * 200)
+    server.stream.subscribers[0].lose("Too far behind: " + "x" * 200)
     await turns(40)
     assert client.closed is not None
     code, reason = client.closed

@@ -1,8 +1,8 @@
-"""A listener that begins in the past: it walks alone until it has come up to the others.
+"""A subscriber that begins in the past: it follows alone until it has caught up with the others.
 
-Its own walk is like theirs, with its own reorganisations. It joins them where its newest block is theirs: so
-nothing is told twice or left out, however the chain moves meanwhile. It goes no faster than its client reads, and
-in turns with others: a thousand blocks for each of many must not be asked for at once.
+It follows as they do, with its own reorganisations. It joins them where its newest block is theirs: so
+nothing is sent twice or left out, however the chain moves meanwhile. It goes no faster than its client reads, and
+in turns with others: a thousand blocks for each of many must not be fetched at once.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ TOO_DEEP = "The chain was reorganised too deeply to follow: subscribe again."
 
 
 class CatchUp:
-    """One listener on its way from a block in the past."""
+    """One subscriber that catches up from a block in the past."""
 
     def __init__(
         self,
-        listener: Subscriber,
+        subscriber: Subscriber,
         number: int,
         source: Source,
         together: Callable[[], ChainFollower | None],
         arrive: Callable[[Subscriber], None],
         turns: asyncio.Semaphore,
     ) -> None:
-        self._listener = listener
+        self._subscriber = subscriber
         self._number = number
         self._source = source
         self._together = together
         """The walk of the others."""
         self._arrive = arrive
         self._turns = turns
-        self._alone = Subscribers(listener.family)
-        self._alone.add(listener)
+        self._alone = Subscribers(subscriber.family)
+        self._alone.add(subscriber)
         self._follower: ChainFollower | None = None
         self._opened = asyncio.Event()
         others = together()
         self._known = NOTHING if others is None else others.reached
         """Blocks up to here may have been fetched for the others without what this one needs."""
-        listener.since = number - 1
-        listener.begin = self._opened.set
+        subscriber.since = number - 1
+        subscriber.begin = self._opened.set
 
     async def step(self) -> bool:
         """Go on; return whether it has arrived."""
         await self._opened.wait()
         while True:
             together = self._together()
-            # What is past can wait until the client has read what it was told.
-            if together is None or self._is_too_far_behind(together) or not self._listener.has_room:
+            # What is past can wait until the client has read what was sent.
+            if together is None or self._is_too_far_behind(together) or not self._subscriber.has_room:
                 return False
             async with self._turns:
                 is_on_its_way = await self._go_on(together)
@@ -71,7 +71,7 @@ class CatchUp:
         last = self._number if self._follower is None else self._follower.history.last.number
         if together.history.last.number - last <= MAX_BEHIND:
             return False
-        self._listener.lose(f"More than {MAX_BEHIND} blocks wait to be read: read faster, and subscribe again.")
+        self._subscriber.lose(f"More than {MAX_BEHIND} blocks wait to be read: read faster, and subscribe again.")
         return True
 
     async def _go_on(self, together: ChainFollower) -> bool:
@@ -87,7 +87,7 @@ class CatchUp:
             elif newest >= follower.history.first.number:
                 await follower.verify(newest)
         except TooDeep:
-            # Everything that it was told of is replaced, and what was before that: it begins again.
+            # All blocks that it was notified of are replaced, and some before: it begins again.
             await self._alone.take_back(follower.history.cut(follower.history.first.number))
             self._follower = None
             return False
@@ -100,5 +100,5 @@ class CatchUp:
         mine, theirs = self._follower.history.last, together.history.last
         if mine.number < self._known or mine.hash != theirs.hash:
             return False
-        self._arrive(self._listener)
+        self._arrive(self._subscriber)
         return True

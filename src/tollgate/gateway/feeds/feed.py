@@ -1,10 +1,10 @@
-"""The feed of a network: what a worker's subscribers are told, made of blocks that are fetched once for all.
+"""The feed of a network: the notifications of a worker's subscribers, from blocks that are fetched once for all.
 
 The shared status has a new head; the missing blocks are fetched by number, through whichever upstream
 answers, and handed on in order (`follower.py`). So an upstream that dies costs time, never a block. A feed runs
-while somebody listens. Who begins in the past walks alone until it has come up to the others (`catch_up.py`).
+while it has subscribers. One that begins in the past follows alone until it has caught up (`catch_up.py`).
 
-Nothing here knows a connection: listeners are told and, where they cannot be served any more, lost.
+Nothing here knows a connection: subscribers are notified and, where they cannot be served any more, lost.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tollgate.gateway.feeds.subscribers import Subscriber, Subscribers
 from tollgate.shm.upstream_status import NetworkStatus
 
 LOOK_SECONDS = 0.03
-# Without the prober's word the upstreams are asked for their head this often.
-ASK_SECONDS = 1.0
+# Without the prober the head is polled from the upstreams this often.
+POLL_SECONDS = 1.0
 _SOONEST, _LATEST = 0.05, 2.0
 MAX_BEHIND = 1_024
 # A reorganisation below the first block that is kept is followed this far down, where its depth is known.
@@ -64,9 +64,9 @@ class Feed:
         )
         self._follower: ChainFollower | None = None
         self._start: int | None = None
-        """The head when the first listener came: what comes after it is told."""
+        """The head when the first subscriber came: notifications begin after it."""
         self._polled: int | None = None
-        self._asked_at = 0.0
+        self._polled_at = 0.0
         self._sign: tuple[int, int, int] | None = None
         self._reorgs = 0
         self._task: asyncio.Task[None] | None = None
@@ -74,80 +74,80 @@ class Feed:
         """Those who have begun in the past and have not come up yet."""
         self._turns = asyncio.Semaphore(MAX_AT_ONCE)
 
-    # --- Who listens -----------------------------------------------------------------------------------
+    # --- Subscribers -----------------------------------------------------------------------------------
 
-    async def join(self, listener: Subscriber) -> None:
-        """Let somebody listen from here on. Raise `Wrong`, or a Refusal, where that cannot be."""
-        if listener.topic is Topic.PENDING:
-            self._pending.join(listener)
-        elif listener.topic is Topic.STATUS and self._statuses is not None:
-            self._statuses.join(listener)
-        elif listener.subscription.start is None and not self._begins_with_newest(listener):
-            self._join_now(listener)
+    async def join(self, subscriber: Subscriber) -> None:
+        """Add a subscriber. Raise `Wrong`, or a Refusal, where that cannot be."""
+        if subscriber.topic is Topic.PENDING:
+            self._pending.join(subscriber)
+        elif subscriber.topic is Topic.STATUS and self._statuses is not None:
+            self._statuses.join(subscriber)
+        elif subscriber.subscription.start is None and not self._begins_with_newest(subscriber):
+            self._join_now(subscriber)
         else:
-            number = await self._number(listener.subscription.start)
-            if listener.gone:
+            number = await self._number(subscriber.subscription.start)
+            if subscriber.gone:
                 return
-            if listener.subscription.start is not None and self._is_heard:
-                # Each block of the past is asked for once more, unless it is in the cache.
-                listener.charge(max(0, self._row.head - number))
-            if self._follower is None and self._start is None and listener.subscription.start is None:
+            if subscriber.subscription.start is not None and self._has_head:
+                # Each block of the past is fetched once more, unless it is in the cache.
+                subscriber.charge(max(0, self._row.head - number))
+            if self._follower is None and self._start is None and subscriber.subscription.start is None:
                 self._start = number
-            self._join_later(listener, number)
+            self._join_later(subscriber, number)
 
-    def _begins_with_newest(self, listener: Subscriber) -> bool:
-        """Whether the newest block is told first: so nodes read the `latest` with which Starknet begins."""
-        return isinstance(self._source, StarknetSource) and listener.topic in (Topic.HEADS, Topic.EVENTS)
+    def _begins_with_newest(self, subscriber: Subscriber) -> bool:
+        """Whether the newest block is sent first: so nodes read the `latest` with which Starknet begins."""
+        return isinstance(self._source, StarknetSource) and subscriber.topic in (Topic.HEADS, Topic.EVENTS)
 
     def tick(self) -> None:
         """Let the prober know that heads are wanted, where they are."""
         if self._subscribers or self._alone:
             self._row.want()
 
-    def leave(self, listener: Subscriber) -> None:
-        """Let somebody go."""
-        listener.gone = True
-        self._pending.leave(listener)
+    def leave(self, subscriber: Subscriber) -> None:
+        """Remove a subscriber."""
+        subscriber.gone = True
+        self._pending.leave(subscriber)
         if self._statuses is not None:
-            self._statuses.leave(listener)
-        self._subscribers.discard(listener)
-        task = self._alone.pop(listener, None)
+            self._statuses.leave(subscriber)
+        self._subscribers.discard(subscriber)
+        task = self._alone.pop(subscriber, None)
         if task is not None:
-            self._subscribers.unwant(listener.topic)
+            self._subscribers.unwant(subscriber.topic)
             task.cancel()
         if not self._subscribers and not self._alone:
             self._stop()
 
-    def _join_now(self, listener: Subscriber) -> None:
+    def _join_now(self, subscriber: Subscriber) -> None:
         if self._follower is not None:
-            listener.since = self._follower.reached
+            subscriber.since = self._follower.reached
         elif self._start is not None:
-            listener.since = self._start
-        elif self._is_heard:
-            self._start = listener.since = self._row.head
-        self._subscribers.add(listener)
+            subscriber.since = self._start
+        elif self._has_head:
+            self._start = subscriber.since = self._row.head
+        self._subscribers.add(subscriber)
         self._run()
 
-    def _join_later(self, listener: Subscriber, number: int) -> None:
+    def _join_later(self, subscriber: Subscriber, number: int) -> None:
         late = CatchUp(
-            listener, number, _Past(self._source, self._past), lambda: self._follower, self._arrive, self._turns
+            subscriber, number, _Past(self._source, self._past), lambda: self._follower, self._arrive, self._turns
         )
-        self._subscribers.want(listener.topic)
-        self._alone[listener] = asyncio.create_task(repeat(self._path, late.step, self._sleep))
+        self._subscribers.want(subscriber.topic)
+        self._alone[subscriber] = asyncio.create_task(repeat(self._path, late.step, self._sleep))
         self._run()
 
     async def _number(self, start: Start | None) -> int:
         """The number of the block with which to begin; the newest where none is named."""
         try:
             if start is None:
-                return self._row.head if self._is_heard else await self._source.newest()
+                return self._row.head if self._has_head else await self._source.newest()
             number = start.number
             if number is None:
                 assert isinstance(self._source, StarknetSource)  # noqa: S101 - only Starknet begins in the past
                 number = await self._source.number_of(start.hash)
-            newest = self._row.head if self._is_heard else NOTHING
+            newest = self._row.head if self._has_head else NOTHING
             if number is not None and number > newest:
-                # The shared status may be a moment behind what a caller has heard elsewhere.
+                # The shared status may be a moment behind what a caller has seen elsewhere.
                 newest = await self._source.newest()
         except NotNow as error:
             raise UpstreamUnavailable from error
@@ -157,7 +157,7 @@ class Feed:
             raise Wrong(TOO_FAR_BACK, "Cannot go back more than 1024 blocks")
         return number
 
-    # --- The walk --------------------------------------------------------------------------------------
+    # --- Following the chain ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         if self._task is None:
@@ -169,9 +169,9 @@ class Feed:
         self._task = self._follower = self._start = self._polled = self._sign = None
 
     def close(self) -> None:
-        """End, whoever listens."""
-        for listener in [*self._subscribers, *self._alone]:
-            self.leave(listener)
+        """End all subscriptions."""
+        for subscriber in [*self._subscribers, *self._alone]:
+            self.leave(subscriber)
         self._pending.close()
         if self._statuses is not None:
             self._statuses.close()
@@ -201,18 +201,18 @@ class Feed:
         return False
 
     async def _newest(self) -> int | None:
-        if self._is_heard:
+        if self._has_head:
             return self._row.head
         now = self._now()
-        if now - self._asked_at >= ASK_SECONDS or self._polled is None:
-            self._asked_at = now
+        if now - self._polled_at >= POLL_SECONDS or self._polled is None:
+            self._polled_at = now
             self._polled = await self._source.newest()
-            # Whoever is told of it must not find an older one afterwards.
+            # A subscriber that is notified of it must not read an older one afterwards.
             self._row.saw(self._polled)
         return self._polled
 
     @property
-    def _is_heard(self) -> bool:
+    def _has_head(self) -> bool:
         return self._row.heard and self._row.head > NOTHING
 
     def _seen(self) -> tuple[int, int, int]:
@@ -225,8 +225,8 @@ class Feed:
         number = newest if self._start is None else min(self._start, newest)
         self._reorgs = self._row.reorgs
         follower = ChainFollower(self._source, await self._source.block(number), self._subscribers)
-        for listener in self._subscribers:
-            listener.since = number if listener.since is None else min(listener.since, number)
+        for subscriber in self._subscribers:
+            subscriber.since = number if subscriber.since is None else min(subscriber.since, number)
         self._follower = follower
 
     async def _begin_below(self, follower: ChainFollower) -> None:
@@ -239,27 +239,27 @@ class Feed:
             self._lose_all(TOO_DEEP)
             return
         below = await self._source.block(ancestor)
-        for listener in self._subscribers:
-            if listener.since is not None and listener.since < first.number - 1:
-                # It was told of blocks that are not kept here.
-                listener.lose(TOO_DEEP)
+        for subscriber in self._subscribers:
+            if subscriber.since is not None and subscriber.since < first.number - 1:
+                # It was notified of blocks that are not kept here.
+                subscriber.lose(TOO_DEEP)
         await self._subscribers.take_back(follower.history.cut(first.number - 1))
-        for listener in self._subscribers:
-            listener.since = ancestor if listener.since is None else min(listener.since, ancestor)
+        for subscriber in self._subscribers:
+            subscriber.since = ancestor if subscriber.since is None else min(subscriber.since, ancestor)
         self._follower = ChainFollower(self._source, below, self._subscribers)
 
     def _lose_all(self, why: str) -> None:
         _log.error("subscribers were lost", network=self._path, why=why)
-        for listener in self._subscribers:
-            listener.lose(why)
-            self.leave(listener)
+        for subscriber in self._subscribers:
+            subscriber.lose(why)
+            self.leave(subscriber)
         self._follower = self._start = self._sign = None
 
-    def _arrive(self, listener: Subscriber) -> None:
-        """Let somebody in with the others who has begun in the past."""
-        del self._alone[listener]
-        self._subscribers.add(listener)
-        self._subscribers.unwant(listener.topic)
+    def _arrive(self, subscriber: Subscriber) -> None:
+        """Add a subscriber that has caught up to the others."""
+        del self._alone[subscriber]
+        self._subscribers.add(subscriber)
+        self._subscribers.unwant(subscriber.topic)
 
 
 class _Past:
@@ -298,14 +298,14 @@ class Feeds:
 
 async def repeat(path: str, step: Callable[[], Awaitable[bool]], sleep: Sleep) -> None:
     """Do something again and again until it is done; after a failure wait, longer each time."""
-    delay, told = _SOONEST, False
+    delay, warned = _SOONEST, False
     while True:
         try:
             if await step():
                 return
         except NotNow as error:
-            if delay >= _LATEST and not told:
-                told = True
+            if delay >= _LATEST and not warned:
+                warned = True
                 _log.warning("blocks cannot be had; subscribers wait", network=path, why=str(error))
             await sleep(delay)
             delay = min(2 * delay, _LATEST)
@@ -313,5 +313,5 @@ async def repeat(path: str, step: Callable[[], Awaitable[bool]], sleep: Sleep) -
             _log.exception("a feed failed", network=path)
             await sleep(_LATEST)
         else:
-            delay, told = _SOONEST, False
+            delay, warned = _SOONEST, False
             await sleep(LOOK_SECONDS)

@@ -1,6 +1,6 @@
 """Calls of our own to the upstreams of a network, for its feed: with all that a caller's read has, and no bill.
 
-A block that one upstream does not have yet another one may have: it is asked before anybody waits.
+A block that one upstream does not have yet another one may have: it is tried at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _json = msgspec.json.Encoder().encode
 
 
 class BlockFetcher:
-    """Asks the upstreams of one network."""
+    """Calls the upstreams of one network."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class BlockFetcher:
         self._network = network
         """What answers for it now; None: it is not served any more."""
         self._now = now
-        self._asking: set[asyncio.Future[Reply]] = set()
+        self._under_way: set[asyncio.Future[Reply]] = set()
 
     async def from_cache(self, call: NodeCall) -> Reply:
         """Get the answer to a call about the past, from memory if it is there, or raise a refusal."""
@@ -52,19 +52,19 @@ class BlockFetcher:
     async def __call__(self, call: NodeCall) -> Reply:
         """Get the answer to a call, or raise a refusal.
 
-        The call outlives whoever asked for it here: callers may have joined it.
+        The call outlives the task that started it: callers may have joined it.
         """
-        asking = asyncio.ensure_future(self._ask(call))
-        self._asking.add(asking)
-        asking.add_done_callback(self._done)
-        return await asyncio.shield(asking)
+        fetching = asyncio.ensure_future(self._fetch(call))
+        self._under_way.add(fetching)
+        fetching.add_done_callback(self._done)
+        return await asyncio.shield(fetching)
 
-    def _done(self, asking: asyncio.Future[Reply]) -> None:
-        self._asking.discard(asking)
-        if not asking.cancelled():
-            asking.exception()
+    def _done(self, fetching: asyncio.Future[Reply]) -> None:
+        self._under_way.discard(fetching)
+        if not fetching.cancelled():
+            fetching.exception()
 
-    async def _ask(self, call: NodeCall) -> Reply:
+    async def _fetch(self, call: NodeCall) -> Reply:
         resolver = self._network()
         if resolver is None:
             raise UpstreamUnavailable("This network is not served any more.")
@@ -78,7 +78,7 @@ class BlockFetcher:
                 if tried:
                     reply = await resolver.ask(written, scope, deadline, trace, tried)
                 else:
-                    # Never from memory, but together with whoever asks for the same just now.
+                    # Never from memory, but joined with an equal call that is under way.
                     reply = await resolver.resolve(written, resolver.key(written), deadline, trace)
             except Refusal:
                 if found is None:

@@ -20,18 +20,18 @@ AHEAD = 8
 
 
 class BlockSink(Protocol):
-    """Those to whom blocks are handed on."""
+    """Receives the blocks."""
 
     def topics(self) -> Collection[Topic]:
-        """What they need of a block."""
+        """What it needs of a block."""
         ...
 
-    async def tell(self, page: EventPage) -> Sequence[Item]:
+    async def publish(self, page: EventPage) -> Sequence[Item]:
         """Hand a block on; return what would have to be taken back."""
         ...
 
     async def take_back(self, replaced: Sequence[Kept]) -> None:
-        """Tell that blocks were replaced."""
+        """Take back blocks that were replaced."""
         ...
 
 
@@ -42,12 +42,12 @@ class TooDeep(Exception):
 class ChainFollower:
     """The walk along one chain."""
 
-    def __init__(self, source: Source, first: Head, hearers: BlockSink) -> None:
+    def __init__(self, source: Source, first: Head, sink: BlockSink) -> None:
         self._source = source
-        self._hearers = hearers
+        self._sink = sink
         self.history = BlockHistory(first)
         self.reached = first.number
-        """The newest block that was asked for, with what was needed of it then."""
+        """The newest block that was fetched, with what was needed of it then."""
 
     async def advance(self, newest: int) -> None:
         """Go on until this block was handed on."""
@@ -57,7 +57,7 @@ class ChainFollower:
                 page = await self._next(newest, under_way)
                 if self.history.is_next(page.head):
                     kept = self.history.push(page.head)
-                    self.history.keep(kept, await self._hearers.tell(page))
+                    self.history.keep(kept, await self._sink.publish(page))
                     continue
                 await _drop(under_way)
                 if await self._go_back(self.history.last.number) == page.head.number - 1:
@@ -73,7 +73,7 @@ class ChainFollower:
 
     async def _next(self, newest: int, under_way: dict[int, asyncio.Task[EventPage]]) -> EventPage:
         number = self.history.last.number + 1
-        topics = self._hearers.topics()
+        topics = self._sink.topics()
         for ahead in range(number, min(newest, number + AHEAD - 1) + 1):
             if ahead not in under_way:
                 under_way[ahead] = asyncio.create_task(self._source.page(ahead, topics))
@@ -93,7 +93,7 @@ class ChainFollower:
         if ancestor is None:
             raise TooDeep
         if ancestor < min(newest, self.history.last.number):
-            await self._hearers.take_back(self.history.cut(ancestor))
+            await self._sink.take_back(self.history.cut(ancestor))
         return ancestor
 
 

@@ -1,6 +1,6 @@
 """The newest blocks of a chain as they were handed on, each the child of the one before.
 
-Pure. Says whether a block comes next, and which of the kept ones are still in place when it does not.
+Pure. Decides whether a block comes next, and which of the kept ones are still in place when it does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct
 from tollgate.chains.subscriptions import Head, Item
 
 MAX_KEPT = 256
-# Logs that were told are kept to be taken back. Beyond so many bytes the oldest are forgotten first.
+# Logs that were sent are kept to be taken back. Beyond so many bytes the oldest are forgotten first.
 MAX_KEPT_BYTES = 16 * 1_048_576
 
 
@@ -22,7 +22,7 @@ class Kept(Struct):
 
     head: Head
     logs: Sequence[Item] = ()
-    """What was told of it and would have to be taken back."""
+    """What was sent of it and would have to be taken back."""
     forgotten: bool = False
     """Whether that is not known any more."""
 
@@ -55,7 +55,7 @@ class BlockHistory:
 
     def push(self, head: Head) -> Kept:
         """Add the next block."""
-        # Not what was told of it as a head: nobody asks for that again.
+        # Not what was sent of it as a head: that is not needed again.
         kept = Kept(Head(head.number, head.hash, head.parent))
         self._kept.append(kept)
         if len(self._kept) > MAX_KEPT:
@@ -63,7 +63,7 @@ class BlockHistory:
         return kept
 
     def keep(self, kept: Kept, logs: Sequence[Item]) -> None:
-        """Remember what was told of a block."""
+        """Remember what was sent of a block."""
         kept.logs = logs
         self._bytes += _size(kept)
         if self._bytes > MAX_KEPT_BYTES:

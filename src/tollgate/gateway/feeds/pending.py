@@ -1,8 +1,8 @@
-"""Pending transactions (eth): heard from one upstream's WebSocket while somebody listens, as well as can be.
+"""Pending transactions (eth): received from one upstream's WebSocket while there are subscribers; best effort.
 
-They exist on the nodes that have heard of them, so there is nothing to fill a gap from. When the upstream dies the
-next one is listened to; a transaction that was told a moment ago is not told again. Hashes and whole transactions
-are heard apart: an upstream that does not tell the one must not take the other away.
+They exist on the nodes that have received them, so there is nothing to fill a gap from. When the upstream dies the
+next one is used; a transaction that was sent a moment ago is not sent again. Hashes and whole transactions
+have subscriptions of their own: an upstream that does not offer the one must not end the other.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tollgate.gateway.feeds.subscribers import Subscriber
 from tollgate.gateway.upstream.listener import SILENCE_SECONDS, Connect, open_socket
 from tollgate.settings.model import UpstreamSettings
 
-# Transactions that are remembered as told.
-_MAX_TOLD = 8_192
-# For an upstream to answer whether it tells them.
+# Transactions that are remembered as sent.
+_MAX_SENT = 8_192
+# For an upstream to answer the subscription.
 ANSWER_SECONDS = 10.0
 _SOONEST, _LATEST = 0.2, 10.0
 _ID = 1
@@ -53,7 +53,7 @@ _hash = msgspec.json.Decoder(_Hash).decode
 _json = msgspec.json.Encoder().encode
 
 
-class Heard(Struct, frozen=True):
+class PendingTransaction(Struct, frozen=True):
     """A pending transaction: its hash as JSON, or all of it."""
 
     result: bytes
@@ -61,10 +61,10 @@ class Heard(Struct, frozen=True):
 
 
 class Silence(Exception):
-    """Nothing was heard for long. Some servers forget a subscription and keep the connection."""
+    """Nothing was received for long. Some servers forget a subscription and keep the connection."""
 
 
-Listen = Callable[[UpstreamSettings, bool], AsyncGenerator[Heard, None]]
+Listen = Callable[[UpstreamSettings, bool], AsyncGenerator[PendingTransaction, None]]
 """Listens to an upstream's pending transactions, hashes (False) or whole ones (True), until it fails."""
 
 
@@ -75,7 +75,7 @@ async def listen(
     *,
     answer_seconds: float = ANSWER_SECONDS,
     silence_seconds: float = SILENCE_SECONDS,
-) -> AsyncGenerator[Heard, None]:
+) -> AsyncGenerator[PendingTransaction, None]:
     """Listen by the upstream's WebSocket."""
     params = ["newPendingTransactions", True] if full else ["newPendingTransactions"]
     async with connect(upstream) as socket:
@@ -86,18 +86,18 @@ async def listen(
         while True:
             try:
                 async with asyncio.timeout(answer_seconds if subscription is None else silence_seconds):
-                    said = _message(await socket.recv())
+                    message = _message(await socket.recv())
             except TimeoutError:
                 if subscription is None:
                     raise
                 raise Silence from None
-            if said.params is not None:
-                if said.params.subscription == subscription:
-                    yield Heard(bytes(said.params.result), full)
-            elif said.id == _ID:
-                if said.result is ABSENT:
+            if message.params is not None:
+                if message.params.subscription == subscription:
+                    yield PendingTransaction(bytes(message.params.result), full)
+            elif message.id == _ID:
+                if message.result is ABSENT:
                     raise ConnectionError("it does not offer pending transactions")
-                subscription = _text(said.result)
+                subscription = _text(message.result)
 
 
 class Upstreams(Protocol):
@@ -115,42 +115,42 @@ class PendingTransactions:
         self,
         path: str,
         upstreams: Upstreams,
-        hear: Listen = listen,
+        source: Listen = listen,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._path = path
         self._upstreams = upstreams
-        self._hear = hear
+        self._source = source
         self._sleep = sleep
-        self._listeners: dict[bool, dict[Subscriber, None]] = {False: {}, True: {}}
-        """Those who want hashes, and those who want whole transactions."""
+        self._subscribers: dict[bool, dict[Subscriber, None]] = {False: {}, True: {}}
+        """Those of hashes, and those of whole transactions."""
         self._tasks: dict[bool, asyncio.Task[None]] = {}
-        self._told: OrderedDict[tuple[str, bool], None] = OrderedDict()
+        self._sent: OrderedDict[tuple[str, bool], None] = OrderedDict()
 
-    def join(self, listener: Subscriber) -> None:
-        """Let somebody listen; refuse where no upstream can be listened to."""
-        if not self._spoken():
+    def join(self, subscriber: Subscriber) -> None:
+        """Add a subscriber; refuse where no upstream has a WebSocket."""
+        if not self._with_websocket():
             raise MethodNotAllowed(
                 f"Pending transactions are not available on {self._path}: the operator must set a ws_url."
             )
-        full = listener.subscription.full
-        self._listeners[full][listener] = None
+        full = subscriber.subscription.full
+        self._subscribers[full][subscriber] = None
         if full not in self._tasks:
             self._tasks[full] = asyncio.create_task(self._run(full))
 
-    def leave(self, listener: Subscriber) -> None:
-        """Let somebody go."""
-        full = listener.subscription.full
-        listeners = self._listeners[full]
-        if listener in listeners:
-            del listeners[listener]
-            if not listeners:
+    def leave(self, subscriber: Subscriber) -> None:
+        """Remove a subscriber."""
+        full = subscriber.subscription.full
+        subscribers = self._subscribers[full]
+        if subscriber in subscribers:
+            del subscribers[subscriber]
+            if not subscribers:
                 self._stop(full)
 
     def close(self) -> None:
-        """End, whoever listens."""
-        for full, listeners in self._listeners.items():
-            listeners.clear()
+        """End all subscriptions."""
+        for full, subscribers in self._subscribers.items():
+            subscribers.clear()
             self._stop(full)
 
     def _stop(self, full: bool) -> None:
@@ -158,15 +158,15 @@ class PendingTransactions:
         if task is not None:
             task.cancel()
         if not self._tasks:
-            self._told.clear()
+            self._sent.clear()
 
-    def _spoken(self) -> list[UpstreamSettings]:
+    def _with_websocket(self) -> list[UpstreamSettings]:
         return [upstream for upstream in self._upstreams() if upstream.ws_url]
 
     async def _run(self, full: bool) -> None:
         delay, turn = _SOONEST, 0
         while True:
-            upstreams = self._spoken()
+            upstreams = self._with_websocket()
             if not upstreams:
                 self._give_up(full)
                 return
@@ -177,48 +177,48 @@ class PendingTransactions:
             delay = min(2 * delay, _LATEST)
 
     async def _listen(self, upstream: UpstreamSettings, full: bool) -> bool:
-        """Listen to one upstream until it fails or is taken away; return whether there was anything to hear."""
-        was_heard = False
+        """Listen to one upstream until it fails or is taken away; return whether anything was received."""
+        received = False
         try:
-            async with aclosing(self._hear(upstream, full)) as heard:
-                async for transaction in heard:
-                    was_heard = True
-                    self._tell(transaction)
+            async with aclosing(self._source(upstream, full)) as transactions:
+                async for transaction in transactions:
+                    received = True
+                    self._notify(transaction)
                     if not self._is_set(upstream):
                         break
         except Silence:
             pass
-        except Exception as error:  # noqa: BLE001 - the border of a background job: listeners must not be forgotten
-            # Not its words: they may have the address in them, and that a key.
+        except Exception as error:  # noqa: BLE001 - the border of a background job: subscribers must not be lost
+            # Not its message, which may hold the address, and that a key.
             _log.warning(
                 "the subscription to pending transactions failed",
                 network=self._path,
                 upstream=upstream.name,
                 why=type(error).__name__,
             )
-        return was_heard
+        return received
 
     def _is_set(self, upstream: UpstreamSettings) -> bool:
         """Whether it may still be listened to: a reload may have changed or removed it."""
         return any((each.name, each.ws_url) == (upstream.name, upstream.ws_url) for each in self._upstreams())
 
     def _give_up(self, full: bool) -> None:
-        for listener in list(self._listeners[full]):
-            listener.lose(
+        for subscriber in list(self._subscribers[full]):
+            subscriber.lose(
                 "Pending transactions are no longer available here: no upstream has a ws_url. Try again later."
             )
-            self.leave(listener)
+            self.leave(subscriber)
 
-    def _tell(self, heard: Heard) -> None:
+    def _notify(self, transaction: PendingTransaction) -> None:
         try:
-            name = _hash(heard.result).hash if heard.full else _text(heard.result)
+            name = _hash(transaction.result).hash if transaction.full else _text(transaction.result)
         except (msgspec.DecodeError, RecursionError):
             return
-        key = (name, heard.full)
-        if key in self._told:
+        key = (name, transaction.full)
+        if key in self._sent:
             return
-        self._told[key] = None
-        if len(self._told) > _MAX_TOLD:
-            self._told.popitem(last=False)
-        for listener in list(self._listeners[heard.full]):
-            listener.tell(heard.result)
+        self._sent[key] = None
+        if len(self._sent) > _MAX_SENT:
+            self._sent.popitem(last=False)
+        for subscriber in list(self._subscribers[transaction.full]):
+            subscriber.notify(transaction.result)

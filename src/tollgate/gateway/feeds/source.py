@@ -1,7 +1,7 @@
 """Blocks of one network, and what subscribers need of them, through calls that may fail and be made again.
 
-`fetch` asks the upstreams, with all that this brings: another one when one fails. What cannot be had now, or
-cannot be right, is `NotNow`: whoever asked tries again later. Nothing is kept here, nothing is told to anybody.
+`fetch` calls the upstreams, with failover. What cannot be had now, or cannot be right, is `NotNow`: the caller
+retries later. Nothing is kept here, and nobody is notified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Fetch = Callable[[NodeCall], Awaitable[Reply]]
 
 # Pages of events of one block: a node that never comes to an end must not be followed for ever.
 _MAX_PAGES = 1_000
-# A node may have a block before it has the logs of it; then it is asked again, but not for ever.
+# A node may have a block before it has the logs of it; then the call is repeated, but not for ever.
 _MAX_DOUBTS = 5
 # Blocks of which that is remembered; more of them than are fetched at once.
 _MAX_DOUBTED = 64

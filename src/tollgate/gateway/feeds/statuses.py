@@ -1,9 +1,8 @@
-"""How far transactions have come (Starknet): asked for when a block has them, and now and then.
+"""Transaction statuses (Starknet): queried when a block has them, and at intervals.
 
-One question serves all who wait for the same transaction. A block names its transactions, so one question for a
-block serves all that it has. Before that a transaction is asked for ever less often, a settled one every half
-minute: the way from there to L1 takes hours. However many are waited for,
-only so many questions are asked a second.
+One query serves all subscribers of a transaction. A block names its transactions, so one query for a
+block serves all that it has. Before that a transaction is queried at growing intervals, a settled one every half
+minute: the way from there to L1 takes hours. However many are waited for, the rate of queries is bounded.
 """
 
 from __future__ import annotations
@@ -20,25 +19,25 @@ from tollgate.errors import Refusal
 from tollgate.gateway.feeds.source import NotNow, StarknetSource
 from tollgate.gateway.feeds.subscribers import Subscriber
 
-ASK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 SETTLED_SECONDS = 30.0
 _LOOK_SECONDS = 0.1
-# Questions at once, and a second.
+# Queries at once, and a second.
 _AT_ONCE = 8
 PER_SECOND = 10
-# Blocks that are looked into after a pause; what is in older ones is found by asking.
+# Blocks that are looked into after a pause; what is in older ones is found by polling.
 _MAX_BLOCKS = 8
 _log = log.get("feed")
 
 
 class _Transaction:
     def __init__(self) -> None:
-        self.listeners: dict[Subscriber, None] = {}
-        self.told: bytes | None = None
-        """What was told last."""
+        self.subscribers: dict[Subscriber, None] = {}
+        self.sent: bytes | None = None
+        """The last notification."""
         self.queried_at = float("-inf")
-        self.wait = ASK_SECONDS
-        """Until it is asked for again."""
+        self.wait = POLL_SECONDS
+        """Until it is queried again."""
         self.final = False
 
     def is_due(self, now: float) -> bool:
@@ -46,7 +45,7 @@ class _Transaction:
 
 
 class Statuses:
-    """The transactions of one network that somebody waits for."""
+    """The transactions of one network that have subscribers."""
 
     def __init__(
         self,
@@ -67,23 +66,23 @@ class Statuses:
         self._arrival = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def join(self, listener: Subscriber) -> None:
+    def join(self, subscriber: Subscriber) -> None:
         """Wait for a transaction."""
-        transaction = self._waited_for.setdefault(listener.subscription.hash, _Transaction())
-        transaction.listeners[listener] = None
-        if transaction.told is not None:
-            listener.tell(transaction.told)
+        transaction = self._waited_for.setdefault(subscriber.subscription.hash, _Transaction())
+        transaction.subscribers[subscriber] = None
+        if transaction.sent is not None:
+            subscriber.notify(transaction.sent)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
-    def leave(self, listener: Subscriber) -> None:
+    def leave(self, subscriber: Subscriber) -> None:
         """Wait no more."""
-        transaction = self._waited_for.get(listener.subscription.hash)
-        if transaction is None or listener not in transaction.listeners:
+        transaction = self._waited_for.get(subscriber.subscription.hash)
+        if transaction is None or subscriber not in transaction.subscribers:
             return
-        del transaction.listeners[listener]
-        if not transaction.listeners:
-            del self._waited_for[listener.subscription.hash]
+        del transaction.subscribers[subscriber]
+        if not transaction.subscribers:
+            del self._waited_for[subscriber.subscription.hash]
         if not self._waited_for:
             self._stop()
 
@@ -107,18 +106,20 @@ class Statuses:
             await self._sleep(_LOOK_SECONDS)
 
     async def step(self) -> None:
-        """Ask for what is due."""
+        """Query what is due."""
         await self._look_into_blocks()
         now = self._now()
         due = [each for each in self._waited_for.items() if each[1].is_due(now)]
         # Who has waited longest comes first, so that everybody has a turn.
         due.sort(key=lambda each: each[1].queried_at + each[1].wait)
-        asked = [each for each in due if self._may_ask(now, each[1])]
-        for start in range(0, len(asked), _AT_ONCE):
-            await asyncio.gather(*(self._ask(name, waiting) for name, waiting in asked[start : start + _AT_ONCE]))
+        polled = [each for each in due if self._may_query(now, each[1])]
+        for start in range(0, len(polled), _AT_ONCE):
+            await asyncio.gather(
+                *(self._query(name, waiting) for name, waiting in polled[start : start + _AT_ONCE])
+            )
 
     async def _look_into_blocks(self) -> None:
-        """Ask at once for transactions that are in new blocks."""
+        """Make transactions that are in new blocks due at once."""
         head, seen = self._head(), self._head_seen
         self._head_seen = head
         if seen < 0:
@@ -129,24 +130,24 @@ class Statuses:
                     if name in self._waited_for:
                         self._waited_for[name].wait = 0.0
 
-    def _may_ask(self, now: float, transaction: _Transaction) -> bool:
-        """Whether it may be asked for now: within our own rate and that of somebody who waits for it."""
+    def _may_query(self, now: float, transaction: _Transaction) -> bool:
+        """Whether it may be queried now: within our own rate and that of one of its subscribers."""
         taken = take(self._limit, self._arrival, now)
         if not taken.allowed:
             return False
-        for listener in transaction.listeners:
+        for subscriber in transaction.subscribers:
             try:
-                listener.charge(1)
+                subscriber.charge(1)
             except Refusal:
                 continue
             self._arrival = taken.arrival
             transaction.queried_at = now
-            transaction.wait = min(max(2 * transaction.wait, ASK_SECONDS), SETTLED_SECONDS)
+            transaction.wait = min(max(2 * transaction.wait, POLL_SECONDS), SETTLED_SECONDS)
             return True
         transaction.queried_at = now
         return False
 
-    async def _ask(self, name: str, transaction: _Transaction) -> None:
+    async def _query(self, name: str, transaction: _Transaction) -> None:
         try:
             result = await self._source.status(name)
             if result is None:
@@ -154,13 +155,13 @@ class Statuses:
             status = read_status(result)
         except (NotNow, Misread):
             return
-        told = status_result(name, result)
+        sent = status_result(name, result)
         transaction.final = status in FINAL_STATUSES
         if status == "ACCEPTED_ON_L2":
             transaction.wait = SETTLED_SECONDS
-        elif told != transaction.told:
-            transaction.wait = ASK_SECONDS
-        if told != transaction.told:
-            transaction.told = told
-            for listener in list(transaction.listeners):
-                listener.tell(told)
+        elif sent != transaction.sent:
+            transaction.wait = POLL_SECONDS
+        if sent != transaction.sent:
+            transaction.sent = sent
+            for subscriber in list(transaction.subscribers):
+                subscriber.notify(sent)

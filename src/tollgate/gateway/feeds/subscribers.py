@@ -1,8 +1,8 @@
-"""Those who listen to one network's blocks, and who of them is told what.
+"""The subscribers of one network's blocks, and which of them gets which notification.
 
-Equal filters are matched once for all who have them. A filter is looked up by address and key, so that a log costs
-those whom it may concern, not all. Others have their turn after a few milliseconds, whatever there is to do:
-thousands of listeners must not hold up the calls of others.
+Equal filters are matched once for all who have them. A filter is looked up by address and key, so that the cost of
+a log grows with the filters that may match, not with all. The loop is yielded every few milliseconds:
+thousands of subscribers must not hold up calls.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ FILTERED = (Topic.LOGS, Topic.EVENTS, Topic.RECEIPTS, Topic.TRANSACTIONS)
 
 
 class NotificationSink(Protocol):
-    """The connection of a listener."""
+    """The connection of a subscriber."""
 
     @property
     def has_room(self) -> bool:
-        """Whether it keeps up with what it is told."""
+        """Whether it keeps up with its notifications."""
         ...
 
     def notify(self, data: bytes) -> None:
@@ -64,12 +64,12 @@ class Subscriber:
         self.topic = subscription.topic
         self.id = subscription_id
         self.family = family
-        self._words: ModuleType = FAMILIES[family]
+        self._protocol: ModuleType = FAMILIES[family]
         self._sink = sink
         self.since: int | None = None
-        """The newest block that is not told; None: not known yet."""
+        """Notifications begin after this block; None: not known yet."""
         self.gone = False
-        """Set when it listens no more."""
+        """Set when the subscription has ended."""
         self._held: list[bytes] | None = []
         """What waits for the subscription's own answer to leave."""
         self._held_bytes = 0
@@ -78,19 +78,19 @@ class Subscriber:
         self.charge: Callable[[int], None] = _for_nothing
         """Counts calls to upstreams that are made for this one alone, or refuses them."""
         self.number = 0
-        """Counts those who came to listen: what is under way does not concern who comes later."""
+        """The order of arrival: what is under way does not concern later ones."""
 
-    def tell(self, result: bytes) -> None:
-        """Tell one thing."""
-        self._send(self._words.notification(self.topic, self.id, result))
+    def notify(self, result: bytes) -> None:
+        """Send one notification."""
+        self._send(self._protocol.notification(self.topic, self.id, result))
 
-    def tell_replaced(self, first: Head, last: Head) -> None:
-        """Tell that blocks were replaced (Starknet)."""
+    def notify_reorg(self, first: Head, last: Head) -> None:
+        """Send that blocks were replaced (Starknet)."""
         self._send(subscriptions_starknet.reorganisation(self.id, first, last))
 
     @property
     def has_room(self) -> bool:
-        """Whether its connection keeps up with what it is told."""
+        """Whether its connection keeps up with its notifications."""
         return self._sink.has_room
 
     def lose(self, why: str) -> None:
@@ -144,18 +144,18 @@ class _Pace:
 class _Group:
     """Those whose filters are equal."""
 
-    __slots__ = ("listeners", "subscription")
+    __slots__ = ("subscribers", "subscription")
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
-        self.listeners: dict[Subscriber, None] = {}
+        self.subscribers: dict[Subscriber, None] = {}
 
 
 Filter = tuple[Topic, frozenset[str], tuple[frozenset[str], ...], int]
 
 
 class Subscribers:
-    """All listeners of one network that have come up to its newest block."""
+    """All subscribers of one network that have caught up to its newest block."""
 
     def __init__(self, family: str) -> None:
         self._is_eth = family == "eth"
@@ -173,127 +173,127 @@ class Subscribers:
         return iter(list(self._all))
 
     def want(self, topic: Topic) -> None:
-        """Note that a listener is on its way, and what it will need."""
+        """Note that a subscriber is catching up, and what it will need."""
         self._wanted[topic] += 1
 
     def unwant(self, topic: Topic) -> None:
         """Note that it does not come."""
         self._wanted[topic] -= 1
 
-    def add(self, listener: Subscriber) -> None:
-        """Let somebody listen."""
+    def add(self, subscriber: Subscriber) -> None:
+        """Add a subscriber."""
         self._count += 1
-        listener.number = self._count
-        self._all[listener] = None
-        self.want(listener.topic)
-        if listener.topic not in self._by_place:
+        subscriber.number = self._count
+        self._all[subscriber] = None
+        self.want(subscriber.topic)
+        if subscriber.topic not in self._by_place:
             return
-        key = _filter(listener.subscription)
+        key = _filter(subscriber.subscription)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(listener.subscription)
-            self._positions[listener.topic][position(listener.subscription)] += 1
-            by_place = self._by_place[listener.topic]
-            for place in slots(listener.subscription):
+            group = self._groups[key] = _Group(subscriber.subscription)
+            self._positions[subscriber.topic][position(subscriber.subscription)] += 1
+            by_place = self._by_place[subscriber.topic]
+            for place in slots(subscriber.subscription):
                 by_place.setdefault(place, {})[group] = None
-        group.listeners[listener] = None
+        group.subscribers[subscriber] = None
 
-    def discard(self, listener: Subscriber) -> None:
-        """Let somebody go."""
-        if listener not in self._all:
+    def discard(self, subscriber: Subscriber) -> None:
+        """Remove a subscriber."""
+        if subscriber not in self._all:
             return
-        del self._all[listener]
-        self.unwant(listener.topic)
-        if listener.topic not in self._by_place:
+        del self._all[subscriber]
+        self.unwant(subscriber.topic)
+        if subscriber.topic not in self._by_place:
             return
-        group = self._groups[_filter(listener.subscription)]
-        del group.listeners[listener]
-        if group.listeners:
+        group = self._groups[_filter(subscriber.subscription)]
+        del group.subscribers[subscriber]
+        if group.subscribers:
             return
         del self._groups[_filter(group.subscription)]
-        positions = self._positions[listener.topic]
+        positions = self._positions[subscriber.topic]
         positions[position(group.subscription)] -= 1
         if not positions[position(group.subscription)]:
             del positions[position(group.subscription)]
-        by_place = self._by_place[listener.topic]
+        by_place = self._by_place[subscriber.topic]
         for place in slots(group.subscription):
             del by_place[place][group]
             if not by_place[place]:
                 del by_place[place]
 
-    # --- What `follower.py` asks for ---------------------------------------------------------------------
+    # --- `BlockSink` of `follower.py` --------------------------------------------------------------------
 
     def topics(self) -> Collection[Topic]:
-        """What listeners need of a block."""
+        """What subscribers need of a block."""
         return frozenset(topic for topic in FILTERED if self._wanted[topic] > 0)
 
-    async def tell(self, page: EventPage) -> Sequence[Item]:
-        """Hand a block on; return the logs that were told to somebody."""
+    async def publish(self, page: EventPage) -> Sequence[Item]:
+        """Notify of a block; return the logs that were sent to somebody."""
         pace, newest = _Pace(), self._count
-        for listener in list(self._all):
-            if listener.topic is Topic.HEADS and _hears(listener, page.head):
-                listener.tell(page.head.result)
+        for subscriber in list(self._all):
+            if subscriber.topic is Topic.HEADS and _receives(subscriber, page.head):
+                subscriber.notify(page.head.result)
             await pace.step()
-        told = [
+        sent = [
             (topic, item)
             for topic, items in page.items.items()
             for item in items
-            if await self._tell_item(topic, item, item.result, page.head, newest, pace)
+            if await self._notify_item(topic, item, item.result, page.head, newest, pace)
         ]
-        return [item for topic, item in told if topic is Topic.LOGS]
+        return [item for topic, item in sent if topic is Topic.LOGS]
 
-    async def _tell_item(
+    async def _notify_item(
         self, topic: Topic, item: Item, result: bytes, head: Head, newest: int, pace: _Pace
     ) -> bool:
-        """Hand on one thing of a block; whether somebody was told."""
-        is_told = False
+        """Notify of one item of a block; whether anybody got it."""
+        notified = False
         for group in self._concerned(topic, item):
             if passes(group.subscription, item):
-                for listener in list(group.listeners):
-                    if listener.number <= newest and _hears(listener, head):
-                        listener.tell(result)
-                        is_told = True
+                for subscriber in list(group.subscribers):
+                    if subscriber.number <= newest and _receives(subscriber, head):
+                        subscriber.notify(result)
+                        notified = True
                     await pace.step()
             await pace.step()
-        return is_told
+        return notified
 
     def _concerned(self, topic: Topic, item: Item) -> list[_Group]:
         by_place = self._by_place[topic]
         return [group for place in places_of(item, self._positions[topic]) for group in by_place.get(place, ())]
 
     async def take_back(self, replaced: Sequence[Kept]) -> None:
-        """Tell that blocks were replaced."""
+        """Notify that blocks were replaced."""
         if not replaced:
             return
         pace = _Pace()
-        for listener in self:
-            since = -1 if listener.since is None else listener.since
+        for subscriber in self:
+            since = -1 if subscriber.since is None else subscriber.since
             seen = [kept for kept in replaced if kept.head.number > since]
             if seen and self._is_eth:
-                if listener.topic is Topic.LOGS and any(kept.forgotten for kept in seen):
-                    listener.lose(
+                if subscriber.topic is Topic.LOGS and any(kept.forgotten for kept in seen):
+                    subscriber.lose(
                         "The chain was reorganised too deeply to tell which logs were removed: subscribe again."
                     )
-            elif seen and listener.topic is not Topic.STATUS:
-                listener.tell_replaced(seen[0].head, seen[-1].head)
+            elif seen and subscriber.topic is not Topic.STATUS:
+                subscriber.notify_reorg(seen[0].head, seen[-1].head)
             await pace.step()
         newest = self._count
         for kept in replaced if self._is_eth else ():
             for item in kept.logs:
                 removed = subscriptions_eth.removed(item.result)
-                await self._tell_item(Topic.LOGS, item, removed, kept.head, newest, pace)
-        for listener in self:
-            since = -1 if listener.since is None else listener.since
-            listener.since = min(since, replaced[0].head.number - 1)
+                await self._notify_item(Topic.LOGS, item, removed, kept.head, newest, pace)
+        for subscriber in self:
+            since = -1 if subscriber.since is None else subscriber.since
+            subscriber.since = min(since, replaced[0].head.number - 1)
 
 
 def _filter(subscription: Subscription) -> Filter:
     return subscription.topic, subscription.addresses, subscription.keys, subscription.least_keys
 
 
-def _hears(listener: Subscriber, head: Head) -> bool:
-    """Whether a block is one that a listener is told of."""
-    if listener.gone or listener.since is None or head.number <= listener.since:
+def _receives(subscriber: Subscriber, head: Head) -> bool:
+    """Whether a subscriber gets notifications of a block."""
+    if subscriber.gone or subscriber.since is None or head.number <= subscriber.since:
         return False
-    subscription = listener.subscription
+    subscription = subscriber.subscription
     return subscription.first <= head.number and (subscription.last is None or head.number <= subscription.last)

@@ -1,6 +1,6 @@
 """Refusals under the ids of the calls that they answer.
 
-Pure. What is refused before it is read (caps, rates, credentials) has no id. On HTTP its place tells what it
+Pure. What is refused before it is read (caps, rates, credentials) has no id. On HTTP its place shows what it
 answers; on a WebSocket a client could only wait in vain.
 """
 

@@ -44,7 +44,7 @@ class Socket(WebSocketsSansIOProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._stop = stop
-        """Lets the app say goodbye, on all connections."""
+        """Lets the app close all connections with a message."""
         self._abort_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._blocked = False
@@ -156,13 +156,13 @@ class Socket(WebSocketsSansIOProtocol):
             # A refusal by HTTP is the end of the handshake, too; uvicorn would log it as a fault of the app.
             self.handshake_complete = True
         if self._blocked or self._unread:
-            # And when a goodbye was said.
+            # And when a close frame was sent.
             self._settle()
 
     # --- The end, whether the client reads or not --------------------------------------------------------
 
     def handle_close(self, event: Frame) -> None:
-        """Answer a client's goodbye."""
+        """Answer a client's close frame."""
         super().handle_close(event)
         self._give_up_soon()
 
@@ -172,7 +172,7 @@ class Socket(WebSocketsSansIOProtocol):
         self._give_up_soon()
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
-        """Close when the app has said all."""
+        """Close when all of the app's messages are sent."""
         super().on_task_complete(task)
         self._give_up_soon()
 
@@ -199,7 +199,7 @@ class Socket(WebSocketsSansIOProtocol):
         self._give_up_soon()
 
     def send_keepalive_ping(self) -> None:
-        """Ask for a sign of life."""
+        """Send a ping."""
         self._unsent = self.transport.get_write_buffer_size()
         super().send_keepalive_ping()
 
@@ -216,7 +216,7 @@ class Socket(WebSocketsSansIOProtocol):
         super().handle_cont(event)
 
     def send_receive_event_to_app(self) -> None:
-        """Hand a message on, if it is the text that it says to be: uvicorn would log each that is not."""
+        """Hand a message on, if its text is valid UTF-8: uvicorn would log each that is not."""
         if self.curr_msg_data_type == "text" and not self.close_sent:
             text = b"".join(self.frames)
             self.frames = [text]

@@ -1,8 +1,8 @@
 """WebSockets under `/x/`, as an ASGI app: who may open one, how many, and for how long.
 
 The same address and the same credentials as a POST; a browser, which can set no header, offers its token as a
-sub-protocol. A refused client without an Origin sees the HTTP status; a browser cannot, so it is let in, told in
-one message, and shown out. What is granted is looked at again all the time: who loses it loses its connections.
+sub-protocol. A refused client without an Origin sees the HTTP status; a browser cannot, so it is accepted, sent
+the refusal in one message, and closed. Grants are checked continuously: who loses one loses its connections.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Endpoint:
         self._uses: dict[str, CallerUse] = {}
         self._of_source: Counter[str] = Counter()
         self._refused = 0
-        """Browsers that were told why they are refused, and may not have left yet."""
+        """Browsers that were sent their refusal, and may still be connected."""
         self._grants = Grants(credentials, self._lost)
         self._stopping = False
         self._gauge = writer.cell(metrics.WS_CONNECTIONS)
@@ -258,7 +258,7 @@ def _headers(scope: Scope) -> dict[bytes, bytes]:
     kept: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in _KEPT:
-            # Joined as RFC 9110 says (5.3): a doubled Authorization or Origin thus matches nothing.
+            # Joined as in RFC 9110 (5.3): a doubled Authorization or Origin thus matches nothing.
             kept[name] = b"%b,%b" % (kept[name], value) if name in kept else value
     if b"authorization" not in kept:
         tokens = [each for each in scope["subprotocols"] if each.startswith(TOKEN_PROTOCOL)]
@@ -280,7 +280,6 @@ class _Departure:
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - nothing is sent
-        """Be told that they are."""
         if not self.written.done():
             self.written.set_result(None)
 

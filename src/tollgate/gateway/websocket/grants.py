@@ -1,7 +1,7 @@
 """The grants of open WebSockets, looked at again all the time: who loses its grant loses its connections.
 
-Whoever came with the same credential to the same network is checked together. Says whose grant has ended; what is
-told to them, and how they are shown out, is the entrance's.
+Connections with the same credential to the same network are checked together. Reports whose grant has ended; how
+those are closed, and with which message, is decided by the endpoint.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Grants:
             self._doubted.discard(key)
 
     async def check(self) -> None:
-        """Tell whose grant has ended."""
+        """Report whose grant has ended."""
         unknown: list[bytes] = []
         for count, key in enumerate(list(self._groups), 1):
             if not self._is_known(key):
@@ -62,7 +62,7 @@ class Grants:
             await asyncio.gather(*map(self._look_up, unknown[start : start + _AT_ONCE]))
 
     def _is_known(self, key: bytes) -> bool:
-        """Check those who came with the same credential; False where the store must be asked for it."""
+        """Check those who came with the same credential; False where the store must be queried for it."""
         request = self._request(key)
         if request is None:
             return True

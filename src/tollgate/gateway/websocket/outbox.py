@@ -1,6 +1,6 @@
 """What waits to be sent to one client: in order, within a bound, and counted where it waits beyond it.
 
-Knows no JSON-RPC and closes nothing. It says where there is no room; what follows from that is for whoever asked.
+Knows no JSON-RPC and closes nothing. It reports where there is no room; what follows from that the caller decides.
 """
 
 from __future__ import annotations

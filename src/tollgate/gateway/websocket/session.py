@@ -20,7 +20,13 @@ from tollgate.gateway.messages import Answer, Request
 from tollgate.gateway.recording.spans import end_span
 from tollgate.gateway.websocket.addressing import addressed
 from tollgate.gateway.websocket.outbox import Outbox, Send
-from tollgate.gateway.websocket.subscriptions import CallerUse, Said, SocketPipeline, Stream, Subscriptions
+from tollgate.gateway.websocket.subscriptions import (
+    CallerUse,
+    SocketPipeline,
+    SocketRequest,
+    Stream,
+    Subscriptions,
+)
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -28,8 +34,8 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 MAX_IN_FLIGHT = 64
 # After so many messages others have their turn.
 _IN_A_ROW = 16
-# For what waits, and the reason, to leave before the connection is closed.
-LAST_WORDS_SECONDS = 1.0
+# For what waits, and the last message, to leave before the connection is closed.
+CLOSE_SECONDS = 1.0
 # What fits into a close frame (RFC 6455, 5.5).
 _LONGEST_REASON = 123
 
@@ -71,8 +77,8 @@ class SocketSession:
             else None
         )
         self._caller = caller
-        self._calls: dict[asyncio.Task[Answer], Said] = {}
-        self._leaving: deque[Said] = deque()
+        self._calls: dict[asyncio.Task[Answer], SocketRequest] = {}
+        self._leaving: deque[SocketRequest] = deque()
         """Answers that wait for their records to be written."""
         self._room = asyncio.Event()
         self._outbox = Outbox(context.budget, max_queued, self._room.set)
@@ -85,19 +91,19 @@ class SocketSession:
     # --- In --------------------------------------------------------------------------------------------
 
     async def run(self, receive: Receive, send: Send) -> None:
-        """Talk until one side has had enough."""
+        """Serve the connection until one side closes it."""
         self._send = send
         self._writing = asyncio.create_task(self._outbox.write(send))
         if self._ending:
             self._closing = asyncio.create_task(self._close())
-        heard = 0
+        received = 0
         try:
             while (message := await receive())["type"] == "websocket.receive":
                 text = message.get("text")
-                self._hear(text.encode() if text is not None else message["bytes"])
+                self._receive(text.encode() if text is not None else message["bytes"])
                 await self._wait_for_room()
-                heard += 1
-                if not heard % _IN_A_ROW:
+                received += 1
+                if not received % _IN_A_ROW:
                     await asyncio.sleep(0)
             if self._closing is not None:
                 await asyncio.wait({self._closing})
@@ -109,90 +115,90 @@ class SocketSession:
             self._room.clear()
             await self._room.wait()
 
-    def _hear(self, body: bytes) -> None:
+    def _receive(self, body: bytes) -> None:
         """Answer a message, now or later."""
         if self._ending:
             return
         context = self._context
-        said = self._said(body)
+        request = self._open(body)
         try:
-            answer = self._pipeline.answer(said)
+            answer = self._pipeline.answer(request)
         except Exception as error:  # noqa: BLE001 - the border: a defect must not take the connection down
-            answer = self._pipeline.failed(said, error)
+            answer = self._pipeline.failed(request, error)
         if isinstance(answer, Answer):
-            self._answered(said, answer)
+            self._answered(request, answer)
             return
-        self._calls[context.start(answer, self._finished)] = said
+        self._calls[context.start(answer, self._finished)] = request
 
-    def request(self) -> Said:
+    def request(self) -> SocketRequest:
         """A request like the handshake. Made anew each time: a reload may have changed the network."""
         opened = self._context.reader.open(b"POST", self._url, self._headers, self.opened.peer)
-        said = Said(b"POST", self._headers, opened.peer, opened.request_id)
-        said.network, said.path_token, said.refusal = opened.network, opened.path_token, opened.refusal
-        return said
+        request = SocketRequest(b"POST", self._headers, opened.peer, opened.request_id)
+        request.network, request.path_token, request.refusal = opened.network, opened.path_token, opened.refusal
+        return request
 
     def _charge(self, method: str, calls: int) -> None:
         """Count calls to upstreams that a subscription needs, or refuse them."""
-        said = self.request()
-        said.caller = self._caller
-        said.began = self._context.now()
-        if self._pipeline.charge_caller(said, self._caller, calls, method):
-            said.status = 200
-            self._context.journal.write([said])
+        request = self.request()
+        request.caller = self._caller
+        request.began = self._context.now()
+        if self._pipeline.charge_caller(request, self._caller, calls, method):
+            request.status = 200
+            self._context.journal.write([request])
 
-    def _said(self, body: bytes) -> Said:
+    def _open(self, body: bytes) -> SocketRequest:
         context = self._context
-        said = self.request()
-        said.subscriptions = self._subscriptions
-        said.body = body
-        said.began = context.now()
+        request = self.request()
+        request.subscriptions = self._subscriptions
+        request.body = body
+        request.began = context.now()
         if context.tracer is not None:
             # Without the headers of the handshake: a connection is no request.
-            said.span = context.tracer.begin({})
+            request.span = context.tracer.begin({})
         if self._stopping:
-            said.refusal = Overloaded(_STOPPING)
+            request.refusal = Overloaded(_STOPPING)
         elif context.in_flight >= context.max_in_flight:
-            said.refusal = Overloaded()
+            request.refusal = Overloaded()
         elif len(body) > context.max_bytes:
             # A reload may have lowered the bound.
-            said.refusal = context.reader.too_large()
+            request.refusal = context.reader.too_large()
         elif len(body) > SMALL:
             if context.budget.hold(len(body)):
-                said.held = len(body)
+                request.held = len(body)
             else:
-                said.refusal = Overloaded("Too many large requests at once: try again.")
-        return said
+                request.refusal = Overloaded("Too many large requests at once: try again.")
+        return request
 
     def _finished(self, task: asyncio.Task[Answer]) -> None:
-        said = self._calls.pop(task)
-        self._answered(said, self._pipeline.outcome(said, task))
+        request = self._calls.pop(task)
+        self._answered(request, self._pipeline.outcome(request, task))
         self._room.set()
 
     # --- Out -------------------------------------------------------------------------------------------
 
-    def _answered(self, said: Said, answer: Answer) -> None:
+    def _answered(self, request: SocketRequest, answer: Answer) -> None:
         """Let an answer leave when its record is written."""
         context = self._context
-        if said.held:
-            context.budget.free(said.held)
-        context.counters.answered(said, answer.status)
-        if said.span is not None:
-            end_span(said, answer.status)
-        said.status = answer.status
-        self._leaving.append(said)
-        record = said if said.caller is not None else None
-        context.send(self, addressed(said.body, answer), record, close=False)
+        if request.held:
+            context.budget.free(request.held)
+        context.counters.answered(request, answer.status)
+        if request.span is not None:
+            end_span(request, answer.status)
+        request.status = answer.status
+        self._leaving.append(request)
+        record = request if request.caller is not None else None
+        context.send(self, addressed(request.body, answer), record, close=False)
 
     def leave(self, data: bytes, *, close: bool) -> None:  # noqa: ARG002 - HTTP closes with an answer, this does not
         """Send an answer whose record is written."""
-        said = self._leaving.popleft()
+        request = self._leaving.popleft()
         if self._ending:
             return
-        # It was asked for, so it may wait beyond the bound.
+        # It was requested, so it may wait beyond the bound.
         if data and not self._outbox.put_beyond(data):
             self._cut_slow()
-        for listener in said.fresh:
-            listener.open()
+        for subscriber in request.fresh:
+            subscriber.open()
         if self._stopping:
             self._close_when_idle()
 
@@ -208,7 +214,7 @@ class SocketSession:
 
     @property
     def has_room(self) -> bool:
-        """Whether the client keeps up with what it is told."""
+        """Whether the client keeps up with its notifications."""
         return self._outbox.has_room
 
     def _cut_slow(self) -> None:
@@ -232,8 +238,8 @@ class SocketSession:
             self._on_cut("behind")
             self.close(FAILED, why)
 
-    def close(self, code: int, reason: str, words: bytes = b"", *, drop: bool = False) -> None:
-        """Say the last words and close; `drop`: without what still waits."""
+    def close(self, code: int, reason: str, message: bytes = b"", *, drop: bool = False) -> None:
+        """Send a last message and close; `drop`: without what still waits."""
         if self._ending:
             return
         self._ending = (code, reason.encode()[:_LONGEST_REASON].decode("utf-8", "ignore"))
@@ -241,8 +247,8 @@ class SocketSession:
             self._subscriptions.close()
         if drop:
             self._outbox.drop()
-        if words:
-            self._outbox.put(words)
+        if message:
+            self._outbox.put(message)
         self._outbox.finish()
         self._room.set()
         if self._writing is not None:
@@ -252,7 +258,7 @@ class SocketSession:
         assert self._writing is not None  # noqa: S101
         assert self._send is not None  # noqa: S101
         assert self._ending is not None  # noqa: S101
-        await asyncio.wait({self._writing}, timeout=LAST_WORDS_SECONDS)
+        await asyncio.wait({self._writing}, timeout=CLOSE_SECONDS)
         if not self._writing.done():
             self._writing.cancel()
             await asyncio.wait({self._writing})
@@ -275,7 +281,7 @@ class SocketSession:
             self.close(GOING_AWAY, "The service stops: connect again.")
 
     def _end(self) -> None:
-        """Forget everything: the connection is gone. Calls under way go on, nobody hears their answers."""
+        """Forget everything: the connection is gone. Calls under way go on, their answers are dropped."""
         self._ending = self._ending or (GOING_AWAY, "")
         if self._subscriptions is not None:
             self._subscriptions.close()

@@ -1,10 +1,10 @@
-"""The calls of a WebSocket about its subscriptions: answered here, admitted and written down as any other.
+"""The calls of a WebSocket about its subscriptions: answered here, admitted and recorded as any other.
 
-`Desk` belongs to one connection: its subscriptions by id, and the bound on them. `SocketPipeline` is the pipeline
-with one thing more: calls that the connection's desk answers are asked of it and not of an upstream.
+`Subscriptions` belongs to one connection: its subscriptions by id, and the bound on them. `SocketPipeline` is the
+pipeline with one thing more: calls about subscriptions are answered by these, not by an upstream.
 
-What is wrong with such a call is told in the words of a node, without ours (`data`). But it is a refusal: no node
-has answered, so nobody pays for it.
+An error of such a call is written as a node writes it, without our `data`. But it is a refusal: no node
+has answered, so it is not billed.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _NO_CONTENT = Answer(204, b"")
 
 
 class Stream(Protocol):
-    """Where a subscription listens: the feed of a network."""
+    """What a subscription subscribes to: the feed of a network."""
 
-    async def join(self, listener: Subscriber) -> None:
-        """Begin to listen. Raise `Wrong`, or a Refusal, where that cannot be."""
+    async def join(self, subscriber: Subscriber) -> None:
+        """Subscribe. Raise `Wrong`, or a Refusal, where that cannot be."""
         ...
 
-    def leave(self, listener: Subscriber) -> None:
-        """Listen no more."""
+    def leave(self, subscriber: Subscriber) -> None:
+        """Unsubscribe."""
         ...
 
 
-class Said(Request):
+class SocketRequest(Request):
     """A message of a WebSocket."""
 
     subscriptions: Subscriptions | None = None
@@ -54,11 +54,11 @@ class Said(Request):
     def __init__(self, method: bytes, headers: dict[bytes, bytes], peer: str, request_id: bytes) -> None:
         super().__init__(method, headers, peer, request_id)
         self.fresh: list[Subscriber] = []
-        """Subscriptions that it has made: they are told nothing before its answer has left."""
+        """Subscriptions that it has made: they send nothing before its answer has left."""
 
 
 class Declined(Refusal):
-    """A call about subscriptions that is wrong: an error of the family, in its own words."""
+    """A call about subscriptions that is wrong: an error with the family's own code and message."""
 
     reason, status, code = InvalidRequest.reason, InvalidRequest.status, InvalidRequest.code
     hint = when = ""
@@ -120,61 +120,61 @@ class Subscriptions:
         charge: Callable[[str, int], None],
     ) -> None:
         self._family = family
-        self._words = FAMILIES[family]
-        self.methods: frozenset[str] = self._words.METHODS
+        self._protocol = FAMILIES[family]
+        self.methods: frozenset[str] = self._protocol.METHODS
         self._stream = stream
         self._sink = sink
         self._max_subscriptions = max_subscriptions
         self._use = use
         self._charge = charge
         """Counts calls to upstreams that a subscription made by this method needs, or refuses them."""
-        self._listeners: dict[str, Subscriber] = {}
+        self._subscribers: dict[str, Subscriber] = {}
         self._closed = False
 
-    async def ask(self, call: Call, said: Said) -> Reply:
+    async def answer(self, call: Call, request: SocketRequest) -> Reply:
         """Answer a call of `methods`, or refuse it."""
         if call.id is None:
             raise InvalidRequest(f"{call.method} needs an id: without an answer there is no subscription.")
         try:
-            wanted = self._words.parse(call.method, call.params)
+            wanted = self._protocol.parse(call.method, call.params)
             if isinstance(wanted, End):
                 return self._end(wanted)
-            listener = Subscriber(wanted, self._new_id(), self._family, self._sink)
-            listener.charge = partial(self._charge, call.method)
+            subscriber = Subscriber(wanted, self._new_id(), self._family, self._sink)
+            subscriber.charge = partial(self._charge, call.method)
             self._check()
             # Taken before the wait, so that many calls at once cannot go beyond the bound.
             self._use.take(terms(wanted))
-            self._listeners[listener.id] = listener
-            await self._join(listener)
+            self._subscribers[subscriber.id] = subscriber
+            await self._join(subscriber)
         except Wrong as wrong:
             raise Declined(wrong) from wrong
-        said.fresh.append(listener)
-        return Reply(Raw(_json(listener.id)))
+        request.fresh.append(subscriber)
+        return Reply(Raw(_json(subscriber.id)))
 
-    async def _join(self, listener: Subscriber) -> None:
+    async def _join(self, subscriber: Subscriber) -> None:
         try:
-            await self._stream.join(listener)
+            await self._stream.join(subscriber)
         except BaseException:
-            self._drop(listener.id)
+            self._drop(subscriber.id)
             raise
         if self._closed:
-            self._stream.leave(listener)
+            self._stream.leave(subscriber)
 
     def _end(self, wanted: End) -> Reply:
-        listener = self._drop(wanted.id)
-        if listener is None:
-            raise Wrong(self._words.UNKNOWN_ID, "There is no subscription with this id on this connection.")
-        self._stream.leave(listener)
+        subscriber = self._drop(wanted.id)
+        if subscriber is None:
+            raise Wrong(self._protocol.UNKNOWN_ID, "There is no subscription with this id on this connection.")
+        self._stream.leave(subscriber)
         return Reply(_TRUE)
 
     def _drop(self, subscription_id: str) -> Subscriber | None:
-        listener = self._listeners.pop(subscription_id, None)
-        if listener is not None:
-            self._use.give_back(terms(listener.subscription))
-        return listener
+        subscriber = self._subscribers.pop(subscription_id, None)
+        if subscriber is not None:
+            self._use.give_back(terms(subscriber.subscription))
+        return subscriber
 
     def _check(self) -> None:
-        if len(self._listeners) >= self._max_subscriptions:
+        if len(self._subscribers) >= self._max_subscriptions:
             raise _too_many(
                 f"A connection may have {self._max_subscriptions} subscriptions: end some, or open another one."
             )
@@ -182,15 +182,15 @@ class Subscriptions:
     def _new_id(self) -> str:
         while True:
             made = "0x" + secrets.token_hex(16) if self._family == "eth" else str(secrets.randbits(63))
-            if made not in self._listeners:
+            if made not in self._subscribers:
                 return made
 
     def close(self) -> None:
         """End all subscriptions."""
         self._closed = True
-        for listener in list(self._listeners.values()):
-            self._drop(listener.id)
-            self._stream.leave(listener)
+        for subscriber in list(self._subscribers.values()):
+            self._drop(subscriber.id)
+            self._stream.leave(subscriber)
 
 
 class SocketPipeline(Pipeline):
@@ -204,25 +204,27 @@ class SocketPipeline(Pipeline):
         subscriptions = _subscriptions(request, call)
         if subscriptions is None:
             return super()._answer_call(request, network, resolver, call)
-        return self._ask_alone(cast("Said", request), network, subscriptions, call)
+        return self._answer_subscription(cast("SocketRequest", request), network, subscriptions, call)
 
-    def charge_caller(self, said: Said, caller: Caller, calls: int, method: str) -> bool:
+    def charge_caller(self, request: SocketRequest, caller: Caller, calls: int, method: str) -> bool:
         """Count calls to upstreams for a subscription, or refuse them; whether they are to be written down."""
-        self._limiter.admit_more(caller, said, calls)
-        said.calls = [(method, OK, None, 0)] * calls
+        self._limiter.admit_more(caller, request, calls)
+        request.calls = [(method, OK, None, 0)] * calls
         return self.bills_upstream_calls
 
-    async def _ask_alone(self, said: Said, network: Network, subscriptions: Subscriptions, call: Call) -> Answer:
-        told = await self._ask_desk(subscriptions, call, said)
-        if isinstance(told, Reply):
-            return self.tell(said, network, call, told)
-        self._counters.called(network, call.method, told.reason)
-        answer = self.refuse(said, told, jsonrpc.caller_id(call), call.method)
+    async def _answer_subscription(
+        self, request: SocketRequest, network: Network, subscriptions: Subscriptions, call: Call
+    ) -> Answer:
+        result = await self._subscription_reply(subscriptions, call, request)
+        if isinstance(result, Reply):
+            return self.tell(request, network, call, result)
+        self._counters.called(network, call.method, result.reason)
+        answer = self.refuse(request, result, jsonrpc.caller_id(call), call.method)
         if call.id is None:
             answer = _NO_CONTENT
-        elif isinstance(told, Declined):
-            answer = Answer(answer.status, told.written(call.id))
-        said.calls = [_sized(note, answer.body) for note in said.calls]
+        elif isinstance(result, Declined):
+            answer = Answer(answer.status, result.written(call.id))
+        request.calls = [_sized(note, answer.body) for note in request.calls]
         return answer
 
     async def _answer_batch(
@@ -250,16 +252,16 @@ class SocketPipeline(Pipeline):
                 each.told = (
                     UpstreamTimeout()
                     if is_late
-                    else await self._ask_desk(subscriptions, each.call, cast("Said", request))
+                    else await self._subscription_reply(subscriptions, each.call, cast("SocketRequest", request))
                 )
         if any(isinstance(each.told, Declined) for each in questions):
-            return self._tell_one_by_one(request, network, caller, questions)
+            return self._render_one_by_one(request, network, caller, questions)
         return self._tell_batch(request, network, caller, questions)
 
-    def _tell_one_by_one(
+    def _render_one_by_one(
         self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
     ) -> Answer:
-        """Tell a batch of which the desk has declined something: that is told in its own words."""
+        """Render a batch with a declined call, whose error is written as the family writes it."""
         bodies: list[bytes] = []
         notes: list[CallNote] = []
         for each in questions:
@@ -272,19 +274,21 @@ class SocketPipeline(Pipeline):
         request.calls = notes
         return Answer(200, b"[%b]" % b",".join(filter(None, bodies)))
 
-    async def _ask_desk(self, subscriptions: Subscriptions, call: Call, said: Said) -> Reply | Refusal:
+    async def _subscription_reply(
+        self, subscriptions: Subscriptions, call: Call, request: SocketRequest
+    ) -> Reply | Refusal:
         try:
-            return await subscriptions.ask(call, said)
+            return await subscriptions.answer(call, request)
         except Refusal as refusal:
             return refusal
 
 
 def _subscriptions(request: Request, call: Call) -> Subscriptions | None:
-    """Who answers a call itself, if it is about subscriptions."""
-    subscriptions = request.subscriptions if isinstance(request, Said) else None
+    """The connection's subscriptions, if a call is about them."""
+    subscriptions = request.subscriptions if isinstance(request, SocketRequest) else None
     return subscriptions if subscriptions is not None and call.method in subscriptions.methods else None
 
 
 def _sized(note: CallNote, body: bytes) -> CallNote:
-    """What is written down of a call, with the size of the answer that it has got."""
+    """The record of a call, with the size of its answer."""
     return cast("CallNote", (*note[:3], len(body), *note[4:]))
