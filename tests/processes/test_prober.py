@@ -40,7 +40,7 @@ class Scene:
             self.shared_status,
             self.regions.writer(0),
             folder,
-            make_asker=self._asker,
+            make_client=self._asker,
             make_listener=self._listener,
             now=self.clock,
             wall=lambda: self.clock() + 1_000_000.0,

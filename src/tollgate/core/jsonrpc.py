@@ -19,7 +19,7 @@ from tollgate.core.shapes import (
     Call,
     ErrorAnswer,
     ErrorCode,
-    ErrorWords,
+    ErrorMessage,
     LooseCall,
     NumberedReply,
     PlainCall,
@@ -44,7 +44,7 @@ _loose = msgspec.json.Decoder(LooseCall).decode
 _anything = msgspec.json.Decoder(Raw).decode
 _members = msgspec.json.Decoder(list[Raw]).decode
 _error_code = msgspec.json.Decoder(ErrorCode).decode
-_error_words = msgspec.json.Decoder(ErrorWords).decode
+_error_words = msgspec.json.Decoder(ErrorMessage).decode
 # What any database keeps: 63 bits.
 _LEAST_CODE = -(2**63) + 1
 _reply = msgspec.json.Decoder(Reply).decode

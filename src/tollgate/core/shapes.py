@@ -83,7 +83,7 @@ class ErrorCode(Struct, gc=False):
     code: int
 
 
-class ErrorWords(Struct, gc=False):
+class ErrorMessage(Struct, gc=False):
     """What is read of a node's error to understand it."""
 
     code: int

@@ -61,7 +61,7 @@ class Trace:
     upstream = ""
     attempts = 0
     cache = "bypass"
-    """Where the answer came from, as a log says it: hit, miss, coalesced, bypass."""
+    """Where the answer came from, as logs name it: hit, miss, coalesced, bypass."""
     charge: Callable[[int], None] | None = None
     """Counts calls to upstreams beyond the first against the caller's limits, or refuses them."""
     extra = 0

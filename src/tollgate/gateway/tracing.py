@@ -28,7 +28,7 @@ Attributes = dict[str, str | int]
 
 
 class TraceContext(Struct, frozen=True, gc=False):
-    """What a caller's headers say of its trace."""
+    """A caller's trace, from its headers."""
 
     trace_id: str
     parent_id: str
@@ -38,7 +38,7 @@ class TraceContext(Struct, frozen=True, gc=False):
 
 
 def read_context(headers: Mapping[bytes, bytes]) -> TraceContext | None:
-    """The trace that a request belongs to; None where it says nothing valid."""
+    """The trace that a request belongs to; None where the header is not valid."""
     found = _TRACEPARENT.fullmatch(headers.get(b"traceparent", b""))
     if found is None:
         return None

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import uvloop
 
-from tollgate.gateway.prober.prober import HttpAsker
+from tollgate.gateway.prober.prober import HttpProbeClient
 from tollgate.gateway.prober.publish import StatusPublisher
-from tollgate.gateway.prober.watch import MakeAsker, MakeListener, Watch
+from tollgate.gateway.prober.watch import MakeListener, MakeProbeClient, Watch
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.processes.reload import SettingsFollower, SharedSettings
 from tollgate.processes.supervisor import Lifeline
@@ -42,14 +42,14 @@ class Prober:
         writer: metrics.Writer,
         data_dir: Path,
         *,
-        make_asker: MakeAsker | None = None,
+        make_client: MakeProbeClient | None = None,
         make_listener: MakeListener = UpstreamListener,
         now: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._shared_status = shared_status
         self._writer = writer
-        self._make_asker = make_asker or (lambda family, upstream: HttpAsker(family, upstream, now))
+        self._make_client = make_client or (lambda family, upstream: HttpProbeClient(family, upstream, now))
         self._make_listener = make_listener
         self._now = now
         self._publisher = StatusPublisher(writer, data_dir, now, wall)
@@ -106,7 +106,7 @@ class Prober:
             family,
             name,
             self._shared_status.network(row),
-            self._make_asker,
+            self._make_client,
             self._make_listener,
             self._writer,
             self._now,

@@ -12,7 +12,7 @@ from tests.gateway.fakes import Clock, scripted_loop, turns
 from tests.gateway.worker import http
 
 from tollgate.chains.heads import Block
-from tollgate.gateway.prober.prober import HttpAsker, ProbeFailed, ProbeReport, Wanted
+from tollgate.gateway.prober.prober import HttpProbeClient, ProbeFailed, ProbeReport, Wanted
 from tollgate.settings import model
 
 KEY = "s3cr3t"
@@ -47,7 +47,7 @@ class Scene:
         self.reply: Callable[[dict[str, Any]], bytes | None] = self.healthy
         scripted_loop().node = self._say
         given = model.UpstreamSettings(name="a", url=f"http://node:8545/{KEY}", **upstream)
-        self.asker = HttpAsker(family, given, self.clock)
+        self.client = HttpProbeClient(family, given, self.clock)
 
     def _say(self, body: bytes) -> bytes | None:
         self.calls.append(json.loads(body))
@@ -58,7 +58,7 @@ class Scene:
 
     async def fails(self) -> ProbeFailed:
         with pytest.raises(ProbeFailed) as failed:
-            await self.asker.probe(Wanted())
+            await self.client.probe(Wanted())
         assert KEY not in str(failed.value)
         return failed.value
 
@@ -78,7 +78,7 @@ def error(code: int) -> bytes:
 
 async def test_a_plain_probe_is_one_call() -> None:
     scene = Scene()
-    assert await scene.asker.probe(Wanted()) == ProbeReport(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
+    assert await scene.client.probe(Wanted()) == ProbeReport(Block(100, "0xaa", "0xa9"), 1_000.0, 0.0)
     assert [(call["method"], call["params"]) for call in scene.calls] == [
         ("eth_getBlockByNumber", ["latest", False])
     ]
@@ -102,7 +102,7 @@ async def test_a_plain_probe_is_one_call() -> None:
 )
 async def test_everything_can_be_asked_at_once(family: str, chain_id: str, methods: list[str]) -> None:
     scene = Scene(family)
-    report = await scene.asker.probe(Wanted(chain_id=True, syncing=True, finalized=True))
+    report = await scene.client.probe(Wanted(chain_id=True, syncing=True, finalized=True))
     assert (report.block.number, report.block.hash) == (100, "0xaa")
     assert (report.chain_id, report.syncing, report.finalized) == (chain_id, False, 36)
     assert scene.methods == methods
@@ -111,17 +111,17 @@ async def test_everything_can_be_asked_at_once(family: str, chain_id: str, metho
 async def test_what_a_node_does_not_know_beside_its_head_is_no_failure() -> None:
     scene = Scene()
     scene.reply = lambda call: scene.healthy(call) if call["params"][:1] == ["latest"] else error(-32601)
-    report = await scene.asker.probe(Wanted(chain_id=True, syncing=True, finalized=True))
+    report = await scene.client.probe(Wanted(chain_id=True, syncing=True, finalized=True))
     assert (report.block.number, report.chain_id, report.syncing, report.finalized) == (100, None, None, None)
 
 
 async def test_a_block_by_its_number() -> None:
     scene = Scene()
-    assert await scene.asker.block(7) == Block(7, "0x77", "0x76")
+    assert await scene.client.block(7) == Block(7, "0x77", "0x76")
     with pytest.raises(ProbeFailed):
-        await scene.asker.block(8)
+        await scene.client.block(8)
     starknet = Scene("starknet")
-    assert (await starknet.asker.block(9)).number == 9
+    assert (await starknet.client.block(9)).number == 9
     assert starknet.calls[0]["params"] == [{"block_number": 9}]
 
 
@@ -143,41 +143,41 @@ async def test_what_is_no_answer_is_told_in_words_of_our_own(said: bytes, words:
     scene = Scene()
     scene.reply = lambda _: said
     failure = await scene.fails()
-    assert (failure.words, failure.refused) == (words, False)
+    assert (failure.reason, failure.refused) == (words, False)
 
 
 async def test_a_refused_connection_is_told_apart() -> None:
     scene = Scene()
     scripted_loop().refusing = True
     failure = await scene.fails()
-    assert (failure.words, failure.refused) == ("refuses connections", True)
+    assert (failure.reason, failure.refused) == ("refuses connections", True)
 
 
 async def test_silence_ends_with_the_deadline() -> None:
     scene = Scene()
-    scene.asker.timeout_seconds = 2.0
+    scene.client.timeout_seconds = 2.0
     scene.reply = lambda _: None
-    asking = asyncio.ensure_future(scene.asker.probe(Wanted()))
+    asking = asyncio.ensure_future(scene.client.probe(Wanted()))
     await turns()
     scene.clock.advance(1.9)
-    scene.asker.sweep()
+    scene.client.sweep()
     await turns()
     assert not asking.done()
     scene.clock.advance(0.1)
-    scene.asker.sweep()
+    scene.client.sweep()
     with pytest.raises(ProbeFailed) as failed:
         await asking
-    assert failed.value.words == "does not answer in time"
+    assert failed.value.reason == "does not answer in time"
 
 
 async def test_closing_ends_what_is_under_way_also_when_nobody_waits_any_more() -> None:
     scene = Scene()
     scene.reply = lambda _: None
-    asking = asyncio.ensure_future(scene.asker.probe(Wanted()))
+    asking = asyncio.ensure_future(scene.client.probe(Wanted()))
     await turns()
     asking.cancel()
     await turns()
-    scene.asker.close()
+    scene.client.close()
     await turns()
     assert asking.cancelled()
     assert all(transport.closed for transport in scripted_loop().transports)

@@ -13,7 +13,7 @@ from tollgate.settings import model
 
 
 class Quota(Struct, frozen=True):
-    """A limit with the name that callers are told, and the key under which it is counted."""
+    """A limit with the name that callers see, and the key under which it is counted."""
 
     name: str
     key: str
@@ -89,7 +89,7 @@ class Caller:
         self.restricted = bool(self.networks or self.contracts or (grant.token and grant.token.methods))
         """Whether the token has lists of its own."""
         self.shows = bool(grant.token and grant.token.show_upstream)
-        """Whether answers tell who gave them."""
+        """Whether answers name their upstream."""
         self.limits, self.told = limits_of(self.quotas), told_of(self.quotas, len(self.quotas))
 
     def allows(self, method: str) -> bool:

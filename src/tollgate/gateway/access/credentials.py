@@ -4,7 +4,7 @@ If `Authorization` is present it decides alone: a bad token is refused even from
 comes a token in the path, for wallets that cannot send headers, then `Origin`. Unauthenticated callers learn
 nothing about teams or tokens: unknown, deleted and disabled answer alike.
 
-`recall` answers from memory and never waits; `look_up` asks the store. Look-ups that find nothing are limited
+`recall` answers from memory and never waits; `look_up` queries the store. Look-ups that find nothing are limited
 for each address and in all.
 """
 
@@ -81,7 +81,7 @@ class Credentials:
         return addresses.client_address(request.peer, forwarded, self._trusted)
 
     def recall(self, request: Request) -> Caller | None:
-        """Return a caller that is in memory, None where the store must be asked, or refuse."""
+        """Return a caller that is in memory, None where the store must be queried, or refuse."""
         if self._directory.stale:
             raise Overloaded("Tokens cannot be checked now: try again.")
         digest = request.digest
@@ -108,18 +108,18 @@ class Credentials:
             return await self._look_up_host(request)
         if not secrets.well_formed(token.decode("latin-1")):
             raise TokenInvalid
-        asked = False
+        queried = False
         for pepper in self._peppers:
             digest = secrets.digest(token, pepper)
             self._remember(request.headers.get(b"authorization") or _in_path(token), digest)
             if self._directory.unknown_token(digest):
                 continue
             self._check_misses(request)
-            asked = True
+            queried = True
             caller = await self._directory.find_token(digest)
             if caller is not None:
                 return self._checked(caller, request)
-        if asked:
+        if queried:
             self._count_miss(request)
         raise TokenInvalid
 
@@ -176,7 +176,7 @@ class Credentials:
         return caller
 
     def _check_misses(self, request: Request) -> None:
-        """Refuse to ask the store for a caller whose address has asked in vain too often."""
+        """Refuse to query the store for a caller whose address had too many misses."""
         now = self._monotonic()
         each = self._address_misses(request)
         taken = self._meters.peek(each.key, each.limit, now)
@@ -194,7 +194,7 @@ class Credentials:
 
 
 def _in_path(token: bytes) -> bytes:
-    """A token of the path, told from one of the header, which cannot hold this byte."""
+    """The key of a token of the path: one of the header cannot hold this byte."""
     return b"\0" + token
 
 

@@ -1,7 +1,7 @@
 """The directory in memory: token digest or Origin host -> Caller.
 
 Filled on a miss by one indexed read, bounded, least recently used first out. The store has a revision that
-every change of a grant raises; `refresh` asks for it several times a second and drops what changed. While the
+every change of a grant raises; `refresh` reads it several times a second and drops what changed. While the
 store cannot be reached, known callers go on working for a bounded time.
 
 A look-up that overlaps a change may have read the state before it: its result is used for its own request and
@@ -26,7 +26,7 @@ from tollgate.store.base import Changes, Directory, StoreUnavailable
 
 K = TypeVar("K")
 
-# Look-ups under way at once; a flood of unknown tokens beyond that is told to come back.
+# Look-ups under way at once; of a flood of unknown tokens the rest is refused, to be retried.
 MAX_LOOKUPS = 64
 _log = log.get("directory")
 
@@ -50,7 +50,7 @@ class Recent(Generic[K]):
         return caller
 
     def is_unknown(self, key: K, now: float) -> bool:
-        """Whether the store was asked a moment ago and had nothing."""
+        """Whether the store was queried a moment ago and had nothing."""
         return self._unknown.get(key, 0.0) > now
 
     def put(self, key: K, caller: Caller) -> None:
@@ -110,7 +110,7 @@ class CallerDirectory:
         self._pending: dict[bytes | str, asyncio.Task[Caller | None]] = {}
         self._revision: int | None = None
         self._generation = 0
-        self._heard_at = now()
+        self._refreshed_at = now()
         self._entries_cell = writer.cell(metrics.DIRECTORY_ENTRIES)
         self._stale_cell = writer.cell(metrics.DIRECTORY_STALE_SECONDS)
         self.changed: Callable[[], None] = _nothing
@@ -124,37 +124,37 @@ class CallerDirectory:
         self.changed()
         self._hosts.renew(lambda caller: Caller(caller.grant, limits))
 
-    # --- What a request asks ---------------------------------------------------------------------------
+    # --- Look-ups of a request -------------------------------------------------------------------------
 
     def known_host(self, host: str) -> Caller | None:
         """Return the caller of a host that is in memory."""
         return self._hosts.get(host)
 
     def unknown_token(self, digest: bytes) -> bool:
-        """Whether the store was asked for this token a moment ago."""
+        """Whether the store was queried for this token a moment ago."""
         return self.tokens.is_unknown(digest, self._now())
 
     def unknown_host(self, host: str) -> bool:
-        """Whether the store was asked for this host a moment ago."""
+        """Whether the store was queried for this host a moment ago."""
         return self._hosts.is_unknown(host, self._now())
 
     async def find_token(self, digest: bytes) -> Caller | None:
-        """Ask the store for a token."""
+        """Query the store for a token."""
         return await self._find(self.tokens, digest, lambda: self._store.token(digest))
 
     async def find_host(self, host: str) -> Caller | None:
-        """Ask the store for the domain that covers a host."""
+        """Query the store for the domain that covers a host."""
         return await self._find(self._hosts, host, lambda: self._store.domain(origins.candidates(host)))
 
     async def _find(
-        self, recent: Recent[Any], key: bytes | str, ask: Callable[[], Coroutine[Any, Any, Grant | None]]
+        self, recent: Recent[Any], key: bytes | str, fetch: Callable[[], Coroutine[Any, Any, Grant | None]]
     ) -> Caller | None:
-        """Ask once for all requests that wait for the same key."""
+        """Query once for all requests that wait for the same key."""
         task = self._pending.get(key)
         if task is None:
             if len(self._pending) >= MAX_LOOKUPS:
                 raise Overloaded("Too many unknown callers at once: try again.")
-            task = asyncio.get_running_loop().create_task(self._look_up(recent, key, ask))
+            task = asyncio.get_running_loop().create_task(self._look_up(recent, key, fetch))
             self._pending[key] = task
             task.add_done_callback(lambda done: self._looked_up(key, done))
         try:
@@ -168,10 +168,10 @@ class CallerDirectory:
             del self._pending[key]
 
     async def _look_up(
-        self, recent: Recent[Any], key: bytes | str, ask: Callable[[], Coroutine[Any, Any, Grant | None]]
+        self, recent: Recent[Any], key: bytes | str, fetch: Callable[[], Coroutine[Any, Any, Grant | None]]
     ) -> Caller | None:
         generation = self._generation
-        grant = await ask()
+        grant = await fetch()
         self._count("unknown" if grant is None else "found")
         caller = None if grant is None else Caller(grant, self._limits)
         if generation == self._generation:
@@ -187,7 +187,7 @@ class CallerDirectory:
     # --- Keeping it fresh ------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Ask the store what changed, and forget that."""
+        """Read from the store what changed, and forget that."""
         try:
             changes = await self._store.changes(self._revision)
         except StoreUnavailable as error:
@@ -195,7 +195,7 @@ class CallerDirectory:
             return
         if self.stale:
             _log.info("the store is back")
-        self._heard_at = self._now()
+        self._refreshed_at = self._now()
         self.stale = False
         if changes is not None:
             self._apply(changes)
@@ -203,7 +203,7 @@ class CallerDirectory:
         self._writer.set(self._entries_cell, len(self.tokens) + len(self._hosts))
 
     def _silent(self, error: StoreUnavailable) -> None:
-        silence = self._now() - self._heard_at
+        silence = self._now() - self._refreshed_at
         self._writer.set(self._stale_cell, int(silence))
         if silence > self._settings.stale_seconds and not self.stale:
             self.stale = True
@@ -215,7 +215,7 @@ class CallerDirectory:
         self._revision = changes.revision
         self.changed()
         self._generation += 1
-        # Whoever comes now must not be told what was read before.
+        # A later request must not get what was read before.
         self._pending.clear()
         if changes.everything or first:
             self.tokens.clear()

@@ -3,8 +3,8 @@
 watch            one network: which upstreams count, and when to probe again
 watched          one upstream: its last answer, and the state that follows
 head_follower    one network's chain: which upstream is followed; head, finality and reorganisations
-prober           asks an upstream for head, finality and chain id
+prober           queries an upstream for head, finality and chain id
 canonical_chain  the chain that upstreams agree on, as far back as it may change
-examine          tries an upstream out, before it is put to use
+examine          examines an upstream before it is used
 publish          what operators see of all that
 """

@@ -1,7 +1,8 @@
-"""Tries an upstream out before it is put to use: chain id, head, latency, archive, methods it lacks.
+"""Examines an upstream before it is used: chain id, head, latency, archive, methods it lacks.
 
-For `tollgate init` and `tollgate config check --online`. A method counts as lacking where its node says so (the
-table of `chains/faults.py`); it is asked with params that no node accepts, so nothing is executed and little paid.
+For `tollgate init` and `tollgate config check --online`. A method counts as lacking where its node reports that
+(the table of `chains/faults.py`); it is called with params that no node accepts, so nothing is executed and little
+paid.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from tollgate.chains.faults import Verdict
 from tollgate.chains.heads import NodeCall
 from tollgate.chains.methods import Kind
 from tollgate.core.health import NOTHING
-from tollgate.gateway.prober.prober import HttpAsker, NodeRefusal, ProbeFailed, Wanted
+from tollgate.gateway.prober.prober import HttpProbeClient, NodeRefusal, ProbeFailed, Wanted
 from tollgate.settings.model import UpstreamSettings
 
 SECONDS = 10.0
-"""For one question; all are asked within three times that."""
+"""For one call; all calls take at most three times that."""
 AT_ONCE = 4
 
 # What callers miss most where it is missing.
@@ -67,19 +68,19 @@ async def examine(family: str, upstream: UpstreamSettings) -> Examined:
     """Find out about one upstream. Never raises for what an upstream does."""
     if family not in heads.FAMILIES:
         return Examined(upstream.name, f"the family {family} cannot be probed")
-    asker = HttpAsker(family, upstream, time.monotonic)
-    asker.timeout_seconds = SECONDS
-    sweeping = asyncio.get_running_loop().create_task(_sweep(asker))
+    client = HttpProbeClient(family, upstream, time.monotonic)
+    client.timeout_seconds = SECONDS
+    sweeping = asyncio.get_running_loop().create_task(_sweep(client))
     try:
         async with asyncio.timeout(3 * SECONDS):
-            return await _examine(asker, family, upstream.name)
+            return await _examine(client, family, upstream.name)
     except ProbeFailed as failure:
-        return Examined(upstream.name, failure.words)
+        return Examined(upstream.name, failure.reason)
     except TimeoutError:
         return Examined(upstream.name, "does not answer in time")
     finally:
         sweeping.cancel()
-        asker.close()
+        client.close()
 
 
 async def examine_all(upstreams: Sequence[tuple[str, UpstreamSettings]]) -> list[Examined]:
@@ -87,25 +88,25 @@ async def examine_all(upstreams: Sequence[tuple[str, UpstreamSettings]]) -> list
     return await asyncio.gather(*(examine(family, upstream) for family, upstream in upstreams))
 
 
-async def _examine(asker: HttpAsker, family: str, name: str) -> Examined:
-    await asker.ask(heads.chain_id_call(family))  # the first one pays for the connection
-    report = await asker.probe(Wanted(chain_id=True))
-    syncing = await asker.probe(Wanted(syncing=True))
+async def _examine(client: HttpProbeClient, family: str, name: str) -> Examined:
+    await client.call(heads.chain_id_call(family))  # the first one pays for the connection
+    report = await client.probe(Wanted(chain_id=True))
+    syncing = await client.probe(Wanted(syncing=True))
     return Examined(
         name,
         chain_id=report.chain_id or "",
         head=report.block.number,
         milliseconds=round(min(report.seconds, syncing.seconds) * 1000, 1),
-        # A chain this young says nothing: every node has all of it.
-        archive=await _is_archive(asker, family) if report.block.number > _KEPT_BLOCKS else None,
+        # A chain this young shows nothing: every node has all of it.
+        archive=await _is_archive(client, family) if report.block.number > _KEPT_BLOCKS else None,
         syncing=bool(syncing.syncing),
-        lacking=await _lacking(asker, family),
+        lacking=await _lacking(client, family),
     )
 
 
-async def _is_archive(asker: HttpAsker, family: str) -> bool | None:
+async def _is_archive(client: HttpProbeClient, family: str) -> bool | None:
     try:
-        await asker.ask(_OLD_STATE[family])
+        await client.call(_OLD_STATE[family])
     except NodeRefusal as refusal:
         if family == "starknet" and refusal.code == _NO_SUCH_CONTRACT:
             return True
@@ -116,13 +117,13 @@ async def _is_archive(asker: HttpAsker, family: str) -> bool | None:
     return True
 
 
-async def _lacking(asker: HttpAsker, family: str) -> tuple[str, ...]:
+async def _lacking(client: HttpProbeClient, family: str) -> tuple[str, ...]:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def lacks(method: str) -> bool:
         async with gate:
             try:
-                await asker.ask(NodeCall(method, _NO_PARAMS))
+                await client.call(NodeCall(method, _NO_PARAMS))
             except NodeRefusal as refusal:
                 return faults.verdict(family, Kind.READ, refusal.code, refusal.message) is Verdict.UNSUPPORTED
             except ProbeFailed:
@@ -130,11 +131,11 @@ async def _lacking(asker: HttpAsker, family: str) -> tuple[str, ...]:
             return False
 
     methods = _METHODS[family]
-    said = await asyncio.gather(*map(lacks, methods))
-    return tuple(method for method, is_lacking in zip(methods, said, strict=True) if is_lacking)
+    results = await asyncio.gather(*map(lacks, methods))
+    return tuple(method for method, is_lacking in zip(methods, results, strict=True) if is_lacking)
 
 
-async def _sweep(asker: HttpAsker) -> None:
+async def _sweep(client: HttpProbeClient) -> None:
     while True:
         await asyncio.sleep(0.1)
-        asker.sweep()
+        client.sweep()

@@ -1,15 +1,15 @@
-"""The chain of one network: whose blocks it follows, and what is told of its head, finality and reorganisations.
+"""The chain of one network: whose blocks it follows; publishes its head, finality and reorganisations.
 
-`follow` compares the chains of all who count and goes with the one that `core/branches.py` chooses; `publish`
-says where that leads. Asks nobody and has no clock: what is missing is wished for (`Fetch`), `now` is given.
+`follow` compares the chains of all who count and follows the one that `core/branches.py` chooses; `publish`
+writes the result. No I/O and no clock: missing blocks are requested (`Fetch`), `now` is given.
 
 The head never goes down without a reorganisation being published first. Where nobody shows the highest head any
 more, that is because all went back (a reorganisation, at once), or because those who had it are gone (it is
 given up after a while).
 
 The successor of a prober that died finds a number in the shared status, and cannot know whether the block behind
-it is still the same. So its first word is that everything above what is final may have been replaced. It says
-nothing before it has found as much of the chain as callers were shown, or has given that up.
+it is still the same. So it first publishes that everything above what is final may have been replaced. It
+publishes nothing before it has found as much of the chain as callers were shown, or has given that up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BACKFILL = 8
 _log = log.get("prober")
 
 Fetch = Callable[[Watched, Sequence[int]], None]
-"""Wishes for blocks of an upstream, by number; they are in its chain when `follow` is called again."""
+"""Requests blocks of an upstream, by number; they are in its chain when `follow` is called again."""
 
 
 class HeadFollower:
@@ -43,8 +43,8 @@ class HeadFollower:
         self._count = count
         self._canonical = CanonicalChain()
         self._watched: Sequence[Watched] = ()
-        self._told = ""
-        """The hash of the head that was published last; empty before our first word."""
+        self._published = ""
+        """The hash of the head that was published last; empty before the first."""
         self._short_since: float | None = None
 
     def is_overdue(self, now: float) -> bool:
@@ -60,7 +60,7 @@ class HeadFollower:
     def follow(
         self, watched: Sequence[Watched], counting: Sequence[Watched], probed: Watched | None
     ) -> list[Claim]:
-        """Follow whom the network follows, and say where all stand who count. `probed`: who has just answered."""
+        """Follow the network's chain; return the claims of all who count. `probed`: who has just answered."""
         self._watched = watched
         if not self._canonical.tip and counting:
             self._begin(max(counting, key=lambda each: each.sight.head))
@@ -73,8 +73,8 @@ class HeadFollower:
             chosen = branches.choose(claims, self._canonical.head, unclear)
             if chosen is None:
                 break
-            # Of a chain that nobody was told of none is left.
-            if self._told and branches.is_contested(chosen, self._canonical.head):
+            # A chain that was not published yet cannot be reorganised.
+            if self._published and branches.is_contested(chosen, self._canonical.head):
                 self._reorganise(chosen)
             else:
                 self._canonical.follow(self._named(chosen.name).chain, chosen.ancestor)
@@ -92,7 +92,7 @@ class HeadFollower:
         claims, unclear = [], 0
         canonical = self._canonical
         for each in counting:
-            # Of one that is asked seldom, one block has to say whether the chain is still the same.
+            # Of one that is probed seldom, one block has to show whether the chain is still the same.
             missing = branches.missing(canonical.hash_of, canonical.head, each.chain, whole=not each.is_resting)
             if missing and each.comparable:
                 self._fetch(each, missing)
@@ -114,7 +114,7 @@ class HeadFollower:
     # --- The shared status -------------------------------------------------------------------------------------
 
     def publish(self, claims: Sequence[Claim], now: float) -> None:
-        """Say where the network is, and give up a head that is gone. After `follow`, and after all were judged."""
+        """Publish head and finality; give up a head that is gone. After `follow`, and after all were judged."""
         row, canonical = self._row, self._canonical
         agreed = [each for each in claims if not branches.is_contested(each, canonical.head)]
         if not agreed:
@@ -129,20 +129,20 @@ class HeadFollower:
             went_back = all(self._named(each.name).retreats >= health.RETREATS for each in agreed)
             if health.given_up(self._short_since, now, all_went_back=went_back):
                 self._lose(best, went_back=went_back)
-            elif not self._told:
+            elif not self._published:
                 return
         if best.tip >= row.head:
             reported = [each.sight.finalized for each in self._watched if each.verdict.state == State.UP]
             finalized = health.finality(reported, canonical.head, row.finalized)
-            row.publish(canonical.head, finalized, changed=canonical.tip != self._told)
-            self._told = canonical.tip
+            row.publish(canonical.head, finalized, changed=canonical.tip != self._published)
+            self._published = canonical.tip
 
     def _take_over(self) -> None:
-        """Before the first word, where a predecessor has spoken: what it saw may have been replaced since."""
+        """Before the first publication, after a predecessor: what it saw may have been replaced since."""
         row = self._row
-        if not self._told and row.head != NOTHING:
-            words = "taking over from another prober: cached answers about blocks that are not final are dropped"
-            _log.info(words, network=self._path, before=row.head, finalized=row.finalized)
+        if not self._published and row.head != NOTHING:
+            message = "taking over from another prober: cached answers about blocks that are not final are dropped"
+            _log.info(message, network=self._path, before=row.head, finalized=row.finalized)
             # What callers were shown is forgotten with this; the head that is published next is not below it.
             row.publish_reorg(row.finalized)
 
@@ -153,25 +153,25 @@ class HeadFollower:
         self._go_back(ancestor, "the chain was reorganised", metrics.REORGS, to=claim.tip)
         self._canonical.follow(self._named(claim.name).chain, ancestor)
         self._row.publish(self._canonical.head, self._still_final(ancestor), changed=True)
-        self._told = self._canonical.tip
+        self._published = self._canonical.tip
 
     def _lose(self, best: Claim, *, went_back: bool) -> None:
         """Go back to the highest block that is left."""
         if went_back:
             self._go_back(best.tip, "the chain went back", metrics.REORGS, to=best.tip)
         else:
-            words = "the highest head is gone with its upstreams"
-            self._go_back(best.tip, words, metrics.HEADS_LOST, to=best.tip)
+            message = "the highest head is gone with its upstreams"
+            self._go_back(best.tip, message, metrics.HEADS_LOST, to=best.tip)
         if not self._canonical.cut(best.tip):
             self._begin(self._named(best.name))
         self._row.publish(best.tip, self._still_final(best.tip), changed=True)
-        self._told = self._canonical.tip
+        self._published = self._canonical.tip
 
-    def _go_back(self, ancestor: int, words: str, spec: metrics.Spec, *, to: int) -> None:
+    def _go_back(self, ancestor: int, message: str, spec: metrics.Spec, *, to: int) -> None:
         row = self._row
-        # Before our first word nothing that is not final is known to be the same.
-        same = ancestor if self._told else min(ancestor, row.finalized)
-        _log.warning(words, network=self._path, before=row.head, ancestor=same, head=to)
+        # Before our first publication nothing that is not final is known to be the same.
+        same = ancestor if self._published else min(ancestor, row.finalized)
+        _log.warning(message, network=self._path, before=row.head, ancestor=same, head=to)
         self._count(spec)
         row.publish_reorg(same)
         self._short_since = None

@@ -1,8 +1,8 @@
-"""Asks one upstream how it is: head, finality, chain id, syncing, and single blocks.
+"""Probes one upstream: head, finality, chain id, syncing, and single blocks.
 
-Over HTTP, by the pool that also serves calls (`transport.py`). Owns no rule and no schedule: what follows from
-the answers is decided in `core/health.py`, when to ask in `watch.py`. Reasons are our own words: an address or
-a node's message may hold a key.
+Over HTTP, by the pool that also serves calls (`upstream/pool.py`). Owns no rule and no schedule: what follows from
+the answers is decided in `core/health.py`, when to probe in `watch.py`. Reasons never quote an address or a node's
+message: these may hold a key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tollgate import __version__
 from tollgate.chains import heads
 from tollgate.chains.heads import Block, Misread, NodeCall
-from tollgate.core.shapes import ErrorCode, ErrorWords, Reply
+from tollgate.core.shapes import ErrorCode, ErrorMessage, Reply
 from tollgate.gateway.memory_budget import Budget
 from tollgate.gateway.upstream.connection import AttemptFailed, ConnectFailed, TimedOut
 from tollgate.gateway.upstream.pool import Pool
@@ -34,11 +34,11 @@ MAX_HELD_BYTES = 67_108_864
 T = TypeVar("T")
 _reply = msgspec.json.Decoder(Reply).decode
 _code = msgspec.json.Decoder(ErrorCode).decode
-_words = msgspec.json.Decoder(ErrorWords).decode
+_error_message = msgspec.json.Decoder(ErrorMessage).decode
 
 
 class Wanted(Struct, frozen=True):
-    """What is asked beside the head."""
+    """What is queried beside the head."""
 
     chain_id: bool = False
     syncing: bool = False
@@ -51,7 +51,7 @@ class Wanted(Struct, frozen=True):
 
 
 class ProbeReport(Struct, frozen=True):
-    """What an upstream said. None: it was not asked, or does not know."""
+    """What an upstream answered. None: it was not queried, or does not know."""
 
     block: Block
     queried_at: float
@@ -62,26 +62,26 @@ class ProbeReport(Struct, frozen=True):
 
 
 class ProbeFailed(Exception):
-    """An upstream did not say where it is."""
+    """An upstream did not report its head."""
 
-    def __init__(self, words: str, *, refused: bool = False) -> None:
-        self.words = words
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        self.reason = reason
         self.refused = refused
-        """Nobody listens at its address."""
-        super().__init__(words)
+        """Its address refuses connections."""
+        super().__init__(reason)
 
 
 class NodeRefusal(ProbeFailed):
     """A node answered with a JSON-RPC error."""
 
-    def __init__(self, words: str, code: int | None, message: str) -> None:
-        super().__init__(words)
+    def __init__(self, reason: str, code: int | None, message: str) -> None:
+        super().__init__(reason)
         self.code = code
         self.message = message
 
 
-class Asker(Protocol):
-    """Whoever can be asked."""
+class ProbeClient(Protocol):
+    """What probes one upstream."""
 
     timeout_seconds: float
 
@@ -102,14 +102,14 @@ class Asker(Protocol):
         ...
 
 
-class HttpAsker:
-    """Asks an upstream by HTTP."""
+class HttpProbeClient:
+    """Probes an upstream by HTTP."""
 
     def __init__(self, family: str, upstream: UpstreamSettings, now: Callable[[], float]) -> None:
         self._family = family
         self.timeout_seconds = HealthSettings().timeout_seconds
         self._now = now
-        # So that an operator can tell our questions from those of callers.
+        # So that an operator can distinguish probes from calls.
         named = replace(upstream, headers={"User-Agent": f"tollgate-prober/{__version__}", **upstream.headers})
         self._pool = Pool(named, max_bytes=MAX_BYTES, budget=Budget(MAX_HELD_BYTES), now=now)
 
@@ -123,21 +123,21 @@ class HttpAsker:
             calls["syncing"] = heads.syncing_call(self._family)
         if wanted.finalized:
             calls["finalized"] = heads.finalized_call(self._family)
-        asking = (self.ask(call) for call in calls.values())
-        said = dict(zip(calls, await asyncio.gather(*asking, return_exceptions=True), strict=True))
+        pending = (self.call(call) for call in calls.values())
+        results = dict(zip(calls, await asyncio.gather(*pending, return_exceptions=True), strict=True))
         seconds = self._now() - queried_at
         return ProbeReport(
-            _read(heads.read_block, self._family, said["head"]),
+            _read(heads.read_block, self._family, results["head"]),
             queried_at,
             seconds,
-            _perhaps(heads.read_chain_id, self._family, said.get("chain_id")),
-            _perhaps(heads.read_syncing, self._family, said.get("syncing")),
-            _perhaps(heads.read_number, self._family, said.get("finalized")),
+            _perhaps(heads.read_chain_id, self._family, results.get("chain_id")),
+            _perhaps(heads.read_syncing, self._family, results.get("syncing")),
+            _perhaps(heads.read_number, self._family, results.get("finalized")),
         )
 
     async def block(self, number: int) -> Block:
         """One of its blocks."""
-        return _read(heads.read_block, self._family, await self.ask(heads.block_call(self._family, number)))
+        return _read(heads.read_block, self._family, await self.call(heads.block_call(self._family, number)))
 
     def sweep(self) -> None:
         """End what has taken too long."""
@@ -147,7 +147,7 @@ class HttpAsker:
         """End everything."""
         self._pool.close()
 
-    async def ask(self, call: NodeCall) -> bytes:
+    async def call(self, call: NodeCall) -> bytes:
         """The result of a call, or ProbeFailed."""
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": call.method, "params": call.params})
         try:
@@ -166,36 +166,36 @@ class HttpAsker:
         return bytes(reply.result)
 
 
-def _read(reader: Callable[[str, bytes], T], family: str, said: bytes | BaseException) -> T:
-    """Read an answer, or fail as asking did."""
-    if isinstance(said, BaseException):
-        raise said
+def _read(reader: Callable[[str, bytes], T], family: str, result: bytes | BaseException) -> T:
+    """Read a result, or raise what the call raised."""
+    if isinstance(result, BaseException):
+        raise result
     try:
-        return reader(family, said)
+        return reader(family, result)
     except Misread as error:
         raise ProbeFailed("answers with something other than requested") from error
 
 
 def _message(error: msgspec.Raw) -> str:
-    """The words of a node's error; none where they cannot be read."""
+    """The message of a node's error; empty where it cannot be read."""
     try:
-        return _words(error).message
+        return _error_message(error).message
     except msgspec.DecodeError:
         return ""
 
 
-def _perhaps(reader: Callable[[str, bytes], T], family: str, said: bytes | BaseException | None) -> T | None:
-    """Read an answer that it need not give."""
-    if said is None:
+def _perhaps(reader: Callable[[str, bytes], T], family: str, result: bytes | BaseException | None) -> T | None:
+    """Read a result that is optional."""
+    if result is None:
         return None
     try:
-        return _read(reader, family, said)
+        return _read(reader, family, result)
     except ProbeFailed:
         return None
 
 
 def _failed(failure: AttemptFailed) -> ProbeFailed:
-    """Say what exactly failed, without an address: it may hold a key."""
+    """Describe what failed, without an address: it may hold a key."""
     if isinstance(failure, TimedOut):
         return ProbeFailed("does not answer in time")
     if not isinstance(failure, ConnectFailed):

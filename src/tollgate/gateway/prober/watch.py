@@ -1,10 +1,10 @@
-"""One network under watch: asks its upstreams in time, judges each, and has its chain followed.
+"""One network under watch: probes its upstreams on schedule, judges each, and has its chain followed.
 
 The steps of `_settle`, after each answer: follow the chain of those who count (`head_follower.py`), judge each
-upstream by `core/health.py`, publish. Every upstream is asked on its own, so that one that hangs delays nobody.
+upstream by `core/health.py`, publish. Every upstream is probed on its own, so that one that hangs delays no other.
 
-Upstreams that are new, at the start and after a reload, have a say when all of them have been asked or had their
-time. Until then they are what the shared status says, unless that they are on the wrong chain is known already;
+Upstreams that are new, at the start and after a reload, count when all of them have been probed or had their
+time. Until then their state is that of the shared status, unless they are known to be on the wrong chain;
 the others go on without them.
 """
 
@@ -19,7 +19,7 @@ from tollgate.chains.heads import Block
 from tollgate.core import health
 from tollgate.core.health import NOTHING, State, UpstreamVerdict
 from tollgate.gateway.prober.head_follower import HeadFollower
-from tollgate.gateway.prober.prober import Asker, ProbeFailed, Wanted
+from tollgate.gateway.prober.prober import ProbeClient, ProbeFailed, Wanted
 from tollgate.gateway.prober.watched import Watched
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings.model import HealthSettings, NetworkSettings, UpstreamSettings
@@ -28,17 +28,17 @@ from tollgate.shm.upstream_status import NetworkStatus, UpstreamStatus
 
 # Those who are new wait for each other for so long.
 WARM_SECONDS = 1.0
-# Between two rounds that workers ask for, and before an upstream that went back is asked whether it is so.
+# Between two rounds that workers request, and before an upstream that went back is probed again.
 HASTE_SECONDS = 0.05
 # Blocks fetched from one upstream at once.
 AT_ONCE = 8
-# Without calls for so long, an upstream is asked seldom.
+# Without calls for so long, an upstream is probed seldom.
 IDLE_SECONDS = 30.0
 # Between two looks at what workers do.
 USE_SECONDS = 1.0
 _log = log.get("prober")
 
-MakeAsker = Callable[[str, UpstreamSettings], Asker]
+MakeProbeClient = Callable[[str, UpstreamSettings], ProbeClient]
 MakeListener = Callable[[str, UpstreamSettings, Callable[[Block], None]], UpstreamListener]
 
 
@@ -50,7 +50,7 @@ class Watch:
         family: str,
         name: str,
         row: NetworkStatus,
-        make_asker: MakeAsker,
+        make_client: MakeProbeClient,
         make_listener: MakeListener,
         writer: metrics.Writer,
         now: Callable[[], float],
@@ -60,7 +60,7 @@ class Watch:
         self.watched: list[Watched] = []
         """In order of priority."""
         self.chain_id = ""
-        self._make_asker = make_asker
+        self._make_client = make_client
         self._make_listener = make_listener
         self._writer = writer
         self._now = now
@@ -78,7 +78,7 @@ class Watch:
 
     @property
     def warm(self) -> bool:
-        """Whether all upstreams have been asked, or had their time, and what follows from that has been told."""
+        """Whether all upstreams have been probed, or had their time, and the result is published."""
         return all(each.joined for each in self.watched)
 
     def apply(
@@ -105,10 +105,10 @@ class Watch:
             else:
                 if not at_start:
                     rows[upstream.name].publish(State.UNKNOWN, NOTHING, NOTHING, 0)
-                each = Watched(upstream, self._make_asker(self.family, upstream), rows[upstream.name], now)
+                each = Watched(upstream, self._make_client(self.family, upstream), rows[upstream.name], now)
             self._listen(each, upstream)
             each.change(upstream)
-            each.asker.timeout_seconds = settings.timeout_seconds
+            each.client.timeout_seconds = settings.timeout_seconds
             each.next_at = min(each.next_at, now + self._interval(each))
             self.watched.append(each)
         for gone in before.values():
@@ -121,17 +121,17 @@ class Watch:
             each.listener.stop()
             each.listener = None
         if each.listener is None and upstream.ws_url:
-            each.listener = self._make_listener(self.family, upstream, lambda block: self._heard(each, block))
+            each.listener = self._make_listener(self.family, upstream, lambda block: self._announced(each, block))
 
     def close(self) -> None:
         """End."""
         for each in self.watched:
             each.close()
 
-    # --- Asking ----------------------------------------------------------------------------------------
+    # --- Probing ---------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Ask whom it is time to ask. Called some fifty times a second."""
+        """Probe those that are due. Called some fifty times a second."""
         if self._defect is not None:
             raise self._defect
         if self._blind:
@@ -145,26 +145,26 @@ class Watch:
             if now >= each.next_at and (each.probing is None or each.probing.done()):
                 wanted = each.wanted(now)
                 # A provider counts calls: those beside the head, and blocks, make the pause longer. Not without a
-                # bound: the first probe asks everything.
+                # bound: the first probe queries everything.
                 each.next_at = now + self._interval(each) * (min(2, wanted.calls) if each.is_resting else 1)
                 each.probing = self._begun(self._probe(each, wanted, each.row.head))
         if self._join(now) or self._following.is_overdue(now):
             self._settle()
 
     def sweep(self) -> None:
-        """End questions that have taken too long."""
+        """End probes that have taken too long."""
         for each in self.watched:
-            each.asker.sweep()
+            each.client.sweep()
 
-    def _heard(self, each: Watched, block: Block) -> None:
+    def _announced(self, each: Watched, block: Block) -> None:
         try:
-            if each.heard(block, self._now()):
+            if each.announced(block, self._now()):
                 self._settle()
         except Exception as defect:  # noqa: BLE001 - a listener goes on whatever happens; `tick` raises it
             self._defect = defect
 
     def _look_at_workers(self, now: float) -> None:
-        """Ask everybody at once where a worker has sent a transaction, or has seen a block that we have not."""
+        """Probe all at once where a worker has sent a transaction, or has seen a block that we have not."""
         nudges = self.row.nudges
         if nudges != self._nudges and now >= self._hasty_at:
             self._hasty_at = now + HASTE_SECONDS
@@ -175,7 +175,7 @@ class Watch:
                     each.next_at = now
 
     def _look_at_use(self, now: float) -> None:
-        """Find out who is called, and so must be asked often; whoever tells of its heads need not be."""
+        """Find out which are called, and so must be probed often, unless they announce their heads."""
         self._wanted_at = max(self._wanted_at, self.row.wanted_at)
         is_idle = now - self._wanted_at >= IDLE_SECONDS
         if is_idle and not self._was_idle:
@@ -189,21 +189,21 @@ class Watch:
                 each.calls, each.used_at = calls, now
             # Where one is not well, the others may be needed at any moment.
             unused = all_well and len(self.watched) > 1 and now - each.used_at >= IDLE_SECONDS
-            # One that shows other blocks is asked until that is settled.
+            # One that shows other blocks is probed until that is settled.
             is_doubtful = 0 < each.sight.disagreements <= health.DISAGREEMENTS
             rests = (is_idle or unused or each.has_feed) and not is_doubtful
             if each.is_resting and not rests:
                 each.next_at = now
             each.is_resting = rests
         if any(each.is_resting and each.verdict.state == State.UP for each in self.watched):
-            # Heads are asked for more seldom than the prober may be silent; nothing speaks against the last ones.
+            # Heads are probed more seldom than the shared status expires; the last ones are still valid.
             self.row.pulse()
 
     def calls_a_minute(self, each: Watched) -> float:
         """What probing an upstream takes as it is now."""
         if self._blind:
             return 0.0
-        # Of four probes two ask for one thing more, and once a minute for the chain id.
+        # Of four probes two query one thing more, and once a minute the chain id.
         factor = 1.0 if each.is_resting else 1.5
         return round(60 / self._interval(each) * factor + 1, 1)
 
@@ -213,7 +213,7 @@ class Watch:
 
     async def _probe(self, each: Watched, wanted: Wanted, shown: int) -> None:
         try:
-            report = await each.asker.probe(wanted)
+            report = await each.client.probe(wanted)
         except ProbeFailed as failure:
             each.failed(failure)
             if not each.sight.down:
@@ -241,7 +241,7 @@ class Watch:
         async def one(number: int) -> Block | None:
             async with gate:
                 try:
-                    return await each.asker.block(number)
+                    return await each.client.block(number)
                 except ProbeFailed:
                     return None
 
@@ -277,7 +277,7 @@ class Watch:
         self._following.publish(claims, now)
 
     def _join(self, now: float) -> bool:
-        """Let those who are new have their say, all at once; whether there were any.
+        """Let new upstreams count, all at once; whether there were any.
 
         The first to answer may be the one that is behind, or on the wrong chain.
         """
@@ -293,8 +293,8 @@ class Watch:
             verdicts = [UpstreamVerdict(State.UNKNOWN, "its family cannot be probed") for _ in verdicts]
         for each, verdict in [*zip(joined, verdicts, strict=True), *self._strangers()]:
             if (each.sight.tried or self._blind) and each.judged(verdict, now):
-                tell = _log.info if verdict.state == State.UP else _log.warning
-                tell(
+                write = _log.info if verdict.state == State.UP else _log.warning
+                write(
                     "an upstream changed its state",
                     network=f"{self.family}/{self.name}",
                     upstream=each.name,
@@ -303,7 +303,7 @@ class Watch:
                 )
 
     def _strangers(self) -> Iterator[tuple[Watched, UpstreamVerdict]]:
-        """Those among the new who are not of this chain: that cannot wait until they have a say."""
+        """New upstreams that are not of this chain: that cannot wait until they count."""
         rules = health.HealthRules(self.chain_id)
         for each in self.watched:
             if not each.joined:

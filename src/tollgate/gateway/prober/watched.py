@@ -1,6 +1,6 @@
 """One upstream under watch: what is known of it, and how that changes with each answer.
 
-No I/O but the cells of the shared status. When it is asked, and what the network makes of it, is `watch.py`'s.
+No I/O but the cells of the shared status. When it is probed, and what follows for the network, is `watch.py`'s.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tollgate.chains.heads import Block
 from tollgate.core import health
 from tollgate.core.branches import UpstreamChain
 from tollgate.core.health import NOTHING, Sight, State, UpstreamVerdict
-from tollgate.gateway.prober.prober import Asker, ProbeFailed, ProbeReport, Wanted
+from tollgate.gateway.prober.prober import ProbeClient, ProbeFailed, ProbeReport, Wanted
 from tollgate.gateway.upstream.listener import UpstreamListener
 from tollgate.settings.model import UpstreamSettings
 from tollgate.shm.upstream_status import UpstreamStatus
 
-# Finality and syncing are asked in one of so many probes.
+# Finality and syncing are queried in one of so many probes.
 SELDOM = 4
 CHAIN_ID_SECONDS = 60.0
-# After it did not say its chain id.
+# After it did not report its chain id.
 AGAIN_SECONDS = 5.0
 # Blocks of it could not be had so often in a row: it is judged without them.
 FETCH_FAILURES = 3
@@ -32,19 +32,19 @@ _SMOOTHING = 0.2
 class Watched:
     """What is known of one upstream."""
 
-    def __init__(self, upstream: UpstreamSettings, asker: Asker, row: UpstreamStatus, now: float) -> None:
+    def __init__(self, upstream: UpstreamSettings, client: ProbeClient, row: UpstreamStatus, now: float) -> None:
         self.upstream = upstream
-        self.asker = asker
+        self.client = client
         self.row = row
         self.sight = Sight(upstream.name, upstream.priority)
         self.chain = UpstreamChain()
-        # Its shared status holds until it is asked: it may be a predecessor's word.
+        # Its shared status holds until it is probed: a predecessor may have written it.
         self.verdict = UpstreamVerdict(State(row.state), "not probed yet")
         self.since = now
         """Since when it is in its state."""
         self.came_at = now
         self.joined = False
-        """Whether it is judged and has a say, or is too new for that."""
+        """Whether it is judged and counts, or is too new for that."""
         self.next_at = now
         self.probing: asyncio.Task[None] | None = None
         self.fetching: asyncio.Task[None] | None = None
@@ -55,13 +55,13 @@ class Watched:
         self.seconds = 0.0
         """How long a probe takes, smoothed."""
         self.is_resting = False
-        """Whether it is asked seldom: nobody calls it, or it tells of its heads by itself."""
+        """Whether it is probed seldom: nobody calls it, or it announces its heads."""
         self.used_at = now
         """When workers were last seen to call it."""
         self.calls = 0
         """What workers had sent to it by then."""
         self.doubts_feed = False
-        """Whether a probe has shown a head that its feed did not tell of."""
+        """Whether a probe has shown a head that its feed did not announce."""
         self._peak = NOTHING
         self._probes = 0
         self._chain_id_at = now
@@ -78,7 +78,7 @@ class Watched:
 
     @property
     def has_feed(self) -> bool:
-        """Whether it tells of new heads by itself, as far as we know."""
+        """Whether it announces new heads, as far as we know."""
         return self.listener is not None and self.listener.listening and not self.doubts_feed
 
     def is_same(self, upstream: UpstreamSettings) -> bool:
@@ -91,7 +91,7 @@ class Watched:
         self.sight = replace(self.sight, priority=upstream.priority)
 
     def wanted(self, now: float) -> Wanted:
-        """What to ask beside the head, this time. One that comes back may be another node by now."""
+        """What to query beside the head, this time. One that comes back may be another node by now."""
         turn = self._probes % SELDOM
         self._probes += 1
         away = not self.sight.heads or self.sight.down
@@ -110,11 +110,11 @@ class Watched:
             tried=True,
             failures=self.sight.failures + 1,
             refused=failure.refused,
-            fault=failure.words,
+            fault=failure.reason,
         )
 
     def reported(self, report: ProbeReport, wanted: Wanted, shown: int, now: float) -> None:
-        """Take in an answer. `shown`: the head in the shared status when it was asked."""
+        """Take in an answer. `shown`: the head in the shared status when it was probed."""
         if self.sight.heads and report.block.number > self.sight.head:
             self.doubts_feed = True
         self._saw(report.block, now)
@@ -133,14 +133,14 @@ class Watched:
         if wanted.chain_id:
             self._chain_id_at = now + (CHAIN_ID_SECONDS if report.chain_id else AGAIN_SECONDS)
         self.seconds += (report.seconds - self.seconds) * (_SMOOTHING if self.seconds else 1.0)
-        # A worker may have seen more of it since it was asked.
-        self.tell(max(report.block.number, self.row.head) if self.row.head > shown else report.block.number)
+        # A worker may have seen more of it since the probe began.
+        self.publish(max(report.block.number, self.row.head) if self.row.head > shown else report.block.number)
 
-    def heard(self, block: Block, now: float) -> bool:
-        """Take in a head that it told by itself; whether that is news.
+    def announced(self, block: Block, now: float) -> bool:
+        """Take in a head that it announced; whether that is new.
 
         It may have been under way for a while, so it lowers nothing; and before the first probe, or while
-        probes fail, nobody knows who speaks.
+        probes fail, the node behind its feed is not known.
         """
         sight = self.sight
         if not sight.heads or sight.down or block.number < sight.head:
@@ -150,11 +150,11 @@ class Watched:
             return False
         self._saw(block, now)
         self.sight = replace(self.sight, queried_at=now)
-        self.tell(max(block.number, self.row.head))
+        self.publish(max(block.number, self.row.head))
         return True
 
     def fetched(self, blocks: Iterable[Block], *, whole: bool) -> None:
-        """Take in older blocks of it; `whole`: all that were asked for."""
+        """Take in older blocks of it; `whole`: all that were requested."""
         self.fetch_failures = 0 if whole else self.fetch_failures + 1
         for block in sorted(blocks, key=lambda each: each.number, reverse=True):
             if not self.chain.fill(block.number, block.hash, block.parent):
@@ -169,7 +169,7 @@ class Watched:
             self.retreats, self._peak = 0, block.number
 
     def network_went_back(self, ancestor: int) -> None:
-        """Take in that the network did: nothing of its head is missing any more, and finality is asked anew."""
+        """Take in that the network did: nothing of its head is missing any more, and finality is queried again."""
         self.retreats, self._peak = 0, self.sight.head
         if self.sight.finalized > ancestor:
             self.sight = replace(self.sight, finalized=NOTHING)
@@ -182,7 +182,7 @@ class Watched:
         if changed:
             self.since = now
         self.verdict = verdict
-        self.tell(self.row.head)
+        self.publish(self.row.head)
         return changed
 
     def disagrees(self, count: int) -> None:
@@ -190,7 +190,7 @@ class Watched:
         if count != self.sight.disagreements:
             self.sight = replace(self.sight, disagreements=count)
 
-    def tell(self, head: int) -> None:
+    def publish(self, head: int) -> None:
         """Write its shared status."""
         self.row.publish(self.verdict.state, head, self.sight.finalized, int(self.seconds * 1e6))
 
@@ -201,4 +201,4 @@ class Watched:
         for task in (self.probing, self.fetching):
             if task is not None:
                 task.cancel()
-        self.asker.close()
+        self.client.close()

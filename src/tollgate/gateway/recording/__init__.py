@@ -3,5 +3,5 @@
 journal    one record for the ledger of each request of a known team
 counters   metrics of requests and calls
 latencies  how long callers wait
-spans      what the span of a request says of it
+spans      the attributes of a request's span
 """

@@ -95,7 +95,7 @@ class Journal:
 
     def _record(self, request: Request, status: int, at: float, now: float) -> None:
         caller, network, calls, origin = request.caller, request.network, request.calls, request.origin
-        assert caller is not None  # noqa: S101 - the edge asks first
+        assert caller is not None  # noqa: S101 - checked at the edge
         assert network is not None  # noqa: S101 - the intake refuses what has none
         micros = int((now - request.began) * 1e6)
         self.latencies.durations(network.path, outcome_of(calls)).append(micros)

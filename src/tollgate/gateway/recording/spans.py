@@ -1,4 +1,4 @@
-"""What the span of a request says of it, by OpenTelemetry's conventions: never what was asked or answered."""
+"""The attributes of a request's span, by OpenTelemetry's conventions: never parameters or results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def end_span(request: Request, status: int) -> None:
         "tollgate.outcome": outcome_of(calls) if calls else REFUSED if status >= 400 else "ok",
     }
     if network is not None:
-        # Not the path that was asked for: it may hold a token.
+        # Not the requested path: it may hold a token.
         span.name = attributes["http.route"] = f"/x/{network.path}"
         attributes["tollgate.network"] = network.path
     if network is not None and calls:
