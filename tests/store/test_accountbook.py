@@ -196,7 +196,7 @@ async def test_closing_waits_for_a_commit_under_way_and_counts_it(books: Books, 
             asyncio.run_coroutine_threadsafe(_call(begin), loop_).result(5)
 
         loop_ = asyncio.get_running_loop()
-        await asyncio.to_thread(lambda: books.commit(calls(5), meanwhile=meanwhile))
+        await asyncio.to_thread(lambda: books.commit(calls(5), now=CLOSED_AT, meanwhile=meanwhile))
         await started.wait()
         return await closing[0]
 
