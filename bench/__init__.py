@@ -16,7 +16,7 @@ Timings never decide the exit code: it is 1 only when something did not run, or 
     slices.py       a worker that records in every other slice of time (`halves.py`): what that costs
     scale.py        100,000 tokens against 10; memory with 2,000 connections (`crowd.py` holds them)
     goals.py        PURE: figures -> reached or missed
-    report.py       the tables and the JSON file;  machine.py says where it was measured
+    report.py       the tables and the JSON file;  machine.py has where it was measured
     logs.py         pages of request logs from a ledger with millions of rows: `python -m bench --logs 10000000`
     ledger.py       what recording adds to a call; how fast the collector is: `python -m bench --ledger`
     instructions.py instructions and frames of a call in process (`drive.py`): `python -m bench --instructions`

@@ -32,27 +32,29 @@ def main() -> int:
             # Imported here: it needs the control plane, which the other parts need not carry.
             from bench import logs  # noqa: PLC0415
 
-            return logs.run(options.logs, options.output, _tell)
+            return logs.run(options.logs, options.output, _progress)
         if options.console:
             # Imported here: it needs the control plane and a browser, which the other parts need not carry.
             from bench import console  # noqa: PLC0415
 
-            return console.run(options.rows or console.DEFAULT_ROWS, options.output, _tell)
+            return console.run(options.rows or console.DEFAULT_ROWS, options.output, _progress)
         if options.instructions:
             # Imported here: it needs the gateway, which the other parts need not carry.
             from bench import instructions  # noqa: PLC0415
 
-            return instructions.run(_tell, write=options.write)
+            return instructions.run(_progress, write=options.write)
         if options.ledger:
             # Imported here: it needs the collector, which the other parts need not carry.
             from bench import ledger  # noqa: PLC0415
 
-            return ledger.run(_plan(options), options.rows or ledger.DEFAULT_ROWS, options.output, _tell)
+            return ledger.run(_plan(options), options.rows or ledger.DEFAULT_ROWS, options.output, _progress)
         if options.postgresql:
             # Imported here: it needs the collector and psycopg, which the other parts need not carry.
             from bench import postgresql  # noqa: PLC0415
 
-            return postgresql.run(_plan(options), options.rows or postgresql.DEFAULT_ROWS, options.output, _tell)
+            return postgresql.run(
+                _plan(options), options.rows or postgresql.DEFAULT_ROWS, options.output, _progress
+            )
         report = _run(_plan(options), options)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
@@ -131,8 +133,8 @@ def _run(plan: Plan, options: argparse.Namespace) -> Report:
     cores = processes.Cores.choose()
     os.sched_setaffinity(0, {cores.load})  # this process, wrk and the crowd
     if cores.server == cores.load:
-        _tell("only one core: load and server disturb each other, the figures are not comparable")
-    _tell(f"about {plan.estimate_seconds()} s; server on core {cores.server}, load and stub on {cores.load}")
+        _progress("only one core: load and server disturb each other, the figures are not comparable")
+    _progress(f"about {plan.estimate_seconds()} s; server on core {cores.server}, load and stub on {cores.load}")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
         stub = stack.enter_context(nginx.stub(folder, cores.load, options.stub_port))
@@ -141,8 +143,8 @@ def _run(plan: Plan, options: argparse.Namespace) -> Report:
             tollgate = gateway.Gateway(gateway.find_tollgate(options.tollgate), folder, cores, stub.port)
         rows, shares = _cases(plan, folder, cores, stub, tollgate, others)
         rows += _workers(plan, folder, cores, stub, tollgate) if tollgate and "workers" in plan.parts else []
-        growth = scale.growth(tollgate, plan, _tell) if tollgate and "tokens" in plan.parts else None
-        weight = scale.weight(tollgate, _tell) if tollgate and "memory" in plan.parts else None
+        growth = scale.growth(tollgate, plan, _progress) if tollgate and "tokens" in plan.parts else None
+        weight = scale.weight(tollgate, _progress) if tollgate and "memory" in plan.parts else None
     return Report(plan, about, rows, growth, weight, goals.goals(rows, growth, weight, shares), shares)
 
 
@@ -167,11 +169,11 @@ def _cases(
             subjects.append(proxy.subject("nginx"))
         served = stack.enter_context(tollgate.serve(FEW_TOKENS)) if "tollgate" in names and tollgate else None
         subjects += [*([served] if served else []), *others]
-        problems = cache.fill(served, _tell) if served else ()
+        problems = cache.fill(served, _progress) if served else ()
         before = cache.counted(served) if served else {}
-        by_case = rounds.alternate(subjects, CASES, plan.seconds, plan.rounds, _tell)
+        by_case = rounds.alternate(subjects, CASES, plan.seconds, plan.rounds, _progress)
         after = cache.counted(served) if served else {}
-        shares = collector.shares(served, plan, _tell) if served else []
+        shares = collector.shares(served, plan, _progress) if served else []
     odd = {body.name: cache.odd(before[body.name], after[body.name], {body.name}) for body in CACHED if after}
     odd[MISS.name] = (*problems, *odd.get(MISS.name, ()))
     found = [
@@ -189,21 +191,23 @@ def _workers(
     found = []
     for workers in MORE_WORKERS:
         if workers > len(cores.all):
-            _tell(f"{workers} workers are not measured: there are {len(cores.all)} cores")
+            _progress(f"{workers} workers are not measured: there are {len(cores.all)} cores")
             continue
-        _tell(f"{workers} workers" + (", which share a core with the load" if workers == len(cores.all) else ""))
+        _progress(
+            f"{workers} workers" + (", which share a core with the load" if workers == len(cores.all) else "")
+        )
         with (
             nginx.proxy(folder, cores, stub.port, workers) as proxy,
             tollgate.serve(FEW_TOKENS, workers) as served,
         ):
             subjects = [proxy.subject("nginx"), served]
-            (rows,) = rounds.alternate(subjects, [WORKERS_CASE], plan.seconds, plan.rounds, _tell)
+            (rows,) = rounds.alternate(subjects, [WORKERS_CASE], plan.seconds, plan.rounds, _progress)
         found += rows
     return found
 
 
-def _tell(words: str) -> None:
-    print(f"bench: {words}", file=sys.stderr, flush=True)
+def _progress(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

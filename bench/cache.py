@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bench.load import Subject
 
-    Tell = Callable[[str], None]
+    Progress = Callable[[str], None]
 
 _HOW = re.compile(r'^tollgate_cache_total\{family="eth",how="(\w+)",network="(\w+)"\} (\S+)$', re.MULTILINE)
 _BYTES = re.compile(rf'^tollgate_cache_bytes\{{family="eth",network="{MISS.name}"\}} (\S+)$', re.MULTILINE)
@@ -31,9 +31,9 @@ MAX_APART = 1_000
 ODD = 0.001
 
 
-def fill(subject: Subject, tell: Tell) -> tuple[str, ...]:
+def fill(subject: Subject, progress: Progress) -> tuple[str, ...]:
     """Miss until the cache is full; return a problem where that took too long."""
-    tell("misses, until the cache is full")
+    progress("misses, until the cache is full")
     used: list[int] = []
     size = look(subject, MISS).size
     for _ in range(FILL_SECONDS):

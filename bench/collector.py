@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bench.load import Subject
     from bench.plan import Body, Plan
 
-    Tell = Callable[[str], None]
+    Progress = Callable[[str], None]
 
 COLLECTOR = "tg-collector"
 # Until the last record is in the ledger. Longer means that the collector falls behind.
@@ -42,11 +42,11 @@ class Share:
     problems: tuple[str, ...]
 
 
-def shares(subject: Subject, plan: Plan, tell: Tell) -> list[Share]:
+def shares(subject: Subject, plan: Plan, progress: Progress) -> list[Share]:
     """Put Tollgate under load with each body, and wait each time until everything is collected."""
     found = []
     for body in (SINGLE, BATCH):
-        tell(f"collector, {body.name}")
+        progress(f"collector, {body.name}")
         found.append(_share(subject, body, plan.rounds * plan.seconds))
     return found
 

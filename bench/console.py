@@ -1,7 +1,7 @@
 """The console: what pages weigh and how soon they are seen in Chromium, what they cost the server over a large
 ledger, and what open live tails cost while calls arrive.
 
-The demo serves the pages that are weighed and the tails; the large ledger is asked in this process, so that only
+The demo serves the pages that are weighed and the tails; the large ledger is read in this process, so that only
 the server's own time counts.
 """
 
@@ -62,18 +62,18 @@ WEIGHT = """["navigation", "resource"].flatMap((kind) => performance.getEntriesB
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
-def run(count: int, output: Path | None, tell: logs.Tell) -> int:
+def run(count: int, output: Path | None, progress: logs.Progress) -> int:
     """Measure, print and write; return the exit code."""
     about = machine.describe()
-    with _demo() as said:
-        tell("the demo runs: weighing pages")
-        goals = _browsed(said)
-        tell(f"{TAILS} live tails for {TAIL_SECONDS} s")
-        goals += asyncio.run(_tails(said))
-    tell(f"seeding {count:,} rows")
+    with _demo() as demo:
+        progress("the demo runs: weighing pages")
+        goals = _browsed(demo)
+        progress(f"{TAILS} live tails for {TAIL_SECONDS} s")
+        goals += asyncio.run(_tails(demo))
+    progress(f"seeding {count:,} rows")
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-console-") as folder:
         bootstrap, now = prepare(Settings(data_dir=folder)), time.time()
-        logs.seed(bootstrap, count, now, tell)
+        logs.seed(bootstrap, count, now, progress)
         goals += asyncio.run(_served(bootstrap, now, count))
     for goal in goals:
         print(f"{goal.verdict:<8} {goal.value:>10,.2f} {goal.unit:<6} (bar {goal.bar:g} {goal.unit})  {goal.name}")
@@ -109,12 +109,12 @@ def _demo() -> Iterator[dict[str, Any]]:
             process.wait(30)
 
 
-def _browsed(said: dict[str, Any]) -> list[Goal]:
+def _browsed(demo: dict[str, Any]) -> list[Goal]:
     """Weigh every page, cold and then warm, and see how soon it is painted."""
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if executable is None:
         raise BenchError("Chromium is needed, on the path as chromium, chromium-browser or google-chrome")
-    base = said["base_url"]
+    base = demo["base_url"]
     cold: list[float] = []
     warm: list[float] = []
     paints: dict[str, float] = {}
@@ -122,8 +122,8 @@ def _browsed(said: dict[str, Any]) -> list[Goal]:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
         page.goto(f"{base}/console/sign-in")
-        page.fill("#email", said["email"])
-        page.fill("#password", said["password"])
+        page.fill("#email", demo["email"])
+        page.fill("#password", demo["password"])
         page.get_by_role("button", name="Sign in", exact=True).click()
         page.wait_for_url("**/console/teams/**")
         cookies = page.context.cookies()
@@ -158,11 +158,11 @@ def _browsed(said: dict[str, Any]) -> list[Goal]:
 # --- Tails --------------------------------------------------------------------------------------------------
 
 
-async def _tails(said: dict[str, Any]) -> list[Goal]:
+async def _tails(demo: dict[str, Any]) -> list[Goal]:
     """Open tails, let calls arrive, and see what the control process spends and holds."""
-    parts = urlsplit(said["base_url"])
-    async with httpx.AsyncClient(base_url=said["base_url"], follow_redirects=False) as client:
-        cookies = await _sessions(said["data_dir"], -(-TAILS // MAX_TAILS_OF_ACCOUNT))
+    parts = urlsplit(demo["base_url"])
+    async with httpx.AsyncClient(base_url=demo["base_url"], follow_redirects=False) as client:
+        cookies = await _sessions(demo["data_dir"], -(-TAILS // MAX_TAILS_OF_ACCOUNT))
         client.cookies.set("tollgate", cookies[0])
         path = "/console/teams/demo/logs/tail"
         seen = [0]
@@ -176,15 +176,15 @@ async def _tails(said: dict[str, Any]) -> list[Goal]:
             if b" 200 " not in await reader.readline():
                 raise BenchError("a tail is refused")
             tails.append(asyncio.ensure_future(_tail(reader, writer, seen)))
-        calls = asyncio.ensure_future(_calls(said))
+        calls = asyncio.ensure_future(_calls(demo))
         await asyncio.sleep(3)
-        pid = _control(said["pid"])
+        pid = _control(demo["pid"])
         began, before, held, events = time.monotonic(), _cpu(pid), _rss(pid), seen[0]
         slowest = 0.0
         while time.monotonic() - began < TAIL_SECONDS:
-            asked = time.monotonic()
+            sent_at = time.monotonic()
             (await client.get("/console/teams/demo/tokens")).raise_for_status()
-            slowest = max(slowest, time.monotonic() - asked)
+            slowest = max(slowest, time.monotonic() - sent_at)
             await asyncio.sleep(0.5)
         spent = time.monotonic() - began
         cores, grown, got = (_cpu(pid) - before) / spent, _rss(pid) - held, seen[0] - events
@@ -229,10 +229,10 @@ async def _tail(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen
         writer.close()
 
 
-async def _calls(said: dict[str, Any]) -> None:
+async def _calls(demo: dict[str, Any]) -> None:
     body = [{"jsonrpc": "2.0", "id": each, "method": "eth_chainId", "params": []} for each in range(BATCH)]
-    headers = {"Authorization": f"Bearer {said['token']}"}
-    async with httpx.AsyncClient(base_url=said["base_url"], headers=headers) as client:
+    headers = {"Authorization": f"Bearer {demo['token']}"}
+    async with httpx.AsyncClient(base_url=demo["base_url"], headers=headers) as client:
         while True:
             began = time.monotonic()
             (await client.post("/x/eth/mainnet", json=body)).raise_for_status()
@@ -271,7 +271,7 @@ def _plane(bootstrap: Bootstrap, now: float) -> ControlPlane:
 
 
 async def _served(bootstrap: Bootstrap, now: float, count: int) -> list[Goal]:
-    """Ask for pages in this process."""
+    """Requests pages in this process."""
     plane = _plane(bootstrap, now)
     async with plane.context.store.changing() as records:
         await logs.add_people(records, secrets.digest(b"none", bootstrap.pepper), now)

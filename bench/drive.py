@@ -64,7 +64,7 @@ SHARED = "-shared"
 
 
 class DrivenLoop:
-    """Calls what is due soon, when it is told to; nothing is ever due later."""
+    """Calls what is due soon, when it is run; nothing is ever due later."""
 
     def __init__(self) -> None:
         self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
@@ -107,12 +107,12 @@ class CallerTransport:
 class UpstreamTransport:
     """An upstream's end."""
 
-    def __init__(self, connection: Connection, asked: list[tuple[Connection, bytes]]) -> None:
+    def __init__(self, connection: Connection, sent: list[tuple[Connection, bytes]]) -> None:
         self._connection = connection
-        self._asked = asked
+        self._sent = sent
 
     def write(self, data: bytes) -> None:
-        self._asked.append((self._connection, data))
+        self._sent.append((self._connection, data))
 
     def close(self) -> None:
         raise AssertionError("an upstream was hung up on")
@@ -200,7 +200,7 @@ class Drive:
         self.context.begin = straight.begin
         setattr(pipeline, "answer", _not_straight)  # noqa: B010 - a method is not to be assigned to
         self.context.tick()
-        self.asked: list[tuple[Connection, bytes]] = []
+        self.sent: list[tuple[Connection, bytes]] = []
         self._connect(networks)
 
     def _let_in(self, directory: CallerDirectory, credentials: Credentials, settings: model.Settings) -> None:
@@ -223,10 +223,10 @@ class Drive:
                 pool = upstream.pool
                 for _ in range(WIDTH):
                     connection = pool.connection()
-                    connection.connection_made(UpstreamTransport(connection, self.asked))  # type: ignore[arg-type]
+                    connection.connection_made(UpstreamTransport(connection, self.sent))  # type: ignore[arg-type]
                     pool.keep(connection)
 
-    # --- What is said ----------------------------------------------------------------------------------
+    # --- Requests --------------------------------------------------------------------------------------
 
     def request(self, number: int) -> bytes:
         """The bytes of a caller."""
@@ -253,14 +253,14 @@ class Drive:
     def run(self, requests: list[bytes], responses: list[bytes]) -> None:
         """Let all callers send a request, all upstreams answer, and so on."""
         callers = [caller.data_received for caller, _ in self.callers]
-        said, answers, asked = iter(requests), iter(responses), self.asked
+        incoming, answers, sent = iter(requests), iter(responses), self.sent
         for _ in range(len(requests) // WIDTH):
             for caller in callers:
-                caller(next(said))
+                caller(next(incoming))
             self.loop.run()
-            for connection, _ in asked:
+            for connection, _ in sent:
                 connection.data_received(next(answers))
-            asked.clear()
+            sent.clear()
             self.loop.run()
         for _, transport in self.callers:
             assert len(transport.written) == len(requests) // WIDTH, "a call was not answered"

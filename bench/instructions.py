@@ -113,9 +113,9 @@ def written() -> tuple[str, dict[str, int]]:
     return kept["python"], kept["instructions"]
 
 
-def run(tell: Callable[[str], None], *, write: bool) -> int:
+def run(progress: Callable[[str], None], *, write: bool) -> int:
     """Count all cases and print them beside the bars and the file."""
-    tell("counting the instructions of a call under cachegrind, about a minute")
+    progress("counting the instructions of a call under cachegrind, about a minute")
     counted = count(CASES)
     python, before = written()
     print("| case | instructions | bar | | in the file | frames | files |")

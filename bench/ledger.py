@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bench.slices import Compared
     from tollgate.processes.bootstrap import Bootstrap
 
-    Tell = Callable[[str], None]
+    Progress = Callable[[str], None]
 
 METHODS = ("eth_call", "eth_getBalance", "eth_blockNumber", "eth_chainId", "eth_getLogs")
 TOKENS_OF_A_TEAM = 4
@@ -267,7 +267,7 @@ def _used_bytes(database: Path) -> int:
     return int(size * (pages - free))
 
 
-def recording(seconds: int, tell: Tell) -> Compared:
+def recording(seconds: int, progress: Progress) -> Compared:
     """Put a worker under load that records half of the time."""
     cores = processes.Cores.choose()
     os.sched_setaffinity(0, {cores.load})
@@ -275,13 +275,13 @@ def recording(seconds: int, tell: Tell) -> Compared:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
         stub = stack.enter_context(nginx.stub(folder, cores.load))
         halved = stack.enter_context(slices.serve(folder, cores, stub.port))
-        tell("warm-up")
+        progress("warm-up")
         halved.warm_up(CASE, WARM_UP_SECONDS)
-        tell(f"{seconds} s of load")
+        progress(f"{seconds} s of load")
         return halved.measure(CASE, seconds)
 
 
-def run(plan: Plan, rows: int, output: Path | None, tell: Tell) -> int:
+def run(plan: Plan, rows: int, output: Path | None, progress: Progress) -> int:
     """Measure, print and write; return the exit code."""
     about = machine.describe()
     found: list[Collected] = []
@@ -289,16 +289,16 @@ def run(plan: Plan, rows: int, output: Path | None, tell: Tell) -> int:
         records = DEFAULT_ROWS if load is LOADS[0] else 50 * load.commit
         runs = []
         for number in range(plan.rounds):
-            tell(f"collector, {load.name}, {records:,} records, run {number + 1}")
+            progress(f"collector, {load.name}, {records:,} records, run {number + 1}")
             with ProcessPoolExecutor(1, get_context("spawn")) as child:
                 runs.append(child.submit(collect, load, records).result())
         found.append(sorted(runs, key=lambda each: each.cpu_us)[len(runs) // 2])
     size = None
     if rows > DEFAULT_ROWS:
-        tell(f"collector, {LOADS[0].name}, upon {rows:,} rows")
+        progress(f"collector, {LOADS[0].name}, upon {rows:,} rows")
         with ProcessPoolExecutor(1, get_context("spawn")) as child:
             size = child.submit(grown, LOADS[0], rows).result()
-    compared = recording(plan.slices_seconds(), tell)
+    compared = recording(plan.slices_seconds(), progress)
     goals = [*_collected(found), *([_grown(size)] if size else []), _added(compared)]
     print(_text(found, size, compared, goals))
     path = output or RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ledger.json"

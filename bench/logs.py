@@ -60,7 +60,7 @@ TEAM, OTHERS = "team_bench00000000", "team_others0000000"
 # A token that makes most of the calls, one of some, one of few; and somebody else's.
 MOST, SOME, FEW, THEIRS = (f"tok_{name:0<16}" for name in ("most", "some", "few", "theirs"))
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Row:
 # --- Seeding ------------------------------------------------------------------------------------------------
 
 
-def seed(bootstrap: Bootstrap, count: int, now: float, tell: Tell, commit: int = COMMIT) -> None:
+def seed(bootstrap: Bootstrap, count: int, now: float, progress: Progress, commit: int = COMMIT) -> None:
     """Fill the ledger with rows of the last days, as evenly as they come."""
     store = open_ledger(bootstrap.ledger_url)
     rules = Rules(lambda _: Price(), lambda at, _: month_of(at))
@@ -135,7 +135,7 @@ def seed(bootstrap: Bootstrap, count: int, now: float, tell: Tell, commit: int =
         if first // commit % 50 == 49:
             while store.fold():
                 pass
-            tell(f"{first + commit:,} rows are written")
+            progress(f"{first + commit:,} rows are written")
     store.close()
     if bootstrap.ledger_url.get_backend_name() == "sqlite":
         with closing(sqlite3.connect(str(bootstrap.ledger_url.database))) as connection:
@@ -274,7 +274,7 @@ class Sample:
         return Row(self.case.name, self.depth, self._rows, self._cold, p50, p99, ordered[-1], cpu)
 
 
-async def _measure(api: Api, tell: Tell) -> tuple[list[Row], float]:
+async def _measure(api: Api, progress: Progress) -> tuple[list[Row], float]:
     async with api.store.changing() as records:
         await add_people(records, api.digest, time.time())
     await api.page()  # what is made once is made now
@@ -287,7 +287,7 @@ async def _measure(api: Api, tell: Tell) -> tuple[list[Row], float]:
     for number in range(ROUNDS):
         for sample in samples:
             await sample.round(api)
-        tell(f"round {number + 1} of {ROUNDS} is done")
+        progress(f"round {number + 1} of {ROUNDS} is done")
     whole = statistics.median([await api.page() for _ in range(ROUNDS * PAGES)])
     await api.close()
     return [sample.row() for sample in samples], whole
@@ -321,16 +321,16 @@ def drop_oldest(bootstrap: Bootstrap) -> Dropped:
     return Dropped(drop, max(slices), len(slices))
 
 
-def run(count: int, output: Path | None, tell: Tell) -> int:
+def run(count: int, output: Path | None, progress: Progress) -> int:
     """Seed, measure, print and write; return the exit code."""
     now = time.time()
     about = machine.describe()
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-logs-") as folder:
         bootstrap = prepare(Settings(data_dir=folder))
-        seed(bootstrap, count, now, tell)
+        seed(bootstrap, count, now, progress)
         seconds, size = time.time() - now, Path(str(bootstrap.ledger_url.database)).stat().st_size
-        tell(f"seeded in {seconds:.0f} s: {size / 1e9:.2f} GB")
-        rows, whole = asyncio.run(_whole(bootstrap, now, tell))
+        progress(f"seeded in {seconds:.0f} s: {size / 1e9:.2f} GB")
+        rows, whole = asyncio.run(_whole(bootstrap, now, progress))
         dropped = drop_oldest(bootstrap)
     goals = _goals(rows, dropped, count)
     print(_text(rows, whole, dropped, goals))
@@ -350,8 +350,8 @@ def run(count: int, output: Path | None, tell: Tell) -> int:
     return 0
 
 
-async def _whole(bootstrap: Bootstrap, now: float, tell: Tell) -> tuple[list[Row], float]:
-    return await _measure(Api(bootstrap, now), tell)
+async def _whole(bootstrap: Bootstrap, now: float, progress: Progress) -> tuple[list[Row], float]:
+    return await _measure(Api(bootstrap, now), progress)
 
 
 def _goals(rows: list[Row], dropped: Dropped, count: int) -> list[Goal]:

@@ -55,7 +55,7 @@ class Compared:
     problems: tuple[str, ...]
 
 
-def compare(store: str, cores: Cores, plan: Plan, tell: Callable[[str], None]) -> list[Compared]:
+def compare(store: str, cores: Cores, plan: Plan, progress: Callable[[str], None]) -> list[Compared]:
     """Compare a node with its own store to one on engines, and one of those to two."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
@@ -63,7 +63,7 @@ def compare(store: str, cores: Cores, plan: Plan, tell: Callable[[str], None]) -
         shared = stack.enter_context(_valkey(folder, cores.load))
         served = gateway.Gateway(gateway.find_tollgate(None), folder, cores, stub.port)
         on_engines = replace(served, more=ENGINES.format(store=store, shared=shared, pepper=PEPPER))
-        tell("three nodes are started")
+        progress("three nodes are started")
         alone = stack.enter_context(served.serve(FEW_TOKENS))
         first = stack.enter_context(replace(on_engines, folder=folder / "first").serve(FEW_TOKENS))
         second = stack.enter_context(
@@ -73,7 +73,7 @@ def compare(store: str, cores: Cores, plan: Plan, tell: Callable[[str], None]) -
         costs: list[list[float]] = [[], [], []]
         problems: list[list[str]] = [[], [], []]
         for number in range(1 + plan.token_rounds()):
-            tell(f"round {number} of {plan.token_rounds()}" if number else "warm-up")
+            progress(f"round {number} of {plan.token_rounds()}" if number else "warm-up")
             for place, group in enumerate(groups):
                 cost, wrong = _round(group, WARM_UP_SECONDS)
                 if number:

@@ -48,8 +48,8 @@ connections = {connections}
 
 
 @dataclass
-class Told:
-    """What callers were told."""
+class Outcomes:
+    """The answers that callers got."""
 
     results: list[float] = field(default_factory=list)
     """How long each took; so with the others."""
@@ -118,26 +118,26 @@ class Callers:
         self._numbers = count()
         self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def call(self, told: Told) -> None:
+    async def call(self, outcomes: Outcomes) -> None:
         """Call once."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 status, head = await self._exchange()
         except TimeoutError:
-            told.other("no answer in time")
+            outcomes.other("no answer in time")
             return
         except (OSError, EOFError) as error:
-            told.other(type(error).__name__)
+            outcomes.other(type(error).__name__)
             return
         took = time.monotonic() - began
         if status == 200:
-            told.results.append(took)
+            outcomes.results.append(took)
         elif status == 503:
-            told.refused.append(took)
-            told.without_retry_after += b"\r\nretry-after: " not in head
+            outcomes.refused.append(took)
+            outcomes.without_retry_after += b"\r\nretry-after: " not in head
         else:
-            told.other(f"HTTP {status}")
+            outcomes.other(f"HTTP {status}")
 
     async def _exchange(self) -> tuple[int, bytes]:
         reader, writer = self._free.pop() if self._free else await asyncio.open_connection("127.0.0.1", self._port)
@@ -158,38 +158,38 @@ class Callers:
             writer.transport.abort()
 
 
-async def _drive(port: int, token: str) -> tuple[float, Told, float]:
-    """The peak a second; what was told under overload, and for how long that went on."""
+async def _drive(port: int, token: str) -> tuple[float, Outcomes, float]:
+    """The peak a second; the answers under overload, and for how long that went on."""
     callers = Callers(port, token)
     # Several times, also afterwards: what else the machine does must not make the peak look low.
     rate = max([await _peak(callers) for _ in range(3)])
-    told, began, sent = Told(), time.monotonic(), 0
+    outcomes, began, sent = Outcomes(), time.monotonic(), 0
     async with asyncio.TaskGroup() as group:
         while (now := time.monotonic() - began) < OVERLOAD_SECONDS:
             due = int(now * TIMES * rate)
             for _ in range(due - sent):
-                group.create_task(callers.call(told))
+                group.create_task(callers.call(outcomes))
             sent = due
             await asyncio.sleep(0.005)
     seconds = time.monotonic() - began
     rate = max(rate, await _peak(callers))
     callers.close()
-    return rate, told, seconds
+    return rate, outcomes, seconds
 
 
 async def _peak(callers: Callers) -> float:
     """Results a second for callers that wait for their answers."""
-    told = Told()
+    outcomes = Outcomes()
 
     async def one_after_another(until: float) -> None:
         while time.monotonic() < until:
-            await callers.call(told)
+            await callers.call(outcomes)
 
     async with asyncio.TaskGroup() as group:
         until = time.monotonic() + PEAK_SECONDS
         for _ in range(4 * NODE_CALLS):
             group.create_task(one_after_another(until))
-    return len(told.results) / PEAK_SECONDS
+    return len(outcomes.results) / PEAK_SECONDS
 
 
 def _percentile(values: list[float], share: float) -> float:
@@ -208,21 +208,22 @@ def run(folder: Path) -> list[str]:
     command = [str(find_tollgate(None)), "serve", "--config", str(file)]
     with _node(node), processes.running(command, set(os.sched_getaffinity(0)), log) as process:
         processes.wait_until(lambda: answers(port, "/readyz"), process, log)
-        peak, told, seconds = asyncio.run(_drive(port, token))
-    goodput = len(told.results) / seconds
-    sent = len(told.results) + len(told.refused) + sum(told.others.values())
-    share, slow = goodput / peak if peak else 0.0, _percentile(told.refused, 0.99)
+        peak, outcomes, seconds = asyncio.run(_drive(port, token))
+    goodput = len(outcomes.results) / seconds
+    sent = len(outcomes.results) + len(outcomes.refused) + sum(outcomes.others.values())
+    share, slow = goodput / peak if peak else 0.0, _percentile(outcomes.refused, 0.99)
     sys.stdout.write(
         f"overload: peak {peak:.0f} calls a second; {sent / OVERLOAD_SECONDS:.0f} offered, goodput {goodput:.0f} "
-        f"({share:.0%} of the peak), {len(told.refused)} refused after {_percentile(told.refused, 0.5):.3f} s "
-        f"(p99 {slow:.3f}), results after {_percentile(told.results, 0.5):.2f} s "
-        f"(p99 {_percentile(told.results, 0.99):.2f}); others: {told.others or 'none'}\n"
+        f"({share:.0%} of the peak), {len(outcomes.refused)} refused "
+        f"after {_percentile(outcomes.refused, 0.5):.3f} s (p99 {slow:.3f}), "
+        f"results after {_percentile(outcomes.results, 0.5):.2f} s "
+        f"(p99 {_percentile(outcomes.results, 0.99):.2f}); others: {outcomes.others or 'none'}\n"
     )
-    found = [f"{what}: {count}" for what, count in told.others.items()]
+    found = [f"{what}: {count}" for what, count in outcomes.others.items()]
     if share < MIN_GOODPUT:
         found.append(f"goodput falls to {share:.0%} of the peak")
-    if told.without_retry_after:
-        found.append(f"{told.without_retry_after} refusals without Retry-After")
+    if outcomes.without_retry_after:
+        found.append(f"{outcomes.without_retry_after} refusals without Retry-After")
     if slow > MAX_REFUSAL_SECONDS:
         found.append(f"refusals come late: {slow:.2f} s")
     if "Traceback" in log.read_text():
@@ -231,7 +232,7 @@ def run(folder: Path) -> list[str]:
 
 
 def main() -> int:
-    """Overload, and say what was found."""
+    """Overload the service, and report the findings."""
     with tempfile.TemporaryDirectory() as folder:
         found = run(Path(folder))
     sys.stdout.write("".join(f"NOT GOOD: {each}\n" for each in found) or "nothing found\n")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bench.plan import Plan
     from bench.postgresql_server import Server
 
-    Tell = Callable[[str], None]
+    Progress = Callable[[str], None]
 
 BAR_RECORD_US, BAR_RATE, BAR_PAGE_MS, BAR_CALL_PERCENT = 6.0, 100_000, 20.0, 3.0
 LOADS = tuple(
@@ -144,18 +144,18 @@ class Book:
         """Nothing is there yet."""
 
 
-def pages(folder: Path, cores: set[int], rows: int, tell: Tell) -> list[Row]:
+def pages(folder: Path, cores: set[int], rows: int, progress: Progress) -> list[Row]:
     """Fill a ledger and read pages of it: once after a start of the server, then some in a row."""
     now = time.time()
     with postgresql_server.serve(folder, cores) as server:
-        _fill(server, rows, now, tell)
+        _fill(server, rows, now, progress)
     samples = [logs.Sample(case, depth) for case in logs.CASES for depth in DEPTHS]
-    tell("pages, each after a start of the server")
+    progress("pages, each after a start of the server")
     for sample in samples:
         with postgresql_server.serve(folder, cores) as server:
             asyncio.run(_read(Book(server, now), sample, cold=True))
     with postgresql_server.serve(folder, cores) as server:
-        asyncio.run(_rounds(Book(server, now), samples, tell))
+        asyncio.run(_rounds(Book(server, now), samples, progress))
     return [sample.row() for sample in samples]
 
 
@@ -165,24 +165,24 @@ async def _read(book: Book, sample: logs.Sample, *, cold: bool) -> None:
     await book.book.close()
 
 
-async def _rounds(book: Book, samples: list[logs.Sample], tell: Tell) -> None:
+async def _rounds(book: Book, samples: list[logs.Sample], progress: Progress) -> None:
     for number in range(1 + ROUNDS):
         for sample in samples:
             if number:
                 await sample.round(book)
             else:
                 await sample.first(book)
-        tell(f"round {number} of {ROUNDS}" if number else "warm-up")
+        progress(f"round {number} of {ROUNDS}" if number else "warm-up")
     await book.book.close()
 
 
-def _fill(server: Server, rows: int, now: float, tell: Tell) -> None:
+def _fill(server: Server, rows: int, now: float, progress: Progress) -> None:
     """Write some rows by the collector's code, then copy them with their data, numbered on."""
     url = server.make("logs")
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-logs-") as folder:
-        tell(f"{rows // COPIES:,} rows of logs are written")
-        logs.seed(prepare(settings_on(url, folder)), rows // COPIES, now, tell, COMMIT)
-    tell(f"they are copied {COPIES - 1} times")
+        progress(f"{rows // COPIES:,} rows of logs are written")
+        logs.seed(prepare(settings_on(url, folder)), rows // COPIES, now, progress, COMMIT)
+    progress(f"they are copied {COPIES - 1} times")
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         execute = connection.execute
         execute("SET search_path TO tollgate_ledger")
@@ -195,7 +195,7 @@ def _fill(server: Server, rows: int, now: float, tell: Tell) -> None:
         execute("VACUUM ANALYZE")
         execute("CHECKPOINT")
         (count,) = execute("SELECT sum(rows) FROM blocks").fetchone() or (0,)
-        tell(f"there are {count:,} rows")
+        progress(f"there are {count:,} rows")
 
 
 def _copying(day: str, last: int) -> tuple[str, ...]:
@@ -221,23 +221,23 @@ def _copying(day: str, last: int) -> tuple[str, ...]:
 # --- All of it ----------------------------------------------------------------------------------------------
 
 
-def run(plan: Plan, rows: int, output: Path | None, tell: Tell) -> int:
+def run(plan: Plan, rows: int, output: Path | None, progress: Progress) -> int:
     """Measure, print and write; return the exit code."""
     about = machine.describe()
     cores = processes.Cores.choose()
-    tell("instructions of a call, with limits shared and without")
+    progress("instructions of a call, with limits shared and without")
     counted = instructions.count([f"{case}{shared}" for case in COUNTED for shared in ("", SHARED)])
     found = []
     with postgresql_server.made() as folder:
         for number, load in enumerate(LOADS):
             with postgresql_server.serve(folder, {cores.load}) as server:
-                tell(f"collector, {load.name}")
+                progress(f"collector, {load.name}")
                 with ProcessPoolExecutor(1, get_context("spawn")) as child:
                     url = server.make(f"collected_{number}")
                     found.append(child.submit(collect, load, url, server, cores.server).result())
         with postgresql_server.serve(folder, {cores.load}) as server:
-            compared = nodes.compare(server.make("nodes"), cores, plan, tell)
-        read = pages(folder, set(cores.all), rows, tell)
+            compared = nodes.compare(server.make("nodes"), cores, plan, progress)
+        read = pages(folder, set(cores.all), rows, progress)
     goals = [*_counted(counted), *_compared(compared), *_collected(found), *_read_pages(read, rows)]
     print(_text(counted, compared, found, read, goals))
     path = output or RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-postgresql.json"

@@ -66,19 +66,19 @@ def allow_open_files(wanted: int) -> None:
 def running(
     command: Sequence[str], cores: set[int], log: Path, identity: Mapping[str, Any] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command on some cores, its words in `log`; stop it and all its descendants at the end.
+    """Run a command on some cores, its output in `log`; stop it and all its descendants at the end.
 
     It gets its own session, so that Ctrl-C reaches this process alone and the order of stopping stays ours.
     `identity` is what `Popen` takes to run it as another user.
     """
     own = os.sched_getaffinity(0)
-    with log.open("wb") as words:
+    with log.open("wb") as output:
         os.sched_setaffinity(0, cores)  # what is started inherits it, with all its threads and children
         try:
             process = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
-                stdout=words,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 **(identity or {}),

@@ -96,7 +96,7 @@ def alternate(
     cases: Sequence[Case],
     seconds: int,
     rounds: int,
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> list[list[Row]]:
     """Measure every server in its cases, after a warm-up; return the rows by case, in the servers' order."""
     pairs = [(i, case) for case in cases for i, subject in enumerate(subjects) if case.body.name in subject.paths]
@@ -104,7 +104,7 @@ def alternate(
     done: dict[tuple[int, Case], list[Round]] = {pair: [] for pair in pairs}
     order = list(range(len(subjects)))
     for number in range(rounds + 1):
-        tell(f"round {number} of {rounds}" if number else "warm-up")
+        progress(f"round {number} of {rounds}" if number else "warm-up")
         for i, case in ((i, case) for case in cases for i in order if (i, case) in done):
             duration = seconds if number else WARM_UP_SECONDS
             done[i, case].append(one_round(subjects[i], case, duration, sizes[i, case]))

@@ -48,19 +48,19 @@ class Weight:
     problems: tuple[str, ...]
 
 
-def growth(gateway: Gateway, plan: Plan, tell: Callable[[str], None]) -> Growth:
+def growth(gateway: Gateway, plan: Plan, progress: Callable[[str], None]) -> Growth:
     """Measure a server over few tokens and one over many in turn; compare each pair of rounds."""
-    tell(f"a store of {MANY_TOKENS:,} tokens")
+    progress(f"a store of {MANY_TOKENS:,} tokens")
     with gateway.serve(FEW_TOKENS) as few, gateway.serve(MANY_TOKENS) as many:
-        ((with_few, with_many),) = alternate([few, many], [CASE], 1, plan.token_rounds(), tell)
+        ((with_few, with_many),) = alternate([few, many], [CASE], 1, plan.token_rounds(), progress)
     pairs = zip(with_few.rounds, with_many.rounds, strict=True)
     change, margin = middle([b.cpu_us / a.cpu_us - 1 for a, b in pairs])
     return Growth(with_few, with_many, change, margin)
 
 
-def weight(gateway: Gateway, tell: Callable[[str], None]) -> Weight:
+def weight(gateway: Gateway, progress: Callable[[str], None]) -> Weight:
     """Weigh a worker that has been under load and then holds many connections."""
-    tell(f"{OPEN_CONNECTIONS:,} open connections, {MANY_TOKENS:,} tokens")
+    progress(f"{OPEN_CONNECTIONS:,} open connections, {MANY_TOKENS:,} tokens")
     processes.allow_open_files(OPEN_CONNECTIONS + 500)
     with gateway.serve(MANY_TOKENS) as subject:
         warm = one_round(subject, WARM_UP, WARM_UP_SECONDS, look(subject, SINGLE).size)

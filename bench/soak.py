@@ -98,13 +98,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: Node
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        calls = asked if isinstance(asked, list) else [asked]
-        told = [
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        calls = request if isinstance(request, list) else [request]
+        answer = [
             {"jsonrpc": "2.0", "id": each["id"], "result": self.server.result(each["method"], each["params"])}
             for each in calls
         ]
-        body = json.dumps(told if isinstance(asked, list) else told[0]).encode()
+        body = json.dumps(answer if isinstance(request, list) else answer[0]).encode()
         probed = self.headers.get("User-Agent", "").startswith("tollgate-prober/")
         if self.server.fails and not probed and random.random() < 0.2:
             body = b"<html>busy</html>"
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @dataclass
@@ -155,10 +155,11 @@ class Soak:
                 size = chance.choice([1, 1, 1, 10])
                 connection.request("POST", PATH, json.dumps(one if size == 1 else [one] * size), self.headers())
                 answer = connection.getresponse()
-                told = json.loads(answer.read())
-                good = [each for each in (told if isinstance(told, list) else [told]) if "result" in each]
+                decoded = json.loads(answer.read())
+                replies = decoded if isinstance(decoded, list) else [decoded]
+                good = [each for each in replies if "result" in each]
                 self.note(f"HTTP {answer.status}", len(good))
-                for each in told if isinstance(told, list) else [told]:
+                for each in replies:
                     if "error" in each:
                         self.note(each["error"]["data"]["reason"])
         finally:
@@ -172,8 +173,8 @@ class Soak:
             until = time.monotonic() + chance.uniform(1, 5)
             while time.monotonic() < until and not self.stopped.is_set():
                 with suppress(TimeoutError):
-                    told = json.loads(client.recv(timeout=1))
-                    self.note("notification" if "method" in told else "subscription", int("result" in told))
+                    answer = json.loads(client.recv(timeout=1))
+                    self.note("notification" if "method" in answer else "subscription", int("result" in answer))
 
     def hang(self, chance: random.Random) -> None:
         """Stop in the midst of a request."""
