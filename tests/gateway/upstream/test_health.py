@@ -303,6 +303,10 @@ def test_methods_that_callers_invent_do_not_fill_the_memory() -> None:
     _, upstream = one(deny_methods=("eth_x*",))
     assert not any(upstream.takes(f"eth_x{number}") for number in range(10_000))
     assert len(upstream._refused) < 5_000
+    assert not upstream.takes("eth_x" + "y" * 1_000)
+    assert max(map(len, upstream._refused)) < 200, "four thousand names of a megabyte would be four gigabytes"
+    assert upstream.takes("eth_call")
+    assert "eth_call" in upstream._refused, "names that came later are remembered as well"
 
 
 def test_other_settings_are_taken_over_and_what_is_known_stays() -> None:

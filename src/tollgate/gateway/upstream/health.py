@@ -11,6 +11,7 @@ from itertools import compress
 from math import exp
 
 from tollgate.core.entries import pack
+from tollgate.core.jsonrpc import LONGEST_REMEMBERED
 from tollgate.core.limits import Limit
 from tollgate.core.methods import Policy, listed
 from tollgate.gateway.upstream.pool import Pool
@@ -146,7 +147,9 @@ class Upstream:
         refused = self._refused.get(method)
         if refused is None:
             refused = listed(method, self.policy) is not None
-            if len(self._refused) < _MAX_METHODS:
+            if len(method) <= LONGEST_REMEMBERED:
+                if len(self._refused) >= _MAX_METHODS:
+                    self._refused.clear()
                 self._refused[method] = refused
         return not refused
 
