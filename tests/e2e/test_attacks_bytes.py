@@ -280,6 +280,42 @@ def test_answers_that_are_read_byte_by_byte_count_against_the_budget(stack: Stac
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
+# ---- messages without an end
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"\x81\xff" + (1_000_001).to_bytes(8, "big") + b"\x00" * 4 + b" " * 1_000_000,
+        b"\x01\xfe\xff\xff"
+        + b"\x00" * 4
+        + b" " * 65_535
+        + (b"\x00\xfe\xff\xff" + b"\x00" * 4 + b" " * 65_535) * 14,
+    ],
+)
+def test_messages_of_websockets_that_never_end_count_against_the_budget(stack: Stack, begun: bytes) -> None:
+    with ExitStack() as held:
+        wires = [held.enter_context(stack.gateway.wire()) for _ in range(400)]
+        for wire in wires:
+            wire.send(request(PATH, headers={**HANDSHAKE, **stack.headers}, method="GET"))
+            assert wire.read(to="HEAD").status == 101
+        for wire in wires:
+            with suppress(OSError):
+                wire.send(begun)
+        # All that was sent is read, and whoever found no room was told.
+        cut = eventually(lambda: [wire for wire in wires if _has_come(wire)], what="the end of some")
+        assert b"Too many large messages" in drained(cut[0], 1.0)
+        assert answered_soon(stack) < MAX_STALL_SECONDS
+
+
+def _has_come(wire: Wire) -> bool:
+    wire.socket.setblocking(False)
+    try:
+        return bool(wire.socket.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
+
+
 # ---- the log
 
 

@@ -194,7 +194,7 @@ class Worker:
                 endpoint,
             ),
             http=functools.partial(CallerConnection, context),
-            ws=functools.partial(Socket, endpoint.stop),
+            ws=functools.partial(Socket, endpoint.stop, context),
             ws_max_bytes=settings.limits.body_bytes,
             background=(
                 (settings.directory.refresh_seconds, directory.refresh),

@@ -65,7 +65,7 @@ class Caller:
             "log_config": None,
             "lifespan": "off",
             "access_log": False,
-            "ws": functools.partial(Socket, server.endpoint.stop),
+            "ws": functools.partial(Socket, server.endpoint.stop, server.worker.context),
             "ws_max_size": 10_000,
             "ws_per_message_deflate": False,
             "ws_ping_interval": 20.0,

@@ -2,8 +2,9 @@
 
 uvicorn leaves some things open that a public port needs. A connection whose client reads nothing is never given
 up; pongs for a client that floods with pings are written without a bound; thousands of frames that come together
-are read without a pause; a stop cuts connections in the midst of a call. And its bound on messages is that of the
-start: ours comes with `websocket.accept`, as it stands then.
+are read without a pause; messages that never end are kept for ever, and count nowhere; a stop cuts connections in
+the midst of a call. And its bound on messages is that of the start: ours comes with `websocket.accept`, as it
+stands then.
 
 This leans on uvicorn's internals, so the version is pinned and tests/gateway/websocket/test_uvicorn_sockets.py
 states what it relies on.
@@ -22,13 +23,16 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 
+from tollgate.gateway.http.worker_context import WorkerContext
+from tollgate.gateway.memory_budget import SMALL
+
 # For the client to answer our goodbye.
 CLOSE_SECONDS = 3.0
 # Empty frames cost nothing to send, and a place in a list to keep.
 MAX_FRAMES = 1_024
 # Bytes that are read at once, and frames after which others have their turn: two milliseconds at most.
 _PIECE, _IN_A_ROW = 1_024, 64
-_NOT_TEXT, _POLICY = 1007, 1008
+_NOT_TEXT, _POLICY, _TRY_LATER = 1007, 1008, 1013
 
 
 class Socket(WebSocketsSansIOProtocol):
@@ -37,6 +41,7 @@ class Socket(WebSocketsSansIOProtocol):
     def __init__(
         self,
         stop: Callable[[], None],
+        context: WorkerContext,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -45,6 +50,11 @@ class Socket(WebSocketsSansIOProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._stop = stop
         """Lets the app close all connections with a message."""
+        self._context = context
+        self._held = 0
+        """Bytes that have come and are no message yet, as the budget counts them."""
+        self._messages = 0
+        self._slow_timer: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._blocked = False
@@ -62,7 +72,7 @@ class Socket(WebSocketsSansIOProtocol):
         """Forget a client."""
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        self._unread.clear()
+        self._forget_unread()
         self.depart()
         super().connection_lost(exc)
 
@@ -86,8 +96,50 @@ class Socket(WebSocketsSansIOProtocol):
             piece = bytes(self._unread[:_PIECE])
             del self._unread[:_PIECE]
             super().data_received(piece)
+        self._weigh()
         if self._unread:
             self._settle()
+
+    def _weigh(self) -> None:
+        """Count what is no message yet, where it is large. Who finds no room, or sends no end, is cut."""
+        waiting = len(self._unread) + len(self.conn.reader.buffer) + sum(map(len, self.frames))
+        more = (waiting if waiting > SMALL else 0) - self._held
+        if more > 0 and not self._context.budget.hold(more):
+            self._cut(_TRY_LATER, "Too many large messages at once: try again.")
+            return
+        if more < 0:
+            self._context.budget.free(-more)
+        self._held += more
+        if self._held and self._slow_timer is None:
+            self._time_message()
+
+    def _time_message(self) -> None:
+        self._slow_timer = self.loop.call_later(self._context.read_seconds, self._check_message, self._messages)
+
+    def _check_message(self, messages: int) -> None:
+        """Cut a client that has finished no message for as long as a request may take; unless we did not read."""
+        self._slow_timer = None
+        if not self._held:
+            return
+        if messages == self._messages and self._may_read():
+            self._cut(_POLICY, "The message did not end in time.")
+        else:
+            self._time_message()
+
+    def _cut(self, code: int, why: str) -> None:
+        self.conn.fail(code, why)
+        self._forget_unread()
+        self.handle_parser_exception()
+
+    def _forget_unread(self) -> None:
+        self._unread.clear()
+        self.frames = []
+        self.conn.reader.buffer.clear()
+        self._context.budget.free(self._held)
+        self._held = 0
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
 
     def _may_read(self) -> bool:
         """Whether no message waits to be taken and the client takes what it is sent."""
@@ -217,6 +269,7 @@ class Socket(WebSocketsSansIOProtocol):
 
     def send_receive_event_to_app(self) -> None:
         """Hand a message on, if its text is valid UTF-8: uvicorn would log each that is not."""
+        self._messages += 1
         if self.curr_msg_data_type == "text" and not self.close_sent:
             text = b"".join(self.frames)
             self.frames = [text]

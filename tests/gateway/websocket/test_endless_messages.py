@@ -1,0 +1,117 @@
+"""Messages that never end: what is kept of them counts against the worker's budget, and their time is bounded."""
+
+from __future__ import annotations
+
+import pytest
+from tests.gateway.fakes import turns
+from tests.gateway.websocket.asgi_clients import call
+from tests.gateway.websocket.wire_clients import Caller, open_caller
+from websockets.frames import Opcode
+
+from tollgate.gateway.memory_budget import SMALL
+
+SIZE = 2 * SMALL
+
+
+def begun(kind: str, size: int = SIZE) -> bytes:
+    """A message of which the end is missing: the rest of a frame, or the last fragment."""
+    mask = b"\x00" * 4
+    if kind == "frame":
+        return b"\x81\xff" + (size + 1).to_bytes(8, "big") + mask + b" " * size
+    half = b"\xff" + (size // 2).to_bytes(8, "big") + mask + b" " * (size // 2)
+    return b"\x01" + half + b"\x00" + half
+
+
+def end(kind: str) -> bytes:
+    mask = b"\x00" * 4
+    return b" " if kind == "frame" else b"\x80\x80" + mask
+
+
+kinds = pytest.mark.parametrize("kind", ["frame", "fragments"])
+
+
+async def begin(caller: Caller, data: bytes) -> None:
+    await caller.connect()
+    caller.socket.conn.max_message_size = 10 * SIZE
+    await caller.say(data)
+
+
+@kinds
+async def test_unfinished_message_counts_against_the_budget_until_it_is_whole(kind: str) -> None:
+    async with open_caller(budget=4 * SIZE) as caller:
+        await begin(caller, begun(kind))
+        budget = caller.server.worker.budget
+        assert SIZE <= budget.held < SIZE + 100
+        await caller.say(end(kind))
+        assert budget.held == 0
+        assert [each["error"]["code"] for each in caller.said()] == [-32700]
+        assert caller.closed() is None
+
+
+@kinds
+async def test_unfinished_message_without_room_ends_the_connection(kind: str) -> None:
+    async with open_caller(budget=SIZE - 1) as caller:
+        await begin(caller, begun(kind))
+        assert caller.closed() == 1013
+        assert caller.server.worker.budget.held == 0
+        assert caller.wire.closed
+
+
+@kinds
+async def test_client_that_leaves_within_a_message_gives_its_room_back(kind: str) -> None:
+    async with open_caller(budget=4 * SIZE) as caller:
+        await begin(caller, begun(kind))
+        caller.wire.drop()
+        await turns()
+        assert caller.server.worker.budget.held == 0
+        await caller.server.worker.loop.later(1_000.0)
+
+
+async def test_small_messages_do_not_count() -> None:
+    async with open_caller(budget=0) as caller:
+        await begin(caller, begun("frame", SMALL // 2))
+        assert caller.closed() is None
+
+
+@kinds
+async def test_message_that_does_not_end_in_time_is_the_last(kind: str) -> None:
+    async with open_caller(budget=4 * SIZE) as caller:
+        await begin(caller, begun(kind))
+        seconds = caller.server.worker.context.read_seconds
+        await caller.server.worker.loop.later(seconds - 1.0)
+        assert caller.closed() is None
+        if kind == "fragments":
+            # Signs of life are no end of a message.
+            await caller.send()
+        await caller.server.worker.loop.later(1.0)
+        assert caller.closed() == 1008
+
+
+async def test_client_that_finishes_its_messages_may_always_be_within_one() -> None:
+    async with open_caller(budget=4 * SIZE) as caller:
+        await begin(caller, begun("fragments"))
+        seconds = caller.server.worker.context.read_seconds
+        for _ in range(4):
+            await caller.server.worker.loop.later(seconds / 2)
+            caller.events()
+            await caller.send()
+            await caller.say(end("fragments") + begun("fragments"))
+        assert caller.closed() is None
+        for _ in range(4):
+            await caller.server.worker.loop.later(seconds / 2)
+            caller.events()
+            await caller.send()
+        assert caller.closed() == 1008
+
+
+async def test_client_whom_we_do_not_read_is_not_cut() -> None:
+    """It may have sent the end long ago."""
+    async with open_caller(node=lambda _: None, budget=4 * SIZE) as caller:
+        await begin(caller, begun("fragments"))
+        caller.socket.pause_writing()
+        await caller.server.worker.loop.later(caller.server.worker.context.read_seconds + 1.0)
+        assert Opcode.CLOSE not in [each.opcode for each in caller.frames()]
+        caller.socket.resume_writing()
+        await caller.say(end("fragments"))
+        await caller.text(call(1))
+        assert caller.server.worker.budget.held == 0
