@@ -62,7 +62,7 @@ def test_check_of_bad_settings_lists_the_problems_on_stderr_and_exits_with_1() -
 def test_check_of_settings_that_serve_nothing_fails_as_serve_would() -> None:
     result = check("check")
     assert result.exit_code == 1
-    assert result.stderr.startswith("no networks are set: add [[families.eth.mainnet.upstreams]]")
+    assert result.stderr.startswith("no networks are set: run `tollgate init`, or add [[families.eth.")
 
 
 def test_check_works_from_the_environment_alone() -> None:

@@ -157,7 +157,7 @@ def test_a_host_that_does_not_exist_is_exit_1(acme: Tool) -> None:
     env: dict[str, str | None] = {"TOLLGATE_URL": "https://nowhere.invalid", "TOLLGATE_TOKEN": "tgp_x"}
     ran = acme.run("teams", "list", env=env)
     assert ran.code == 1
-    assert "No Tollgate answers at https://nowhere.invalid" in ran.err
+    assert "The name of https://nowhere.invalid is not found: check TOLLGATE_URL" in ran.err
 
 
 @pytest.mark.parametrize(

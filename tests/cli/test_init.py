@@ -72,9 +72,10 @@ def test_init_for_scripts_prints_one_object_with_what_it_made(tool: Tool) -> Non
         (("--upstream", "eth/mainnet=ftp://SECRET"), 2, "must begin with http:// or https://, or be one of alchemy://KEY"),
         (("--upstream", "eth/mainnet=alchemy://YOUR-KEY"), 2, "still holds a placeholder"),
         (("--upstream", "eth/nowhere=alchemy://SECRET"), 2, "not known for eth/nowhere"),
+        (("--upstream", "btc/mainnet=http://x"), 1, "is of the family btc, which cannot be probed: eth and"),
         (("--upstream", "eth/mainnet=http://127.0.0.1:1/SECRET"), 1, "the upstream node-1 refuses connections."),
         (("--upstream", "eth/mainnet=http://x", "--offline", "--set", "port"), 2, "--set must read KEY=VALUE"),
-        (("--upstream", "eth/mainnet=http://x", "--offline", "--set", "server.port=high"), 1, "`server.port`"),
+        (("--upstream", "eth/mainnet=http://x", "--offline", "--set", "server.port=high"), 1, "written: `server"),
         (("--upstream", "eth/mainnet=http://x", "--offline", "--email", "ada"), 1, "@"),
     ],
 )  # fmt: skip
@@ -120,6 +121,7 @@ def test_config_check_online_says_what_exactly_failed(tool: Tool, folder: Path) 
                 ("locked", locked),
                 ("odd", odd),
                 ("gone", "http://no.invalid/SECRET"),
+                ("plain", good.replace("http://", "https://")),
             )
         )
         (folder / "tollgate.toml").write_text(f"[server]\nport = 0\nmetrics_port = 0\n{upstreams}")
@@ -130,6 +132,10 @@ def test_config_check_online_says_what_exactly_failed(tool: Tool, folder: Path) 
         "eth/mainnet: the upstream locked answers with HTTP 401: check its key.",
         "eth/mainnet: the upstream odd answers eth_chainId with error -32602.",
         "eth/mainnet: the upstream gone has a name that is not found: check its address, or the DNS server.",
+        (
+            "eth/mainnet: the upstream plain fails in the TLS handshake (wrong version number): "
+            "try http:// instead of https://."
+        ),
     ]
     assert "SECRET" not in ran.out
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tollgate.cli.failures import Failure, Lost, NoServer, NotAllowed
+from tollgate.cli.options import _seconds_ago
 from tollgate.cli.rpc_logs import AWAY, BACK, PATIENCE_SECONDS, POLL_SECONDS, duration, following
 from tollgate.processes.collector import COMMIT_SECONDS
 
@@ -120,6 +123,28 @@ def test_filters_are_sent_as_they_are_written(api: Api, acme: Tool) -> None:
     assert acme.run("rpc", "logs", "--domain", "web.example").code == 0
 
 
+def test_a_time_range_is_given_by_times_or_durations(api: Api, acme: Tool) -> None:
+    api.on("GET", f"{PATH}?limit=100&until=2026-11-15T00%3A00%3A00Z", page())
+    api.on("GET", f"{PATH}?limit=100&until=2026-11-15T05%3A30%3A00Z", page())
+    for given in ("2026-11-15", "2026-11-15T06:30:00+01:00"):
+        assert acme.run("rpc", "logs", "--until", given).err == "No calls fit.\n"
+    now = datetime.datetime(2026, 11, 16, 6, 0, 0, 1, tzinfo=datetime.UTC)
+    assert _seconds_ago("2026-11-15", now) == 30 * 3600 + 1
+    assert _seconds_ago("90m", now) == 5400
+    assert _seconds_ago("soon", now) is None
+
+
+@pytest.mark.e2e
+def test_calls_of_today_fit_80_columns_without_their_date(api: Api, acme: Tool) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    today = {**LOG, "time": f"{now:%Y-%m-%d}T00:00:01.250000Z", "status": 403, "outcome": "method_not_allowed"}
+    api.on("GET", f"{PATH}?limit=100", page({**today, "error_code": -32601}))
+    with acme.terminal("rpc", "logs", "--team", "acme", columns=80) as terminal:
+        assert terminal.end() == 0
+    assert re.search(r"\n00:00:01.250Z +\S+ +eth/mainnet +\S*403 method_not_allowed -32601", terminal.seen)
+    assert "DURATION" in terminal.seen
+
+
 def test_nothing_is_said_in_words(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=100", page())
     said = acme.run("rpc", "logs").err
@@ -153,7 +178,7 @@ def test_all_that_fits_is_exported_line_by_line(api: Api, acme: Tool) -> None:
 def test_csv_has_a_row_for_each_call_and_no_formula(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=1000", page(LOG, after="c2"))
     api.on("GET", f"{PATH}?limit=1000&after=c2", page({**REFUSALS, "method": "=1+1"}))
-    rows = list(csv.DictReader(io.StringIO(acme.run("rpc", "logs", "--all", "--csv").out)))
+    rows = list(csv.DictReader(io.StringIO(acme.run("rpc", "logs", "--csv").out)))
     assert [row["method"] for row in rows] == [LOG["method"], "'=1+1"]
     assert list(rows[0]) == list(LOG)
 
@@ -165,13 +190,13 @@ def test_a_terminal_shows_the_command_for_the_next_page_with_its_filters(api: Ap
     )
     with acme.terminal(
         *("rpc", "logs", "--team", "acme", "--limit", "2", "--since", "1h", "--status", "200", "--errors"),
-        *("--token", "my token"),
+        *("--token", "my token", "--columns", "time,method"),
         columns=160,
     ) as terminal:
         assert terminal.end() == 0
     assert "2026-11-15T06:44:44.250Z" in terminal.seen
     command = "tollgate rpc logs --team acme --limit 2 --since 1h --status 200 --errors --token 'my token'"
-    assert f"There is more: {command} --after old_x-_\n" in terminal.seen
+    assert f"There is more: {command} --columns time,method --after old_x-_\n" in terminal.seen
 
 
 @pytest.mark.parametrize(
@@ -179,8 +204,11 @@ def test_a_terminal_shows_the_command_for_the_next_page_with_its_filters(api: Ap
     [
         (("--limit", "0"), "1<=x<=1000"),
         (("--limit", "1001"), "1<=x<=1000"),
-        (("--since", "yesterday"), "one or more of <number><s|m|h|d|w>, such as 30m, 24h or 1h30m"),
-        (("--since", ""), "one or more of <number><s|m|h|d|w>"),
+        (("--since", "yesterday"), "neither a duration (30m, 24h, 7d) nor a time (2026-11-15 or "),
+        (("--since", ""), "neither a duration"),
+        (("--since", "2999-01-01"), "is not in the past"),
+        (("--until", "tomorrow"), "neither a time"),
+        (("--csv", "--follow"), "--csv go back and --follow goes on"),
         (("--status", "99"), "100<=x<=599"),
         (("--status", "ok"), "not a valid integer"),
         (("--network", "mainnet"), "family/network, such as eth/mainnet"),

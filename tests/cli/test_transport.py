@@ -191,9 +191,10 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_with_the_way_to_trust_
     assert "SSL_CERT_FILE" in str(failure)
 
 
-def test_plain_http_on_a_port_for_tls_says_that_tls_fails() -> None:
+def test_https_on_a_port_for_plain_http_proposes_http() -> None:
     with serving(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as url:
-        assert "TLS fails" in str(failure_at(url.replace("http://", "https://")))
+        secure = url.replace("http://", "https://")
+        assert str(failure_at(secure)) == f"{secure} does not speak TLS: use {url} instead."
 
 
 def test_http_on_a_port_for_tls_proposes_https(tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_the_file_is_the_named_one_else_of_the_variable_else_in_the_folder(
 
 
 def test_settings_without_networks_cannot_be_served() -> None:
-    with pytest.raises(SettingsError, match=r"no networks are set: add \[\[families"):
+    with pytest.raises(SettingsError, match=r"no networks are set: run `tollgate init`, or add \[\[families"):
         require_networks(Settings())
 
 

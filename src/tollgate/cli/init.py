@@ -242,9 +242,11 @@ def _write(path: Path, text: str) -> Settings:
             file.write(text)
         try:
             settings = settings_file.load(fresh, environ).settings
-        except settings_file.SettingsError:
+        except settings_file.SettingsError as error:
             fresh.unlink()
-            raise
+            # Lines of a file that is gone help nobody.
+            problems = (re.sub(rf"^{re.escape(str(fresh))}:\d+: ", "", each) for each in error.problems)
+            raise Failure(f"Nothing was written: {'; '.join(problems)}. Check --set and --upstream.") from None
         fresh.replace(path)
     except OSError as error:
         raise Failure(f"{path} cannot be written: {error.strerror}.") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import re
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -196,12 +197,54 @@ class Duration(ParamKind):
             self.fail(str(error), param, ctx)
 
 
-class Since(Duration):
-    """A duration that stays as it was written, so that the command for the next page repeats it."""
+class Since(ParamKind):
+    """A beginning: how long ago, as it was written, or a time, which becomes a duration."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        super().convert(value, param, ctx)
-        return value
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        ago = _seconds_ago(value, datetime.datetime.now(datetime.UTC))
+        if ago is None:
+            self.fail(f"{value!r} is neither a duration (30m, 24h, 7d) nor a time ({_TIMES}).", param, ctx)
+        if ago <= 0:
+            self.fail(f"{value!r} is not in the past.", param, ctx)
+        return str(value) if _moment(value) is None else f"{ago}s"
+
+
+class Until(ParamKind):
+    """An end: a time, as it was written, or how long ago, which becomes a time."""
+
+    name = "until"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        now = datetime.datetime.now(datetime.UTC)
+        ago = _seconds_ago(value, now)
+        if ago is None:
+            self.fail(f"{value!r} is neither a time ({_TIMES}) nor a duration (30m, 24h, 7d).", param, ctx)
+        moment = _moment(value) or now - datetime.timedelta(seconds=ago)
+        return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_TIMES = "2026-11-15 or 2026-11-15T06:00:00Z"
+
+
+def _seconds_ago(text: str, now: datetime.datetime) -> int | None:
+    from tollgate.core import durations  # noqa: PLC0415 - only when one is given
+
+    moment = _moment(text)
+    try:
+        return durations.parse(text) if moment is None else math.ceil((now - moment).total_seconds())
+    except ValueError:
+        return None
+
+
+def _moment(text: str) -> datetime.datetime | None:
+    """Read a day (its beginning) or a time; UTC unless it says otherwise."""
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
 class Never:

@@ -15,7 +15,7 @@ import click
 
 from tollgate.cli import show
 from tollgate.cli.failures import Failure, Lost, NoServer, TooSlow
-from tollgate.cli.options import Since, complete_networks, complete_tokens, for_team, page_options
+from tollgate.cli.options import Since, Until, complete_networks, complete_tokens, for_team, page_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -73,8 +73,8 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 
 @click.command(epilog="Example: tollgate rpc logs --team acme --since 1h --errors")
 @page_options
-@click.option("--since", type=Since(), metavar="DURATION", help="Only the last 30m, 1h, 24h or so.")
-@click.option("--until", metavar="TIME", help="Only before this time, such as 2026-11-15T06:00:00Z.")
+@click.option("--since", type=Since(), metavar="WHEN", help="Only the last 30m, 24h or so, or since 2026-11-15.")
+@click.option("--until", type=Until(), metavar="WHEN", help="Only before 2026-11-15T06:00:00Z, or 30m ago.")
 @click.option(
     "--network",
     callback=_network,
@@ -90,9 +90,9 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 )
 @click.option("--domain", metavar="DOMAIN", help="Only calls of this domain: id or name.")
 @click.option("--request-id", metavar="ID", help="Only the calls of this request.")
-@click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each; with --csv as CSV.")
+@click.option("--all", "whole", is_flag=True, help="Print all that fit, one line each; --csv: as CSV.")
 # In lines above: the page must fit a screen.
-@click.option("--csv", "as_csv", is_flag=True, hidden=True, help="With --all: print CSV, safe for spreadsheets.")
+@click.option("--csv", "as_csv", is_flag=True, hidden=True, help="Print all that fit as CSV, without formulas.")
 @click.option("--columns", callback=_columns, hidden=True, help="Which columns, in this order.")
 @click.option("--follow", "-f", is_flag=True, help="Go on with new ones as they come.")
 @for_team
@@ -110,26 +110,26 @@ def logs(
     if given["token"] is not None and given["domain"] is not None:
         raise click.UsageError("A call has a token or a domain: give one of --token and --domain.")
     filters = {name: _text(value) for name, value in given.items() if value is not None and value is not False}
-    if as_csv and (follow or not whole):
-        raise click.UsageError("--csv prints all that fit: give --all with it.")
     if follow:
-        if whole:
-            raise click.UsageError("--all goes back and --follow goes on: give one of them.")
+        if whole or as_csv:
+            raise click.UsageError("--all and --csv go back and --follow goes on: give one of them.")
         if after is not None:
             raise click.UsageError("--after goes back and --follow goes on: give one of them.")
         _follow(session, filters, limit, columns)
         return
+    if as_csv:
+        _print_csv(session, filters, after)
+        return
     if whole:
-        if as_csv:
-            _print_csv(session, filters, after)
-        else:
-            _print_all(session, filters, after, columns)
+        _print_all(session, filters, after, columns)
         return
     answer = _page(session, filters, limit, after)
     rows = [_cells(log, columns) for log in answer.value.items]
+    if columns == USUAL and show.for_people():
+        rows = _without_today(rows)
     page = cast("ApiAnswer[Page[ApiLog]]", answer)
     # Columns given by name stay, also where they do not fit.
-    drop = ("COST", "CALLER", "DURATION") if columns == USUAL else ()
+    drop = ("COST", "CALLER", "DURATION", "NETWORK") if columns == USUAL else ()
     titles = [name.upper() for name in columns]
     session.page(page, titles, rows, empty=_nothing(session, answer, filters), drop=drop)
 
@@ -235,6 +235,14 @@ def _cells(log: ApiLog, columns: tuple[str, ...]) -> tuple[str, ...]:
         "address": log.address,
     }
     return tuple(cells[name] or "" for name in columns)
+
+
+def _without_today(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Leave today's date out where all is of today: the room is for what happened."""
+    today = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}T"
+    if not all(row[0].startswith(today) for row in rows):
+        return rows
+    return [(row[0].removeprefix(today), *row[1:]) for row in rows]
 
 
 def duration(micros: int) -> str:

@@ -112,7 +112,8 @@ def next_command(ctx: click.Context, cursor: str, team: str | None) -> str:
             parts.append(param.opts[0] if value else (param.secondary_opts or param.opts)[0])
             continue
         for item in value if param.multiple else (value,):
-            parts += [param.opts[0], shlex.quote(str(item))]
+            text = ",".join(item) if isinstance(item, tuple) else str(item)
+            parts += [param.opts[0], shlex.quote(text)]
     return " ".join([*parts, "--after", shlex.quote(cursor)])
 
 

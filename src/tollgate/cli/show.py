@@ -71,7 +71,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Cell]], *, drop: Sequen
     Where a terminal is too narrow, the columns of `drop` are left out, the first of them first.
     """
     now = datetime.datetime.now(datetime.UTC)
-    pretty = _pretty()
+    pretty = for_people()
     lines = [[spelled(cell, now if pretty else None) for cell in row] for row in rows]
     if not lines:
         return
@@ -103,12 +103,12 @@ _BAR_COLUMNS = 20
 
 
 def bar_title() -> tuple[str, ...]:
-    return (BAR,) if _pretty() else ()
+    return (BAR,) if for_people() else ()
 
 
 def bar(value: int, most: int) -> tuple[str, ...]:
     """A cell with a bar, in eighths of a column: the largest value is the longest."""
-    if not _pretty():
+    if not for_people():
         return ()
     eighths = round(8 * _BAR_COLUMNS * value / most) if most else 0
     # What is there is seen.
@@ -144,7 +144,7 @@ def colour_of(cell: str) -> str:
 
 def fields(pairs: Sequence[tuple[str, Cell]]) -> None:
     """Print one thing, a line for each of its members."""
-    now = datetime.datetime.now(datetime.UTC) if _pretty() else None
+    now = datetime.datetime.now(datetime.UTC) if for_people() else None
     bold = wants_colour()
     width = max(len(name) for name, _ in pairs)
     for name, cell in pairs:
@@ -207,7 +207,7 @@ def wants_colour() -> bool:
     return on_terminal() and os.environ.get("TERM") != "dumb"
 
 
-def _pretty() -> bool:
+def for_people() -> bool:
     """Whether a person will look at it: on a terminal, or where colours are forced."""
     return on_terminal() or wants_colour()
 

@@ -12,7 +12,7 @@ import click
 from tollgate.cli import show
 from tollgate.cli.failures import Failure
 from tollgate.cli.lazy import Group, Row
-from tollgate.cli.options import Since, confirm, for_team, logged_in, page_options, yes_option
+from tollgate.cli.options import Since, Until, confirm, for_team, logged_in, page_options, yes_option
 
 if TYPE_CHECKING:
     from tollgate.cli.answers import ApiAnswer
@@ -118,8 +118,8 @@ def _choose_if_none(session: Session, name: str) -> None:
 @click.option("--actor", metavar="EMAIL", help="Only what this person did.")
 @click.option("--action", metavar="ACTION", help="Only this, such as token.update.")
 @click.option("--object", metavar="ID|NAME", help="Only what was done to this token, domain, member …")
-@click.option("--since", type=Since(), metavar="DURATION", help="Only the last 1h, 7d or so.")
-@click.option("--until", metavar="TIME", help="Only before this time, such as 2026-11-15T06:00:00Z.")
+@click.option("--since", type=Since(), metavar="WHEN", help="Only the last 1h, 7d or so, or since 2026-11-15.")
+@click.option("--until", type=Until(), metavar="WHEN", help="Only before 2026-11-15T06:00:00Z, or 1h ago.")
 @click.option(
     "--export",
     is_flag=True,

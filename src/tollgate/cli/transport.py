@@ -121,15 +121,23 @@ class Transport:
         return b"".join(parts)
 
 
+# What a server that speaks plain HTTP looks like.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
+
+
 def _failure(error: broken.HTTPError, url: str, read: float, *, changes: bool) -> Failure:
     """Return what a failure of urllib3 means. The one border between its exceptions and ours."""
     if isinstance(error, broken.ProxyError):
         return NoServer(f"The proxy on the way to {url} does not answer. Check HTTPS_PROXY and NO_PROXY.")
+    if isinstance(error, broken.NameResolutionError):
+        return NoServer(f"The name of {url} is not found: check TOLLGATE_URL or --url, and the network.")
     if isinstance(error, broken.NewConnectionError | broken.ConnectTimeoutError):
         return NoServer(
             f"No Tollgate answers at {url}: is it running? "
             "Set TOLLGATE_URL or run `tollgate auth login --url URL` for another server."
         )
+    if isinstance(error, broken.SSLError) and _tls_reason(error) in _NO_TLS:
+        return Failure(f"{url} does not speak TLS: use {url.replace('https', 'http', 1)} instead.")
     if isinstance(error, broken.SSLError):
         return Failure(
             f"The certificate of {url} cannot be trusted or TLS fails there ({_tls_reason(error)}). "

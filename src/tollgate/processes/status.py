@@ -68,7 +68,9 @@ def metrics_app(render: Callable[[], bytes], content_type: str) -> App:
         if scope["path"] == "/metrics":
             await _answer(send, request_id(scope), 200, content_type.encode(), render())
         else:
-            await problem(send, request_id(scope), 404, "Only /metrics is here.")
+            await problem(
+                send, request_id(scope), 404, "Only /metrics is here: calls and the API are at server.port."
+            )
 
     return app
 

@@ -148,9 +148,8 @@ def _with_credentials(environ: Mapping[str, str]) -> Mapping[str, str]:
 def require_networks(settings: Settings) -> None:
     """Refuse settings that serve nothing."""
     if not settings.families:
-        raise SettingsError(
-            ["no networks are set: add [[families.eth.mainnet.upstreams]] with name and url, for example"]
-        )
+        where = "[[families.eth.mainnet.upstreams]]"
+        raise SettingsError([f"no networks are set: run `tollgate init`, or add {where} with name and url"])
 
 
 def _networks(tree: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

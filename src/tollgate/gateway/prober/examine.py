@@ -67,7 +67,10 @@ class Examined(Struct, frozen=True):
 async def examine(family: str, upstream: UpstreamSettings) -> Examined:
     """Find out about one upstream. Never raises for what an upstream does."""
     if family not in heads.FAMILIES:
-        return Examined(upstream.name, f"the family {family} cannot be probed")
+        return Examined(
+            upstream.name,
+            f"is of the family {family}, which cannot be probed: {' and '.join(sorted(heads.FAMILIES))} can",
+        )
     client = HttpProbeClient(family, upstream, time.monotonic)
     client.timeout_seconds = SECONDS
     sweeping = asyncio.get_running_loop().create_task(_sweep(client))

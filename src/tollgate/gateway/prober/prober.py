@@ -210,10 +210,15 @@ def _failed(failure: AttemptFailed) -> ProbeFailed:
         case ssl.SSLCertVerificationError() as error:
             return ProbeFailed(f"shows a TLS certificate that is refused ({error.verify_message})")
         case ssl.SSLError() as error:
-            return ProbeFailed(f"fails in the TLS handshake ({_reason(error)}): is it an https address?")
+            advice = ": try http:// instead of https://" if error.reason in _NO_TLS else ""
+            return ProbeFailed(f"fails in the TLS handshake ({_reason(error)}){advice}")
         case OSError() as error if error.errno:
             return ProbeFailed(f"cannot be reached: {os.strerror(error.errno)}")
     return ProbeFailed("cannot be reached")
+
+
+# What a server that speaks plain HTTP looks like.
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"})
 
 
 def _reason(error: ssl.SSLError) -> str:
