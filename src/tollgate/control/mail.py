@@ -68,7 +68,7 @@ class Mailer:
             try:
                 async with asyncio.timeout(MAIL_SECONDS):
                     await self._in_thread(message)
-            # A ValueError is what the library makes of a login or an address that it cannot write down.
+            # A ValueError is what the library makes of a login or an address that it cannot encode.
             except (OSError, ValueError, smtplib.SMTPException) as error:
                 _log.error("a mail could not be sent", subject=message["Subject"], error=type(error).__name__)
 

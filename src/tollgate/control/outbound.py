@@ -49,7 +49,7 @@ HTTPS_PORT = 443
 # What fits one packet on every path of the internet (DNS flag day 2020); longer answers come by TCP.
 _UDP_BYTES = 1232
 
-# A name may have thousands of addresses; whoever publishes them must not make us knock at each.
+# A name may have thousands of addresses: only so many are tried.
 _MAX_CONNECTS = 4
 
 # Of the answer's head. Browsers and servers stop at 8 to 64 KiB.

@@ -94,7 +94,7 @@ def _nobodys(hasher: PasswordHasher) -> str:
 
 
 def _is_text(password: str) -> bool:
-    """Whether it can be written down in UTF-8: halves of characters cannot."""
+    """Whether it can be encoded in UTF-8: halves of characters cannot."""
     try:
         password.encode()
     except UnicodeEncodeError:

@@ -66,7 +66,7 @@ class Actor(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """How this actor is written down."""
+        """This actor's name in the audit log."""
         return self.account.email if self.account else self.other
 
     @property
@@ -221,7 +221,7 @@ class ServiceContext:
         name: str = "",
         **details: object,
     ) -> None:
-        """Write down what is being done."""
+        """Add an entry to the audit log."""
         chain = audit_chain.chain_of(team_id)
         known = await records.audit_chains.get(chain)
         entry, end = audit_chain.linked(

@@ -19,7 +19,7 @@ def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
 
 
 def client_address(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> str:
-    """Return the address of whoever called, given the peer of the connection."""
+    """Return the client's address, given the peer of the connection."""
     if not trusted or not is_within(peer, trusted):
         return peer
     address = peer

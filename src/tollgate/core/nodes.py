@@ -55,6 +55,6 @@ def taken(lease: Lease | None, job: str, holder: str, now: float, seconds: float
 
 
 def named(roles: Iterable[str]) -> str:
-    """Roles as they are written down."""
+    """Roles as they are stored."""
     given = frozenset(roles)
     return "all" if given == ALL_ROLES else ",".join(sorted(given))

@@ -26,7 +26,7 @@ PASSWORD = Patience(free=4, first_wait=2.0, longest_wait=900.0, forgiven_after=8
 ADDRESS = Patience(free=20, first_wait=2.0, longest_wait=900.0, forgiven_after=3_600.0)
 # Mails with a link to one account: enough for a person, no flood. A link that was sent stays good.
 LINK = Patience(free=4, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
-# Failed sign-ins that are written down for one account: a guesser must not fill the audit log.
+# Failed sign-ins that are recorded for one account: a guesser must not fill the audit log.
 NOTED = Patience(free=19, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)
 # Raises of a team's spending cap: each lets calls in for seconds that may cost nothing, until the cap stops them.
 CAP = Patience(free=9, first_wait=600.0, longest_wait=600.0, forgiven_after=3_600.0)

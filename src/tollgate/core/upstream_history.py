@@ -48,7 +48,7 @@ class HistoryKeeper:
         self._sampled_at = 0.0
 
     def note(self, networks: Iterable[ShownNetwork], now: float) -> list[UpstreamHistory] | None:
-        """Take in a moment. Once a minute: all of it, to be written down."""
+        """Take in a moment. Once a minute: all of it, to be stored."""
         is_sample = not 0 <= now - self._sampled_at < SAMPLE_SECONDS
         start = int(now) // STEP_SECONDS * STEP_SECONDS
         kept: dict[tuple[str, str], UpstreamHistory] = {}

@@ -21,7 +21,7 @@ CallNote = tuple[str, str, int | None, int] | tuple[str, str, int | None, int, s
 
 
 class KnownCaller(Protocol):
-    """What is written down of a caller."""
+    """What is recorded of a caller."""
 
     team_id: str
     source_id: str
@@ -85,7 +85,7 @@ class Request(Trace):
     rates = b""
     """What it found of its limits, as the header lines of its answer."""
     caller: KnownCaller | None = None
-    """Who calls, once that is known: from then on the request is written down."""
+    """Who calls, once that is known: from then on the request is recorded."""
     calls: Sequence[CallNote] = ()
     """What became of each call."""
     status = 0

@@ -184,7 +184,7 @@ class ControlProxy:
         return _ProxyRefusal(413, f"The body is larger than {self._max_bytes} bytes: send a smaller one.")
 
     def _client(self, scope: Scope) -> str:
-        """The address of whoever called."""
+        """The client's address."""
         forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
         peer: str = scope["client"][0] if scope["client"] is not None else ""
         return addresses.client_address(peer, forwarded.decode("latin-1"), self._trusted)
@@ -333,7 +333,7 @@ async def _stream(pieces: AsyncIterator[bytes], send: Send) -> None:
                 f"The control process did not answer for {SILENCE_SECONDS:g} s within an answer."
             ) from None
         except (EOFError, OSError, ValueError):
-            raise AnswerCut("The control process hung up within an answer.") from None
+            raise AnswerCut("The control process closed the connection within an answer.") from None
         await send({"type": "http.response.body", "body": piece or b"", "more_body": piece is not None})
 
 

@@ -57,7 +57,7 @@ def spool_lag(spool: Path, ledger: LedgerStore) -> int:
 
 
 class Heartbeat:
-    """Writes down that this node lives."""
+    """Records that this node is alive."""
 
     def __init__(self, bootstrap: Bootstrap, roles: frozenset[str], writer: metrics.Writer) -> None:
         self._spool = bootstrap.spool_dir

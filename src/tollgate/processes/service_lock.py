@@ -34,7 +34,7 @@ class ServiceLock:
         self.hide()
 
     def show(self) -> None:
-        """Write down who we are. Only a process that has a handler for signals may be found."""
+        """Record this process. Only a process that has a handler for signals may be found."""
         os.pwrite(self._descriptor, f"{os.getpid()} {_namespace()}\n".encode("ascii"), 0)
 
     def hide(self) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def notify(*lines: str) -> None:
-    """Send states such as `READY=1` to whoever waits for them at $NOTIFY_SOCKET."""
+    """Send states such as `READY=1` to $NOTIFY_SOCKET."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -5,5 +5,5 @@ limits           GCRA state of every limit: each worker writes its own column an
 leases           the same where nodes share limits: what this node may use of each
 upstream_status  heads, finality, reorganisations and the state of each upstream
 metrics          what is counted, with its help text, and the cells of each process
-alerts           what an operator should be woken for, over those metrics
+alerts           alert rules over those metrics
 """

@@ -1,4 +1,4 @@
-"""What an operator should be woken for, as Prometheus alert rules over the metrics of `metrics.py`.
+"""Prometheus alert rules over the metrics of `metrics.py`.
 
 `deploy/prometheus/alerts.yaml` is written from this table. An expression names a metric by its definition, so a
 renamed metric cannot leave a rule behind that never fires.

@@ -6,7 +6,7 @@ generations, they are joined team by team into blocks of the next level, until t
 when a day is over, whatever is open becomes final. Joining is done in slices, each a transaction of its own,
 between which collecting goes on. Nothing of it changes a row or its number. A damaged block is not joined.
 
-Works within the transaction of whoever calls.
+Works within the caller's transaction.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ once: each locks the segments and the teams of its commit, in order, and shares 
 takes for itself; chores are done by one at a time. There, rows are written by COPY, days are partitions, and a day
 is dropped as a whole.
 
-Within the transaction of whoever calls.
+Within the caller's transaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands in the ledger, added up in several ways, for whoever checks that they agree. Opens it to read alone.
+"""The ledger's sums, computed in several ways, for checks that they agree. Opens it read-only.
 
 Synchronous, and as slow as reading everything is: an operator's tool. All sums come from one moment.
 """

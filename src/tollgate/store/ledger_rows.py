@@ -4,7 +4,7 @@ Converted by the collector in slices, the newest first, while new blocks are wri
 one transaction, and how far it went is part of it. A row becomes a record with one call; its month and its cost
 are kept as they were decided. Teams' rows are numbered downwards from where their new ones began.
 
-Within the transaction of whoever calls.
+Within the caller's transaction.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 When there are enough commits or rows, a chore sorts the oldest into blocks of one team each, in the tables of
 their day. One that is damaged stays, so that `doctor` goes on to name it, and the others are sorted without it.
 
-Within the transaction of whoever calls.
+Within the caller's transaction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Usage, months and latencies in the ledger's database: added by each commit, folded later.
 
-Within the transaction of whoever calls.
+Within the caller's transaction.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class Accounts:
         return self._context.key("password", f"{email} {limit_key(visit.address)}")
 
     async def _note_failure(self, visit: ClientInfo, email: str, account: Account | None) -> None:
-        """Write down for a person that someone failed to sign in as them; it takes as long for nobody."""
+        """Record a failed sign-in for the account; without an account it takes as long."""
         async with evenly(), self._context.store.changing() as records:
             guard = (self._context.key("failed-noted", email), patience.NOTED)
             if await throttle.may(self._context, records, guard) and account is not None:

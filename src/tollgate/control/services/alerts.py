@@ -46,7 +46,7 @@ TESTS = patience.Patience(free=10, first_wait=60.0, longest_wait=3_600.0, forgiv
 # No share of a cap: the threshold of a test.
 TEST_THRESHOLD = 0
 DELIVERY_HEADER = "X-Tollgate-Delivery"
-# Who is written down for what this does by itself.
+# The actor of what this does by itself.
 _OURSELVES = Actor(None, other="tollgate")
 _ROLES = (Role.OWNER.value, Role.BILLING.value)
 _log = log.get("alerts")
@@ -114,7 +114,7 @@ class Alerts:
         return await self._call(_Delivery(alert, membership.team, settings))
 
     async def look(self) -> None:
-        """Write down which alerts are due."""
+        """Store the alerts that are due."""
         now = self._context.now()
         async with self._context.store.reading() as records:
             chosen = [row async for row in every(records.billing, BillingSettings)]

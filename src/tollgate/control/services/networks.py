@@ -1,4 +1,4 @@
-"""The networks that are served: their addresses, and what the prober last wrote down of them.
+"""The networks that are served: their addresses, and the prober's last state of them.
 
 Which upstreams stand behind a network is the operator's business, and no part of what a team is shown.
 """
@@ -54,7 +54,7 @@ class Networks:
         return [self._view(path, known.get(path)) for path in paths]
 
     async def status(self) -> Shown | None:
-        """What the prober wrote down, unless it is too old to be true."""
+        """The prober's last state, unless it is too old."""
         shown = await asyncio.to_thread(_read, Path(self._context.settings.data_dir) / FILE)
         return shown if shown is not None and self._context.now() - shown.at <= STALE_SECONDS else None
 

@@ -163,7 +163,7 @@ class Operations:
         self._examining = asyncio.Lock()
 
     def check(self, actor: Actor) -> None:
-        """Refuse whoever is no operator."""
+        """Refuse everybody but operators."""
         if actor is OPERATOR:
             return
         of_team = actor.login is not None and actor.login.team_id is not None

@@ -164,7 +164,7 @@ class Credentials:
         return host
 
     def _checked(self, caller: Caller, request: Request) -> Caller:
-        # Whose token it is is known from here on: what is refused now is written down for that team.
+        # The token's team is known from here on: refusals are recorded for that team.
         request.caller = caller
         if caller.expires_at is not None and self._time() >= caller.expires_at:
             raise TokenExpired

@@ -87,7 +87,7 @@ class Statuses:
             self._stop()
 
     def close(self) -> None:
-        """End, whoever waits."""
+        """End all subscriptions."""
         self._waited_for.clear()
         self._stop()
 

@@ -123,7 +123,7 @@ class StatusPublisher:
         self._writer.set(self._writer.cell(spec, *labels), max(0, value))
 
     def _write(self, target: Path, content: bytes) -> None:
-        """Replace a file as a whole: whoever reads it never sees half of it."""
+        """Replace a file atomically."""
         fresh = target.with_suffix(".new")
         try:
             with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

@@ -1,4 +1,4 @@
-"""What became of each request and call, counted. What is written down of them is `journal.py`'s.
+"""Counts the outcomes of requests and calls. Records for the ledger are `journal.py`'s.
 
 Called once for each answer, before it leaves.
 """

@@ -1,4 +1,4 @@
-"""What is written down of each request of a known team: one record for the ledger, before its answer leaves.
+"""Records each request of a known team: one record for the ledger, before its answer leaves.
 
 `write` makes the records of all requests that were answered in one loop turn. Nothing is decoded, looked up or
 awaited here. A straight call makes its record itself, from parts that are encoded already.
@@ -52,7 +52,7 @@ class Recordable(Protocol):
 
 
 class Journal:
-    """Writes down what was answered."""
+    """Records answered requests."""
 
     def __init__(
         self,

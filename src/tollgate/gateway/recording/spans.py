@@ -12,7 +12,7 @@ BATCH = "batch"
 def end_span(request: Request, status: int) -> None:
     """End the span of a request that was answered."""
     span, network, calls = request.span, request.network, request.calls
-    assert span is not None  # noqa: S101 - whoever calls has looked
+    assert span is not None  # noqa: S101 - the caller has checked
     span.name = request.method.decode("latin-1") or "HTTP"
     attributes: Attributes = {
         "rpc.system": "jsonrpc",

@@ -1,7 +1,7 @@
 """Refusals under the ids of the calls that they answer.
 
 Pure. What is refused before it is read (caps, rates, credentials) has no id. On HTTP its place shows what it
-answers; on a WebSocket a client could only wait in vain.
+answers; on a WebSocket a client would wait for ever.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from websockets.frames import Frame
 from tollgate.gateway.http.worker_context import WorkerContext
 from tollgate.gateway.memory_budget import SMALL
 
-# For the client to answer our goodbye.
+# For the client to answer our close frame.
 CLOSE_SECONDS = 3.0
 # Empty frames cost nothing to send, and a place in a list to keep.
 MAX_FRAMES = 1_024
@@ -66,7 +66,7 @@ class Socket(WebSocketsSansIOProtocol):
         self.handled = 0
         """Frames that were read."""
         self.depart: Callable[[], None] = _nothing
-        """Called at the end: whoever took the connection in counts it."""
+        """Called at the end, to count open connections."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a client."""
@@ -190,7 +190,7 @@ class Socket(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send. A goodbye does not wait for what is before it, and is the end after a while."""
+        """Send. A close frame does not wait for what is before it, and ends the connection after a while."""
         if self.close_sent:
             raise ClientDisconnected
         if message["type"] == "websocket.accept":

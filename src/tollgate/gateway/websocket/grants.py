@@ -118,7 +118,7 @@ def check_network(caller: Caller, request: Request) -> None:
 
 
 def _credential(opened: Request) -> bytes:
-    """What a client came with, and where: whoever came with the same is checked together."""
+    """A credential and a network: connections that have the same are checked together."""
     assert opened.network is not None  # noqa: S101 - refused otherwise
     token = opened.headers.get(b"authorization") or opened.path_token
     kind, shown = (b"t", token) if token is not None else (b"o", opened.origin or b"")

@@ -207,7 +207,7 @@ class SocketPipeline(Pipeline):
         return self._answer_subscription(cast("SocketRequest", request), network, subscriptions, call)
 
     def charge_caller(self, request: SocketRequest, caller: Caller, calls: int, method: str) -> bool:
-        """Count calls to upstreams for a subscription, or refuse them; whether they are to be written down."""
+        """Count calls to upstreams for a subscription, or refuse them; whether they are to be recorded."""
         self._limiter.admit_more(caller, request, calls)
         request.calls = [(method, OK, None, 0)] * calls
         return self.bills_upstream_calls
