@@ -35,7 +35,7 @@ MAX_IN_FLIGHT = 64
 # After so many messages others have their turn.
 _IN_A_ROW = 16
 # For what waits, and the last message, to leave before the connection is closed.
-CLOSE_SECONDS = 1.0
+FLUSH_SECONDS = 1.0
 # What fits into a close frame (RFC 6455, 5.5).
 _LONGEST_REASON = 123
 
@@ -258,7 +258,7 @@ class SocketSession:
         assert self._writing is not None  # noqa: S101
         assert self._send is not None  # noqa: S101
         assert self._ending is not None  # noqa: S101
-        await asyncio.wait({self._writing}, timeout=CLOSE_SECONDS)
+        await asyncio.wait({self._writing}, timeout=FLUSH_SECONDS)
         if not self._writing.done():
             self._writing.cancel()
             await asyncio.wait({self._writing})
