@@ -178,3 +178,8 @@ async def test_invented_origins_do_not_fill_the_memory(worker: Worker) -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 3_000_000
+
+
+async def test_of_an_origin_that_can_never_be_whitelisted_the_beginning_is_shown(worker: Worker) -> None:
+    refused = await refusal(worker, request(origin="ftp://" + "x" * 300))
+    assert refused.data == {"origin": "ftp://" + "x" * 250}

@@ -217,6 +217,9 @@ SITUATIONS: dict[str, Situation] = {
     "upstream with a list": Situation(
         [*one(LATEST, 1), *one(CHAIN, 2)], upstreams=[{"deny_methods": ("eth_getBalance",)}, {}]
     ),
+    "upstream within its rate": Situation(
+        [*one(LATEST, 1), *one(OLD, 2)], upstreams=[{"requests_per_second": 50}]
+    ),
     "upstream with a rate": Situation(
         [*one(LATEST, 1), *one(OLD, 2), *one(CHAIN, 3)], upstreams=[{"requests_per_second": 3}, {}], straight=None
     ),
@@ -310,6 +313,7 @@ SITUATIONS: dict[str, Situation] = {
         batch(LATEST, CHAIN), silent, upstreams=TWO, straight=None, seconds=40.0
     ),
     "batch with the tip": Situation(batch(NUMBER, BLOCK), at(HEAD)),
+    "batch with a tip that moves on": Situation(batch(NUMBER, BLOCK), at(HEAD + 1)),
     "batch with the tip out of step": Situation(
         batch(NUMBER, BLOCK), at(HEAD - 1, HEAD), upstreams=TWO, straight=None
     ),
@@ -338,6 +342,8 @@ class Played:
         self.metrics: dict[tuple[str, ...], int] = {}
         self.asked: list[list[Any]] = []
         self.tasks = 0
+        self.floor = 0
+        """How far callers know the chain to be."""
 
 
 def plain_answers(transport: FakeTransport) -> list[tuple[int, dict[bytes, bytes], Any]]:
@@ -396,6 +402,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     played.metrics = {
         key: value - before.get(key, 0) for key, value in totals.items() if value != before.get(key, 0)
     }
+    played.floor = scene.row.floor
     played.asked = [[plain_request(each) for each in node.requests] for node in scene.nodes]
     assert worker.context.in_flight == 0
     assert not scene.resolver.flights
@@ -476,6 +483,7 @@ async def test_straight_way_and_general_way_are_equal(name: str) -> None:
     assert straight.answers == general.answers
     assert straight.records == general.records
     assert straight.asked == general.asked
+    assert straight.floor == general.floor
     timings = ("tollgate_upstream_seconds",)
     assert {key: value for key, value in straight.metrics.items() if key[0] not in timings} == {
         key: value for key, value in general.metrics.items() if key[0] not in timings

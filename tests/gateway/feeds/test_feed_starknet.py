@@ -218,3 +218,17 @@ async def test_blocks_of_the_past_count_against_the_limits_of_who_asks_for_them(
         await setup.listen("starknet_subscribeEvents", past, charge=refuse)
     await setup.listen("starknet_subscribeEvents", [], charge=refuse)
     setup.feed.close()
+
+
+async def test_reorganisation_below_all_that_is_kept_is_told_to_who_began_with_the_first_block() -> None:
+    setup = FeedSetup("starknet")
+    _, sink = await setup.listen("starknet_subscribeNewHeads", [])
+    await setup.turn(3)
+    setup.mine()
+    await setup.turn(3)
+    setup.reorganise(4, 5)
+    await setup.turn(6)
+    assert sink.lost == []
+    told = [each for each in sink.results() if "block_number" in each]
+    assert hashes(told, "block_hash")[-5:] == setup.chain.hashes(8)
+    setup.feed.close()

@@ -25,3 +25,13 @@ def test_blocks_are_forgotten_beyond_a_number_and_logs_beyond_a_size() -> None:
     assert len(blocks) == history.MAX_KEPT - 1
     assert [block.forgotten for block in blocks].count(False) == 10
     assert [block.forgotten for block in blocks[-10:]] == [False] * 10
+
+
+def test_history_is_full_when_the_next_block_pushes_one_out() -> None:
+    kept = BlockHistory(head(0))
+    for number in range(1, history.MAX_KEPT):
+        assert not kept.is_full
+        kept.push(head(number))
+    assert kept.is_full
+    kept.push(head(history.MAX_KEPT))
+    assert (kept.is_full, kept.first.number) == (True, 1)

@@ -59,3 +59,14 @@ async def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_
     assert (scene.row.floor, scene.row.heard) == (120, True)
     await scene.rounds(3)
     assert (scene.row.floor, scene.row.head, scene.reorgs) == (99, 99, (1, 99))
+
+
+async def test_a_head_that_nobody_shows_is_overdue_after_five_seconds_and_not_before() -> None:
+    scene = await Scene(BASE + "abc", BASE + "a").start()
+    following = scene.watch._following
+    assert not following.is_overdue(scene.clock())
+    scene.nodes["a"].fault = REFUSED
+    await scene.rounds(2)
+    began = scene.clock()
+    assert not following.is_overdue(began)
+    assert following.is_overdue(began + 5.0)

@@ -174,3 +174,19 @@ async def test_a_defect_ends_the_process() -> None:
     scene.nodes["a"].fault = ZeroDivisionError("a defect")  # type: ignore[assignment]
     with pytest.raises(ZeroDivisionError):
         await scene.rounds()
+
+
+async def test_settings_that_are_taken_over_do_not_probe_before_the_time() -> None:
+    scene = await Scene(BASE, BASE).start()
+    before = [len(node.probes) for node in scene.nodes.values()]
+    for _ in range(5):
+        scene.apply(scene.upstream("a"), scene.upstream("b"))
+        await scene.tick(0.01)
+    assert [len(node.probes) for node in scene.nodes.values()] == before
+
+
+async def test_a_newcomer_is_probed_often_from_the_first() -> None:
+    scene = Scene(BASE)
+    scene.apply(scene.upstream("a"), at_start=True)
+    assert not scene["a"].is_resting
+    assert scene.watch.calls_a_minute(scene["a"]) > 60

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.company import Company, chances
 
+from tollgate.chains.methods import Holds, Scope
 from tollgate.gateway.upstream.choice import (
     RECENT_BLOCKS,
     Need,
     NetworkView,
+    View,
     choose,
     last_resort,
     somebody_else,
@@ -289,3 +291,16 @@ def test_there_is_somebody_else_who_might_be_asked(need: Need, tried: str, more:
     made.put("b", State.DOWN)
     made.put("c", State.WRONG_CHAIN)
     assert somebody_else(made.upstreams, need, [made[name] for name in tried]) is more
+
+
+# --- At one look ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("priorities", "fit"), [((0,), "a"), ((0, 1), "a"), ((1, 0), "b"), ((0, 1, 1), "a")])
+def test_view_chooses_among_those_of_the_best_priority(priorities: tuple[int, ...], fit: str) -> None:
+    made = company(*({"priority": each} for each in priorities))
+    made.answer(fit, 5.0)
+    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    for scope in (Scope(Holds.NEVER), Scope(Holds.NEVER, tip=True)):
+        found = view.choose("eth_call", scope, made.clock(), chances(0.9))
+        assert found is made[fit], "however slow it is"

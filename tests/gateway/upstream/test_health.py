@@ -220,6 +220,16 @@ def test_p95_is_not_believed_before_twenty_answers() -> None:
     assert upstream.p95 == pytest.approx(0.1, rel=0.1)
 
 
+def test_failures_do_not_make_the_p95_believed() -> None:
+    company, upstream = one()
+    for _ in range(19):
+        company.answer("a", 0.1)
+        company.fail("a")
+    assert upstream.p95 == 0
+    company.answer("a", 0.1)
+    assert upstream.p95 > 0
+
+
 @pytest.mark.parametrize("start", [0.001, 0.05, 5.0])
 @given(st.integers(0, 2**32), st.floats(0.2, 1.2), st.floats(0.001, 1.0))
 def test_p95_converges_from_wherever_it_starts(start: float, seed: int, spread: float, median: float) -> None:

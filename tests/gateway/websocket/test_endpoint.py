@@ -9,6 +9,8 @@ from tests.gateway.worker import OTHER_TEAM, TOKEN, digest, domain_grant, token_
 
 from tollgate.core import secrets
 from tollgate.core.limits import Limit
+from tollgate.errors import InternalError, Overloaded, RateLimited, Refusal, UnknownNetwork
+from tollgate.gateway.websocket import endpoint
 from tollgate.gateway.websocket.connection import CLOSE_SECONDS
 from tollgate.processes.status import public_app
 from tollgate.shm import metrics
@@ -253,3 +255,11 @@ async def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_conn
     await one.leave()
     assert "10 addresses and topics" in await made(two, subscribe(*"12345678"))
     assert await made(two, subscribe(*"1234567")) == "result"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [(InternalError(), 1011), (Overloaded(), 1013), (RateLimited(), 4429), (UnknownNetwork(), 4404)],
+)
+def test_code_with_which_a_connection_is_closed_says_why(refusal: Refusal, code: int) -> None:
+    assert endpoint._code(refusal) == code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.gateway.fakes import turns
+from tests.gateway.speech import answer_upstream
 from tests.gateway.websocket.asgi_clients import call
 from tests.gateway.websocket.wire_clients import Caller, open_caller
 from uvicorn.protocols.utils import ClientDisconnected
@@ -166,3 +167,17 @@ async def test_client_is_not_cut_while_it_is_us_who_do_not_read() -> None:
         await loop.later(20.5)
         await loop.later(20.5)
         assert not caller.wire.closed
+
+
+async def test_nothing_is_sent_after_the_goodbye_to_a_client_that_does_not_read() -> None:
+    async with open_caller(node=lambda _: None) as caller:
+        await caller.connect()
+        await caller.text(call(1))
+        caller.socket.pause_writing()
+        answer_upstream(caller.server.worker)
+        await turns(40)
+        caller.server.endpoint.stop()
+        await turns(40)
+        assert caller.frames() == [], "what waits has a while to leave"
+        await caller.server.worker.loop.later(CLOSE_SECONDS)
+        assert [each.opcode for each in caller.frames()] == [Opcode.CLOSE]
