@@ -29,6 +29,7 @@ PLACES: list[tuple[str, Any, Any]] = [
     ("eth_getStorageAt", [MINE, "0x0"], [OTHER, "0x0"]),
     ("eth_getProof", [MINE, []], [OTHER, []]),
     ("eth_createAccessList", [{"to": MINE}], [{"to": OTHER}]),
+    ("eth_fillTransaction", [{"to": MINE}], [{"to": OTHER}]),
     ("eth_newFilter", [{"address": MINE}], [{"address": OTHER}]),
     ("starknet_getStorageAt", [MINE, "0x0", "latest"], [OTHER, "0x0", "latest"]),
     ("starknet_getStorageAt", {"contract_address": MINE}, {"contract_address": OTHER}),
@@ -125,3 +126,13 @@ def test_subscription_is_judged_by_what_it_says_not_by_how_it_is_written(written
 def test_subscription_by_name_is_refused() -> None:
     assert refusal_of("eth_subscribe", {"kind": Raw(b'"logs"')}, ALLOWED) is not None
     assert refusal_of("eth_subscribe", [Raw(b'"new\\u0048eads"')], ALLOWED) is None
+
+
+def test_method_that_reads_storage_of_any_contract_is_refused() -> None:
+    assert not judged("eth_getStorageValues", [{MINE: ["0x0"]}, "latest"])
+
+
+def test_method_that_is_in_no_catalogue_is_refused() -> None:
+    assert refusal_of("erigon_getLogs", [Raw(b"{}")], ALLOWED, known=False) is not None
+    assert refusal_of("eth_blockNumber", [], ALLOWED, known=True) is None
+    assert refusal_of("eth_call", [Raw(b'{"to":"%b"}' % MINE.encode())], ALLOWED, known=False) is None

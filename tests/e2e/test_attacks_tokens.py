@@ -56,6 +56,18 @@ def test_token_reads_its_contracts_alone(stack: Stack) -> None:
         assert (answer.status, reason(answer)) == (403, "method_not_allowed")
     doubled = b'{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"%b","TO":"%b"}]}'
     assert stack.gateway.ask(doubled % (MINE.encode(), OTHER.encode()), token=token).status == 403
+    others: dict[str, list[object]] = {
+        "eth_getStorageValues": [{OTHER: ["0x0"]}, "latest"],
+        "eth_fillTransaction": [{"to": OTHER, "data": "0x00"}],
+        # Of nodes and providers, in nobody's catalogue.
+        "erigon_getLogs": [{"address": OTHER}],
+        "eth_callBundle": [{"txs": []}],
+        "alchemy_getTokenMetadata": [OTHER],
+    }
+    for method, params in others.items():
+        answer = stack.gateway.ask(call(method, *params), token=token)
+        assert (method, answer.status, reason(answer)) == (method, 403, "method_not_allowed")
+        assert stack.gateway.ask(b"[%b]" % call(method, *params), token=token).json()[0]["error"]["code"] == -32601
     batch = b"[%b,%b]" % (call("eth_getLogs", {"address": OTHER}), call("eth_getLogs", {"address": MINE}))
     told = stack.gateway.ask(batch, token=token).json()
     assert ["error" in each for each in told] == [True, False]

@@ -20,6 +20,7 @@ _READS: dict[str, tuple[int, str, str]] = {
     "eth_call": (0, "", "to"),
     "eth_estimategas": (0, "", "to"),
     "eth_createaccesslist": (0, "", "to"),
+    "eth_filltransaction": (0, "", "to"),
     "eth_getlogs": (0, "", "address"),
     "eth_newfilter": (0, "", "address"),
     "eth_getcode": (0, "", ""),
@@ -35,10 +36,10 @@ _READS: dict[str, tuple[int, str, str]] = {
 # These read whatever a caller writes into them.
 _ANY = frozenset({
     "eth_callmany", "eth_simulatev1", "starknet_simulatetransactions", "starknet_estimatefee",
-    "starknet_estimatemessagefee", "starknet_getstorageproof", "eth_multicall",
+    "starknet_estimatemessagefee", "starknet_getstorageproof", "eth_multicall", "eth_getstoragevalues",
 })  # fmt: skip
 # Calls whose third parameter changes the state that they see: with it an allowed contract can read any other.
-_OVERRIDABLE = frozenset({"eth_call", "eth_estimategas", "eth_createaccesslist"})
+_OVERRIDABLE = frozenset({"eth_call", "eth_estimategas", "eth_createaccesslist", "eth_filltransaction"})
 
 
 _NAMES = ("to", "address", "contract_address")
@@ -62,8 +63,11 @@ def normal(address: str) -> str:
 _PLAIN_SUBSCRIPTIONS = ("newHeads", "newPendingTransactions", "syncing")
 
 
-def refusal_of(method: str, params: Params, contracts: frozenset[str]) -> str | None:
-    """Why a token that may read these contracts may not make a call, or None where it may."""
+def refusal_of(method: str, params: Params, contracts: frozenset[str], *, known: bool = True) -> str | None:
+    """Why a token that may read these contracts may not make a call, or None where it may.
+
+    `known`: whether the method is in its family's catalogue. Nodes have methods of their own that read contracts.
+    """
     name = method.casefold()
     if name in _ANY or is_expensive(name):
         return "This token may read some contracts only, and this method reads any."
@@ -71,7 +75,9 @@ def refusal_of(method: str, params: Params, contracts: frozenset[str]) -> str | 
         return _of_subscription(params, contracts)
     place = _READS.get(name)
     if place is None:
-        return None
+        return (
+            None if known else "This token may read some contracts only, and what this method reads is not known."
+        )
     try:
         read = _addresses(params, *place)
     except (ValueError, RecursionError):

@@ -302,7 +302,8 @@ class Pipeline:
         if why is None and not caller.allows(method):
             why = "It is not on the list of this token."
         if why is None and caller.contracts:
-            why = contracts.refusal_of(method, params, caller.contracts)
+            known = network.catalogue.kind(method) is not Kind.UNKNOWN
+            why = contracts.refusal_of(method, params, caller.contracts, known=known)
         if why is None:
             return None
         return MethodNotAllowed(f"{method[:64]} may not be called on {network.path}. {why}")
