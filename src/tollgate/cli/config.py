@@ -57,8 +57,8 @@ def check(file: str | None, online: bool) -> None:
     except SettingsError as error:
         _fail(error.problems)
     problems = preflight.problems(settings)
-    for words in preflight.warnings(settings, time.time()):
-        click.echo(f"warning: {words}", err=True)
+    for warning in preflight.warnings(settings, time.time()):
+        click.echo(f"warning: {warning}", err=True)
     if online:
         from tollgate.cli.examined import try_all  # noqa: PLC0415
 

@@ -182,9 +182,9 @@ class CredentialStore:
             text = keyring.get(url)
             return None if text is None else msgspec.json.decode(text, type=Credential)
         except (KeyringError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            words = str(error) if isinstance(error, KeyringError) else "what it holds is not a login"
+            reason = str(error) if isinstance(error, KeyringError) else "what it holds is not a login"
             raise Failure(
-                f"The login for {url} cannot be read from the system keyring ({words}). "
+                f"The login for {url} cannot be read from the system keyring ({reason}). "
                 "Run: tollgate auth login (or set TOLLGATE_TOKEN)"
             ) from None
 

@@ -130,7 +130,7 @@ def _problem(path: str, url: str) -> str:
         return f"the address must begin with http:// or https://, or be one of {shorthands}"
     family, _, name = path.partition("/")
     found = rules_for(("families", family, name, "upstreams", 0, "url"), url)
-    return next((words.partition("` ")[2] or words for _, words in found), "")
+    return next((problem.partition("` ")[2] or problem for _, problem in found), "")
 
 
 def _settings(path: str, url: str, number: int) -> UpstreamSettings:
@@ -176,8 +176,8 @@ def _try(chosen: list[Upstream], *, person: bool, quiet: bool) -> list[Examined]
         if known and each.chain_id and each.chain_id != known:
             note(f"Note: {each.name} reports chain id {each.chain_id}, while {path} is known as {known}.")
     if problems := wrong(tried, {}):
-        for words in problems:
-            note(words)
+        for problem in problems:
+            note(problem)
         if not person or not click.confirm("Write the settings all the same?", err=True):
             raise Failure("Nothing was written. Check the addresses, or give --offline to write them untried.")
     return found

@@ -44,8 +44,8 @@ def serve(config_file: str | None, roles: tuple[str, ...]) -> None:
     settings = origin.load()
     log.configure(settings.logging.level, settings.logging.format)
 
-    for words in preflight.warnings(settings, time.time()):
-        log.get("server").warning(words)
+    for message in preflight.warnings(settings, time.time()):
+        log.get("server").warning(message)
     bootstrap = prepare(settings, origin)
     has_accounts = engines.has_accounts(bootstrap.store_url)
 
@@ -138,7 +138,7 @@ def _move(source: str, target: str) -> None:
         (to, LEDGER),
     ):
         migrate_in_child(url, scripts)
-    move = Move(control, to, lambda words: click.echo(words, err=True))
+    move = Move(control, to, lambda message: click.echo(message, err=True))
     try:
         move.run()
     except engines.DATABASE_ERRORS as error:

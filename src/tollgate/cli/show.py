@@ -176,8 +176,8 @@ def relative(moment: datetime.datetime, now: datetime.datetime) -> str:
     for unit, size in _STEPS:
         number = int(abs(seconds) // size)
         if number:
-            words = f"{number} {unit}{'s' if number > 1 else ''}"
-            return f"in {words}" if seconds > 0 else f"{words} ago"
+            span = f"{number} {unit}{'s' if number > 1 else ''}"
+            return f"in {span}" if seconds > 0 else f"{span} ago"
     return "in less than a minute" if seconds > 0 else "just now"
 
 

@@ -197,8 +197,8 @@ def _matching(labels: Sequence[str]) -> str:
 
 
 def _title(spec: Spec) -> str:
-    words = spec.name.removeprefix("tollgate_").replace("_timestamp", "").replace("_", " ")
-    return words.capitalize() + (" a second" if spec.kind is MetricKind.COUNTER else "")
+    title = spec.name.removeprefix("tollgate_").replace("_timestamp", "").replace("_", " ")
+    return title.capitalize() + (" a second" if spec.kind is MetricKind.COUNTER else "")
 
 
 def _unit(spec: Spec) -> str:

@@ -156,7 +156,7 @@ UPSTREAM_HEAD = Spec(
 UPSTREAM_PROBES = Spec(
     "tollgate_upstream_probes",
     MetricKind.COUNTER,
-    "Questions of the prober to an upstream, by outcome (`ok`, `failed`).",
+    "Probes of an upstream, by outcome (`ok`, `failed`).",
     ("family", "network", "upstream", "outcome"),
 )
 NETWORK_HEAD = Spec(

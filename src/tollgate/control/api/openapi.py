@@ -129,7 +129,7 @@ def document(routes: Iterable[BaseRoute], base_url: str) -> Json:
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": base_url}],
-        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
+        "tags": [{"name": name, "description": description} for name, description in TAGS.items()],
         "paths": paths,
         "components": {
             "schemas": {"Problem": _PROBLEM_SCHEMA, **dict(sorted(schemas.items()))},
@@ -265,8 +265,8 @@ def _query_parameters(operation: Operation) -> Iterator[Json]:
     if operation.lists:
         limit = {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": USUAL_ROWS}
         yield {"name": "limit", "in": "query", "description": "How many at most.", "schema": limit}
-        words = "Where to go on: the `next` of the part before."
-        yield {"name": "after", "in": "query", "description": words, "schema": {"type": "string"}}
+        description = "Where to go on: the `next` of the part before."
+        yield {"name": "after", "in": "query", "description": description, "schema": {"type": "string"}}
     for each in operation.query:
         yield {
             "name": each.name,
@@ -280,9 +280,9 @@ def _query_parameters(operation: Operation) -> Iterator[Json]:
 def _header_parameters(operation: Operation) -> Iterator[Json]:
     if operation.creates:
         schema = {"type": "string", "pattern": "^[!-~]{1,255}$"}
-        words = "Makes it safe to send the request again: the same key, the same answer, for 24 hours."
-        yield {"name": "Idempotency-Key", "in": "header", "description": words, "schema": schema}
+        description = "Makes it safe to send the request again: the same key, the same answer, for 24 hours."
+        yield {"name": "Idempotency-Key", "in": "header", "description": description, "schema": schema}
     if operation.conditional:
         schema = {"type": "string", "pattern": "^[ -~]*$"}
-        words = "Refuse (412) if it was changed since it had this `ETag`."
-        yield {"name": "If-Match", "in": "header", "description": words, "schema": schema}
+        description = "Refuse (412) if it was changed since it had this `ETag`."
+        yield {"name": "If-Match", "in": "header", "description": description, "schema": schema}

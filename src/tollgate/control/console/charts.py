@@ -51,8 +51,8 @@ def bars(timeline: Timeline, now: float, tones: dict[str, int] | None = None) ->
     for place, (step, values) in enumerate(zip(timeline.steps, drawn, strict=True)):
         pale = bool(future) and place >= begun
         label = _label(step.start, timeline.step)
-        words = f"{label}: {sum(values):,}" + (" expected" if pale else "")
-        parts.append(_bar(LEFT + place * pace, pace, values, colours, top, words, pale=pale))
+        tip = f"{label}: {sum(values):,}" + (" expected" if pale else "")
+        parts.append(_bar(LEFT + place * pace, pace, values, colours, top, tip, pale=pale))
         if place % _every(len(table)) == 0:
             x = LEFT + place * pace + pace / 2
             parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(label)}</text>')
@@ -74,9 +74,9 @@ def sparkline(values: Sequence[int]) -> Markup:
     top = max([*values, 1])
     pace = 94 / max(1, len(values) - 1)
     points = " ".join(f"{1 + place * pace:.1f},{22 - 20 * value / top:.1f}" for place, value in enumerate(values))
-    words = f"{sum(values):,} requests in the last 24 hours"
+    tip = f"{sum(values):,} requests in the last 24 hours"
     return Markup(  # noqa: S704 - numbers alone
-        f'<svg class="spark{"" if any(values) else " none"}" viewBox="0 0 96 24" role="img" aria-label="{words}">'
+        f'<svg class="spark{"" if any(values) else " none"}" viewBox="0 0 96 24" role="img" aria-label="{tip}">'
         f'<polyline points="{points}"/></svg>'
     )
 
@@ -98,17 +98,16 @@ def strip(steps: Sequence[HistoryStep], now: float) -> Markup:
         elif share > SOME_FAILED or step.state != "up":
             tone = "warn"
         good += tone == "good"
-        words = f"{_label(step.start, 'hour')}: {step.state.replace('_', ' ')}, {step.calls:,} calls, " + (
+        tip = f"{_label(step.start, 'hour')}: {step.state.replace('_', ' ')}, {step.calls:,} calls, " + (
             f"{100 * share:.1f} % failed" if step.calls else "none failed"
         )
         parts.append(
-            f'<rect class="{tone}" x="{place * 3}" y="2" width="2" height="20">'
-            f"<title>{escape(words)}</title></rect>"
+            f'<rect class="{tone}" x="{place * 3}" y="2" width="2" height="20"><title>{escape(tip)}</title></rect>'
         )
-    words = f"Last 24 hours: {good} of {len(known)} known quarters of an hour without a fault"
+    tip = f"Last 24 hours: {good} of {len(known)} known quarters of an hour without a fault"
     return Markup(  # noqa: S704 - escaped above
         f'<svg class="strip" viewBox="0 0 {STEPS * 3} 24" preserveAspectRatio="none" role="img" '
-        f'aria-label="{words}">{"".join(parts)}</svg>'
+        f'aria-label="{tip}">{"".join(parts)}</svg>'
     )
 
 
@@ -146,7 +145,7 @@ def _lines(top: int) -> str:
     return "".join(lines)
 
 
-def _bar(x: float, pace: float, values: list[int], colours: list[int], top: int, words: str, *, pale: bool) -> str:
+def _bar(x: float, pace: float, values: list[int], colours: list[int], top: int, tip: str, *, pale: bool) -> str:
     width = min(pace * 0.62, 56)
     left, y = x + (pace - width) / 2, float(TOP + _HEIGHT)
     rects = []
@@ -158,7 +157,7 @@ def _bar(x: float, pace: float, values: list[int], colours: list[int], top: int,
                 f'<rect class="k{colour}" x="{left:.1f}" y="{y:.1f}" width="{width:.1f}" '
                 f'height="{max(height - 1, 0.6):.1f}" rx="1.5"/>'
             )
-    return f'<g class="bar{" pale" if pale else ""}"><title>{escape(words)}</title>{"".join(rects)}</g>'
+    return f'<g class="bar{" pale" if pale else ""}"><title>{escape(tip)}</title>{"".join(rects)}</g>'
 
 
 def _every(count: int) -> int:

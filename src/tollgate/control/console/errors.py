@@ -63,7 +63,7 @@ def outage_page(request: HttpRequest, _error: StoreUnavailable) -> Response[str]
 
 def failure_page(request: HttpRequest, error: Exception) -> Response[str]:
     """A defect of ours."""
-    # Neither the path nor the error's words: a link's secret or what somebody typed may stand in them.
+    # Neither the path nor the error's message: these may hold a link's secret or what somebody typed.
     _log.error(
         "a page failed",
         page=request.scope.get("path_template", ""),

@@ -180,13 +180,13 @@ async def _sources(frame: Frame, plane: ControlPlane, team: str) -> list[tuple[s
 
 
 def _command(team: str, given: dict[str, str]) -> str:
-    words = ["tollgate", "rpc", "logs", "--team", team]
+    argv = ["tollgate", "rpc", "logs", "--team", team]
     for name in ("since", "network", "method", "status", "request_id", "until"):
         if name in given:
-            words += [f"--{name.replace('_', '-')}", given[name]]
+            argv += [f"--{name.replace('_', '-')}", given[name]]
     if "errors" in given:
-        words.append("--errors")
+        argv.append("--errors")
     if source := given.get("source"):
-        words += ["--domain" if source.startswith("dom_") else "--token", source]
+        argv += ["--domain" if source.startswith("dom_") else "--token", source]
     # A link of somebody else's may have filled in the filters, and the command is there to be pasted.
-    return shlex.join(words)
+    return shlex.join(argv)
