@@ -211,12 +211,13 @@ class Desk:
         found["spent"] = self.account(lambda book: book.spent(MONTH, TEAMS))
         found["months"] = self.account(lambda book: book.open_months("2999-01"))
         found["team months"] = self.store.team_months(MONTH)
-        found["token months"] = self.store.token_months(MONTH, [f"tok_{team[5:]}" for team in TEAMS])
+        found["source months"] = self.store.source_months(MONTH, [f"tok_{team[5:]}" for team in TEAMS])
         found["last uses"] = self.store.last_uses(3_600.0)
         found["marks"] = self.store.marks()
         facts = self.facts()
         found["facts"] = (facts.usage, facts.logs, facts.months, facts.damaged, facts.used_by_source)
         assert facts.usage == facts.logs or facts.dropped_before
+        assert facts.used_by_source == facts.source_months
         return found
 
 

@@ -132,7 +132,7 @@ def test_bytes_of_callers_become_text_whatever_they_are() -> None:
 
 def test_request_without_calls_leaves_nothing_but_its_use() -> None:
     posting = posted([msgspec.structs.replace(entry(), calls=())])
-    assert (posting.rows, posting.blocks, posting.usage, posting.tokens) == (0, [], {}, {})
+    assert (posting.rows, posting.blocks, posting.usage) == (0, [], {})
     assert posting.last_used == {"tok_1": NOVEMBER}
 
 
@@ -158,7 +158,7 @@ def test_refusals_and_failures_are_counted_and_not_billed(outcome: str) -> None:
     posting = posted([entry(outcome), entry("ok")])
     assert (column(posting, "billable"), column(posting, "cost")) == ([False, True], [0, 1])
     assert posting.months == {("team_1", "2026-11"): [1, 1]}
-    assert posting.tokens == {("tok_1", "2026-11"): 1}
+    assert billable_of_sources(posting) == {("tok_1", "2026-11"): 1}
     assert sum(requests for requests, _ in posting.usage.values()) == 2
 
 
@@ -172,7 +172,7 @@ def test_row_that_stands_for_many_refusals_counts_as_many() -> None:
     posting = posted([entry("rate_limited", status=429, stands_for=312)])
     assert (column(posting, "stands_for"), column(posting, "cost")) == ([312], [0])
     assert list(posting.usage.values()) == [[312, 0]]
-    assert posting.tokens == {}
+    assert billable_of_sources(posting) == {}
 
 
 # --- Order decides -----------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_late_record_of_a_closed_month_is_billed_in_the_next_open_one(closed: se
     (row,) = rows(posting)
     assert (row["month"], row["cost"], row["at"]) == (month, 5, NOVEMBER)
     assert posting.months == {("team_1", month): [1, 5]}
-    assert posting.tokens == {("tok_1", month): 1}
+    assert billable_of_sources(posting) == {("tok_1", month): 1}
     (key,) = posting.usage
     assert key[:3] == ("team_1", month, int(NOVEMBER // 3600)), "its hour stays its own"
 
@@ -362,6 +362,15 @@ def in_batches(entries: Sequence[Entry], cuts: Iterable[int], price: Price) -> l
     return postings
 
 
+def billable_of_sources(posting: Posting) -> dict[MonthKey, int]:
+    """What usage has of tokens and domains."""
+    found: Counter[MonthKey] = Counter()
+    for (_, month, _, source_id, *_, outcome), (requests, _) in posting.usage.items():
+        if outcome in BILLABLE:
+            found[source_id, month] += requests
+    return dict(found)
+
+
 def by_number(postings: Iterable[Posting]) -> list[dict[str, Any]]:
     found = [row for posting in postings for row in rows(posting)]
     return sorted(found, key=lambda row: (row["team_id"], row["seq"]))
@@ -396,7 +405,7 @@ def test_rows_usage_months_and_tokens_agree_and_cost_what_the_plan_says(
     assert {key: value for key, value in posting.months.items() if value[0]} == {
         key: [requests, cost[key]] for key, requests in by_month.items()
     }
-    assert posting.tokens == dict(by_token)
+    assert billable_of_sources(posting) == dict(by_token)
     used: Counter[tuple[str, str]] = Counter()
     for (team, *_, outcome), (requests, _) in posting.usage.items():
         used[team, outcome] += requests

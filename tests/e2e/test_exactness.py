@@ -67,7 +67,7 @@ class Ledger:
         ]
         billable = sum(row[1] for row in rows if row[2])
         assert self.sql("SELECT sum(requests), sum(cost) FROM months") == [(billable, sum(row[3] for row in rows))]
-        assert self.sql("SELECT sum(requests) FROM token_months") == [(billable,)]
+        assert self.sql("SELECT sum(requests) FROM source_months_all") == [(billable,)]
 
 
 @dataclass

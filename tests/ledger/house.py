@@ -159,5 +159,5 @@ class House:
         assert {row[:2]: row[2:] for row in self.sql("SELECT team_id, month, requests, cost FROM months")} == {
             key: (requests, max(0, requests - FREE)) for key, requests in months.items() if requests
         }
-        tokens = sum(row[0] for row in self.sql("SELECT requests FROM token_months"))
+        tokens = sum(row[0] for row in self.sql("SELECT requests FROM source_months_all"))
         assert tokens == sum(months.values())

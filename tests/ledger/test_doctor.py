@@ -229,8 +229,8 @@ def tamper(house: House, statement: str) -> None:
             {"usage": ("team_9 2026-12: stands in months alone, with nothing in it",)},
         ),
         (
-            "UPDATE token_months SET requests = 99 WHERE month = '2026-12'",
-            {"tokens": ("tok_1 2026-12: usage 6, token months 99 billable requests (-93)",)},
+            "INSERT INTO source_months VALUES ('tok_1', '2026-12', 93)",
+            {"tokens": ("tok_1 2026-12: usage 6, months of tokens 99 billable requests (-93)",)},
         ),
         (
             "DELETE FROM invoices WHERE team_id = 'team_2'",
@@ -279,7 +279,7 @@ def test_months_whose_logs_were_thrown_away_in_part_are_left_out(used: House) ->
     used.collect()
     assert look(used)["logs"].looked_at == "against usage, 2027-02 to 2027-02"
     tamper(used, "UPDATE usage_new SET lines = json_set(lines, '$.team_1[0][1]', 9) WHERE month = '2027-02'")
-    assert set(wrong(used)) == {"logs", "usage", "tokens"}
+    assert set(wrong(used)) == {"logs", "usage"}
 
 
 def test_damaged_record_is_named_and_its_neighbours_are_counted_and_shown(house: House) -> None:

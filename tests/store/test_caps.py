@@ -73,7 +73,7 @@ class Town:
             connection.exec_driver_sql(add.format("months", ", 0"), (team, month, requests, requests))
             connection.exec_driver_sql("UPDATE months SET cost = max(cost, requests - ?)", (PRICE.free_requests,))
             if token:
-                connection.exec_driver_sql(add.format("token_months", ""), (token, month, requests, requests))
+                connection.exec_driver_sql(add.format("source_months", ""), (token, month, requests, requests))
 
     def set(self, row_id: str, **values: object) -> None:
         table = tables.teams if row_id.startswith("team_") else tables.tokens

@@ -111,7 +111,7 @@ def test_batch_is_written_with_its_usage_its_months_and_its_marks(ledger: Ledger
         ("tok_1", "rate_limited", 1, 0),
     ]
     assert ledger.store.team_months("2026-11") == {"team_1": (4, 2)}
-    assert ledger.store.token_months("2026-11", ["tok_1", "dom_1", "tok_2"]) == {"tok_1": 3, "dom_1": 1}
+    assert ledger.store.source_months("2026-11", ["tok_1", "dom_1", "tok_2"]) == {"tok_1": 3, "dom_1": 1}
     assert ledger.store.marks() == {ID: Mark(99, done=True)}
     assert ledger.sql("SELECT id, next_no FROM teams") == [("team_1", 6)]
 
@@ -184,7 +184,7 @@ def test_batches_of_very_many_teams_and_segments_are_fine(ledger: Ledger) -> Non
     assert posting.rows == 33_000
     ledger.commit(*(entry(team=f"team_{number}") for number in range(33_000)), marks=marks, known=marks)
     assert ledger.sql("SELECT DISTINCT requests FROM months") == [(2,)]
-    assert len(ledger.store.token_months("2026-11", [f"tok_{number}" for number in range(33_000)])) == 1
+    assert len(ledger.store.source_months("2026-11", [f"tok_{number}" for number in range(33_000)])) == 1
 
 
 # --- Days --------------------------------------------------------------------------------------------------
@@ -436,7 +436,7 @@ def test_what_was_appended_by_team_is_kept_when_a_ledger_is_upgraded(tmp_path: P
     ]
     assert ledger.sql("SELECT buckets FROM latencies WHERE hour = 5") == [(msgspec.msgpack.encode({7: 2}),)]
     assert ledger.store.team_months("2026-11") == {"team_1": (6, 9)}
-    assert ledger.store.token_months("2026-11", ["tok_1"]) == {"tok_1": 5}
+    assert ledger.store.source_months("2026-11", ["tok_1"]) == {"tok_1": 5}
     assert ledger.sql("SELECT next_no, oldest_no FROM teams") == [(7, 1)]
     with pytest.raises(sqlite3.IntegrityError, match="the month is closed"):
         ledger.sql("UPDATE months SET cost = 0 WHERE month = '2026-10'")

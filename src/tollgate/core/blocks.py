@@ -283,7 +283,7 @@ class OpenBlock:
         """Rows that fit, from below a number down."""
         for place in self._places(wanted, bisect_left(self._firsts, below) - 1):
             for row in reversed(self._rows(place)):
-                if row.seq < below and wanted.fits(row):
+                if row.seq < below and (wanted.is_plain or wanted.fits(row)):
                     yield row
 
     def newer(self, wanted: LogFilter, above: int) -> list[LogRow]:
@@ -324,8 +324,8 @@ class OpenBlock:
             end = self._starts[place]
 
     def _rows(self, place: int) -> list[LogRow]:
-        payload = self._content[self._starts[place] : self._starts[place + 1]]
-        first = self._firsts[place]
+        starts, first = self._starts, self._firsts[place]
+        payload = self._content[starts[place] : starts[place + 1]]
         try:
             record = entries.read_record(payload)
             subject = read_subject(record.subject)

@@ -69,6 +69,11 @@ class LogFilter(Struct, frozen=True, dict=True):
         )
 
     @cached_property
+    def is_plain(self) -> bool:
+        """Whether every row of the team fits."""
+        return self == LogFilter(self.team_id)
+
+    @cached_property
     def words(self) -> tuple[bytes, ...]:
         """What the facts of a block have in them, encoded, where a row of it fits."""
         named = (None if self.lineage else self.source_id, self.network, self.method, self.status)

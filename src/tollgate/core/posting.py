@@ -106,8 +106,6 @@ class Posting(Struct):
     """Calls to add, by hour, then by team, then by network and outcome."""
     months: dict[MonthKey, list[int]] = field(default_factory=dict)
     """Billable requests and cost to add, by team."""
-    tokens: dict[MonthKey, int] = field(default_factory=dict)
-    """Billable requests to add, by token or domain."""
     last_used: dict[str, float] = field(default_factory=dict)
     rows: int = 0
     next_no: dict[str, int] = field(default_factory=dict)
@@ -381,8 +379,6 @@ class _Accounts:
             _add_usage(usage, kinds, unit)
             total[1] += unit * billed
         total[0] += billed
-        if billed:
-            self._add_tokens(kinds)
         self._add_latencies(team_id, subjects, places)
         first_no = posting.next_no.get(team_id) or opening.next_no.get(team_id, 1)
         posting.rows += rows
@@ -404,13 +400,6 @@ class _Accounts:
         """Make shared blocks of the parts of small teams."""
         self._shared.end()
         self._posting.shared += self._shared.blocks
-
-    def _add_tokens(self, kinds: Kinds) -> None:
-        tokens, month = self._posting.tokens, self._month
-        for subject, count in kinds:
-            if subject.billable:
-                key = (subject.source_id, month)
-                tokens[key] = tokens.get(key, 0) + subject.billable * count
 
     def _add_latencies(self, team_id: str, subjects: Sequence[CountedSubject], places: Sequence[int]) -> None:
         buckets = self._buckets

@@ -132,7 +132,7 @@ def check_sources(facts: Facts) -> Check:
     usage, counted = (
         {key: (count,) for key, count in each.items()} for each in (facts.used_by_source, facts.source_months)
     )
-    differences = _unequal(("usage", usage), ("token months", counted), (BILLABLE,))
+    differences = _unequal(("usage", usage), ("months of tokens", counted), (BILLABLE,))
     return Check("tokens", f"against months of tokens and domains, {len(counted)}", tuple(differences))
 
 

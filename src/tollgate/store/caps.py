@@ -73,7 +73,7 @@ class Caps:
             tokens = _limited_tokens(connection)
             older = _predecessors(connection, [row.id for row in tokens])
         spent = self._ledger.team_months(month) if teams else {}
-        used = self._ledger.token_months(month, {each for chain in older.values() for each in chain})
+        used = self._ledger.source_months(month, {each for chain in older.values() for each in chain})
         stopped = [
             *((tables.teams, team, self._is_reached(team, *spent.get(team.id, (0, 0)))) for team in teams),
             *(

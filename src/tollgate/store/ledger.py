@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Concatenate, ParamSpec
 
 import msgspec
-from sqlalchemy import URL, Connection, Engine, create_engine, delete, select
+from sqlalchemy import URL, Connection, Engine, create_engine, delete, func, select
 
 from tollgate.core.blocks import OpenBlock
 from tollgate.core.clock import Clock
@@ -181,14 +181,19 @@ class LedgerStore:
             )
             return {row.team_id: (row.requests, row.cost) for row in rows}
 
-    def token_months(self, month: str, ids: Iterable[str]) -> dict[str, int]:
-        """Billable requests of tokens in a month."""
-        table = tables.token_months
-        query = select(table.c.token_id, table.c.requests).where(
-            table.c.month == month, among(table.c.token_id, ids)
+    def source_months(self, month: str, ids: Iterable[str]) -> dict[str, int]:
+        """Billable requests of tokens and domains in a month."""
+        wanted = set(ids)
+        if not wanted:
+            return {}
+        table = tables.source_months_all.c
+        query = (
+            select(table.source_id, func.sum(table.requests))
+            .where(table.month == month, among(table.source_id, wanted))
+            .group_by(table.source_id)
         )
         with self._engine.connect() as connection:
-            return {row.token_id: row.requests for row in connection.execute(query)}
+            return {source_id: int(requests) for source_id, requests in connection.execute(query)}
 
     def last_uses(self, seconds: float) -> dict[str, float]:
         """When tokens and domains were last used, by the rows of the seconds up to the last commit."""

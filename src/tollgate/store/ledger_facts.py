@@ -75,7 +75,7 @@ class LedgerFacts:
             state = connection.execute(select(tables.state)).first()
             damaged: list[str] = []
             table = tables.months.c
-            sources = tables.token_months.c
+            sources = tables.source_months_all.c
             return Facts(
                 marks=_marks(connection),
                 usage=_sums(connection, select(usage.team_id, usage.month, *_USED), "team_id"),
@@ -95,8 +95,12 @@ class LedgerFacts:
                     if sums.billable
                 },
                 source_months={
-                    (row.token_id, row.month): row.requests
-                    for row in connection.execute(select(sources.token_id, sources.month, sources.requests))
+                    (row.source_id, row.month): int(row.requests)
+                    for row in connection.execute(
+                        select(
+                            sources.source_id, sources.month, func.sum(sources.requests).label("requests")
+                        ).group_by(sources.source_id, sources.month)
+                    )
                 },
                 closed=frozenset(connection.execute(select(tables.closed_months.c.month)).scalars()),
                 invoices=_invoices(connection),

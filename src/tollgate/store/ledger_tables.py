@@ -158,13 +158,21 @@ closed_months = Table(
     Column("closed_at", Float, nullable=False),
 )
 
-token_months = Table(
-    "token_months",
+# Billable requests of tokens and domains, of usage that is folded; the view `source_months_all` has all of it.
+source_months = Table(
+    "source_months",
     metadata,
-    Column("token_id", String(32), primary_key=True),
+    Column("source_id", String(32), primary_key=True),
     Column("month", String(7), primary_key=True),
     Column("requests", BigInteger, nullable=False),
     sqlite_with_rowid=False,
+)
+source_months_all = Table(
+    "source_months_all",
+    MetaData(),
+    Column("source_id", String(32)),
+    Column("month", String(7)),
+    Column("requests", BigInteger),
 )
 
 BLOCK_COLUMNS = (

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Table
 
-from tollgate.core.entries import pack
+from tollgate.core.entries import BILLABLE, pack
 from tollgate.core.posting import LatencyKey, LineKey, Posting
 from tollgate.store import ledger_tables as tables
 from tollgate.store.ledger_engine import engine_of, fetched
@@ -52,7 +52,16 @@ def _sums(table: Table) -> str:
 _ADD_USAGE, _ADD_LATENCIES = _appending(tables.usage_new), _appending(tables.latencies_new)
 _KEYS = "team_id, month, hour, source_id, network, method, outcome"
 _FOLD = f"INSERT INTO usage SELECT {_KEYS}, sum(requests), sum(cost) FROM usage_lines WHERE month = ?"  # noqa: S608
-FOLD_MONTH = (f"{_FOLD} GROUP BY {_KEYS} {_sums(tables.usage)}", "DELETE FROM usage_new WHERE month = ?")
+_BILLED = ", ".join(map(repr, sorted(BILLABLE)))
+_FOLD_SOURCES = (
+    "INSERT INTO source_months SELECT source_id, month, sum(requests) FROM usage_lines "  # noqa: S608
+    f"WHERE month = ? AND outcome IN ({_BILLED}) GROUP BY source_id, month"
+)
+FOLD_MONTH = (
+    f"{_FOLD} GROUP BY {_KEYS} {_sums(tables.usage)}",
+    f"{_FOLD_SOURCES} {_sums(tables.source_months)}",
+    "DELETE FROM usage_new WHERE month = ?",
+)
 """The statements that fold all of a month, before it is closed."""
 
 
@@ -73,7 +82,6 @@ def add(connection: Connection, posting: Posting) -> None:
         if appended:
             connection.exec_driver_sql(statement, appended)
     _add_up(connection, tables.months, [(*key, *sums) for key, sums in posting.months.items() if sums[0]])
-    _add_up(connection, tables.token_months, [(*key, requests) for key, requests in posting.tokens.items()])
 
 
 def _add_up(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -114,9 +122,20 @@ def fold(connection: Connection) -> bool:
         # In the order of keys, so that each page of the table is met once.
         values = [(*key, *line, *sums[key][line]) for key in sorted(sums) for line in sorted(sums[key])]
         _add_up(connection, tables.usage, values)
+        _add_up(connection, tables.source_months, _by_source(sums))
     # Those alone: others may have been committed in between.
     execute("DELETE FROM usage_new WHERE rowid = ?", taken)
     return True
+
+
+def _by_source(sums: Mapping[tuple[str, str, int], Mapping[LineKey, Sequence[int]]]) -> list[tuple[str, str, int]]:
+    """Billable requests of tokens and domains, by month."""
+    found: dict[tuple[str, str], int] = {}
+    for (_, month, _), lines in sums.items():
+        for (source_id, _, _, outcome), (requests, _) in lines.items():
+            if outcome in BILLABLE:
+                found[source_id, month] = found.get((source_id, month), 0) + requests
+    return [(*key, found[key]) for key in sorted(found)]
 
 
 def _fold_latencies(connection: Connection) -> bool:
