@@ -58,10 +58,11 @@ class Gateway:
     """One that the store has already, which another node has filled."""
 
     @contextlib.contextmanager
-    def serve(self, tokens: int, workers: int = 1) -> Iterator[Subject]:
+    def serve(self, tokens: int, workers: int = 1, *, one_core: bool = False) -> Iterator[Subject]:
         """Run it over a store with that many tokens, filled on the first use.
 
-        A single worker has its core to itself: the other processes run beside the load.
+        A single worker has its core to itself, and so have several with `one_core`: the other processes run beside
+        the load.
         """
         folder = self.folder / f"tollgate-{tokens}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,11 +75,11 @@ class Gateway:
             + self.more
         )
         command = [str(self.program), "serve", "--config", str(settings)]
-        with processes.running(command, self.cores.servers(workers), log) as process:
+        with processes.running(command, self.cores.servers(1 if one_core else workers), log) as process:
             processes.wait_until(lambda: answers(port, "/readyz"), process, log)
             processes.wait_until(lambda: _all_up(folder / "data" / "upstreams.json"), process, log)
             subject = _subject(process.pid, port, metrics_port, token, workers)
-            if workers == 1:
+            if workers == 1 or one_core:
                 leave_alone(subject, self.cores.load)
             for missing in _missing(subject):
                 print(f"warning: not everything is on: no {missing}", file=sys.stderr)

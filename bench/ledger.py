@@ -33,6 +33,7 @@ from tollgate.ledger.spool import Spool
 from tollgate.processes.bootstrap import prepare
 from tollgate.processes.collector import CollectorLoop
 from tollgate.settings.model import Settings
+from tollgate.store.ledger_shared import MAX_COMMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,8 @@ BAR_US, BAR_BYTES, BAR_MB, BAR_GROWTH = 6.0, 65.0, 100.0, 1.1
 CASE = Case(SINGLE, 32)
 DEFAULT_ROWS = 1_000_000
 GROWN_COMMITS = 50
+# Whole ones, so that each commit has its share of the sorting that follows every so many.
+ROUNDS_OF_CHORES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +289,7 @@ def run(plan: Plan, rows: int, output: Path | None, progress: Progress) -> int:
     about = machine.describe()
     found: list[Collected] = []
     for load in LOADS:
-        records = DEFAULT_ROWS if load is LOADS[0] else 50 * load.commit
+        records = DEFAULT_ROWS if load is LOADS[0] else ROUNDS_OF_CHORES * MAX_COMMITS * load.commit
         runs = []
         for number in range(plan.rounds):
             progress(f"collector, {load.name}, {records:,} records, run {number + 1}")

@@ -56,22 +56,26 @@ class Compared:
 
 
 def compare(store: str, cores: Cores, plan: Plan, progress: Callable[[str], None]) -> list[Compared]:
-    """Compare a node with its own store to one on engines, and one of those to two."""
+    """Compare a node with its own store to one on engines, and two workers of one of those to two of them."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgate-bench-")))
         stub = stack.enter_context(nginx.stub(folder, cores.load))
         shared = stack.enter_context(_valkey(folder, cores.load))
         served = gateway.Gateway(gateway.find_tollgate(None), folder, cores, stub.port)
         on_engines = replace(served, more=ENGINES.format(store=store, shared=shared, pepper=PEPPER))
-        progress("three nodes are started")
+        progress("four nodes are started")
         alone = stack.enter_context(served.serve(FEW_TOKENS))
         first = stack.enter_context(replace(on_engines, folder=folder / "first").serve(FEW_TOKENS))
         second = stack.enter_context(
             replace(on_engines, folder=folder / "second", token=first.token).serve(FEW_TOKENS)
         )
-        groups = ((alone,), (first,), (first, second))
-        costs: list[list[float]] = [[], [], []]
-        problems: list[list[str]] = [[], [], []]
+        # On the same core as the two nodes: what a second process on it costs is no matter of nodes.
+        workers = stack.enter_context(
+            replace(on_engines, folder=folder / "workers", token=first.token).serve(FEW_TOKENS, 2, one_core=True)
+        )
+        groups = ((alone,), (first,), (workers,), (first, second))
+        costs: list[list[float]] = [[] for _ in groups]
+        problems: list[list[str]] = [[] for _ in groups]
         for number in range(1 + plan.token_rounds()):
             progress(f"round {number} of {plan.token_rounds()}" if number else "warm-up")
             for place, group in enumerate(groups):
@@ -86,7 +90,7 @@ def compare(store: str, cores: Cores, plan: Plan, progress: Callable[[str], None
             costs[1],
             problems[0] + problems[1],
         ),
-        _compared("two nodes, more than one", costs[1], costs[2], problems[1] + problems[2]),
+        _compared("two nodes, more than two workers of one", costs[2], costs[3], problems[2] + problems[3]),
     ]
 
 
