@@ -185,6 +185,18 @@ def test_thousands_of_requests_in_one_packet_behind_one_that_takes_its_time(stac
         assert answered_soon(stack) < MAX_STALL_SECONDS
 
 
+@pytest.mark.parametrize("path", [PATH, "/api/v1/oauth/token", "/x/no/where"])
+def test_bodies_in_tiny_chunks(stack: Stack, path: str) -> None:
+    head = request(path, headers={**stack.headers, "Transfer-Encoding": "chunked"})
+    with ExitStack() as held:
+        wires = [held.enter_context(stack.gateway.wire()) for _ in range(30)]
+        for wire in wires:
+            wire.socket.setblocking(False)
+            with suppress(OSError):
+                wire.socket.send(head + b"2\r\nab\r\n" * 300_000)
+        assert answered_soon(stack) < MAX_STALL_SECONDS
+
+
 @pytest.mark.parametrize("path", [PATH, "/api/v1/oauth/token", "/console/sign-in", "/healthz"])
 @pytest.mark.parametrize(
     ("framing", "body"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.gateway.fakes import turns
 from tests.gateway.speech import GET, edge, hello, post, speak, told, whole
-from tests.gateway.worker import Worker
+from tests.gateway.worker import Worker, open_worker
 
 from tollgate.gateway.http.connection import _PIECE, MAX_WAITING
 
@@ -85,6 +85,51 @@ async def test_caller_that_leaves_within_a_flood_is_forgotten(worker: Worker) ->
     await turns(30)
     assert not edge(transport)._busy() or edge(transport)._asgi is not None
     assert not edge(transport)._unread
+
+
+async def test_flood_counts_against_the_budget_until_it_is_read() -> None:
+    worker = await open_worker(budget=60_000)
+    first, second = worker.connect(hello), worker.connect(hello)
+    first.say(REFUSED * 2_000)
+    assert worker.budget.held == len(REFUSED) * 2_000
+    second.say(REFUSED * 2_000)
+    assert told(second) == ["503 overloaded close"]
+    while edge(first)._busy():
+        await turns(50)
+    assert worker.budget.held == 0
+    third = worker.connect(hello)
+    third.say(REFUSED * 2_000)
+    third.drop()
+    assert worker.budget.held == 0
+
+
+# ---- tiny chunks
+
+
+@pytest.mark.parametrize("path", [b"/x/eth/mainnet", b"/api"])
+async def test_long_body_in_tiny_chunks_is_refused_and_others_have_their_turn(path: bytes, worker: Worker) -> None:
+    flood, other = worker.connect(hello), worker.connect(hello)
+    flood.say(CHUNKED.replace(b"/api", path) + b"2\r\nab\r\n" * 30_000)
+    assert edge(flood)._unread, "a piece in a turn"
+    other.say(post(7))
+    await turns(30)
+    assert told(other) == ["200 7"]
+    while not flood.closed:
+        await turns(50)
+    assert told(flood) == ["400 invalid_request close"]
+    assert edge(flood)._size < 20_000
+    assert worker.budget.held == 0
+
+
+async def test_long_body_in_short_chunks_is_read(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    transport.say(CHUNKED + b"20\r\n" + b"a" * 32 + b"\r\n")
+    for _ in range(2_000):
+        transport.say(b"20\r\n" + b"a" * 32 + b"\r\n")
+        await turns(1)
+    transport.say(b"0\r\n\r\n")
+    await turns(30)
+    assert told(transport) == ["200 /api"]
 
 
 # ---- a body that cannot be read

@@ -30,16 +30,16 @@ from tollgate.gateway.recording.spans import end_span
 
 # Node allows 16 KiB, nginx 32; browsers with many headers stay far below.
 MAX_HEAD_BYTES = 65_536
-# Bytes of framing in a chunked body (chunk heads, extensions, trailers) for each byte of it, beyond a head's size.
-# A body in chunks of one byte has five.
-_MAX_FRAMING = 8
+# Bytes of framing in a chunked body (chunk heads, extensions, trailers): as many, and one for so many bytes of it.
+# So a short body may come byte by byte, and a long one in chunks of 20 bytes: each costs as much as a large one.
+MAX_FRAMING_BYTES, _FRAMED = 16_384, 4
 # What is read past of a body that is refused, so that a browser sees the reason and not a reset.
 MAX_DRAINED_BYTES = 16 * 1_048_576
 # Requests that may wait in line before we stop reading from their connection.
 MAX_WAITING = 8
-# What comes with more requests than that is parsed in pieces, a piece in a turn of the loop: a request that waits
-# takes a hundred times its bytes, and others have their turn.
-_PIECE = 1_024
+# What comes with more requests than that, or with many lines (chunks, or headers), is parsed in pieces, a piece in
+# a turn of the loop: a request that waits takes a hundred times its bytes, and others have their turn.
+_PIECE, _MAX_LINES = 1_024, 512
 # On stop, a kept connection gets this long to send a request that is already on its way.
 LINGER_SECONDS = 0.5
 # Heads that were kept in vain, one after the other, before no more are.
@@ -95,6 +95,7 @@ class CallerConnection(HttpToolsProtocol):
         "_since",
         "_size",
         "_unread",
+        "_unread_held",
         "_unsent",
         "admission",
         "answering",
@@ -141,6 +142,7 @@ class CallerConnection(HttpToolsProtocol):
         self._line: list[Request | tuple[RequestResponseCycle, ASGI3Application]] = []
         self._unread = b""
         """What has come and is not parsed yet."""
+        self._unread_held = 0
         self._reading_on: asyncio.Handle | None = None
         """Set while that waits for its turn."""
         self._advancing = False
@@ -231,9 +233,12 @@ class CallerConnection(HttpToolsProtocol):
         self._read_in(data)
 
     def _read_in(self, data: bytes) -> None:
-        """Parse what came, in pieces where it may be many requests."""
-        if len(data) > _PIECE and data.count(END) > MAX_WAITING:
-            self._unread = data
+        """Parse what came, in pieces where it may be many requests or chunks."""
+        if len(data) > _PIECE and (data.count(END) > MAX_WAITING or data.count(b"\r\n") > _MAX_LINES):
+            if not self.context.budget.hold(len(data)):
+                self._hang_up(Overloaded("Too many large requests at once: try again."))
+                return
+            self._unread, self._unread_held = data, len(data)
             self._read_on()
             return
         between = self._between
@@ -249,6 +254,8 @@ class CallerConnection(HttpToolsProtocol):
         piece, self._unread = self._unread[:_PIECE], self._unread[_PIECE:]
         if self._unread:
             self.flow.hold()
+        else:
+            self._forget_unread()
         if piece and not self._finished:
             self._parse(piece)
             self._read = None
@@ -273,8 +280,8 @@ class CallerConnection(HttpToolsProtocol):
             return
         # What of these bytes is no body: of the head, or of chunk heads and trailers, which count as head.
         self._head_bytes += len(data) - max(0, self._size - size)
-        if self._head_bytes > MAX_HEAD_BYTES + _MAX_FRAMING * self._size:
-            self._hang_up(InvalidRequest("The request's head is too large."))
+        if self._head_bytes > (MAX_HEAD_BYTES if self._in_head else MAX_FRAMING_BYTES + self._size // _FRAMED):
+            self._hang_up(InvalidRequest("The request's head is too large, or its chunks are too small."))
 
     def _defect(self, error: Exception) -> None:
         """Answer a request at which we failed ourselves, and close: what was done of it is not known."""
@@ -677,8 +684,13 @@ class CallerConnection(HttpToolsProtocol):
             self.flow.release()
             self._send_continue()
 
-    def _forget_line(self) -> None:
+    def _forget_unread(self) -> None:
         self._unread = b""
+        self.context.budget.free(self._unread_held)
+        self._unread_held = 0
+
+    def _forget_line(self) -> None:
+        self._forget_unread()
         for waiting in self._line:
             if isinstance(waiting, Request):
                 self.context.budget.free(waiting.held)
