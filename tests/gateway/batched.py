@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.gateway.scene import Scene, said
 
-from tollgate.gateway.call.batch import Question
+from tollgate.gateway.call.batch import BatchItem
 
 KEPT = {"cache_bytes": 1_000_000}
 CHAIN: tuple[str, list[Any]] = ("eth_chainId", [])
@@ -24,12 +24,12 @@ def echo(scene: Scene) -> None:
         node.says = lambda method, params: [method, params]
 
 
-def told(questions: list[Question]) -> list[Any]:
-    assert all(each.told is not None for each in questions)
-    return [said(each.told) for each in questions]
+def told(questions: list[BatchItem]) -> list[Any]:
+    assert all(each.result is not None for each in questions)
+    return [said(each.result) for each in questions]
 
 
-def ways(questions: list[Question]) -> list[str]:
+def ways(questions: list[BatchItem]) -> list[str]:
     return [each.trace.cache for each in questions]
 
 

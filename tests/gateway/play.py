@@ -325,7 +325,7 @@ class Play:
         """Nobody is asked about the tip who is known to be behind it."""
         upstream = self.scene.upstream(index)
         # Who waits for a connection, or for another one after a hang-up, was chosen a while ago.
-        if self.row.heard and upstream.settings.connections > 2 and not self.dropped:
+        if self.row.is_fresh and upstream.settings.connections > 2 and not self.dropped:
             assert upstream.row.head == NOTHING or upstream.row.head >= self.floor
 
     def end(self, asked: Asked, told: Any) -> None:
@@ -371,10 +371,10 @@ class Play:
             queried_at = self.moments[serial]
             number = int(answer["blockNumber"], 16) if asked.method == RECEIPT else asked.number
             if number is None:
-                assert asked.method == CHAIN or (queried_at.epoch == self.epoch and self.row.heard)
+                assert asked.method == CHAIN or (queried_at.epoch == self.epoch and self.row.is_fresh)
             else:
                 assert number <= min([START * 2, *self.ancestors[queried_at.reorgs :]])
-                assert number <= queried_at.finalized or (self.row.heard and self.row.floor <= self.row.head)
+                assert number <= queried_at.finalized or (self.row.is_fresh and self.row.floor <= self.row.head)
 
     def check(self) -> None:
         """After each event."""

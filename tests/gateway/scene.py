@@ -14,7 +14,7 @@ from tests.gateway.fakes import FakeTransport, fly, turns
 from tests.gateway.worker import Worker, http
 
 from tollgate.core.shapes import ABSENT, PlainCall, Reply, WrittenCall
-from tollgate.gateway.call.batch import Question, ask_many
+from tollgate.gateway.call.batch import BatchItem, resolve_many
 from tollgate.gateway.messages import Trace
 from tollgate.shm import metrics
 from tollgate.shm.upstream_status import NOTHING, State
@@ -181,10 +181,10 @@ class Scene:
         await turns()
         return said(await asked)
 
-    def ask_many(self, *calls: tuple[str, Any], seconds: float = SECONDS) -> asyncio.Future[list[Question]]:
+    def resolve_many(self, *calls: tuple[str, Any], seconds: float = SECONDS) -> asyncio.Future[list[BatchItem]]:
         """Ask a batch."""
         batch = [PlainCall("2.0", 1, method, raw(params)) for method, params in calls]
-        return fly(ask_many(self.resolver, batch, self.clock() + seconds))
+        return fly(resolve_many(self.resolver, batch, self.clock() + seconds))
 
     def counts(self) -> list[int]:
         """How many calls each upstream was asked."""

@@ -17,7 +17,7 @@ from tollgate.processes.prober import Prober
 from tollgate.settings import model
 from tollgate.settings.model import HealthSettings, NetworkSettings, Settings
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import Fared, SharedStatus, StatusSlots, assign_slots
+from tollgate.shm.upstream_status import SharedStatus, StatusSlots, WorkerStats, assign_slots
 
 BASE = "g" * 100
 
@@ -121,8 +121,8 @@ async def test_how_calls_fared_is_added_up_over_workers(tmp_path: Path) -> None:
     scene.apply(main={"a": BASE})
     rows = [scene.shared_status.upstream(0, worker) for worker in range(2)]
     await scene.second()
-    rows[0].fare(Fared(10, 1, 5_000, 9_000, 0.0, 2))
-    rows[1].fare(Fared(30, 3, 7_000, 20_000, scene.clock() + 10.0, 1))
+    rows[0].report(WorkerStats(10, 1, 5_000, 9_000, 0.0, 2))
+    rows[1].report(WorkerStats(30, 3, 7_000, 20_000, scene.clock() + 10.0, 1))
     await scene.second()
     (a,) = scene.shown["eth/main"]["upstreams"]
     assert (a["calls"], a["failures"], a["error_rate"]) == (40, 4, 0.1)

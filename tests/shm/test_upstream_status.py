@@ -14,15 +14,15 @@ from tollgate.shm.upstream_status import (
     MAX_UPSTREAMS,
     NOTHING,
     SILENCE_SECONDS,
-    Fared,
     NetworkStatus,
     SharedStatus,
     State,
     StatusSlots,
+    WorkerStats,
     assign_slots,
 )
 
-FARED = Fared(10, 2, 1_500, 4_000, 12.5, 3)
+FARED = WorkerStats(10, 2, 1_500, 4_000, 12.5, 3)
 
 
 def rows(workers: int = 2) -> tuple[NetworkStatus, ...]:
@@ -67,7 +67,7 @@ def test_all_rows_can_be_had() -> None:
     for row in slots.networks.values():
         shared_status.network(row, 2).saw(row)
     for row in slots.upstreams.values():
-        shared_status.upstream(row, 2).fare(FARED)
+        shared_status.upstream(row, 2).report(FARED)
         shared_status.upstream(row).publish(State.UP, row, NOTHING, 0)
     assert [shared_status.network(row).shown for row in slots.networks.values()] == list(range(MAX_NETWORKS))
     assert [shared_status.upstream(row).head for row in slots.upstreams.values()] == list(range(MAX_UPSTREAMS))
@@ -79,7 +79,7 @@ def test_all_rows_can_be_had() -> None:
 def test_nothing_is_known_at_first() -> None:
     row, _, _ = rows()
     assert (row.head, row.finalized, row.floor, row.shown, row.seen) == (NOTHING,) * 5
-    assert (row.version, row.reorgs, row.nudges, row.heard) == (0, 0, 0, False)
+    assert (row.version, row.reorgs, row.nudges, row.is_fresh) == (0, 0, 0, False)
 
 
 def test_what_the_prober_publishes_is_seen_by_all() -> None:
@@ -174,16 +174,16 @@ def test_network_is_heard_until_the_prober_is_silent() -> None:
     heard = []
     for pause in (SILENCE_SECONDS - 0.01, 0.02):
         clock.advance(pause)
-        heard.append(row.heard)
+        heard.append(row.is_fresh)
     row.pulse()
-    assert [*heard, row.heard] == [True, False, True]
+    assert [*heard, row.is_fresh] == [True, False, True]
 
 
 def test_network_is_heard_even_at_the_first_moment_of_the_clock() -> None:
     row = SharedStatus(1, Clock(0.0)).network(0)
-    heard = [row.heard]
+    heard = [row.is_fresh]
     row.pulse()
-    assert [*heard, row.heard] == [False, True]
+    assert [*heard, row.is_fresh] == [False, True]
 
 
 # --- Reorganisations ---------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_worker_may_have_seen_a_higher_head_until_the_next_probe() -> None:
 
 def test_how_calls_fared_is_told_by_each_worker_in_its_own_column() -> None:
     shared_status = SharedStatus(2)
-    shared_status.upstream(1, 1).fare(FARED)
-    nothing = Fared(0, 0, 0, 0, 0.0, 0)
-    assert shared_status.upstream(1).fared() == [nothing, FARED]
-    assert shared_status.upstream(0).fared() == shared_status.upstream(2).fared() == [nothing] * 2
+    shared_status.upstream(1, 1).report(FARED)
+    nothing = WorkerStats(0, 0, 0, 0, 0.0, 0)
+    assert shared_status.upstream(1).worker_stats() == [nothing, FARED]
+    assert shared_status.upstream(0).worker_stats() == shared_status.upstream(2).worker_stats() == [nothing] * 2

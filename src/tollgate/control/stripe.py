@@ -29,7 +29,7 @@ else:
 SECONDS = 20.0
 # How long Stripe remembers a key is 24 hours or more; an hour less, because clocks differ.
 KEYS_KEPT_SECONDS = 23 * 3_600.0
-_LONGEST_WORDS = 200
+_LONGEST_MESSAGE = 200
 
 
 class StripeRefused(TollgateError):
@@ -126,11 +126,11 @@ class StripeClient:
         # 409: the same key is under way elsewhere.
         if answer.status_code >= 500 or answer.status_code == 409:
             raise StripeUnsure(f"Stripe answers {answer.status_code}.")
-        raise StripeRefused(f"Stripe answers {answer.status_code}: {_words(answer.content)}")
+        raise StripeRefused(f"Stripe answers {answer.status_code}: {_message(answer.content)}")
 
 
-def _words(body: bytes) -> str:
+def _message(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Failed).error.message[:_LONGEST_WORDS] or "without a message"
+        return msgspec.json.decode(body, type=_Failed).error.message[:_LONGEST_MESSAGE] or "without a message"
     except msgspec.MsgspecError:
         return "with an answer that is not Stripe's"

@@ -44,7 +44,7 @@ _loose = msgspec.json.Decoder(LooseCall).decode
 _anything = msgspec.json.Decoder(Raw).decode
 _members = msgspec.json.Decoder(list[Raw]).decode
 _error_code = msgspec.json.Decoder(ErrorCode).decode
-_error_words = msgspec.json.Decoder(ErrorMessage).decode
+_error_message = msgspec.json.Decoder(ErrorMessage).decode
 # What any database keeps: 63 bits.
 _LEAST_CODE = -(2**63) + 1
 _reply = msgspec.json.Decoder(Reply).decode
@@ -56,7 +56,7 @@ LONGEST_REMEMBERED = 128
 # A refusal must stay cheap.
 LONGEST_NAMED = 4_096
 # What is looked at of a node's error message.
-LONGEST_WORDS = 512
+LONGEST_MESSAGE = 512
 # Of an id that goes out to a node: some break at a number of thousands of digits, and would be taken for ill.
 LONGEST_SENT_ID = 100
 _A_NUMBER = 1
@@ -225,14 +225,14 @@ def error_code(reply: Reply) -> int | None:
     return code if _LEAST_CODE <= code <= -_LEAST_CODE else None
 
 
-def error_words(reply: Reply) -> tuple[int | None, str]:
+def error_details(reply: Reply) -> tuple[int | None, str]:
     """The code and the message of a node's error, as far as it has them; the message is cut."""
     try:
-        failure = _error_words(reply.error)
+        failure = _error_message(reply.error)
     except (msgspec.MsgspecError, RecursionError):
         return error_code(reply), ""
-    # Not its data: a contract may revert with any words.
-    return failure.code, failure.message[:LONGEST_WORDS]
+    # Not its data: a contract may revert with any text.
+    return failure.code, failure.message[:LONGEST_MESSAGE]
 
 
 def decode_batch(body: bytes, ids: Sequence[int]) -> Replies:

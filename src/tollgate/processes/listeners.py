@@ -73,7 +73,7 @@ def warn_of_few_descriptors(settings: Settings) -> None:
 def bind(host: str, port: int, count: int, setting: str) -> list[socket.socket]:
     """Bind `count` sockets to one address; `setting` names it in errors."""
     family, address = _resolve(host, port, setting)
-    # Without SO_REUSEPORT: so that a second service on the same port is told, and does not share it silently.
+    # Without SO_REUSEPORT: so that a second service on the same port fails, and does not share it silently.
     probe = _bound(family, address, setting, shared=False)
     if not _REUSE_PORT:
         probe.listen(BACKLOG)

@@ -164,7 +164,7 @@ class Worker:
 
         def gauges() -> None:
             writer.set(writer.cell(metrics.SPOOL_HELD), spool.held_bytes)
-            networks.tell()
+            networks.report()
             feeds.tick()
 
         exporter = None

@@ -127,7 +127,7 @@ class NetworkStatus:
     # --- For workers -----------------------------------------------------------------------------------
 
     @property
-    def heard(self) -> bool:
+    def is_fresh(self) -> bool:
         """Whether the prober has seen the network's head lately."""
         pulse = self._cells[_PULSE]
         return pulse != 0 and self._now() * 1000 - pulse < _SILENCE_MILLIS
@@ -151,7 +151,7 @@ class NetworkStatus:
         return version + nudges, reorgs, head - 1, finalized - 1
 
     def snapshot(self) -> Snapshot:
-        """What is known now, as if the prober was heard just now."""
+        """What is known now, as if the prober had written just now."""
         nudges = self._cells[self._mine] if self._alone else sum(self._nudged)
         version, head, finalized, reorgs, pulse = _first_cells(self._cells)
         until = pulse / 1000 + SILENCE_SECONDS if pulse else 0.0
@@ -269,8 +269,8 @@ _STATE, _UP_HEAD, _UP_FINALIZED, _MICROS = range(4)
 _CALLS, _FAILURES, _EWMA, _OPEN_UNTIL, _IN_FLIGHT, _P95 = range(6)
 
 
-class Fared(Struct, frozen=True):
-    """How the calls of one worker fared at an upstream."""
+class WorkerStats(Struct, frozen=True):
+    """Statistics of one worker's calls to an upstream."""
 
     calls: int
     failures: int
@@ -307,15 +307,15 @@ class UpstreamStatus:
         if number >= self._cells[_UP_HEAD]:
             self._cells[_UP_HEAD] = number + 1
 
-    def fare(self, fared: Fared) -> None:
-        """Write down, once a second, how our calls fared."""
+    def report(self, stats: WorkerStats) -> None:
+        """Publish, once a second, the statistics of our calls."""
         cells, mine = self._cells, self._mine
-        cells[mine + _CALLS] = fared.calls
-        cells[mine + _FAILURES] = fared.failures
-        cells[mine + _EWMA] = fared.ewma_micros
-        cells[mine + _P95] = fared.p95_micros
-        cells[mine + _OPEN_UNTIL] = int(fared.open_until * 1000)
-        cells[mine + _IN_FLIGHT] = fared.in_flight
+        cells[mine + _CALLS] = stats.calls
+        cells[mine + _FAILURES] = stats.failures
+        cells[mine + _EWMA] = stats.ewma_micros
+        cells[mine + _P95] = stats.p95_micros
+        cells[mine + _OPEN_UNTIL] = int(stats.open_until * 1000)
+        cells[mine + _IN_FLIGHT] = stats.in_flight
 
     # --- For the prober --------------------------------------------------------------------------------
 
@@ -327,11 +327,11 @@ class UpstreamStatus:
         cells[_MICROS] = micros
         cells[_STATE] = state
 
-    def fared(self) -> list[Fared]:
-        """How the calls of each worker fared."""
+    def worker_stats(self) -> list[WorkerStats]:
+        """The statistics of each worker's calls."""
         cells = self._cells
         return [
-            Fared(
+            WorkerStats(
                 cells[column + _CALLS],
                 cells[column + _FAILURES],
                 cells[column + _EWMA],

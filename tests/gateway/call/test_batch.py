@@ -25,7 +25,7 @@ from tollgate.core.shapes import Reply
 async def test_batch_goes_out_as_one_and_is_told_in_its_order(scene: Scene) -> None:
     echo(scene)
     calls = [balance(number) for number in range(5)]
-    questions = await scene.ask_many(*calls)
+    questions = await scene.resolve_many(*calls)
     assert told(questions) == [list(call) for call in calls]
     assert (sizes(scene), ways(questions)) == ([5], ["bypass"] * 5)
     assert {(each.trace.upstream, each.trace.attempts) for each in questions} == {("up0", 1)}
@@ -38,10 +38,10 @@ async def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> 
         for number in (1, 3):
             await scene.told(*balance(number)[:1], *balance(number)[1])
         scene.nodes[0].requests.clear()
-        questions = await scene.ask_many(*[balance(number) for number in range(5)])
+        questions = await scene.resolve_many(*[balance(number) for number in range(5)])
         assert told(questions) == [list(balance(number)) for number in range(5)]
         assert (sizes(scene), ways(questions)) == ([3], ["miss", "hit", "miss", "hit", "miss"])
-        questions = await scene.ask_many(*[balance(number) for number in range(5)])
+        questions = await scene.resolve_many(*[balance(number) for number in range(5)])
         assert (sizes(scene), ways(questions)) == ([3], ["hit"] * 5)
 
 
@@ -51,7 +51,7 @@ async def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
         scene.nodes[0].says = lambda method, params: [{"blockNumber": "0x5"}] if method == "eth_getLogs" else "0x1"
         logs = ("eth_getLogs", [{"fromBlock": "0x5", "toBlock": "0x5"}])
         for expected in (["miss", "miss"], ["hit", "hit"]):
-            assert ways(await scene.ask_many(logs, CHAIN)) == expected
+            assert ways(await scene.resolve_many(logs, CHAIN)) == expected
         assert len(scene.nodes[0].calls) == 2
 
 
@@ -59,7 +59,7 @@ async def test_same_call_twice_in_a_batch_is_asked_once() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         echo(scene)
-        questions = await scene.ask_many(balance(1), balance(2), balance(1), balance(1))
+        questions = await scene.resolve_many(balance(1), balance(2), balance(1), balance(1))
         assert [params[0] for _, params in told(questions)] == ["0x1", "0x2", "0x1", "0x1"]
         assert (sizes(scene), ways(questions)) == ([2], ["miss", "miss", "coalesced", "coalesced"])
 
@@ -71,7 +71,7 @@ async def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_
         scene.nodes[0].holds = True
         first = scene.ask(*balance(1)[:1], *balance(1)[1])
         await turns()
-        batch = scene.ask_many(balance(1), balance(2))
+        batch = scene.resolve_many(balance(1), balance(2))
         await turns()
         last = scene.ask(*balance(2)[:1], *balance(2)[1])
         await turns()
@@ -88,7 +88,7 @@ async def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_
 async def test_batches_are_no_larger_than_upstreams_take(size: int, sent: list[int]) -> None:
     async with open_scene({"batch_calls": size}, {}) as scene:
         echo(scene)
-        questions = await scene.ask_many(*[balance(number) for number in range(7)])
+        questions = await scene.resolve_many(*[balance(number) for number in range(7)])
         assert told(questions) == [list(balance(number)) for number in range(7)]
         assert sizes(scene) == sent
         assert all(isinstance(body, dict) for body in scene.nodes[0].requests) is (size == 1)
@@ -98,7 +98,7 @@ async def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
     async with open_scene({"deny_methods": ("trace_*",)}, {"deny_methods": ("eth_*",)}) as scene:
         scene.nodes[0].always("a")
         scene.nodes[1].always("b")
-        questions = await scene.ask_many(CHAIN, ("trace_block", ["0x1"]), PRICE, ("trace_get", ["0x1", []]))
+        questions = await scene.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE, ("trace_get", ["0x1", []]))
         assert told(questions) == ["a", "b", "a", "b"]
         assert [each.trace.upstream for each in questions] == ["up0", "up1", "up0", "up1"]
         assert [sizes(scene, index) for index in range(2)] == [[2], [2]]
@@ -106,7 +106,7 @@ async def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
 
 async def test_what_may_be_a_write_is_never_in_a_batch_with_reads(scene: Scene) -> None:
     echo(scene)
-    questions = await scene.ask_many(CHAIN, ("foo_a", []), PRICE, ("foo_b", []))
+    questions = await scene.resolve_many(CHAIN, ("foo_a", []), PRICE, ("foo_b", []))
     assert [method for method, _ in told(questions)] == ["eth_chainId", "foo_a", "eth_gasPrice", "foo_b"]
     bodies = [[each["method"] for each in body] for body in scene.nodes[0].requests]
     assert sorted(bodies) == [["eth_chainId", "eth_gasPrice"], ["foo_a", "foo_b"]]
@@ -117,14 +117,14 @@ async def test_what_may_be_a_write_is_never_in_a_batch_with_reads(scene: Scene) 
 )
 async def test_transactions_filters_and_logs_go_their_own_ways(apart: tuple[str, Any], scene: Scene) -> None:
     echo(scene)
-    questions = await scene.ask_many(CHAIN, apart, PRICE)
+    questions = await scene.resolve_many(CHAIN, apart, PRICE)
     assert [answer[0] for answer in told(questions)] == ["eth_chainId", apart[0], "eth_gasPrice"]
     assert sorted(sizes(scene)) == [1, 2]
 
 
 async def test_transaction_in_a_batch_goes_on_to_the_next_upstream(scene: Scene) -> None:
     scene.nodes[0].says = lambda method, _: DROP if method == WRITE[0] else "a"
-    questions = await scene.ask_many(CHAIN, WRITE)
+    questions = await scene.resolve_many(CHAIN, WRITE)
     await scene.later(1.0)
     assert told(questions) == ["a", "up1"]
     assert [(each.trace.upstream, each.trace.attempts) for each in questions] == [("up0", 1), ("up1", 2)]
@@ -132,26 +132,26 @@ async def test_transaction_in_a_batch_goes_on_to_the_next_upstream(scene: Scene)
 
 async def test_tip_in_a_batch_takes_the_batch_to_who_is_at_the_head(scene: Scene) -> None:
     scene.up(99, 100)
-    await scene.ask_many(balance(1), balance(1, "latest"))
+    await scene.resolve_many(balance(1), balance(1, "latest"))
     assert scene.counts() == [0, 2]
-    await scene.ask_many(balance(1), balance(2))
+    await scene.resolve_many(balance(1), balance(2))
     assert scene.counts() == [2, 2]
 
 
 async def test_old_state_in_a_batch_takes_the_batch_to_an_archive() -> None:
     async with open_scene({"archive": False}, {}) as scene:
         scene.up(1_000, 1_000)
-        await scene.ask_many(balance(1, hex(999)), balance(1, "0x5"))
+        await scene.resolve_many(balance(1, hex(999)), balance(1, "0x5"))
         assert scene.counts() == [0, 2]
 
 
 async def test_single_call_that_is_left_is_asked_as_one(scene: Scene) -> None:
-    await scene.ask_many(CHAIN, ("foo_bar", []))
+    await scene.resolve_many(CHAIN, ("foo_bar", []))
     assert [type(body) for body in scene.nodes[0].requests] == [dict, dict]
 
 
 async def test_empty_batch_is_no_question(scene: Scene) -> None:
-    assert await scene.ask_many() == []
+    assert await scene.resolve_many() == []
 
 
 # --- Any batch ---------------------------------------------------------------------------------------------------
@@ -187,15 +187,15 @@ async def test_every_call_of_any_batches_is_told_its_own_answer(
         scene.up(100, 100)
         echo(scene)
         scene.nodes[0].says = lambda method, params: BROKEN if method in faulty else [method, params]
-        asked = [scene.ask_many(*batch) for batch in batches]
+        asked = [scene.resolve_many(*batch) for batch in batches]
         await scene.later(0.5)
         for batch, each in zip(batches, asked, strict=True):
             for (method, params), question in zip(batch, await each, strict=True):
                 assert question.call.method == method
-                assert isinstance(question.told, Reply)
+                assert isinstance(question.result, Reply)
                 if method == "foo_bar" and method in faulty:
-                    assert said(question.told) == BROKEN
+                    assert said(question.result) == BROKEN
                 else:
-                    assert said(question.told) == [method, params]
+                    assert said(question.result) == [method, params]
         assert not scene.resolver.flights
         assert all(count <= size for index in range(2) for count in sizes(scene, index))

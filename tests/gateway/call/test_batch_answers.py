@@ -31,7 +31,7 @@ async def test_one_call_that_an_upstream_could_not_answer_is_asked_elsewhere_alo
     fault: Error, scene: Scene
 ) -> None:
     scene.nodes[0].says = lambda method, _: fault if method == PRICE[0] else "a"
-    questions = await scene.ask_many(CHAIN, PRICE, balance(1))
+    questions = await scene.resolve_many(CHAIN, PRICE, balance(1))
     assert told(questions) == ["a", "up1", "a"]
     assert scene.nodes[1].requests[0]["method"] == PRICE[0]
     assert [(each.trace.upstream, each.trace.attempts) for each in questions] == [
@@ -46,7 +46,7 @@ async def test_one_call_that_an_upstream_could_not_answer_is_asked_elsewhere_alo
 async def test_words_of_a_node_stand_where_nobody_knows_better(elsewhere: Any, scene: Scene) -> None:
     scene.nodes[0].says = lambda method, _: LAGGING if method == PRICE[0] else "a"
     scene.nodes[1].always(elsewhere)
-    asked = scene.ask_many(CHAIN, PRICE)
+    asked = scene.resolve_many(CHAIN, PRICE)
     await scene.later(1.0)
     questions = await asked
     words = PRUNED if elsewhere is PRUNED else LAGGING
@@ -57,25 +57,25 @@ async def test_words_of_a_node_stand_where_nobody_knows_better(elsewhere: Any, s
 async def test_used_up_quota_is_no_words_for_a_caller(scene: Scene) -> None:
     for node in scene.nodes:
         node.says = lambda method, _: QUOTA if method == PRICE[0] else "a"
-    questions = await scene.ask_many(CHAIN, PRICE)
+    questions = await scene.resolve_many(CHAIN, PRICE)
     assert told(questions) == ["a", "upstream_unavailable"]
 
 
 async def test_errors_that_are_answers_are_told_in_their_places(scene: Scene) -> None:
     scene.nodes[0].says = lambda method, _: REVERTED if method == PRICE[0] else "a"
-    assert told(await scene.ask_many(PRICE, CHAIN, PRICE)) == [REVERTED, "a", REVERTED]
+    assert told(await scene.resolve_many(PRICE, CHAIN, PRICE)) == [REVERTED, "a", REVERTED]
     assert scene.counts() == [3, 0]
 
 
 async def test_errors_in_a_batch_of_unknown_methods_are_never_asked_elsewhere(scene: Scene) -> None:
     scene.nodes[0].always(BROKEN)
-    assert told(await scene.ask_many(("foo_a", []), ("foo_b", []))) == [BROKEN] * 2
+    assert told(await scene.resolve_many(("foo_a", []), ("foo_b", []))) == [BROKEN] * 2
     assert scene.counts() == [2, 0]
 
 
 async def test_batch_is_asked_elsewhere_as_a_whole_after_a_failure(scene: Scene) -> None:
     scene.nodes[0].always(Http(503))
-    questions = await scene.ask_many(CHAIN, PRICE)
+    questions = await scene.resolve_many(CHAIN, PRICE)
     assert told(questions) == ["up1"] * 2
     assert {(each.trace.upstream, each.trace.attempts) for each in questions} == {("up1", 2)}
 
@@ -83,7 +83,7 @@ async def test_batch_is_asked_elsewhere_as_a_whole_after_a_failure(scene: Scene)
 async def test_failure_of_one_part_leaves_the_others_alone() -> None:
     async with open_scene({}, {"priority": 5, "deny_methods": ("trace_*",)}) as scene:
         scene.nodes[0].says = lambda method, _: DROP if method.startswith("trace") else "a"
-        asked = scene.ask_many(CHAIN, ("trace_block", ["0x1"]), PRICE)
+        asked = scene.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE)
         await scene.later(1.0)
         questions = await asked
         assert told(questions) == ["a", "upstream_error", "a"]
@@ -94,7 +94,7 @@ async def test_refused_batch_is_refused_to_those_who_wait_for_it() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         scene.nodes[0].always(DROP)
-        batch = scene.ask_many(CHAIN, PRICE)
+        batch = scene.resolve_many(CHAIN, PRICE)
         await turns(1)
         single = scene.ask(*CHAIN[:1])
         await scene.later(1.0)
@@ -109,10 +109,10 @@ async def test_block_number_of_a_batch_that_is_behind_is_asked_again_and_never_t
     scene.up(100, 100)
     scene.nodes[0].says = lambda method, _: "0x63" if method == "eth_blockNumber" else "a"
     scene.nodes[1].always("0x64")
-    questions = await scene.ask_many(CHAIN, ("eth_blockNumber", []))
+    questions = await scene.resolve_many(CHAIN, ("eth_blockNumber", []))
     assert told(questions) == ["a", "0x64"]
     scene.nodes[1].always("0x63")
-    asked = scene.ask_many(CHAIN, ("eth_blockNumber", []))
+    asked = scene.resolve_many(CHAIN, ("eth_blockNumber", []))
     await scene.later(5.0)
     assert told(await asked) == ["a", "upstream_unavailable"]
 
@@ -120,7 +120,7 @@ async def test_block_number_of_a_batch_that_is_behind_is_asked_again_and_never_t
 async def test_block_number_of_a_batch_is_the_floor_from_then_on(scene: Scene) -> None:
     scene.up(100, 100)
     scene.nodes[0].always("0x65")
-    await scene.ask_many(CHAIN, ("eth_blockNumber", []))
+    await scene.resolve_many(CHAIN, ("eth_blockNumber", []))
     assert (scene.row.floor, scene.worker.rows[0].head) == (101, 101)
 
 
@@ -129,10 +129,10 @@ async def test_answers_of_a_batch_are_kept_with_the_stamp_of_the_question() -> N
         scene.up(100)
         echo(scene)
         scene.nodes[0].holds = True
-        asked = scene.ask_many(balance(1, "latest"), balance(1))
+        asked = scene.resolve_many(balance(1, "latest"), balance(1))
         await turns()
         scene.up(101)
         scene.nodes[0].let()
         await asked
         scene.nodes[0].holds = False
-        assert ways(await scene.ask_many(balance(1, "latest"), balance(1))) == ["miss", "hit"]
+        assert ways(await scene.resolve_many(balance(1, "latest"), balance(1))) == ["miss", "hit"]

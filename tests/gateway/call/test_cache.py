@@ -288,9 +288,9 @@ def test_marks_of_what_was_asked_for_are_taken_away_when_there_are_too_many() ->
     shelf = full()
     cache = shelf.cache
     for number in range(200_000):
-        cache._was_asked(b"%d" % number)
+        cache._was_seen(b"%d" % number)
         assert cache._marks <= cache_module._MAX_MARKS + 1
-    assert len(cache._asked) == cache_module._MARKS
+    assert len(cache._seen) == cache_module._MARKS
 
 
 def test_answer_that_is_too_large_is_not_kept() -> None:

@@ -153,10 +153,10 @@ async def test_gauges_and_how_calls_fared_are_told() -> None:
     async with open_scene({}, cache_bytes=1_000_000) as scene:
         scene.up(100)
         await scene.told(READ)
-        scene.worker.networks.tell()
+        scene.worker.networks.report()
         assert scene.worker.counted(metrics.UPSTREAM_CONNECTIONS, "eth", "mainnet", "up0") == 1
         assert scene.worker.counted(metrics.CACHE_BYTES, "eth", "mainnet") > 0
-        assert scene.worker.rows[0].fared()[0].calls == 1
+        assert scene.worker.rows[0].worker_stats()[0].calls == 1
 
 
 async def test_end_closes_everything(scene: Scene) -> None:

@@ -34,7 +34,7 @@ async def test_an_idle_upstream_gets_at_most_twelve_calls_a_minute(blocks: str) 
     await minutes(scene, 10, blocks)
     assert (asked(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
     assert scene.states == "up"
-    assert scene.row.heard
+    assert scene.row.is_fresh
     assert scene.reorgs == (0, None)
 
 
@@ -50,7 +50,7 @@ async def test_an_upstream_with_a_feed_gets_at_most_twelve_calls_a_minute_while_
             assert scene.row.head == len(scene.nodes["a"].word) - 1
         scene.row.nudge()
         await scene.tick(0.5)
-        assert scene.row.heard
+        assert scene.row.is_fresh
     assert (asked(scene.nodes["a"]) - before) / 10 <= MAX_A_MINUTE
 
 

@@ -46,7 +46,7 @@ async def test_when_nobody_is_left_nothing_is_given_up() -> None:
     scene = await Scene(BASE + "a").start()
     scene.nodes["a"].fault = REFUSED
     await scene.rounds(30)
-    assert (scene.row.head, scene.row.heard, scene.reorgs) == (100, False, (0, None))
+    assert (scene.row.head, scene.row.is_fresh, scene.reorgs) == (100, False, (0, None))
 
 
 async def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_up() -> None:
@@ -56,7 +56,7 @@ async def test_a_block_that_only_a_worker_has_seen_is_looked_for_and_then_given_
     await scene.tick(0.02)
     assert len(scene.nodes["a"].probes) == asked + 1
     await scene.rounds(8)
-    assert (scene.row.floor, scene.row.heard) == (120, True)
+    assert (scene.row.floor, scene.row.is_fresh) == (120, True)
     await scene.rounds(3)
     assert (scene.row.floor, scene.row.head, scene.reorgs) == (99, 99, (1, 99))
 

@@ -38,7 +38,7 @@ async def test_what_was_heard_by_then_is_told_when_the_time_is_over_however_seld
     scene.nodes["b"].gate = asyncio.Event()
     await scene.start()
     await scene.tick(0.98)
-    assert (scene.row.heard, scene.watch.warm, scene.states) == (False, False, "unknown unknown")
+    assert (scene.row.is_fresh, scene.watch.warm, scene.states) == (False, False, "unknown unknown")
     await scene.tick(0.02)
     assert (scene.row.head, scene.watch.warm, scene.states) == (99, True, "up unknown")
     assert len(scene.nodes["a"].probes) == 1
@@ -87,7 +87,7 @@ async def test_one_that_is_added_and_hangs_delays_those_that_were_there_not_at_a
     gates["a"].set()
     scene.nodes["d"].word += "a"
     await scene.rounds()
-    assert (scene.states, scene.row.head, scene.row.heard) == ("unknown unknown up", 100, True)
+    assert (scene.states, scene.row.head, scene.row.is_fresh) == ("unknown unknown up", 100, True)
     await scene.rounds()
     assert scene.states == "up unknown up"
 

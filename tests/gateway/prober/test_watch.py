@@ -15,7 +15,7 @@ async def test_first_heads_are_published_with_states_and_finality() -> None:
     scene.nodes["a"].finalized = 40
     await scene.start()
     assert scene.states == "up up"
-    assert (scene.row.head, scene.row.finalized, scene.row.heard) == (100, 40, True)
+    assert (scene.row.head, scene.row.finalized, scene.row.is_fresh) == (100, 40, True)
     assert [scene.upstream_row(name).head for name in "ab"] == [99, 100]
     assert scene.reorgs == (0, None)
     assert scene.nodes["a"].timeout_seconds == 3.0

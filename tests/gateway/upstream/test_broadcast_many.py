@@ -106,7 +106,7 @@ async def test_tips_are_read_anew_after_a_transaction(told: Any, scene: Scene) -
 @pytest.mark.parametrize("in_batch", [True, False])
 async def test_tips_are_read_anew_after_what_the_node_signs_itself(in_batch: bool, scene: Scene) -> None:
     if in_batch:
-        await scene.ask_many(("eth_sendTransaction", [{}]), ("foo_bar", []))
+        await scene.resolve_many(("eth_sendTransaction", [{}]), ("foo_bar", []))
     else:
         await scene.told("eth_sendTransaction", {})
     assert scene.row.nudges == 1

@@ -100,7 +100,7 @@ class DrivenFailover:
         self.full: set[str] = set()
         """Whose rate is used up."""
         self.failover = Failover(
-            self.company.upstreams, self.row, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_ask
+            self.company.upstreams, self.row, need, self.deadline, chances(0.3, 0.6, 0.9), self.may_call
         )
         self.attempts = 0
         self.under_way: list[Attempt] = []
@@ -109,7 +109,7 @@ class DrivenFailover:
         self.passed_over: set[str] = set()
         self.over = False
 
-    def may_ask(self, upstream: Upstream) -> bool:
+    def may_call(self, upstream: Upstream) -> bool:
         if upstream.name in self.full:
             self.passed_over.add(upstream.name)
             return False
@@ -193,7 +193,7 @@ class DrivenFailover:
 
     def would_do(self, upstream: Upstream) -> bool:
         """Whether an upstream could be asked now, as far as anybody can know."""
-        need, heard = self.need, self.row.heard
+        need, heard = self.need, self.row.is_fresh
         state = upstream.row.state
         return (
             (state in (State.UP, State.UNKNOWN) if heard else state != State.WRONG_CHAIN)
@@ -205,7 +205,7 @@ class DrivenFailover:
         )
 
     def tells_the_tip(self, upstream: Upstream) -> bool:
-        if not self.need.tip or self.need.slot is not None or not self.row.heard:
+        if not self.need.tip or self.need.slot is not None or not self.row.is_fresh:
             return True
         return upstream.row.head == NOTHING or upstream.row.head >= self.row.floor
 

@@ -165,11 +165,11 @@ def test_what_nobody_else_will_be_asked_gets_all_the_time_there_is(need: Need) -
 def test_rate_of_an_upstream_sends_the_rest_elsewhere_and_is_told_where_there_is_no_elsewhere() -> None:
     company = Company({"requests_per_second": 5}, {"priority": 1, "requests_per_second": 5})
     full = {"a"}
-    may_ask = lambda upstream: upstream.name not in full  # noqa: E731
-    made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_ask)
+    may_call = lambda upstream: upstream.name not in full  # noqa: E731
+    made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_call)
     assert asked(made, company) == "b"
     full.add("b")
-    made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_ask)
+    made = Failover(company.upstreams, company.row, Need(METHOD), 2_000.0, chances(0.0), may_call)
     assert made.next(company.clock()) is None
     assert "at their limits" in made.refusal().message
 

@@ -50,7 +50,7 @@ async def test_block_by_its_number_is_asked_of_who_has_it(scene: Scene) -> None:
 
 async def test_highest_block_of_a_batch_says_who_may_answer_it(scene: Scene) -> None:
     scene.up(99, 100)
-    await scene.ask_many((BALANCE, ["0xa", "0x5"]), (BALANCE, ["0xa", "0x64"]))
+    await scene.resolve_many((BALANCE, ["0xa", "0x5"]), (BALANCE, ["0xa", "0x64"]))
     assert scene.counts() == [0, 2]
 
 

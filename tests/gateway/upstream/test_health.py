@@ -14,7 +14,7 @@ from tests.gateway.company import Company
 from tollgate.gateway.upstream.health import QUOTA_SECONDS, Upstream
 from tollgate.settings import model
 from tollgate.shm.metrics import BUCKETS_MICROSECONDS
-from tollgate.shm.upstream_status import Fared, State
+from tollgate.shm.upstream_status import State, WorkerStats
 
 
 def one(**settings: object) -> tuple[Company, Upstream]:
@@ -335,9 +335,9 @@ def test_how_calls_fared_is_told_to_everybody() -> None:
     company.answer("a", 0.5, 3)
     company.fail("a", 5)
     upstream.began()
-    upstream.tell(company.clock())
-    (fared,) = company.shared_status.upstream(0).fared()
-    assert fared == Fared(9, 5, 500_000, fared.p95_micros, company.clock() + 1.0, 1)
+    upstream.report(company.clock())
+    (fared,) = company.shared_status.upstream(0).worker_stats()
+    assert fared == WorkerStats(9, 5, 500_000, fared.p95_micros, company.clock() + 1.0, 1)
     assert fared.p95_micros > 400_000
 
 
@@ -347,8 +347,8 @@ def test_latency_that_is_told_is_forgotten_while_nobody_asks() -> None:
     told = []
     for seconds in (0, 10, 60):
         company.clock.advance(seconds)
-        upstream.tell(company.clock())
-        told += [fared.ewma_micros for fared in company.shared_status.upstream(0).fared()]
+        upstream.report(company.clock())
+        told += [fared.ewma_micros for fared in company.shared_status.upstream(0).worker_stats()]
     assert told[0] == 500_000
     assert 100_000 < told[1] < 300_000
     assert told[2] < 1_000

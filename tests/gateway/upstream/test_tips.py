@@ -61,7 +61,7 @@ class Chain:
 
     def batch(self, which: int, _: int) -> None:
         calls = [(NUMBER, []), (BLOCK, ["latest", False])]
-        self.note(self.scene.ask_many(*calls[which:], ("eth_chainId", [])))
+        self.note(self.scene.resolve_many(*calls[which:], ("eth_chainId", [])))
 
     def note(self, asked: asyncio.Future[Any]) -> None:
         floor = self.shown

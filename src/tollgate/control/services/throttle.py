@@ -25,7 +25,7 @@ async def begin(context: ServiceContext, records: Repositories, guards: Sequence
     known = [(await records.failures.get(key), key, patience) for key, patience in guards]
     seconds = max(wait(failures, patience, now) for failures, _, patience in known)
     if seconds > 0:
-        raise TooManyAttempts(f"Too many {what}: wait {_words(seconds)}, then try again.", seconds)
+        raise TooManyAttempts(f"Too many {what}: wait {_duration(seconds)}, then try again.", seconds)
     for failures, key, patience in known:
         counted = failed(failures, key, patience, now)
         await (records.failures.add(counted) if failures is None else records.failures.replace(counted))
@@ -60,7 +60,7 @@ async def take_back(records: Repositories, key: str, before: Before) -> None:
         await records.failures.replace(replace(failures, count=failures.count - 1))
 
 
-def _words(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if seconds > 90:
         return f"{int(seconds + 59) // 60} minutes"
     return f"{int(seconds + 0.999)} seconds" if seconds > 1 else "a second"

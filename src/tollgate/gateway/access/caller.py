@@ -37,12 +37,12 @@ def limits_of(quotas: tuple[Quota, ...]) -> tuple[tuple[str, Limit], ...]:
     return tuple((each.key, each.limit) for each in quotas)
 
 
-def told_of(quotas: tuple[Quota, ...], told: int) -> bytes:
+def rate_headers_of(quotas: tuple[Quota, ...], shown: int) -> bytes:
     """The header lines (draft-ietf-httpapi-ratelimit-headers) about these quotas.
 
-    To be filled with what the first `told` of them have left, and when they are whole again.
+    To be filled with what the first `shown` of them have left, and when they are whole again.
     """
-    policies, states = [each.policy for each in quotas], [each.state for each in quotas[:told]]
+    policies, states = [each.policy for each in quotas], [each.state for each in quotas[:shown]]
     return b"ratelimit-policy: %b\r\nratelimit: %b\r\n" % (b", ".join(policies), b", ".join(states))
 
 
@@ -62,12 +62,12 @@ class Caller:
         "per_address",
         "price",
         "quotas",
+        "rate_headers",
         "restricted",
         "shows",
         "source_id",
         "source_name",
         "team_id",
-        "told",
     )
 
     def __init__(self, grant: Grant, limits: model.LimitSettings) -> None:
@@ -90,7 +90,7 @@ class Caller:
         """Whether the token has lists of its own."""
         self.shows = bool(grant.token and grant.token.show_upstream)
         """Whether answers name their upstream."""
-        self.limits, self.told = limits_of(self.quotas), told_of(self.quotas, len(self.quotas))
+        self.limits, self.rate_headers = limits_of(self.quotas), rate_headers_of(self.quotas, len(self.quotas))
 
     def allows(self, method: str) -> bool:
         """Whether the token's own list lets this method through."""

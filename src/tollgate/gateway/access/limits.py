@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tollgate.core.addresses import limit_key
 from tollgate.core.limits import Limit, Taken
 from tollgate.errors import RateLimited, SpendingCap
-from tollgate.gateway.access.caller import Caller, Quota, limits_of, quota, told_of
+from tollgate.gateway.access.caller import Caller, Quota, limits_of, quota, rate_headers_of
 from tollgate.gateway.messages import Request
 from tollgate.store.base import Meters
 
@@ -57,18 +57,18 @@ class Limiter:
             self._take(caller, request, calls, calls, _ONE_CALL)
 
     def _take(self, caller: Caller, request: Request, cost: int, calls: int, what: str = _BATCH) -> None:
-        quotas, limits, told = caller.quotas, caller.limits, caller.told
+        quotas, limits, rate_headers = caller.quotas, caller.limits, caller.rate_headers
         if caller.per_address is not None:
             quotas = self.quotas(caller, request)
-            limits, told = limits_of(quotas), told_of(quotas, len(quotas))
+            limits, rate_headers = limits_of(quotas), rate_headers_of(quotas, len(quotas))
         now = self._monotonic()
         found = self._meters.take(limits, now, cost)
         if len(found) < len(quotas):
-            told = told_of(quotas, len(found))
+            rate_headers = rate_headers_of(quotas, len(found))
         left: list[float] = []
         for taken, each in zip(found, quotas, strict=False):
             left += (taken.remaining,) if each.limit.seconds <= 1 else (taken.remaining, taken.arrival - now + 1)
-        request.rates = told % tuple(left)
+        request.rates = rate_headers % tuple(left)
         if not taken.allowed:
             raise limited(quotas[len(found) - 1], taken, calls, what)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tollgate.core.entries import LONGEST_TEXT, pack, pack_subject
-from tollgate.gateway.access.caller import Caller, limits_of, told_of
+from tollgate.gateway.access.caller import Caller, limits_of, rate_headers_of
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
-from tollgate.gateway.call.method_plan import WORDS, MethodPlan, plan_of
+from tollgate.gateway.call.method_plan import CACHE_RESULTS, MethodPlan, plan_of
 from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.http import cors
@@ -95,7 +95,7 @@ class Admission:
         self._limits = limits_of(quotas)
         self.limits = limiter.rows(self._limits, context.now())
         """Where its limits are counted."""
-        self.rates = told_of(quotas, len(quotas)) if quotas else b""
+        self.rates = rate_headers_of(quotas, len(quotas)) if quotas else b""
         """Header lines about the limits, to be filled with what each has left."""
         self.take_limits = limiter.take_all
         self.start_batch = start_batch
@@ -106,7 +106,7 @@ class Admission:
         """What records count of answered calls, as `subject` encodes it."""
         address, agent = credentials.address(request), request.headers.get(b"user-agent", b"")[:LONGEST_TEXT]
         client = pack(address) + pack(agent) + pack((request.origin or b"")[:LONGEST_TEXT])
-        self.records = [pack(word) + client for word in WORDS]
+        self.records = [pack(result) + client for result in CACHE_RESULTS]
         """What records end with, by what the cache did."""
 
     def fits(self, request: Request, caller: Caller) -> bool:

@@ -1,7 +1,7 @@
-"""The answers to a batch: split by the cache and by what its calls need, sent on as batches, told in its order.
+"""The answers to a batch: split by the cache and by what its calls need, sent on as batches, joined in its order.
 
-Each call is a `Question` that ends with something told. A call that an upstream could not answer within a batch is
-asked again elsewhere, alone. Knows no HTTP and writes nothing down.
+Each call is a `BatchItem` that ends with a result. A call that an upstream could not answer within a batch is
+retried elsewhere, alone. Knows no HTTP and records nothing.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ _HIT, _COALESCED = Trace(), Trace()
 _HIT.cache, _COALESCED.cache = "hit", "coalesced"
 
 
-class Question(Struct, gc=False):
+class BatchItem(Struct, gc=False):
     """One call of a batch on its way."""
 
     call: Call
     key: bytes | None
     trace: Trace = _UNSET
     """May be that of others, too: they went the same way."""
-    told: Resolved | None = None
+    result: Resolved | None = None
     scope: Scope = NOTHING_KNOWN
     judge: Judge | None = None
 
 
-async def ask_many(
+async def resolve_many(
     resolver: Resolver,
     calls: Sequence[Call],
     deadline: float,
     charge: Charge | None = None,
     span: Span | None = None,
-) -> list[Question]:
+) -> list[BatchItem]:
     """Get the answers to a batch, in its order. `charge` counts upstream calls beyond one for each."""
-    questions = [Question(call, resolver.key(call)) for call in calls]
-    together, alone = _sorted(resolver, questions)
-    # One call is asked as one: not every upstream takes batches.
+    items = [BatchItem(call, resolver.key(call)) for call in calls]
+    together, alone = _sorted(resolver, items)
+    # One call is sent as one: not every upstream takes batches.
     parts: list[Coroutine[Any, Any, None]] = [
-        _Chunk(resolver, chunk, deadline, span=span).ask()
+        _Chunk(resolver, chunk, deadline, span=span).run()
         if len(chunk) > 1
-        else _ask_alone(resolver, chunk[0], deadline, charge, span)
+        else _resolve_alone(resolver, chunk[0], deadline, charge, span)
         for chunk in _chunks(resolver, together)
     ]
-    # After the chunks, whose questions they may join.
-    parts += [_ask_alone(resolver, question, deadline, charge, span) for question in alone]
+    # After the chunks, whose calls they may join.
+    parts += [_resolve_alone(resolver, item, deadline, charge, span) for item in alone]
     if len(parts) == 1:
         await parts[0]
     elif parts:
         async with asyncio.TaskGroup() as group:
             for part in parts:
                 group.create_task(part)
-    return questions
+    return items
 
 
 class BegunBatch(Struct, frozen=True):
@@ -88,76 +88,76 @@ class BegunBatch(Struct, frozen=True):
     first: FirstAttempt
 
 
-async def resume_many(resolver: Resolver, begun: BegunBatch, deadline: float) -> list[Question]:
+async def resume_many(resolver: Resolver, begun: BegunBatch, deadline: float) -> list[BatchItem]:
     """Get the answers to a batch that was begun, in its order."""
-    questions = [Question(call, resolver.key(call)) for call in begun.calls]
+    items = [BatchItem(call, resolver.key(call)) for call in begun.calls]
     for place, known in begun.known.items():
         if isinstance(known, Reply):
-            questions[place].told, questions[place].trace = known, _HIT
-    sent = [each for place, each in enumerate(questions) if place not in begun.known]
-    await _Chunk(resolver, sent, deadline, begun).ask()
+            items[place].result, items[place].trace = known, _HIT
+    sent = [each for place, each in enumerate(items) if place not in begun.known]
+    await _Chunk(resolver, sent, deadline, begun).run()
     for place, known in begun.known.items():
         if isinstance(known, int):
-            questions[place].told, questions[place].trace = questions[known].told, _COALESCED
-    return questions
+            items[place].result, items[place].trace = items[known].result, _COALESCED
+    return items
 
 
-def _sorted(resolver: Resolver, questions: list[Question]) -> tuple[list[Question], list[Question]]:
-    """Answer from memory what can be; what is left may be asked together, or must be asked alone."""
-    together: list[Question] = []
-    alone: list[Question] = []
-    asked: set[bytes] = set()
+def _sorted(resolver: Resolver, items: list[BatchItem]) -> tuple[list[BatchItem], list[BatchItem]]:
+    """Answer from memory what can be; what is left may be sent together, or must be sent alone."""
+    together: list[BatchItem] = []
+    alone: list[BatchItem] = []
+    seen: set[bytes] = set()
     stamp = resolver.stamp()
-    for each in questions:
+    for each in items:
         key = each.key
         if key is None:
             (alone if each.call.method in APART else together).append(each)
             continue
-        told = resolver.recall(key)
-        if told is not None:
-            each.told, each.trace = told, _HIT
-        elif each.call.method in APART or key in asked or resolver.flight(key, stamp) is not None:
+        result = resolver.recall(key)
+        if result is not None:
+            each.result, each.trace = result, _HIT
+        elif each.call.method in APART or key in seen or resolver.flight(key, stamp) is not None:
             alone.append(each)
         else:
             together.append(each)
-            asked.add(key)
+            seen.add(key)
     return together, alone
 
 
-def _chunks(resolver: Resolver, questions: list[Question]) -> list[list[Question]]:
-    """Batches for upstreams: of calls that the same ones may be asked, reads apart from what is none."""
+def _chunks(resolver: Resolver, items: list[BatchItem]) -> list[list[BatchItem]]:
+    """Batches for upstreams: of calls that the same ones accept, reads apart from the rest."""
     size, repeatable = resolver.batch_calls, resolver.repeatable
     likes = {
         method: (method in repeatable, *resolver.exchange.takers(method))
-        for method in {each.call.method for each in questions}
+        for method in {each.call.method for each in items}
     }
     if len(set(likes.values())) == 1:
-        return [questions[start : start + size] for start in range(0, len(questions), size)]
-    groups: dict[tuple[bool, ...], list[Question]] = {}
-    for each in questions:
+        return [items[start : start + size] for start in range(0, len(items), size)]
+    groups: dict[tuple[bool, ...], list[BatchItem]] = {}
+    for each in items:
         groups.setdefault(likes[each.call.method], []).append(each)
     return [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
 
 
-async def _ask_alone(
-    resolver: Resolver, question: Question, deadline: float, charge: Charge | None, span: Span | None
+async def _resolve_alone(
+    resolver: Resolver, item: BatchItem, deadline: float, charge: Charge | None, span: Span | None
 ) -> None:
-    question.trace = Trace()
-    question.trace.charge = charge
-    question.trace.span = span
+    item.trace = Trace()
+    item.trace.charge = charge
+    item.trace.span = span
     try:
-        question.told = await resolver.resolve(question.call, question.key, deadline, question.trace)
+        item.result = await resolver.resolve(item.call, item.key, deadline, item.trace)
     except Refusal as refusal:
-        question.told = refusal
+        item.result = refusal
 
 
 class _Chunk:
-    """Calls that are asked of one upstream at once."""
+    """Calls that are sent to one upstream at once."""
 
     def __init__(
         self,
         resolver: Resolver,
-        questions: list[Question],
+        items: list[BatchItem],
         deadline: float,
         begun: BegunBatch | None = None,
         span: Span | None = None,
@@ -166,7 +166,7 @@ class _Chunk:
         self._begun = begun
         """Set where they were sent already."""
         self._deadline = deadline
-        self._questions = questions
+        self._items = items
         self._trace, self._missed = Trace(), Trace()
         """The way that all of them take, and that of those which the cache could have known."""
         self._missed.cache = "miss"
@@ -174,12 +174,12 @@ class _Chunk:
         self._plain = True
         """Whether results need no look at all."""
 
-    async def ask(self) -> None:
-        """Ask, and let others share what is answered."""
+    async def run(self) -> None:
+        """Send them, and let others share the answers."""
         resolver = self._resolver
-        shared = [(each, each.key) for each in self._questions if each.key is not None]
+        shared = [(each, each.key) for each in self._items if each.key is not None]
         if not shared:
-            await self._ask()
+            await self._send()
             return
         if self._begun is not None:
             flights = self._begun.flights
@@ -188,45 +188,45 @@ class _Chunk:
             flights = [resolver.lead(key, stamp) for _, key in shared]
         led = [(each, key, flight) for (each, key), flight in zip(shared, flights, strict=True)]
         try:
-            await self._ask()
+            await self._send()
         finally:
             for each, key, mine in led:
-                resolver.land(key, mine, each.scope, each.told)
+                resolver.land(key, mine, each.scope, each.result)
 
-    async def _ask(self) -> None:
-        exchange, asked, trace = self._resolver.exchange, self._questions, self._trace
+    async def _send(self) -> None:
+        exchange, items, trace = self._resolver.exchange, self._items, self._trace
         need = self._need()
         begun = self._begun
         ids: Sequence[int]
         if begun is None:
-            body, ids, first = jsonrpc.encode_batch([each.call for each in asked]), range(len(asked)), None
+            body, ids, first = jsonrpc.encode_batch([each.call for each in items]), range(len(items)), None
         else:
             body, ids, first = begun.sent, begun.ids, begun.first
             trace.upstream, trace.attempts = first.upstream.name, 1
-            for each, judge in zip(asked, begun.judges or (), strict=False):
+            for each, judge in zip(items, begun.judges or (), strict=False):
                 each.judge = judge or each.judge
         try:
-            outcome = await exchange.ask_batch(body, ids, self._deadline, trace, need, first)
+            outcome = await exchange.send_batch(body, ids, self._deadline, trace, need, first)
         except Refusal as refusal:
-            for each in asked:
-                each.told = refusal
+            for each in items:
+                each.result = refusal
             return
         finally:
             self._missed.upstream, self._missed.attempts = trace.upstream, trace.attempts
-            if not need.repeatable and any(each.judge.kind is Kind.WRITE for each in asked if each.judge):
+            if not need.repeatable and any(each.judge.kind is Kind.WRITE for each in items if each.judge):
                 exchange.row.nudge()
-        again = self._told(outcome, need)
+        again = self._take_over(outcome, need)
         if again:
             async with asyncio.TaskGroup() as group:
                 for each, verdict in again:
-                    group.create_task(self._ask_elsewhere(each, outcome.upstream, verdict))
+                    group.create_task(self._retry_elsewhere(each, outcome.upstream, verdict))
 
     def _need(self) -> Need:
-        """What the calls need of whoever answers them. Finds out who judges each, before they are asked."""
+        """What the calls need of whoever answers them. Finds out who judges each, before they are sent."""
         resolver, trace = self._resolver, self._trace
         tip, oldest, number, repeatable = False, None, None, True
-        before, method = Question(self._questions[0].call, None), ""
-        for each in self._questions:
+        before, method = BatchItem(self._items[0].call, None), ""
+        for each in self._items:
             each.scope = scope = resolver.scope(each.call)
             if scope is before.scope and each.call.method == method and self._plain:
                 # Another call about the same: most batches are made of these.
@@ -245,16 +245,16 @@ class _Chunk:
             repeatable = repeatable and method in resolver.repeatable
         return Need(method, repeatable, tip, oldest, number=number)
 
-    def _told(self, outcome: AttemptOutcome[Replies], need: Need) -> list[tuple[Question, Verdict | None]]:
-        """Take over the answers; those that are to be asked again elsewhere, None: not fit to be told."""
+    def _take_over(self, outcome: AttemptOutcome[Replies], need: Need) -> list[tuple[BatchItem, Verdict | None]]:
+        """Take over the answers; those that are to be retried elsewhere, None: the answer must not be used."""
         assert outcome.answer is not None  # noqa: S101 - an outcome without a refusal has one
-        again: list[tuple[Question, Verdict | None]] = []
+        again: list[tuple[BatchItem, Verdict | None]] = []
         usual = self._plain and outcome.answer.all_results
-        for each, reply in zip(self._questions, outcome.answer.items, strict=True):
-            each.told = reply
+        for each, reply in zip(self._items, outcome.answer.items, strict=True):
+            each.result = reply
             if usual:
                 continue
-            assert each.judge is not None  # noqa: S101 - found out before it was asked
+            assert each.judge is not None  # noqa: S101 - found out before it was sent
             try:
                 verdict = each.judge(reply)
             except OutOfStep:
@@ -265,21 +265,21 @@ class _Chunk:
                 again.append((each, verdict))
         return again
 
-    async def _ask_elsewhere(self, question: Question, upstream: Upstream, verdict: Verdict | None) -> None:
-        """Ask again for a call that an upstream could not answer; its words stand where nobody knows better."""
-        resolver, before = self._resolver, question.trace
+    async def _retry_elsewhere(self, item: BatchItem, upstream: Upstream, verdict: Verdict | None) -> None:
+        """Retry a call that an upstream could not answer; its error stands where no other answers."""
+        resolver, before = self._resolver, item.trace
         # From here on it goes its own way.
-        question.trace = trace = Trace()
+        item.trace = trace = Trace()
         trace.upstream, trace.attempts, trace.cache = before.upstream, before.attempts, before.cache
         trace.span = self._trace.span
         if verdict is Verdict.QUOTA:
             resolver.exchange.spare(upstream)
         try:
-            question.told = await resolver.ask(
-                question.call, question.scope, self._deadline, trace, [upstream] if verdict else []
+            item.result = await resolver.fetch(
+                item.call, item.scope, self._deadline, trace, [upstream] if verdict else []
             )
         except Refusal as refusal:
             if verdict is None or verdict is Verdict.QUOTA:
-                question.told = refusal
+                item.result = refusal
             else:
                 trace.upstream = upstream.name

@@ -1,12 +1,12 @@
-"""Answers of upstreams that may be given again, and questions that are being asked already.
+"""Answers of upstreams that may be given again.
 
-An answer is kept for as long as `chains/` says that it holds: for ever, until the chain is reorganised below it,
-or until the next block. What the shared status says at the time of the *question* is what an answer is stamped
-with: one that was under way while a block came is never taken for an answer about that block. Nothing is swept:
-what no longer holds is found out when it is asked for, or makes room as the longest unused.
+An answer is kept for as long as it holds by `chains/`: for ever, until the chain is reorganised below it,
+or until the next block. An answer is stamped with the shared status at the time of the *call*: one that was under
+way while a block came is never taken for an answer about that block. Nothing is swept: what no longer holds is
+found out when it is requested, or makes room as the longest unused.
 
-Bounded in bytes. When there is little room left, only what was asked for before is taken in: who reads each
-block of a chain once does not push out what others ask for again and again. One for each network and worker; it
+Bounded in bytes. When there is little room left, only what was requested before is taken in: who reads each
+block of a chain once does not push out what others read again and again. One for each network and worker; it
 shares no lock with anybody.
 """
 
@@ -29,25 +29,25 @@ from tollgate.store.base import SharedAnswer
 # What an entry costs beside its answer and its key, roughly.
 _OVERHEAD = 250
 _NEVER, _TIP, _BLOCK, _FOREVER = Holds.NEVER, Holds.TIP, Holds.BLOCK, Holds.FOREVER
-# Marks of keys that were asked for, and how many may be set before all are taken away.
+# Marks of keys that were requested, and how many may be set before all are cleared.
 _MARKS, _MAX_MARKS = 1 << 16, 1 << 15
-# Entries that are looked at for those to share: what is asked for again moves to the end.
+# Entries that are looked at for those to share: what is requested again moves to the end.
 _LOOKED_AT = 512
 _json = msgspec.json.encode
 
 
 class _Kept(Reply, gc=False):
-    """An answer, and for how long it holds. That is found out when it is first asked for again: most never are."""
+    """An answer, and for how long it holds. That is found out when it is first requested again: most never are."""
 
     size: int = 0
     stamp: Stamp = (0, 0, NOTHING, NOTHING)
     scope: Scope | None = None
-    """What was asked; None once it is found out."""
+    """Which blocks the call refers to; None once it is found out."""
     version: int = -1
     """The version that it holds for; -1: for longer."""
     reorgs: int = 0
     number: int = NOTHING
-    """The block that it tells of; a reorganisation below it ends it."""
+    """The block that it refers to; a reorganisation below it ends it."""
     final: bool = False
     """Whether it holds while nobody watches for reorganisations."""
     is_shared: bool = False
@@ -60,8 +60,8 @@ class Cache:
     def __init__(self, catalogue: Catalogue, row: NetworkStatus, max_bytes: int, max_entry: int) -> None:
         self._row = row
         self._bound(max_bytes, max_entry)
-        self._asked = bytearray()
-        """A mark for each key that was asked for while there was little room; keys may share one."""
+        self._seen = bytearray()
+        """A mark for each key that was requested while there was little room; keys may share one."""
         self._marks = 0
         self.used = 0
         """Bytes."""
@@ -80,12 +80,12 @@ class Cache:
         if entry.scope is not None and not _find_out(entry, entry.scope):
             self._end(key)
             return None
-        heard = status is not None or self._row.heard
+        is_fresh = status is not None or self._row.is_fresh
         status = status or self._row.snapshot()
         if entry.version >= 0:
-            if entry.version == status.version and heard:
+            if entry.version == status.version and is_fresh:
                 return entry
-        elif not entry.final and (not heard or status.floor > status.head):
+        elif not entry.final and (not is_fresh or status.floor > status.head):
             # A block that the prober has not seen yet: nobody knows whether it is the child of the last.
             return None
         elif entry.reorgs == status.reorgs or self._stands(entry):
@@ -104,7 +104,7 @@ class Cache:
         # Where nobody has seen the head, nobody has seen whose chain it is.
         if scope.holds is _NEVER or stamp[2] == NOTHING:
             return
-        if self.used > self._brim and key not in self.entries and not self._was_asked(key):
+        if self.used > self._brim and key not in self.entries and not self._was_seen(key):
             return
         # A copy: what msgspec gives is a view of all that the upstream sent.
         result = bytes(reply.result)
@@ -120,7 +120,7 @@ class Cache:
         entries[key] = _Kept(Raw(result), ABSENT, size, stamp, scope)
 
     def unshared(self, max_entry: int) -> Iterator[SharedAnswer]:
-        """Answers about final blocks that were asked for again, and that others do not know yet; newest first."""
+        """Answers about final blocks that were requested again, and that others do not know yet; newest first."""
         finalized = self._row.stamp[3]
         for key, entry in islice(reversed(self.entries.items()), _LOOKED_AT):
             if (
@@ -144,7 +144,7 @@ class Cache:
         size = len(answer.key) + len(answer.result) + _OVERHEAD
         if not NOTHING < answer.number <= finalized or answer.key in self.entries:
             return False
-        # Nobody has asked for it here: it takes no other's place.
+        # It was not requested here: it takes no other's place.
         if size > self._max_entry or self.used + size > self._brim or method_of(answer.key) not in self.methods:
             return False
         self.used += size
@@ -163,22 +163,22 @@ class Cache:
         self._max_entry = min(max_entry, max_bytes)
         self._brim = max_bytes - max_bytes // 16
 
-    def _was_asked(self, key: bytes) -> bool:
-        """Whether somebody has asked for this before; from now on somebody has."""
-        if not self._asked or self._marks > _MAX_MARKS:
-            self._asked, self._marks = bytearray(_MARKS), 0
+    def _was_seen(self, key: bytes) -> bool:
+        """Whether this was requested before; marks it as requested."""
+        if not self._seen or self._marks > _MAX_MARKS:
+            self._seen, self._marks = bytearray(_MARKS), 0
         place = hash(key) % _MARKS
-        if self._asked[place]:
+        if self._seen[place]:
             return True
-        self._asked[place] = 1
+        self._seen[place] = 1
         self._marks += 1
         return False
 
     def _end(self, key: bytes) -> None:
-        """Drop an answer that does not hold any more. It was asked for twice: the next one may have its place."""
+        """Drop an answer that does not hold any more. It was requested twice: the next one may have its place."""
         self._drop(key)
-        if self._asked:
-            self._was_asked(key)
+        if self._seen:
+            self._was_seen(key)
 
     def _stands(self, entry: _Kept) -> bool:
         """Whether an answer has outlived the reorganisations since it was given."""
@@ -215,7 +215,7 @@ def method_of(key: bytes) -> str:
 
 
 def key_of(call: Call) -> bytes:
-    """What makes two calls the same question: the method and its parameters, as they are written."""
+    """What makes two calls equal: the method and its parameters, as they are written."""
     params = call.params
     if not params:
         return call.method.encode()

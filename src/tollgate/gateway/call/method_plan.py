@@ -9,7 +9,7 @@ from tollgate.core.entries import LONGEST_METHOD
 from tollgate.gateway.call.resolver import APART, Resolver
 from tollgate.shm import metrics
 
-WORDS = ("bypass", "miss", "hit", "coalesced")
+CACHE_RESULTS = ("bypass", "miss", "hit", "coalesced")
 BYPASS, MISS, HIT, COALESCED = _ALL = range(4)
 """What the cache did for a call, as records and metrics name it."""
 
@@ -44,13 +44,13 @@ class MethodPlan:
         self.cache = MISS if resolver.may_keep(method) else BYPASS
         """What the cache does for a call that an upstream answers."""
         self.read = resolver.readers[method]
-        """Reads what a call asks about from its parameters."""
+        """Reads from its parameters which blocks a call refers to."""
         known = network.catalogue.method(method)
         self.block = (known.block or 0) if known is not None and known.holds is Holds.BLOCK else None
         """Where the block argument stands in a list of parameters."""
         self.reveals = known is not None and known.look is not Look.NOWHERE
         """Whether answers about the tip show where it is."""
-        self.counts = [0] * len(WORDS)
+        self.counts = [0] * len(CACHE_RESULTS)
         """Calls that were answered in this loop turn, by what the cache did; `count` adds them to the metrics."""
         self.counted = False
         """Whether there are any."""
@@ -59,7 +59,7 @@ class MethodPlan:
         self._cells = writer.cells
         self._ok_cell = writer.cell(metrics.CALLS, *names, method, "ok")
         self._requests_cell = writer.cell(metrics.REQUESTS, *names, "200")
-        self._cache_cells = [writer.cell(metrics.CACHE, *names, word) for word in WORDS]
+        self._cache_cells = [writer.cell(metrics.CACHE, *names, result) for result in CACHE_RESULTS]
 
     def count(self) -> None:
         """Add what was answered in this loop turn to the metrics."""
@@ -67,9 +67,9 @@ class MethodPlan:
         calls = sum(self.counts)
         cells[self._requests_cell] += calls - self.together
         cells[self._ok_cell] += calls
-        for word in compress(_ALL, self.counts):
-            cells[self._cache_cells[word]] += self.counts[word]
-            self.counts[word] = 0
+        for result in compress(_ALL, self.counts):
+            cells[self._cache_cells[result]] += self.counts[result]
+            self.counts[result] = 0
         self.together = 0
         self.counted = False
 

@@ -1,7 +1,7 @@
 """The networks that a worker serves, with all that answers for them. Changed in place by a reload.
 
 What stays the same goes on: connections, what is known of an upstream, what is cached. An upstream that is taken
-away answers what it was asked.
+away still answers its pending calls.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Networks:
         return [each.exchange.network for each in self.all.values()]
 
     def apply(self, settings: Settings, slots: StatusSlots) -> None:
-        """Serve what the settings say."""
+        """Serve the networks of the settings."""
         # Calls that are under way have the deadline of the settings before.
         self._request_seconds = max(self._request_seconds, settings.limits.request_seconds)
         networks = {network.path: network for network in build_networks(settings)}
@@ -87,23 +87,23 @@ class Networks:
             now = self._now()
             self._leaving = [(pool, until) for pool, until in self._leaving if pool.size or now < until]
 
-    def tell(self) -> None:
-        """Once a second: gauges, and how our calls fared."""
+    def report(self) -> None:
+        """Once a second: gauges, and the statistics of our calls."""
         writer = self._writer
         for each in self.all.values():
             network = each.exchange.network
             names = (network.family, network.name)
-            each.exchange.tell()
+            each.exchange.report()
             writer.set(writer.cell(metrics.CACHE_BYTES, *names), each.cache.used if each.cache else 0)
             for upstream in each.exchange.upstreams:
                 writer.set(writer.cell(metrics.UPSTREAM_CONNECTIONS, *names, upstream.name), upstream.pool.size)
 
     @property
     def is_usable(self) -> bool:
-        """Whether any upstream of any network may be asked, as far as the prober knows."""
+        """Whether any upstream of any network may be called, as far as the prober knows."""
         for each in self.all.values():
             # What a silent prober wrote is not believed, for or against.
-            if not each.exchange.row.heard and each.exchange.row.head != NOTHING:
+            if not each.exchange.row.is_fresh and each.exchange.row.head != NOTHING:
                 return True
             states = (upstream.row.state for upstream in each.exchange.upstreams)
             if any(state in (State.UP, State.UNKNOWN, State.LAGGING) for state in states):

@@ -33,7 +33,7 @@ from tollgate.errors import (
 from tollgate.gateway.access.caller import Caller
 from tollgate.gateway.access.credentials import Credentials
 from tollgate.gateway.access.limits import Limiter
-from tollgate.gateway.call.batch import BegunBatch, Question, ask_many, resume_many
+from tollgate.gateway.call.batch import BatchItem, BegunBatch, resolve_many, resume_many
 from tollgate.gateway.call.resolver import Resolver, SingleFlight
 from tollgate.gateway.http import cors, response
 from tollgate.gateway.messages import Answer, CallNote, Network, Request, Trace
@@ -79,7 +79,7 @@ class Pipeline:
         self._sink = sink
         """Where records go. While it is full nothing more can be written down, so nothing more may be answered."""
         self._allowed: dict[str, set[str]] = {}
-        """Methods that a network lets through, as far as they have been asked for."""
+        """Methods that a network lets through, as far as they have been called."""
         self.change(max_calls, request_seconds, bills_upstream_calls=bills_upstream_calls)
 
     def change(self, max_calls: int, request_seconds: float, *, bills_upstream_calls: bool = False) -> None:
@@ -138,25 +138,25 @@ class Pipeline:
         self, request: Request, network: Network, resolver: Resolver, call: Call
     ) -> Answer | Coroutine[Any, Any, Answer]:
         if call.method in sticky.METHODS:
-            assert request.caller is not None  # noqa: S101 - asked on behalf of one
+            assert request.caller is not None  # noqa: S101 - called on behalf of one
             call = self._seal.opened(call, request.caller.team_id)
         key = resolver.key(call)
         reply = resolver.recall(key)
         if reply is None:
             if call.method == GET_LOGS:
                 request.charge = self._charge(request)
-            return self._ask(request, network, resolver, call, key)
+            return self._resolve(request, network, resolver, call, key)
         request.cache = "hit"
-        return self.tell(request, network, call, reply)
+        return self.render(request, network, call, reply)
 
-    async def _ask(
+    async def _resolve(
         self, request: Request, network: Network, resolver: Resolver, call: Call, key: bytes | None
     ) -> Answer:
         try:
             reply = await resolver.resolve(call, key, self._now() + self.request_seconds, request)
         except Refusal as refusal:
             return self.refuse_call(request, network, call, refusal)
-        return self.tell(request, network, call, reply)
+        return self.render(request, network, call, reply)
 
     async def resume(
         self,
@@ -173,7 +173,7 @@ class Pipeline:
             reply = await resolver.resume(call, key, flight, first, request.began + self.request_seconds, request)
         except Refusal as refusal:
             return self.refuse_call(request, request.network, call, refusal)
-        return self.tell(request, request.network, call, reply)
+        return self.render(request, request.network, call, reply)
 
     def refuse_call(self, request: Request, network: Network, call: Call, refusal: Refusal) -> Answer:
         """Answer a call that no upstream has answered."""
@@ -187,11 +187,11 @@ class Pipeline:
     async def resume_batch(self, request: Request, resolver: Resolver, begun: BegunBatch) -> Answer:
         """Go on with a batch that left the straight way after it was sent."""
         assert request.network is not None  # noqa: S101 - a straight batch has one
-        questions = await resume_many(resolver, begun, request.began + self.request_seconds)
-        return self._tell_batch(request, request.network, cast("Caller", request.caller), questions)
+        items = await resume_many(resolver, begun, request.began + self.request_seconds)
+        return self._render_batch(request, request.network, cast("Caller", request.caller), items)
 
-    def tell(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
-        assert request.caller is not None  # noqa: S101 - asked on behalf of one
+    def render(self, request: Request, network: Network, call: Call, reply: Reply) -> Answer:
+        assert request.caller is not None  # noqa: S101 - called on behalf of one
         answer = _NO_CONTENT
         if call.method in sticky.METHODS:
             reply = self._seal.closed(call.method, reply, request.caller.team_id)
@@ -199,7 +199,7 @@ class Pipeline:
             headers = response.shown(request.upstream, request.cache) if request.caller.shows else b""
             answer = Answer(200, jsonrpc.encode_answer(call.id, reply), headers)
         outcome, code = _result(reply)
-        self._counters.told(network, call.method, outcome, request.cache)
+        self._counters.resolved(network, call.method, outcome, request.cache)
         note = (call.method[:LONGEST_METHOD], outcome, code, len(answer.body))
         request.calls = (note, *[(*note[:3], 0)] * request.extra) if self.bills_upstream_calls else (note,)
         return answer
@@ -207,7 +207,7 @@ class Pipeline:
     def _charge(self, request: Request) -> Callable[[int], None]:
         """What counts calls to upstreams beyond the first against the caller's limits."""
         limiter, caller = self._limiter, request.caller
-        assert isinstance(caller, Caller)  # noqa: S101 - asked on behalf of one
+        assert isinstance(caller, Caller)  # noqa: S101 - called on behalf of one
         return lambda calls: limiter.admit_more(caller, request, calls)
 
     def _resolver(self, network: Network) -> Resolver:
@@ -231,16 +231,16 @@ class Pipeline:
         calls = self._opened(calls, caller)
         charge = self._charge(request)
         if not any(refusals):
-            questions = await ask_many(resolver, calls, deadline, charge, request.span)
+            items = await resolve_many(resolver, calls, deadline, charge, request.span)
         else:
             allowed = [call for call, refusal in zip(calls, refusals, strict=True) if refusal is None]
-            asked = await ask_many(resolver, allowed, deadline, charge, request.span)
-            answered = iter(asked)
-            questions = [
-                next(answered) if refusal is None else Question(call, None, Trace(), refusal)
+            resolved = await resolve_many(resolver, allowed, deadline, charge, request.span)
+            answered = iter(resolved)
+            items = [
+                next(answered) if refusal is None else BatchItem(call, None, Trace(), refusal)
                 for call, refusal in zip(calls, refusals, strict=True)
             ]
-        return self._tell_batch(request, network, caller, questions)
+        return self._render_batch(request, network, caller, items)
 
     def _opened(self, calls: Sequence[Call], caller: Caller) -> Sequence[Call]:
         """The calls of a batch, with what is sealed for the caller's team opened."""
@@ -249,20 +249,20 @@ class Pipeline:
         seal, team_id = self._seal, caller.team_id
         return [seal.opened(call, team_id) if call.method in sticky.METHODS else call for call in calls]
 
-    def _tell_batch(
-        self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
+    def _render_batch(
+        self, request: Request, network: Network, caller: Caller, items: Sequence[BatchItem]
     ) -> Answer:
         bodies: list[bytes] = []
         notes: list[CallNote] = []
         counts: dict[tuple[str, str, str], int] = {}
-        for question in questions:
-            call, told, trace = question.call, question.told, question.trace
-            assert told is not None  # noqa: S101 - each is told something
+        for item in items:
+            call, result, trace = item.call, item.result, item.trace
+            assert result is not None  # noqa: S101 - each has one by now
             method, call_id, way = call.method, call.id, trace.cache
-            if method in sticky.METHODS and isinstance(told, Reply):
-                told = self._seal.closed(method, told, caller.team_id)
-            outcome, code = (OK, None) if isinstance(told, Reply) and told.error is ABSENT else _result(told)
-            body = b"" if call_id is None else _body(request, call_id, told)
+            if method in sticky.METHODS and isinstance(result, Reply):
+                result = self._seal.closed(method, result, caller.team_id)
+            outcome, code = (OK, None) if isinstance(result, Reply) and result.error is ABSENT else _result(result)
+            body = b"" if call_id is None else _body(request, call_id, result)
             bodies.append(body)
             notes.append((method[:LONGEST_METHOD], outcome, code, len(body), trace.upstream, trace.attempts, way))
             if trace.extra and self.bills_upstream_calls:
@@ -278,7 +278,7 @@ class Pipeline:
             return _NO_CONTENT
         headers = b""
         if caller.shows:
-            traces = [question.trace for question in questions]
+            traces = [item.trace for item in items]
             headers = response.shown(
                 ", ".join(sorted({trace.upstream for trace in traces if trace.upstream})),
                 ", ".join(sorted({trace.cache for trace in traces})),
@@ -358,11 +358,11 @@ class Pipeline:
         return self.refuse(request, InternalError())
 
 
-def _result(told: Reply | Refusal) -> tuple[str, int | None]:
+def _result(result: Reply | Refusal) -> tuple[str, int | None]:
     """What became of a call, and the code of its JSON-RPC error."""
-    if isinstance(told, Reply):
-        return (OK, None) if told.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(told))
-    return told.reason, told.code
+    if isinstance(result, Reply):
+        return (OK, None) if result.error is ABSENT else (NODE_ERROR, jsonrpc.error_code(result))
+    return result.reason, result.code
 
 
 def _body(request: Request, call_id: Raw | int, outcome: Reply | Refusal) -> bytes:

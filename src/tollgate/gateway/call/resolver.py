@@ -76,7 +76,7 @@ class Resolver:
         self._judges: dict[str, Judge] = {}
         self.plans.clear()
         self.repeatable = network.reads | sticky.MAKE_FILTER
-        """Methods that can be asked of several upstreams without harm."""
+        """Methods that can be sent to several upstreams without harm."""
         self.readers = network.catalogue.readers(self.repeatable)
         self._cached = cache.methods if cache is not None else frozenset()
         self.key_prefixes = {name: f"{name}(".encode() for name in network.reads} if cache is not None else {}
@@ -104,7 +104,7 @@ class Resolver:
     async def resolve(self, call: Call, key: bytes | None, deadline: float, trace: Trace) -> Reply:
         """Get the answer to one call that is not cached under its key, or raise a refusal."""
         if key is None:
-            return await self.ask(call, self.scope(call), deadline, trace)
+            return await self.fetch(call, self.scope(call), deadline, trace)
         stamp = self._row.stamp
         flight = self.flight(key, stamp)
         if flight is not None:
@@ -119,7 +119,7 @@ class Resolver:
         scope = self.scope(call)
         reply: Resolved | None = None
         try:
-            reply = await self.ask(call, scope, deadline, trace)
+            reply = await self.fetch(call, scope, deadline, trace)
         except Refusal as refusal:
             reply = refusal
             raise
@@ -186,17 +186,17 @@ class Resolver:
             raise reply
         return reply
 
-    # --- Asking upstreams ------------------------------------------------------------------------------
+    # --- Calling upstreams -----------------------------------------------------------------------------
 
     def scope(self, call: Call) -> Scope:
-        """What a call asks about."""
+        """Which blocks a call refers to."""
         read = self.readers.get(call.method)
         return NOTHING_KNOWN if read is None else read(call.params)
 
-    async def ask(
+    async def fetch(
         self, call: Call, scope: Scope, deadline: float, trace: Trace, tried: Sequence[Upstream] = ()
     ) -> Reply:
-        """Ask upstreams, but those that were tried, or raise a refusal."""
+        """Call upstreams, but those that were tried, or raise a refusal."""
         method = call.method
         if method not in APART:
             return answer(await self._one(call, scope, None, deadline, trace, tried))
@@ -206,7 +206,7 @@ class Resolver:
             return await self._logs(call, scope, deadline, trace)
         params, slot = sticky.decode_slot(method, call.params)
         if slot is not None and not self.exchange.has(slot):
-            # Whoever made it is not here, or not any more: another one says so in a node's words.
+            # The upstream that made it is not here, or not any more: another one answers with a node's error.
             params, slot = call.params, None
         outcome = await self._one(_with(call, params), scope, slot, deadline, trace, tried)
         reply = answer(outcome)
@@ -217,7 +217,7 @@ class Resolver:
         )
 
     async def _logs(self, call: Call, scope: Scope, deadline: float, trace: Trace) -> Reply:
-        def ask(params: Params) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
+        def send(params: Params) -> Coroutine[Any, Any, AttemptOutcome[Reply]]:
             return self._one(_with(call, params), scope, None, deadline, trace)
 
         def charge(calls: int) -> None:
@@ -225,7 +225,7 @@ class Resolver:
                 trace.charge(calls)
             trace.extra += calls
 
-        return await Logs(ask, charge).get(call.params, self.exchange.row.floor, self._logs_blocks)
+        return await Logs(send, charge).get(call.params, self.exchange.row.floor, self._logs_blocks)
 
     async def _one(
         self,
@@ -242,7 +242,7 @@ class Resolver:
         need = Need(method, method in self.repeatable, scope.tip, oldest, slot, scope.number)
         judge = (first.judge if first is not None else None) or self.judge(method, scope)
         try:
-            outcome = await self.exchange.ask(
+            outcome = await self.exchange.send(
                 jsonrpc.encode_call(call), jsonrpc.decode_reply, judge, deadline, trace, need, tried, first
             )
         finally:
@@ -252,7 +252,7 @@ class Resolver:
         return outcome
 
     def judge(self, method: str, scope: Scope) -> Judge:
-        """Whoever says what answers to a call mean. To be made before it is asked."""
+        """The judge of answers to a call. To be made before it is sent."""
         if scope.holds is _TIP and scope.look is not _NOWHERE:
             return Judge(self.exchange, method, scope)
         # It has nothing to remember of a call, so one will do for all.
@@ -265,7 +265,7 @@ class Resolver:
 
 
 class Judge:
-    """Says what answers to one call mean, and notes how far they show the chain to be."""
+    """Judges answers to one call, and notes which head they show."""
 
     __slots__ = ("_exchange", "_head", "_method", "_number", "_reorgs", "_scope", "kind", "plain")
 
@@ -276,16 +276,16 @@ class Judge:
         self.kind = exchange.network.catalogue.kind(method)
         self._number: int | None = None
         self._reorgs = -1
-        # Of the answers about the tip only some tell where it is.
+        # Of the answers about the tip only some show where it is.
         self.plain = scope.holds is not _TIP or scope.look is _NOWHERE
         """Whether a result needs no look at all."""
         if not self.plain:
             row = exchange.row
             self._reorgs = row.reorgs
-            self._head = row.head if row.heard else NOTHING
+            self._head = row.head if row.is_fresh else NOTHING
 
     def __call__(self, reply: Reply) -> Verdict:
-        """What an answer means. Raise `OutOfStep` where callers have seen more of the chain than it tells of."""
+        """What an answer means. Raise `OutOfStep` where callers have seen more of the chain than it shows."""
         if reply.error is not ABSENT:
             return self._exchange.judge(self.kind, reply)
         if self._reorgs >= 0:
@@ -297,7 +297,7 @@ class Judge:
 
     def _check(self, number: int) -> None:
         row = self._exchange.row
-        # The head when it was asked: what the prober has seen since is no measure. What callers have seen is.
+        # The head when it was sent: what the prober has seen since is no measure. What callers have seen is.
         head = self._head if row.reorgs == self._reorgs else NOTHING
         least = max(head, row.shown)
         if number < least:
@@ -306,7 +306,7 @@ class Judge:
             raise OutOfStep(f"block {number}, where the highest known is {least}", sent=True)
 
     def note(self, upstream: Upstream) -> None:
-        """Note how far the chain is, where the last answer showed it: nobody is told of less from now on."""
+        """Note how far the chain is, where the last answer showed it: nobody is shown less from now on."""
         if self._number is not None and self._exchange.row.reorgs == self._reorgs:
             upstream.row.saw(self._number)
             self._exchange.row.saw(self._number)

@@ -1,8 +1,8 @@
 """Answers about final blocks, exchanged with the workers of all nodes: a cache of the second level.
 
-No call waits for it. What was asked for twice here is sent to the others in the background; what they send is put
+No call waits for it. What was requested twice here is sent to the others in the background; what they send is put
 into this worker's own cache, where its block is final here too and there is room. Networks take part whose
-`chain_id` is set: a name alone does not say that two nodes mean the same chain. Without Valkey every worker has
+`chain_id` is set: a name alone does not mean that two nodes serve the same chain. Without Valkey every worker has
 its own cache.
 """
 

@@ -24,7 +24,7 @@ from tollgate.core.shapes import ABSENT, Call, PlainCall, Reply, Result
 from tollgate.errors import Overloaded, Refusal
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.cache import key_of
-from tollgate.gateway.call.method_plan import COALESCED, HIT, WORDS
+from tollgate.gateway.call.method_plan import CACHE_RESULTS, COALESCED, HIT
 from tollgate.gateway.call.resolver import Judge, Resolved, SingleFlight
 from tollgate.gateway.http import response
 from tollgate.gateway.http.connection import CallerConnection
@@ -43,7 +43,7 @@ _STOPPING = "The service stops: try again."
 RECORD = b"\x9c"
 """A record is an array of twelve, as MessagePack."""
 NO_UPSTREAM = b"\xa0\x00"
-"""What a record says of a call that needed no upstream: an empty name, no attempt."""
+"""The record's part about the upstream of a call that needed none: an empty name, no attempt."""
 NIL, UINT32 = 0xC0, 0xCE
 _MINUS = ord("-")
 # One detail, of two: no code, and the bytes of the answer, which follow.
@@ -323,7 +323,7 @@ class StraightCall(Straight):
         if isinstance(reply, Refusal):
             answer = pipeline.refuse_call(request, admission.network, self._call, reply)
         else:
-            answer = pipeline.tell(request, admission.network, self._call, reply)
+            answer = pipeline.render(request, admission.network, self._call, reply)
         self._connection.refuse(request, answer)
 
     def _answer(self, result: msgspec.Raw) -> None:
@@ -346,7 +346,7 @@ class StraightCall(Straight):
             return
         shown = b""
         if admission.caller.shows:
-            shown = response.shown(self._upstream.name if self._upstream else "", WORDS[self._cache])
+            shown = response.shown(self._upstream.name if self._upstream else "", CACHE_RESULTS[self._cache])
         self._send(body, shown)
 
     def record(self, at: bytes, now: float) -> bytes:
@@ -371,7 +371,7 @@ class StraightCall(Straight):
 
     def _general_request(self) -> Request:
         request = super()._general_request()
-        request.cache = WORDS[self._cache]
+        request.cache = CACHE_RESULTS[self._cache]
         return request
 
     def _resumed(

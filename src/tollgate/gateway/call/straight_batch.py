@@ -25,7 +25,7 @@ from tollgate.core.shapes import ABSENT, PlainCall, Reply, Result
 from tollgate.gateway.call.admission import Admission
 from tollgate.gateway.call.batch import BegunBatch
 from tollgate.gateway.call.cache import key_of
-from tollgate.gateway.call.method_plan import BYPASS, COALESCED, HIT, WORDS, MethodPlan
+from tollgate.gateway.call.method_plan import BYPASS, CACHE_RESULTS, COALESCED, HIT, MethodPlan
 from tollgate.gateway.call.resolver import Judge, Resolver, SingleFlight
 from tollgate.gateway.call.straight import (
     NIL,
@@ -58,7 +58,7 @@ _ARRAY16 = 0xDC
 _DETAIL = bytes((0x95, NIL, UINT32))
 _number = struct.Struct(">BI").pack
 _number16 = struct.Struct(">BH").pack
-_WORDS = [pack(word) for word in WORDS]
+_PACKED_RESULTS = [pack(cached) for cached in CACHE_RESULTS]
 _read_batch = msgspec.json.Decoder(list[PlainCall]).decode
 
 
@@ -91,6 +91,7 @@ class StraightBatch(Straight):
 
     __slots__ = (
         "_alike",
+        "_cache_results",
         "_calls",
         "_flights",
         "_ids",
@@ -102,7 +103,6 @@ class StraightBatch(Straight):
         "_scopes",
         "_sent",
         "_sizes",
-        "_words",
     )
 
     def __init__(
@@ -126,8 +126,8 @@ class StraightBatch(Straight):
         """Places of calls that are not sent, with their answer from the cache, or the place of an equal call."""
         self._alike = alike
         """What all calls have in common, where all are alike and sent."""
-        self._words: Sequence[int] = ()
-        """What the cache does for each call; empty: the same for all, as their plan says."""
+        self._cache_results: Sequence[int] = ()
+        """What the cache does for each call; empty: the same for all, as in their plan."""
         self._keys: list[bytes] | None = None
         self._flights: list[SingleFlight] = []
         self._judges: list[Judge | None] | None = None
@@ -145,7 +145,7 @@ class StraightBatch(Straight):
         self._began = now
         self.request_id = request_id
         if alike is None:
-            self._words = _words(plans, known)
+            self._cache_results = _cache_results(plans, known)
         connection.answering = self
 
     def send(
@@ -234,7 +234,7 @@ class StraightBatch(Straight):
         return answers
 
     def _fit(self, judges: list[Judge | None], answers: list[_Answered], upstream: Upstream) -> bool:
-        """Whether no answer tells of an older chain than callers know."""
+        """Whether no answer shows an older chain than callers know."""
         try:
             for judge, answer in zip(judges, answers, strict=True):
                 if judge is not None:
@@ -260,8 +260,8 @@ class StraightBatch(Straight):
         self._count()
         shown = b""
         if self._admission.caller.shows:
-            words = sorted({WORDS[word] for word in self._words or (self._plans[0].cache,)})
-            shown = response.shown(self._upstream.name if self._upstream else "", ", ".join(words))
+            names = sorted({CACHE_RESULTS[cached] for cached in self._cache_results or (self._plans[0].cache,)})
+            shown = response.shown(self._upstream.name if self._upstream else "", ", ".join(names))
         self._send(body, shown)
 
     def _count(self) -> None:
@@ -274,11 +274,11 @@ class StraightBatch(Straight):
             plan.counts[plan.cache] += count
             plan.together += count - 1
         else:
-            for plan, word in zip(self._plans, self._words, strict=True):
+            for plan, cached in zip(self._plans, self._cache_results, strict=True):
                 if not plan.counted:
                     plan.counted = True
                     counted.append(plan)
-                plan.counts[word] += 1
+                plan.counts[cached] += 1
                 plan.together += 1
             self._plans[0].together -= 1
 
@@ -303,10 +303,10 @@ class StraightBatch(Straight):
         micros = int((now - self._began) * 1e6)
         admission.durations.append(micros)
         if self._alike is not None:
-            # They went one way, so it is told once, for all of them.
+            # They went one way, so it is recorded once, for all of them.
             details, way, cache = pack_sizes(self._sizes), here, plans[0].cache
         else:
-            details, way, cache = _details(here, self._words, self._sizes), NO_UPSTREAM, BYPASS
+            details, way, cache = _details(here, self._cache_results, self._sizes), NO_UPSTREAM, BYPASS
         return b"".join(
             (
                 RECORD,
@@ -340,7 +340,7 @@ class StraightBatch(Straight):
                 land(key, flight, scope, None)
 
 
-def _words(plans: list[MethodPlan], known: dict[int, Reply | int]) -> list[int]:
+def _cache_results(plans: list[MethodPlan], known: dict[int, Reply | int]) -> list[int]:
     """What the cache does for each call."""
     return [
         plan.cache if place not in known else HIT if isinstance(known[place], Reply) else COALESCED
@@ -349,16 +349,18 @@ def _words(plans: list[MethodPlan], known: dict[int, Reply | int]) -> list[int]:
 
 
 def _judges(resolver: Resolver, calls: Sequence[PlainCall], scopes: list[Scope]) -> list[Judge | None]:
-    """Who says what answers mean that tell of the tip."""
+    """The judges of answers that show the tip."""
     return [
         resolver.judge(call.method, scope) if scope.holds is _TIP and scope.look is not _NOWHERE else None
         for call, scope in zip(calls, scopes, strict=True)
     ]
 
 
-def _details(here: bytes, words: Sequence[int], sizes: list[int]) -> bytes:
+def _details(here: bytes, cache_results: Sequence[int], sizes: list[int]) -> bytes:
     """What is not counted of calls that went different ways."""
-    ends = [(NO_UPSTREAM if word in (HIT, COALESCED) else here) + _WORDS[word] for word in words]
+    ends = [
+        (NO_UPSTREAM if cached in (HIT, COALESCED) else here) + _PACKED_RESULTS[cached] for cached in cache_results
+    ]
     parts = [b"%b%b%b" % (_DETAIL, size.to_bytes(4, "big"), end) for size, end in zip(sizes, ends, strict=True)]
     return _number16(_ARRAY16, len(sizes)) + b"".join(parts)
 
@@ -506,7 +508,7 @@ def _known(admission: Admission, keys: list[bytes], snapshot: Snapshot) -> dict[
 
 
 def _scopes(calls: list[PlainCall], plans: list[MethodPlan]) -> list[Scope]:
-    """What the calls ask about."""
+    """Which blocks the calls refer to."""
     by_method = {plan.method: plan for plan in plans}
     return [by_method[call.method].read(call.params) for call in calls]
 

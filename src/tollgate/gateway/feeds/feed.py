@@ -213,7 +213,7 @@ class Feed:
 
     @property
     def _has_head(self) -> bool:
-        return self._row.heard and self._row.head > NOTHING
+        return self._row.is_fresh and self._row.head > NOTHING
 
     def _seen(self) -> tuple[int, int, int]:
         """What changes with each new head, but not with what callers send."""

@@ -76,7 +76,7 @@ class BlockFetcher:
             trace = Trace()
             try:
                 if tried:
-                    reply = await resolver.ask(written, scope, deadline, trace, tried)
+                    reply = await resolver.fetch(written, scope, deadline, trace, tried)
                 else:
                     # Never from memory, but joined with an equal call that is under way.
                     reply = await resolver.resolve(written, resolver.key(written), deadline, trace)

@@ -21,7 +21,7 @@ from tollgate.errors import Refusal
 T = TypeVar("T")
 
 Fetch = Callable[[NodeCall], Awaitable[Reply]]
-"""Asks the upstreams of a network. Raises a Refusal where none has answered. A task must be able to await it."""
+"""Calls the upstreams of a network. Raises a Refusal where none has answered. A task must be able to await it."""
 
 # Pages of events of one block: a node that never comes to an end must not be followed for ever.
 _MAX_PAGES = 1_000

@@ -78,6 +78,7 @@ class CallerConnection(HttpToolsProtocol):
         "_between",
         "_blocked",
         "_chunks",
+        "_continue_pending",
         "_declined",
         "_finished",
         "_head_bytes",
@@ -87,7 +88,6 @@ class CallerConnection(HttpToolsProtocol):
         "_in_vain",
         "_last_head",
         "_line",
-        "_owes_continue",
         "_read",
         "_reading_asgi",
         "_reading_on",
@@ -154,7 +154,7 @@ class CallerConnection(HttpToolsProtocol):
         """The request under way in the ASGI app."""
         self._finished = False
         """Set when nothing more is read: the connection closes after the answer under way."""
-        self._owes_continue = False
+        self._continue_pending = False
         """Set when the caller waits for `100 Continue`."""
         self._declined = False
         """Set when an offer of another protocol was declined: a second one ends the connection."""
@@ -182,7 +182,7 @@ class CallerConnection(HttpToolsProtocol):
             self._hang_up(Overloaded("Too many connections from this address: close some, or try again later."))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a caller. What it asked for goes on, nobody reads it."""
+        """Forget a caller. Its requests go on, their answers are dropped."""
         self.context.connections.discard(self)
         self.context.addresses.leave(self._address)
         self._finished = True
@@ -192,7 +192,7 @@ class CallerConnection(HttpToolsProtocol):
         self.context.budget.free(self._held + self._unsent)
         self._held = self._unsent = 0
         if self._asgi is not None:
-            # uvicorn tells only the newest request, which may be one that waits behind this.
+            # uvicorn notifies only the newest request, which may be one that waits behind this.
             self._asgi.disconnected = True
             self._asgi.message_event.set()
         super().connection_lost(exc)
@@ -490,7 +490,7 @@ class CallerConnection(HttpToolsProtocol):
         self._request = request = self.context.reader.open(self.parser.get_method(), self.url, headers, peer)
         request.keep_alive = self.parser.should_keep_alive()
         if b"connection" in headers and self.parser.get_http_version() == "1.0":
-            # Such a caller expects to be told that the connection is kept; it is not.
+            # Such a caller expects a header that the connection is kept; it is not.
             request.keep_alive = False
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             if request.refusal is not None:
@@ -499,7 +499,7 @@ class CallerConnection(HttpToolsProtocol):
                 self._finished = True
                 self._whole(request)
             else:
-                self._owes_continue = True
+                self._continue_pending = True
                 self._send_continue()
 
     def _is_absolute(self) -> bool:
@@ -515,8 +515,8 @@ class CallerConnection(HttpToolsProtocol):
 
     def _send_continue(self) -> None:
         """Let a caller that waits for it send its body, once all answers before are out."""
-        if self._owes_continue and not self._busy():
-            self._owes_continue = False
+        if self._continue_pending and not self._busy():
+            self._continue_pending = False
             self.transport.write(response.CONTINUE)
 
     def on_body(self, body: bytes) -> None:
@@ -553,7 +553,7 @@ class CallerConnection(HttpToolsProtocol):
         """A request is whole."""
         self._between = True
         self._in_head = True
-        self._owes_continue = False
+        self._continue_pending = False
         request = self._request
         if request is None:
             if self._reading_asgi:
@@ -655,7 +655,7 @@ class CallerConnection(HttpToolsProtocol):
         transport.write(data)
         if close:
             transport.close()
-        elif self._line or self.flow.read_paused or self._owes_continue:
+        elif self._line or self.flow.read_paused or self._continue_pending:
             self.advance()
 
     def _queue(self, waiting: Request | tuple[RequestResponseCycle, ASGI3Application]) -> None:
@@ -665,7 +665,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def advance(self) -> None:
         """Answer what waits, as long as its turn has come; then read on."""
-        if self._advancing or not (self._line or self.flow.read_paused or self._owes_continue):
+        if self._advancing or not (self._line or self.flow.read_paused or self._continue_pending):
             return
         # An answer that leaves at once advances again: that must not go as deep as the line is long.
         self._advancing = True
@@ -697,7 +697,7 @@ class CallerConnection(HttpToolsProtocol):
         self._line.clear()
 
     def _hang_up(self, refusal: Refusal) -> None:
-        """Answer what was read before, say why, and close: the connection cannot go on."""
+        """Answer what was read before, send the reason, and close: the connection cannot go on."""
         self._finished = True
         if self._reading_asgi and not self._between and not self._drop_asgi():
             return
@@ -766,7 +766,7 @@ class CallerConnection(HttpToolsProtocol):
 
 
 def _joined(pairs: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Join repeated headers as RFC 9110 says; a doubled Authorization or Origin thus matches nothing."""
+    """Join repeated headers as in RFC 9110; a doubled Authorization or Origin thus matches nothing."""
     joined: dict[bytes, bytes] = {}
     for name, value in pairs:
         joined[name] = b"%b,%b" % (joined[name], value) if name in joined else value

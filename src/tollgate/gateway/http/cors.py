@@ -1,4 +1,4 @@
-"""What browsers must be told so that a page may read an answer, or why it was refused.
+"""The headers that let a page in a browser read an answer, or why it was refused.
 
 Every answer to a request with an Origin, errors included, echoes that origin: no cookie or other ambient
 credential is ever accepted under /x/, so this gives nothing away, and a developer can read the reason in the

@@ -96,11 +96,11 @@ class RequestReader:
     def _unknown(self, url: bytes) -> UnknownNetwork:
         served = sorted(path.decode() for path in self._networks)
         # Only family and network are repeated: what stands behind them may be a token.
-        asked = "/".join(url.partition(b"?")[0].decode("latin-1").split("/")[:4])[:64]
-        near = get_close_matches(asked, served, 1)
+        requested = "/".join(url.partition(b"?")[0].decode("latin-1").split("/")[:4])[:64]
+        near = get_close_matches(requested, served, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         return UnknownNetwork(
-            f"No such network: {asked}.{hint} Served here: {', '.join(served)}.", data={"networks": served}
+            f"No such network: {requested}.{hint} Served here: {', '.join(served)}.", data={"networks": served}
         )
 
     def too_large(self) -> BodyTooLarge:

@@ -40,7 +40,7 @@ def error_body(request: Request, refusal: Refusal, call_id: Raw | int) -> bytes:
 
 
 def shown(upstreams: str, cache: str) -> bytes:
-    """The header lines that tell where an answer came from."""
+    """The header lines with the origin of an answer."""
     who = b"x-tollgate-upstream: %b\r\n" % upstreams.encode() if upstreams else b""
     return b"x-tollgate-cache: %b\r\n%b" % (cache.encode(), who)
 

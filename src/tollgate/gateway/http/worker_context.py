@@ -257,7 +257,7 @@ class WorkerContext:
         outbox.append((connection, data, close))
 
     def count_large(self, data: bytes) -> None:
-        """Count an answer until it has left: it is a copy of what its upstream said, which is given back now.
+        """Count an answer until it has left: it is a copy of its upstream's answer, whose memory is freed now.
 
         To be called after `send`. What its caller does not take is counted by the connection.
         """

@@ -19,7 +19,7 @@ from tollgate.core.upstreams import FILE, Shown, ShownNetwork, ShownUpstream, Ta
 from tollgate.gateway.prober.watch import Watch
 from tollgate.gateway.prober.watched import Watched
 from tollgate.shm import metrics
-from tollgate.shm.upstream_status import Fared
+from tollgate.shm.upstream_status import WorkerStats
 
 _STATES = tuple(each.name.lower() for each in State)
 _log = log.get("prober")
@@ -88,10 +88,10 @@ class StatusPublisher:
         labels = (watch.family, watch.name, each.name)
         self._gauges(labels, each.row.head, each.verdict.state)
         now = self._now()
-        fared = each.row.fared()
+        stats = each.row.worker_stats()
         tally = self._tallies[labels]
-        tally.note([(one.calls, one.failures) for one in fared], now)
-        asked = [one for one in fared if one.calls]
+        tally.note([(one.calls, one.failures) for one in stats], now)
+        used = [one for one in stats if one.calls]
         return ShownUpstream(
             name=each.name,
             state=each.verdict.state.name.lower(),
@@ -107,11 +107,11 @@ class StatusPublisher:
             calls=tally.calls,
             failures=tally.failures,
             error_rate=tally.error_rate,
-            latency_ms=_milliseconds(max(one.ewma_micros for one in asked)) if asked else None,
-            p95_ms=_milliseconds(max(one.p95_micros for one in asked)) if asked else None,
-            breaker=_breaker(fared, now),
-            open_workers=sum(one.open_until > now for one in fared),
-            in_flight=sum(one.in_flight for one in fared),
+            latency_ms=_milliseconds(max(one.ewma_micros for one in used)) if used else None,
+            p95_ms=_milliseconds(max(one.p95_micros for one in used)) if used else None,
+            breaker=_breaker(stats, now),
+            open_workers=sum(one.open_until > now for one in stats),
+            in_flight=sum(one.in_flight for one in stats),
         )
 
     def _gauges(self, labels: Sequence[str], head: int, state: State) -> None:
@@ -153,9 +153,9 @@ def _milliseconds(micros: float) -> float:
     return round(micros / 1000, 2)
 
 
-def _breaker(fared: Iterable[Fared], now: float) -> str:
+def _breaker(stats: Iterable[WorkerStats], now: float) -> str:
     """The worst of all workers: open until its time, then half open until a call has gone well."""
-    worst = max((one.open_until for one in fared), default=0.0)
+    worst = max((one.open_until for one in stats), default=0.0)
     if not worst:
         return "closed"
     return "open" if worst > now else "half_open"

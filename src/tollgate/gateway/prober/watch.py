@@ -184,7 +184,7 @@ class Watch:
         self._was_idle = is_idle
         all_well = all(each.verdict.state == State.UP for each in self.watched)
         for each in self.watched:
-            calls = sum(fared.calls for fared in each.row.fared())
+            calls = sum(stats.calls for stats in each.row.worker_stats())
             if calls != each.calls:
                 each.calls, each.used_at = calls, now
             # Where one is not well, the others may be needed at any moment.

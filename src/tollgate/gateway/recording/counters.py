@@ -23,7 +23,7 @@ class Counters:
         self._requests: dict[tuple[str, int], int] = {}
         self._calls: dict[tuple[str, str, str], int] = {}
         self._cached: dict[tuple[str, str], int] = {}
-        self._told: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+        self._resolved: dict[tuple[str, str, str, str], tuple[int, int]] = {}
 
     def answered(self, request: Request, status: int) -> None:
         """Count a request that was answered."""
@@ -47,15 +47,15 @@ class Counters:
             )
         self._cells[cell] += count
 
-    def told(self, network: Network, method: str, outcome: str, how: str) -> None:
+    def resolved(self, network: Network, method: str, outcome: str, how: str) -> None:
         """Count what became of one call, and how the cache answered it."""
-        cells = self._told.get((network.path, method, outcome, how))
+        cells = self._resolved.get((network.path, method, outcome, how))
         if cells is None:
             self.called(network, method, outcome)
             self.cached(network, how)
             called = self._calls.get((network.path, method, outcome))
             if called is not None:
-                self._told[network.path, method, outcome, how] = (called, self._cached[network.path, how])
+                self._resolved[network.path, method, outcome, how] = (called, self._cached[network.path, how])
             return
         called, cached = cells
         self._cells[called] += 1

@@ -1,14 +1,14 @@
-"""Upstreams: whom to ask, how, and what to do when that fails.
+"""Upstreams: which to call, how, and what to do when that fails.
 
 connection  one HTTP/1.1 connection: a request out, a parsed response to its receiver
 pool        connections to one upstream
 health      how fast an upstream is, how it fails, its circuit breaker
-choice      the upstream to ask: in rotation, far enough, by priority, of equals the cheaper of two
+choice      the upstream to call: in rotation, far enough, by priority, of equals the cheaper of two
 failover    the attempts at a call, decided one after the other
 hedging     when a second attempt may run beside a slow one
 exchange    makes those attempts
 sticky      filters and continuation tokens that live on one upstream
 broadcast   transactions
 get_logs    wide `eth_getLogs`, in parts; log_ranges: the parts
-listener    hears from one upstream by WebSocket
+listener    receives new heads from one upstream by WebSocket
 """

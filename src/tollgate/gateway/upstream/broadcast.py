@@ -2,7 +2,7 @@
 
 A signed transaction that is sent again is still one transaction. So where an upstream leaves us in doubt it goes
 to the next one, and "already known" from there means that our first attempt has arrived. A refusal from there may
-mean the same ("nonce too low"): then the chain is asked before its sender is told that it failed.
+mean the same ("nonce too low"): then the chain is queried before its sender gets a failure.
 
 What is not signed by the caller (`eth_sendTransaction`) is not repeated; `exchange.py` does with it what is right.
 """
@@ -52,7 +52,7 @@ class Writes:
         """Attempts whose transaction was accepted elsewhere: they run to their end."""
 
     async def send(self, call: Call, deadline: float, trace: Trace) -> AttemptOutcome[Reply]:
-        """Send a transaction; what its sender is told."""
+        """Send a transaction; the outcome for its sender."""
         exchange = self._exchange
         count = exchange.network.broadcast
         failover = exchange.failover(Need(call.method), deadline, max_attempts=MAX_ATTEMPTS + count - 1)
@@ -65,9 +65,9 @@ class Writes:
                 if _is_done(outcome):
                     trace.upstream = outcome.upstream.name
                     return outcome
-                if sent.said(Verdict.FINAL) or sent.said(Verdict.KNOWN):
+                if sent.with_verdict(Verdict.FINAL) or sent.with_verdict(Verdict.KNOWN):
                     break
-                # Whoever was asked at first did not get it, or we do not know: on to the next, one by one.
+                # The first upstreams did not get it, or we do not know: on to the next, one by one.
                 count = 1
             return await self._settled(sent, failover, deadline, trace)
         finally:
@@ -135,30 +135,30 @@ class Writes:
     async def _settled(
         self, sent: _Sent, failover: Failover, deadline: float, trace: Trace
     ) -> AttemptOutcome[Reply]:
-        """What to tell the sender where no upstream has said yes."""
-        known, final = sent.said(Verdict.KNOWN), sent.said(Verdict.FINAL)
+        """The outcome for the sender where no upstream has accepted it."""
+        known, final = sent.with_verdict(Verdict.KNOWN), sent.with_verdict(Verdict.FINAL)
         # Somebody knew it before we came: that is for its sender to know, unless it was we who came before.
-        ours = failover.in_doubt or sent.said(Verdict.ELSEWHERE) is not None
+        ours = failover.in_doubt or sent.with_verdict(Verdict.ELSEWHERE) is not None
         tx_hash = transaction_hash(sent.call) if ours else ""
         if tx_hash:
             there = known or await self._found(tx_hash, deadline, trace)
             if there is not None:
                 trace.upstream = there.upstream.name
                 return AttemptOutcome(there.upstream, Reply(Raw(_json(tx_hash))))
-        told = known or final
-        if told is None and not failover.in_doubt:
-            told = sent.last_words
-        if told is None:
+        outcome = known or final
+        if outcome is None and not failover.in_doubt:
+            outcome = sent.last_error
+        if outcome is None:
             raise failover.refusal(harmless=False)
-        trace.upstream = told.upstream.name
-        return told
+        trace.upstream = outcome.upstream.name
+        return outcome
 
     async def _found(self, tx_hash: str, deadline: float, trace: Trace) -> AttemptOutcome[Reply] | None:
-        """Who says that the chain, or its pool of transactions, has it."""
+        """The answer of an upstream whose chain, or pool of transactions, has it."""
         method = "eth_getTransactionByHash"
         body = _json(SentCall("2.0", 1, method, [Raw(_json(tx_hash))]))
         try:
-            found = await self._exchange.ask_call(body, deadline, trace, Need(method, tip=True))
+            found = await self._exchange.send_call(body, deadline, trace, Need(method, tip=True))
         except Refusal:
             return None
         reply = found.answer
@@ -176,15 +176,15 @@ class _Sent:
         self.answered: list[AttemptOutcome[Reply]] = []
         """Errors of upstreams."""
 
-    def said(self, verdict: Verdict) -> AttemptOutcome[Reply] | None:
+    def with_verdict(self, verdict: Verdict) -> AttemptOutcome[Reply] | None:
         """The first error that means this."""
         return next((each for each in self.answered if each.verdict is verdict), None)
 
     @property
-    def last_words(self) -> AttemptOutcome[Reply] | None:
-        """The last error that says something to the sender; of a quota of ours it need not know."""
-        words = [each for each in self.answered if each.verdict is not Verdict.QUOTA]
-        return words[-1] if words else None
+    def last_error(self) -> AttemptOutcome[Reply] | None:
+        """The last error that concerns the sender: none about a quota of ours."""
+        errors = [each for each in self.answered if each.verdict is not Verdict.QUOTA]
+        return errors[-1] if errors else None
 
 
 def _is_done(outcome: AttemptOutcome[Reply]) -> bool:
@@ -192,7 +192,7 @@ def _is_done(outcome: AttemptOutcome[Reply]) -> bool:
 
 
 def transaction_hash(call: Call) -> str:
-    """The hash of a signed transaction; empty where it is not ours to tell."""
+    """The hash of a signed transaction; empty where it cannot be computed here."""
     if call.method != _RAW or not isinstance(call.params, list) or not call.params:
         return ""
     # Needed only when something went wrong, and no worker need carry it before.

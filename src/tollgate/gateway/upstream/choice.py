@@ -1,4 +1,4 @@
-"""Which upstream to ask: in rotation, allowed, far enough; by priority; of equals the cheaper of two.
+"""Which upstream to call: in rotation, allowed, far enough; by priority; of equals the cheaper of two.
 
 Pure but for chance, which is an argument. Nobody else decides an order.
 """
@@ -16,7 +16,7 @@ from tollgate.shm.upstream_status import NOTHING, Snapshot, State
 
 # State older than this many blocks is what pruned nodes lack (geth keeps 128).
 RECENT_BLOCKS = 128
-# States in which an upstream may still be asked where there is nobody else: a wrong chain is worse than no answer.
+# States in which an upstream may still be called where there is no other: a wrong chain is worse than no answer.
 _LAST_RESORT = frozenset(set(State) - {State.WRONG_CHAIN})
 _UP, _WRONG_CHAIN = int(State.UP), int(State.WRONG_CHAIN)
 _LAST_RESORT_FOR_TIPS = frozenset({State.UNKNOWN, State.UP, State.DOWN})
@@ -99,7 +99,7 @@ class Need(Struct, frozen=True, gc=False):
 
     method: str
     repeatable: bool = True
-    """Whether asking a second time can do no harm."""
+    """Whether the call may safely be repeated."""
     tip: bool = False
     """The head of the chain: nobody who is behind it may answer."""
     oldest: int | None = None
@@ -116,13 +116,13 @@ class Need(Struct, frozen=True, gc=False):
 
 
 class NetworkView(Struct, frozen=True, gc=False):
-    """What the shared status says of the network, for one choice."""
+    """The shared status of the network, for one choice."""
 
     floor: int = NOTHING
     """Nobody who is below this block may answer. None while nothing is believed."""
     head: int = NOTHING
     believed: bool = True
-    """Whether what the prober said of upstreams still counts."""
+    """Whether the prober's states of upstreams are fresh."""
 
 
 def choose(
@@ -133,9 +133,9 @@ def choose(
     now: float,
     random: Callable[[], float],
 ) -> Upstream | None:
-    """The upstream in rotation to ask next; None where there is none. `upstreams` are in the order of priority.
+    """The upstream in rotation to call next; None where there is none. `upstreams` are in the order of priority.
 
-    Who holds no archive is asked for old state where nobody else can be, and who was never probed where nobody is
+    One without an archive is called for old state where no other can be, and who was never probed where nobody is
     known to be up: it may turn out to be on another chain.
     """
     found: list[Upstream] = []
@@ -172,7 +172,7 @@ def last_resort(
 
 
 def somebody_else(upstreams: Sequence[Upstream], need: Need, tried: Sequence[Upstream]) -> bool:
-    """Whether there is anybody left who might be asked, sooner or later."""
+    """Whether there is any upstream left that might be called, sooner or later."""
     if need.slot is None:
         for upstream in upstreams:
             if upstream not in tried and upstream.row.state != _WRONG_CHAIN and upstream.takes(need.method):

@@ -1,7 +1,7 @@
 """One connection to an upstream: request bytes out, parsed responses in.
 
 HTTP/1.1 by llhttp (httptools). One request at a time; no pipelining, because a lost connection would then
-leave several calls in doubt. Knows no pool: it tells its owner when it is free again or gone. Whoever sends a
+leave several calls in doubt. Knows no pool: it notifies its owner when it is free again or gone. Whoever sends a
 request waits for its response as a `Receiver`, called back once: a straight call itself, or a `ResponseFuture`.
 """
 
@@ -47,7 +47,7 @@ class AttemptFailed(Exception):
     def __init__(self, message: str, *, sent: bool, stale: bool = False) -> None:
         self.sent = sent
         self.stale = stale
-        """A kept connection that was closed before it said a word: most likely it had been idle too long."""
+        """A kept connection that was closed before it sent a byte: most likely it had been idle too long."""
         super().__init__(message)
 
 
@@ -170,12 +170,12 @@ class Connection(asyncio.Protocol):
         "_complete",
         "_head",
         "_heads",
-        "_heard",
         "_held",
         "_max_bytes",
         "_owner",
         "_parser",
         "_partial",
+        "_received",
         "_size",
         "_transport",
         "_used",
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self.receiver: Receiver | None = None
         """What waits for the response; it may be replaced while the request is under way."""
-        self._heard = False
+        self._received = False
         self._partial = False
         """Whether the parser has seen a part of the response."""
         self._complete = False
@@ -220,7 +220,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             raise AttemptFailed("connection lost", sent=False)
         self.receiver = receiver
-        self._heard = False
+        self._received = False
         self.deadline = deadline
         length = len(body)
         framing = _LENGTHS[length] if length < _FEW and not more else b"%d\r\n%b\r\n" % (length, more)
@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came. Data that nobody asked for means that we lost count: hang up."""
+        """Take what came. Unsolicited data means that we lost count: close."""
         receiver = self.receiver
         if receiver is None:
             self.fail(AttemptFailed("unexpected data", sent=True))
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
                 else:
                     self._deliver(receiver, 200, body)
                 return
-        self._partial = self._heard = True
+        self._partial = self._received = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
             if exc is None and self._body:
                 self._hand_over(b"")
             else:
-                stale = self._used and not self._heard
+                stale = self._used and not self._received
                 self.fail(AttemptFailed("connection lost", sent=True, stale=stale))
         # The parser keeps this object until garbage is collected: not what it has read.
         self._body = []
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
     # --- httptools. No `on_header`: a call back for each header is dear, and none is needed -------------
 
     def on_message_begin(self) -> None:
-        """Notice what follows a complete response: nobody asked for it."""
+        """Notice what follows a complete response: it was not requested."""
         if self._complete:
             self.usable = False
 
@@ -330,7 +330,7 @@ class Connection(asyncio.Protocol):
         """Note that a response is whole; an interim one does not count."""
         if self._parser.get_status_code() >= 200:
             self._complete = True
-            # Told here or never: the parser forgets it with the message.
+            # Read here or never: the parser forgets it with the message.
             if not self._parser.should_keep_alive():
                 self.usable = False
 

@@ -1,7 +1,7 @@
-"""Asks the upstreams of one network: attempts, hedges, deadlines. `failover.py` decides, this does.
+"""Calls the upstreams of one network: attempts, hedges, deadlines. `failover.py` decides, this acts.
 
-`ask` gets one answer for a call or a batch. A call whose answer is a node's error that speaks of the node
-(`chains/faults.py`) is asked again elsewhere; where nobody knows better, it is the answer after all.
+`send` gets one answer for a call or a batch. A call whose answer is an error that concerns the node
+(`chains/faults.py`) is retried elsewhere; where no other answers, it is the answer after all.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ABOUT_THE_UPSTREAM = frozenset({401, 402, 403, 407, 408, 429})
 _QUOTA_STATUSES = frozenset({402, 429})
 # What is no fault of the upstream: our own bounds.
 _OUR_BOUNDS = (PoolFull, NoRoom, ResponseTooLarge)
-# Errors after which also what must not be repeated may be asked elsewhere: it was turned away at the door.
+# Errors after which also what must not be repeated may be sent elsewhere: it was not accepted.
 _FINAL = Verdict.FINAL
 _WRONG_CHAIN = int(State.WRONG_CHAIN)
 _TURNED_AWAY = frozenset({Verdict.QUOTA, Verdict.UNSUPPORTED})
@@ -60,7 +60,7 @@ class BadStatus(AttemptFailed):
 
 
 class QuotaStatus(BadStatus):
-    """One that says that a quota is used up."""
+    """One that means that a quota is used up."""
 
 
 class Nonsense(AttemptFailed):
@@ -84,7 +84,7 @@ Start = Callable[[Attempt, FirstAttempt | None], Coroutine[Any, Any, AttemptOutc
 
 
 class Exchange:
-    """Asks the upstreams of one network."""
+    """Calls the upstreams of one network."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Exchange:
         )
         """All of the upstreams' rows, in one look; they were handed out one after the other, as a rule."""
         self._view: View | None = None
-        self._calls_told = 0
+        self._calls_reported = 0
 
     def be_patient(self, request_seconds: float) -> None:
         """Take over how long a request may take."""
@@ -152,18 +152,18 @@ class Exchange:
             upstream.patience = min(upstream.settings.timeout_seconds, seconds)
         return View(network, status, row.snapshot(), self.upstreams)
 
-    # --- One question ----------------------------------------------------------------------------------
+    # --- One call or batch -----------------------------------------------------------------------------
 
-    async def ask_call(
+    async def send_call(
         self, body: bytes, deadline: float, trace: Trace, need: Need, tried: Sequence[Upstream] = ()
     ) -> AttemptOutcome[Reply]:
         """Get the answer to one call."""
         kind = self.network.catalogue.kind(need.method)
-        return await self.ask(
+        return await self.send(
             body, jsonrpc.decode_reply, lambda reply: self.judge(kind, reply), deadline, trace, need, tried
         )
 
-    async def ask_batch(
+    async def send_batch(
         self,
         body: bytes,
         ids: Sequence[int],
@@ -173,11 +173,11 @@ class Exchange:
         first: FirstAttempt | None = None,
     ) -> AttemptOutcome[Replies]:
         """Get the answers to a batch of calls under these ids from one upstream; errors in it are left alone."""
-        return await self.ask(
+        return await self.send(
             body, lambda data: jsonrpc.decode_batch(data, ids), None, deadline, trace, need, first=first
         )
 
-    async def ask(
+    async def send(
         self,
         body: bytes,
         read: Callable[[bytes], T],
@@ -223,7 +223,7 @@ class Exchange:
         self, need: Need, deadline: float, tried: Sequence[Upstream] = (), max_attempts: int = MAX_ATTEMPTS
     ) -> Failover:
         """The attempts at a call, still to be made."""
-        return Failover(self.upstreams, self.row, need, deadline, self.random, self._may_ask, tried, max_attempts)
+        return Failover(self.upstreams, self.row, need, deadline, self.random, self._may_call, tried, max_attempts)
 
     async def _in_turn(
         self, failover: Failover, start: Start[T], first: FirstAttempt | None
@@ -245,7 +245,7 @@ class Exchange:
     ) -> AsyncGenerator[AttemptOutcome[T], None]:
         """The outcomes of attempts as they come: the next is made when one fails, or beside one that is slow.
 
-        So no caller waits for a silent upstream alone while another could be asked.
+        So no caller waits for a silent upstream alone while another could be called.
         """
         attempts: dict[asyncio.Task[AttemptOutcome[T]], None] = {}
         step: Attempt | Wait | None = (
@@ -328,7 +328,7 @@ class Exchange:
         need: Need,
         first: FirstAttempt | None = None,
     ) -> Coroutine[Any, Any, AttemptOutcome[T]]:
-        """Ask one upstream once, and count how it fared. Counted as begun at once: choices depend on it."""
+        """Call one upstream once, and count the outcome. Counted as begun at once: choices depend on it."""
         began = self._now()
         if first is None:
             trace.attempts += 1
@@ -412,7 +412,7 @@ class Exchange:
         """What a node's answer to a call means."""
         if reply.error is ABSENT:
             return Verdict.FINAL
-        code, message = jsonrpc.error_words(reply)
+        code, message = jsonrpc.error_details(reply)
         return verdict(self.network.family, kind, code, message)
 
     def has(self, slot: int) -> bool:
@@ -424,7 +424,7 @@ class Exchange:
         return [upstream.takes(method) for upstream in self.upstreams if upstream.picky]
 
     def spare(self, upstream: Upstream) -> None:
-        """Leave an upstream alone for a while that said that a quota is used up."""
+        """Do not call an upstream for a while whose quota is used up."""
         upstream.spare(self._now())
 
     def sweep(self) -> None:
@@ -432,19 +432,19 @@ class Exchange:
         for upstream in self.upstreams:
             upstream.pool.sweep()
 
-    def tell(self) -> None:
-        """Once a second: say how our calls fared."""
+    def report(self) -> None:
+        """Once a second: publish the statistics of our calls."""
         now = self._now()
         for upstream in self.upstreams:
-            upstream.tell(now)
+            upstream.report(now)
         calls = sum(upstream.calls for upstream in self.upstreams)
-        if calls != self._calls_told:
-            self._calls_told = calls
+        if calls != self._calls_reported:
+            self._calls_reported = calls
             self.row.want()
 
     # --- Books -----------------------------------------------------------------------------------------
 
-    def _may_ask(self, upstream: Upstream) -> bool:
+    def _may_call(self, upstream: Upstream) -> bool:
         return not upstream.limit or self._meters.take(upstream.limit, self._now())[-1].allowed
 
     def _count(self, upstream: Upstream, outcome: str) -> None:
@@ -465,7 +465,7 @@ async def _traced(span: Span, attempt: Callable[[], Coroutine[Any, Any, AttemptO
 
 
 def read_response(response: Response, read: Callable[[bytes], T]) -> T:
-    """Tell an answer to the call from a failure of the upstream."""
+    """The answer to the call; raises on a failure of the upstream."""
     status = response.status
     if status >= 500 or status in _ABOUT_THE_UPSTREAM or 300 <= status < 400:
         kind = QuotaStatus if status in _QUOTA_STATUSES else BadStatus

@@ -1,10 +1,10 @@
-"""The attempts at one call, decided one after the other: whom to ask, for how long, when to wait, when to give up.
+"""The attempts at one call, decided one after the other: which upstream, how long, when to wait, when to give up.
 
 A state machine without I/O and without a clock: `next` decides what to do, `failed` and `faulted` take what became
 of that. `exchange.py` drives it.
 
-- A read is asked elsewhere until somebody answers. When all have been asked once and time is left, those that
-  broke off are asked once more, and those that told of an older chain than callers know again and again.
+- A read is retried elsewhere until one answers. When all have been tried once and time is left, those that
+  broke off are tried once more, and those that showed an older chain than callers know again and again.
 - What may change something goes to one upstream, and to another only while nothing of it has left. Transactions
   that are signed go on: sent twice they are still one (`writes.py` knows how that is answered).
 - Each attempt at a read leaves time for the next one: half of what is left, as long as there is somebody else.
@@ -40,24 +40,24 @@ from tollgate.shm.upstream_status import NOTHING, NetworkStatus, State
 MAX_ATTEMPTS = 6
 # Between two looks whether somebody has come along to the head.
 WAIT_SECONDS = 0.02
-# Before those that broke off are asked again; each time twice as long.
+# Before those that broke off are tried again; each time twice as long.
 AGAIN_SECONDS = 0.05
 _IN_DOUBT = " The call may have been carried out all the same: check before you send it again."
 
 
 _NO_MATTER = NetworkView()
-# These end as they did, whoever is asked again; and whoever has too much to do must be left alone.
+# These end as they did on every retry; and an overloaded upstream must not get more calls.
 _NOT_AGAIN = (TimedOut, ResponseTooLarge, NoRoom, PoolFull)
 
 
 class OutOfStep(AttemptFailed):
-    """An answer that tells of another head of the chain than can be: callers have seen more, or nobody so much."""
+    """An answer that shows another head of the chain than can be: callers have seen more, or nobody so much."""
 
     outcome = "out_of_step"
 
 
 class Attempt(Struct, frozen=True, gc=False):
-    """Ask this upstream, until then."""
+    """Call this upstream, until then."""
 
     upstream: Upstream
     until: float
@@ -77,8 +77,8 @@ class Failover:
     """Whether some attempt may have been carried out though we do not know."""
     _broken: Sequence[Upstream] = ()
     _out_of_step: Sequence[Upstream] = ()
-    _asked_again: Sequence[Upstream] = ()
-    """Those that broke off and are asked once more, or were."""
+    _retried: Sequence[Upstream] = ()
+    """Those that broke off and are tried once more, or were."""
     _rounds = 0
     _attempts = 0
     _failure: AttemptFailed | None = None
@@ -92,7 +92,7 @@ class Failover:
         need: Need,
         deadline: float,
         random: Callable[[], float],
-        may_ask: Callable[[Upstream], bool],
+        may_call: Callable[[Upstream], bool],
         tried: Sequence[Upstream] = (),
         max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
@@ -102,7 +102,7 @@ class Failover:
         self._need = need
         self._deadline = deadline
         self._random = random
-        self._may_ask = may_ask
+        self._may_call = may_call
         """Whether an upstream's rate allows another call; takes it, if so."""
         self.tried: list[Upstream] = list(tried)
 
@@ -118,14 +118,14 @@ class Failover:
             upstream = self._last_resort(known)
             if upstream is None:
                 return self._again(now)
-        return self._ask(upstream, now)
+        return self._attempt(upstream, now)
 
     def begin(self, upstream: Upstream, began: float) -> Attempt:
         """Take over the first attempt, which a straight call has begun."""
-        return self._ask(upstream, began)
+        return self._attempt(upstream, began)
 
     def spare(self, now: float) -> Attempt | None:
-        """Somebody else to ask at the same time; None where there is nobody in rotation, and within its rate."""
+        """Another upstream to call at the same time; None where none is in rotation and within its rate."""
         if self._attempts >= self._max_attempts or now >= self._deadline:
             return None
         tried, limited = self.tried, self._limited
@@ -133,9 +133,9 @@ class Failover:
         upstream = self._choose(self._known(), now)
         # Who is at its rate now need not be so when the attempt that is under way has ended.
         self.tried, self._limited = tried, limited
-        return None if upstream is None else self._ask(upstream, now)
+        return None if upstream is None else self._attempt(upstream, now)
 
-    def _ask(self, upstream: Upstream, now: float) -> Attempt:
+    def _attempt(self, upstream: Upstream, now: float) -> Attempt:
         self._attempts += 1
         self.tried.append(upstream)
         left = self._deadline - now
@@ -148,7 +148,7 @@ class Failover:
         return Attempt(upstream, now + min(upstream.settings.timeout_seconds, left))
 
     def failed(self, upstream: Upstream, failure: AttemptFailed) -> None:
-        """Be told of an attempt that gave no answer."""
+        """Note an attempt that gave no answer."""
         self._failure = failure
         if failure.sent:
             self.in_doubt = True
@@ -156,16 +156,16 @@ class Failover:
                 self._stopped = True
         if isinstance(failure, OutOfStep):
             self._out_of_step = [*self._out_of_step, upstream]
-        elif not isinstance(failure, _NOT_AGAIN) and upstream not in self._asked_again:
+        elif not isinstance(failure, _NOT_AGAIN) and upstream not in self._retried:
             self._broken = [*self._broken, upstream]
 
     def faulted(self, upstream: Upstream, verdict: Verdict, now: float) -> None:
-        """Be told of an answer that is an error of the upstream rather than of the call."""
+        """Note an answer that is an error of the upstream rather than of the call."""
         if verdict is Verdict.QUOTA:
             upstream.spare(now)
 
     def refusal(self, *, harmless: bool | None = None) -> Refusal:
-        """Why there is no answer. What may have been carried out without one is told so, unless it is harmless."""
+        """Why there is no answer. It mentions that the call may have been executed, unless that is harmless."""
         failure = self._failure
         harmless = self._need.repeatable if harmless is None else harmless
         doubt = _IN_DOUBT if self.in_doubt and not harmless else ""
@@ -194,13 +194,13 @@ class Failover:
     def _known(self) -> NetworkView:
         row, need = self._row, self._need
         head = NOTHING if need.oldest is None else row.head
-        if not row.heard:
+        if not row.is_fresh:
             return NetworkView(NOTHING, head, believed=False)
         floor, number = NOTHING, need.number
         if need.tip:
             floor = row.floor
         elif number is not None and (number <= row.head or number <= row.shown):
-            # A block that nobody has seen yet may be asked of anybody.
+            # A block that nobody has seen yet may be requested from any upstream.
             floor = number
         return _NO_MATTER if floor == head == NOTHING else NetworkView(floor, head)
 
@@ -217,8 +217,8 @@ class Failover:
                 return upstream
 
     def _is_within_its_rate(self, upstream: Upstream) -> bool:
-        """Whether it may be asked now; otherwise it is passed over for good."""
-        if not upstream.limit or self._may_ask(upstream):
+        """Whether it may be called now; otherwise it is passed over for good."""
+        if not upstream.limit or self._may_call(upstream):
             return True
         self._limited = True
         self.tried.append(upstream)
@@ -230,7 +230,7 @@ class Failover:
         if not again or not self._need.repeatable:
             return None
         self.tried = [upstream for upstream in self.tried if upstream not in again]
-        self._asked_again = [*self._asked_again, *self._broken]
+        self._retried = [*self._retried, *self._broken]
         self._out_of_step = self._broken = ()
         self._rounds += 1
         return Wait(min(AGAIN_SECONDS * 2 ** (self._rounds - 1), max(0.0, self._deadline - now)))

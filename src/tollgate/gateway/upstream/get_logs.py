@@ -1,6 +1,6 @@
 """Gets the logs of `eth_getLogs` where its blocks are more than an upstream searches at once.
 
-`log_ranges.py` computes the parts; this asks for them, a few at a time, and joins their answers.
+`log_ranges.py` computes the parts; this fetches them, a few at a time, and joins their answers.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from tollgate.gateway.upstream.hedging import AttemptOutcome
 T = TypeVar("T")
 
 GET_LOGS = "eth_getLogs"
-# Parts that are asked for at the same time: one call must not take all connections.
+# Parts that are fetched at the same time: one call must not take all connections.
 _AT_ONCE = 8
 # All parts together may be as large as one answer is by default.
 MAX_BYTES = 67_108_864
 
-Ask = Callable[[Params], Awaitable[AttemptOutcome[Reply]]]
-"""Asks an upstream for logs."""
+Send = Callable[[Params], Awaitable[AttemptOutcome[Reply]]]
+"""Sends an `eth_getLogs` with these parameters."""
 
 
 class Logs:
     """One `eth_getLogs`."""
 
-    def __init__(self, ask: Ask, charge: Callable[[int], None] = lambda _: None) -> None:
-        self._ask = ask
+    def __init__(self, send: Send, charge: Callable[[int], None] = lambda _: None) -> None:
+        self._send = send
         self._charge = charge
         """Counts calls beyond the first, or refuses them."""
         self._count = 1
         self._bytes = 0
 
     async def get(self, params: Params, head: int, blocks: int) -> Reply:
-        """Get the logs, in parts of so many blocks where that is known, or else where an upstream says so."""
+        """Get the logs, in parts of so many blocks where that is known, or else where an upstream demands it."""
         whole = log_ranges.read_range(params, head)
         if whole is not None and blocks and 1 < whole.count(blocks) <= log_ranges.MAX_PARTS:
             self._count = whole.count(blocks)
             self._charge(self._count - 1)
             return await self._parts(whole.pieces(blocks))
-        outcome = await self._ask(params)
+        outcome = await self._send(params)
         if whole is None or outcome.verdict is not Verdict.TOO_WIDE:
             return answer(outcome)
         return await self._narrowed(whole, answer(outcome))
 
     async def _narrowed(self, whole: log_ranges.Range, refused: Reply) -> Reply:
-        """Find out with the oldest blocks how wide a part may be, then ask for the rest in such parts.
+        """Find out with the oldest blocks how wide a part may be, then fetch the rest in such parts.
 
-        Where that would make too many parts, only a handful of questions were asked to find out.
+        Where that would make too many parts, only a handful of calls were sent to find out.
         """
         blocks = whole.last - whole.first + 1
         while blocks > 1:
@@ -62,14 +62,14 @@ class Logs:
                 break
             oldest, *rest = whole.pieces(blocks)
             self._charge(1)
-            outcome = await self._ask(oldest.params())
+            outcome = await self._send(oldest.params())
             if outcome.verdict is not Verdict.TOO_WIDE:
                 self._charge(len(rest))
                 return await self._parts(rest, [self._counted(answer(outcome))])
         return refused
 
     async def _halves(self, whole: log_ranges.Range, refused: Reply) -> Reply:
-        """Ask for both halves of what was too wide; the node's own words where that makes too many parts."""
+        """Fetch both halves of what was too wide; the node's own error where that makes too many parts."""
         self._count += 1
         if whole.first == whole.last or self._count > log_ranges.MAX_PARTS:
             return refused
@@ -77,7 +77,7 @@ class Logs:
         return await self._parts(list(whole.halves()))
 
     async def _parts(self, parts: list[log_ranges.Range], before: Sequence[Reply] = ()) -> Reply:
-        """Ask for parts, and join what is found with what was before them; or the first error of a node."""
+        """Fetch parts, and join what is found with what was before them; or the first error of a node."""
         found = list(before)
         for start in range(0, len(parts), _AT_ONCE):
             if _failed(found) is not None:
@@ -92,7 +92,7 @@ class Logs:
         return Reply(logs)
 
     async def _part(self, part: log_ranges.Range) -> Reply:
-        outcome = await self._ask(part.params())
+        outcome = await self._send(part.params())
         if outcome.verdict is Verdict.TOO_WIDE:
             return await self._halves(part, answer(outcome))
         return self._counted(answer(outcome))
@@ -119,6 +119,6 @@ def _failed(replies: Sequence[Reply]) -> Reply | None:
 
 
 def answer(outcome: AttemptOutcome[Reply]) -> Reply:
-    """What an upstream said."""
+    """An upstream's answer."""
     assert outcome.answer is not None  # noqa: S101 - failures are raised before
     return outcome.answer

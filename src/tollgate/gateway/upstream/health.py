@@ -1,6 +1,6 @@
-"""An upstream as one worker sees it: how fast it is, how it fails, how much it may be asked.
+"""An upstream as one worker sees it: how fast it is, how it fails, how often it may be called.
 
-Plain bookkeeping with `now` as an argument; the choice among several is `choice.py`'s, asking is `exchange.py`'s.
+Plain bookkeeping with `now` as an argument; the choice among several is `choice.py`'s, calling is `exchange.py`'s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tollgate.gateway.upstream.pool import Pool
 from tollgate.settings.model import UpstreamSettings
 from tollgate.shm import metrics
 from tollgate.shm.metrics import BUCKETS_MICROSECONDS
-from tollgate.shm.upstream_status import Fared, State, UpstreamStatus
+from tollgate.shm.upstream_status import State, UpstreamStatus, WorkerStats
 
 # Peak EWMA: a slow answer counts at once, and is forgotten with this half-life or so.
 FORGET_SECONDS = 10.0
@@ -34,7 +34,7 @@ _WINDOW_SECONDS = 10.0
 _OPEN_SECONDS, _MAX_OPEN_SECONDS = 1.0, 30.0
 # After so many in a row it is open for the longest time.
 _MAX_OPENINGS = 5
-# Spared for so long after it said that a quota is used up.
+# Spared for so long after its quota was used up.
 QUOTA_SECONDS = 5.0
 _MAX_METHODS = 4_096
 # The bucket of a duration below 25 ms, by its multiple of the least bound: a look is quicker than a search.
@@ -115,7 +115,7 @@ class Upstream:
         self._trial = False
         self._spared_until = 0.0
         self.in_doubt = False
-        """Whether something may speak against asking it: `is_willing` knows."""
+        """Whether there may be a reason not to call it: `is_willing` decides."""
         self.change(settings, path)
 
     def change(self, settings: UpstreamSettings, path: str) -> None:
@@ -130,7 +130,7 @@ class Upstream:
         self.limit = ((f"up:{path}/{settings.name}", Limit(rate, 1.0)),) if rate else ()
         self._refused: dict[str, bool] = {}
         self.record = pack(self.name) + pack(1)
-        """What a record says of a call that it has answered at the first attempt."""
+        """The record's part about the upstream, of a call that it answered at the first attempt."""
 
     def count_in(self, writer: metrics.Writer, *names: str) -> None:
         """Count attempts that are answered, and the time that they take, under these names."""
@@ -138,10 +138,10 @@ class Upstream:
         self._ok_cell = writer.cell(metrics.UPSTREAM_ATTEMPTS, *names, self.name, "ok")
         self._histogram = writer.histogram(metrics.UPSTREAM_SECONDS, *names, self.name)
 
-    # --- What it may be asked --------------------------------------------------------------------------
+    # --- Which calls it may get ------------------------------------------------------------------------
 
     def takes(self, method: str) -> bool:
-        """Whether its lists let it be asked this."""
+        """Whether its lists allow this method."""
         if not self.picky:
             return True
         refused = self._refused.get(method)
@@ -160,16 +160,16 @@ class Upstream:
         return now < self._open_until or self._trial
 
     def is_willing(self, now: float) -> bool:
-        """Whether nothing that this worker has met with speaks against asking it."""
+        """Whether nothing that this worker knows is a reason not to call it."""
         self.in_doubt = self._open_until > 0 or now < self._spared_until
         return not self.in_doubt or (now >= self._spared_until and not self.is_open(now))
 
     def in_rotation(self, now: float) -> bool:
-        """Whether it should be asked."""
+        """Whether it should be called."""
         return self.row.state <= State.UP and self.is_willing(now)
 
     def spare(self, now: float) -> None:
-        """Leave it alone for a while: it said that a quota of ours is used up."""
+        """Do not call it for a while: a quota of ours is used up."""
         self._spared_until = now + QUOTA_SECONDS
         self.in_doubt = True
 
@@ -238,7 +238,7 @@ class Upstream:
         self.failures += 1
         self._in_a_row += 1
         if now < self._open_until:
-            # Asked before it opened, or for want of anybody else: this says nothing that is not known.
+            # Sent before it opened, or for want of another: nothing new follows from this.
             self._trial = False
             return
         if now - self._window_began > _WINDOW_SECONDS:
@@ -259,14 +259,14 @@ class Upstream:
         self._window_began, self._window_calls, self._window_failures = now, self.calls, self.failures
 
     def gave_up(self) -> None:
-        """Note a call whose end says nothing of the upstream."""
+        """Note a call whose end means nothing for the upstream's health."""
         self.in_flight -= 1
         self._trial = False
 
-    def tell(self, now: float) -> None:
-        """Write down for everybody how our calls fared; what was long ago counts for less."""
-        self.row.fare(
-            Fared(
+    def report(self, now: float) -> None:
+        """Publish the statistics of our calls; what was long ago counts for less."""
+        self.row.report(
+            WorkerStats(
                 self.calls,
                 self.failures,
                 int(self.ewma * exp((self.ewma_at - now) / FORGET_SECONDS) * 1e6),

@@ -30,7 +30,7 @@ FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 60.0
 MAX_BYTES = 4_194_304
 
 _SUBSCRIBE = {"eth": ("eth_subscribe", ["newHeads"]), "starknet": ("starknet_subscribeNewHeads", {})}
-# What the library says of connections goes nowhere: its lines hold addresses, and those hold keys.
+# The library's log lines go nowhere: they hold addresses, and those hold keys.
 _silent = logging.getLogger("tollgate.listener")
 _silent.disabled = True
 
@@ -51,16 +51,16 @@ Connect = Callable[[UpstreamSettings], AbstractAsyncContextManager[FeedSocket]]
 
 
 class HandshakeRefused(Exception):
-    """The upstream has no new heads to tell, or tells something else."""
+    """The upstream does not offer new heads, or sends something else."""
 
 
-class _Told(Struct):
+class _Notification(Struct):
     result: Raw = ABSENT
 
 
 class _Message(Struct):
     method: str = ""
-    params: _Told | None = None
+    params: _Notification | None = None
     result: Raw = ABSENT
     error: Raw = ABSENT
 
@@ -87,7 +87,7 @@ def open_socket(upstream: UpstreamSettings) -> AbstractAsyncContextManager[FeedS
 
 
 class UpstreamListener:
-    """Hears new heads of one upstream until it is stopped."""
+    """Receives new heads of one upstream until it is stopped."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class UpstreamListener:
         self._rest = rest
         self.listening = False
         """Whether there is a subscription."""
-        self._heard = False
+        self._received = False
         self._task = asyncio.get_running_loop().create_task(self._run()) if family in _SUBSCRIBE else None
 
     def stop(self) -> None:
@@ -119,9 +119,9 @@ class UpstreamListener:
             # All that a connection can end with; the last two: a message that cannot be read.
             with suppress(OSError, WebSocketException, HandshakeRefused, ValueError, RecursionError):
                 await self._listen()
-            if self._heard:
+            if self._received:
                 wait = FIRST_WAIT_SECONDS
-            self.listening = self._heard = False
+            self.listening = self._received = False
             await self._rest(wait * (0.5 + random()))
             wait = min(2 * wait, MAX_WAIT_SECONDS)
 
@@ -132,11 +132,11 @@ class UpstreamListener:
             await socket.send(msgspec.json.encode(call).decode())
             while True:
                 async with asyncio.timeout(SILENCE_SECONDS):
-                    said = _message(await socket.recv())
-                if said.error is not ABSENT:
+                    message = _message(await socket.recv())
+                if message.error is not ABSENT:
                     raise HandshakeRefused
-                if said.params is not None:
-                    self._heard = True
-                    self._on_head(heads.read_block(self._family, said.params.result))
-                elif said.result is not ABSENT:
+                if message.params is not None:
+                    self._received = True
+                    self._on_head(heads.read_block(self._family, message.params.result))
+                elif message.result is not ABSENT:
                     self.listening = True

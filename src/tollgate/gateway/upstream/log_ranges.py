@@ -1,6 +1,6 @@
-"""`eth_getLogs` over more blocks than an upstream searches at once: split, asked in parts, joined in order.
+"""`eth_getLogs` over more blocks than an upstream searches at once: split, sent in parts, joined in order.
 
-Pure: what the parts are and how their answers are put together. Asking is `logs.py`'s business.
+Pure: what the parts are and how their answers are put together. The calls are sent by `get_logs.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from tollgate.core.shapes import Params
 
-# Parts that one call may become; beyond that its sender is told to ask for less.
+# Parts that one call may become; beyond that it is refused.
 MAX_PARTS = 64
 _QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,16}")
 _filter = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -40,7 +40,7 @@ class Range(Struct, frozen=True):
         return Range(self.first, middle, self.rest), Range(middle + 1, self.last, self.rest)
 
     def count(self, blocks: int) -> int:
-        """How many parts of at most so many blocks it would make. Callers may ask for any range at all."""
+        """How many parts of at most so many blocks it would make. Callers may give any range at all."""
         return -(-(self.last - self.first + 1) // blocks)
 
     def pieces(self, blocks: int) -> list[Range]:
@@ -52,7 +52,7 @@ class Range(Struct, frozen=True):
 
 
 def read_range(params: Params, head: int) -> Range | None:
-    """The blocks that a call asks about; None where it is about one block, or cannot be split."""
+    """The blocks that a call refers to; None where it is about one block, or cannot be split."""
     if not isinstance(params, list) or len(params) != 1:
         return None
     try:

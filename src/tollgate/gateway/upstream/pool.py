@@ -1,4 +1,4 @@
-"""The pool of connections to one upstream. Beside `listener.py` and `pending.py`, which hear from upstreams by
+"""The pool of connections to one upstream. Beside `listener.py` and `pending.py`, which receive from upstreams by
 WebSocket, the only opener of sockets in the gateway.
 
 Keeps connections alive, newest first, so that idle ones at the bottom grow old and are closed; bounds their

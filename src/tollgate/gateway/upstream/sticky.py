@@ -1,4 +1,4 @@
-"""Questions that only the upstream which was asked before can answer: filters, and pages of events.
+"""Calls that only the upstream which was called before can answer: filters, and pages of events.
 
 Its slot is written into what the caller is given: into the id of a filter, and in front of a continuation token.
 So every worker finds the upstream again, and nobody keeps a list. What leaves is sealed for the caller's team: a
@@ -79,8 +79,8 @@ def _without_token(params: list[Raw] | dict[str, Raw]) -> tuple[Params, int | No
 class TeamSeal:
     """Binds filter ids and continuation tokens to the team that was given them.
 
-    A text that was not made for a team becomes one that no node has made: so a node says what is wrong with it, in
-    its own words, and learns nothing of what others have.
+    A text that was not made for a team becomes one that no node has made: so a node answers what is wrong with it,
+    in its own words, and learns nothing of what others have.
     """
 
     def __init__(self, pepper: bytes) -> None:

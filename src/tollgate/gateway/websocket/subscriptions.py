@@ -22,7 +22,7 @@ from tollgate.core import jsonrpc
 from tollgate.core.shapes import Call, Reply
 from tollgate.errors import InvalidRequest, RateLimited, Refusal, UpstreamTimeout
 from tollgate.gateway.access.caller import Caller
-from tollgate.gateway.call.batch import Question, ask_many
+from tollgate.gateway.call.batch import BatchItem, resolve_many
 from tollgate.gateway.call.pipeline import Pipeline
 from tollgate.gateway.call.resolver import Resolver
 from tollgate.gateway.feeds.subscribers import FAMILIES, NotificationSink, Subscriber
@@ -217,7 +217,7 @@ class SocketPipeline(Pipeline):
     ) -> Answer:
         result = await self._subscription_reply(subscriptions, call, request)
         if isinstance(result, Reply):
-            return self.tell(request, network, call, result)
+            return self.render(request, network, call, result)
         self._counters.called(network, call.method, result.reason)
         answer = self.refuse(request, result, jsonrpc.caller_id(call), call.method)
         if call.id is None:
@@ -234,41 +234,41 @@ class SocketPipeline(Pipeline):
             return await super()._answer_batch(request, network, resolver, caller, calls)
         deadline = self._now() + self.request_seconds
         calls = self._opened(calls, caller)
-        questions = [Question(call, None, Trace(), self._refusal(network, caller, call)) for call in calls]
-        open_ones = [each for each in questions if each.told is None]
+        items = [BatchItem(call, None, Trace(), self._refusal(network, caller, call)) for call in calls]
+        open_ones = [each for each in items if each.result is None]
         others = [each for each in open_ones if _subscriptions(request, each.call) is None]
-        for asked, found in zip(
+        for item, found in zip(
             others,
-            await ask_many(
+            await resolve_many(
                 resolver, [each.call for each in others], deadline, self._charge(request), request.span
             ),
             strict=True,
         ):
-            asked.told, asked.trace = found.told, found.trace
+            item.result, item.trace = found.result, found.trace
         for each in open_ones:
             subscriptions = _subscriptions(request, each.call)
             if subscriptions is not None:
                 is_late = self._now() >= deadline
-                each.told = (
+                each.result = (
                     UpstreamTimeout()
                     if is_late
                     else await self._subscription_reply(subscriptions, each.call, cast("SocketRequest", request))
                 )
-        if any(isinstance(each.told, Declined) for each in questions):
-            return self._render_one_by_one(request, network, caller, questions)
-        return self._tell_batch(request, network, caller, questions)
+        if any(isinstance(each.result, Declined) for each in items):
+            return self._render_one_by_one(request, network, caller, items)
+        return self._render_batch(request, network, caller, items)
 
     def _render_one_by_one(
-        self, request: Request, network: Network, caller: Caller, questions: Sequence[Question]
+        self, request: Request, network: Network, caller: Caller, items: Sequence[BatchItem]
     ) -> Answer:
         """Render a batch with a declined call, whose error is written as the family writes it."""
         bodies: list[bytes] = []
         notes: list[CallNote] = []
-        for each in questions:
-            body = self._tell_batch(request, network, caller, [each]).body[1:-1]
+        for each in items:
+            body = self._render_batch(request, network, caller, [each]).body[1:-1]
             (note,) = request.calls
-            if isinstance(each.told, Declined):
-                body = each.told.written(jsonrpc.caller_id(each.call))
+            if isinstance(each.result, Declined):
+                body = each.result.written(jsonrpc.caller_id(each.call))
             bodies.append(body)
             notes.append(_sized(note, body))
         request.calls = notes
