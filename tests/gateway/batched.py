@@ -24,13 +24,13 @@ def echo(scene: Scene) -> None:
         node.says = lambda method, params: [method, params]
 
 
-def told(questions: list[BatchItem]) -> list[Any]:
-    assert all(each.result is not None for each in questions)
-    return [said(each.result) for each in questions]
+def told(items: list[BatchItem]) -> list[Any]:
+    assert all(each.result is not None for each in items)
+    return [said(each.result) for each in items]
 
 
-def ways(questions: list[BatchItem]) -> list[str]:
-    return [each.trace.cache for each in questions]
+def ways(items: list[BatchItem]) -> list[str]:
+    return [each.trace.cache for each in items]
 
 
 def sizes(scene: Scene, index: int = 0) -> list[int]:

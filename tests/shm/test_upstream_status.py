@@ -22,7 +22,7 @@ from tollgate.shm.upstream_status import (
     assign_slots,
 )
 
-FARED = WorkerStats(10, 2, 1_500, 4_000, 12.5, 3)
+STATS = WorkerStats(10, 2, 1_500, 4_000, 12.5, 3)
 
 
 def rows(workers: int = 2) -> tuple[NetworkStatus, ...]:
@@ -67,7 +67,7 @@ def test_all_rows_can_be_had() -> None:
     for row in slots.networks.values():
         shared_status.network(row, 2).saw(row)
     for row in slots.upstreams.values():
-        shared_status.upstream(row, 2).report(FARED)
+        shared_status.upstream(row, 2).report(STATS)
         shared_status.upstream(row).publish(State.UP, row, NOTHING, 0)
     assert [shared_status.network(row).shown for row in slots.networks.values()] == list(range(MAX_NETWORKS))
     assert [shared_status.upstream(row).head for row in slots.upstreams.values()] == list(range(MAX_UPSTREAMS))
@@ -247,7 +247,7 @@ def test_worker_may_have_seen_a_higher_head_until_the_next_probe() -> None:
 
 def test_how_calls_fared_is_told_by_each_worker_in_its_own_column() -> None:
     shared_status = SharedStatus(2)
-    shared_status.upstream(1, 1).report(FARED)
+    shared_status.upstream(1, 1).report(STATS)
     nothing = WorkerStats(0, 0, 0, 0, 0.0, 0)
-    assert shared_status.upstream(1).worker_stats() == [nothing, FARED]
+    assert shared_status.upstream(1).worker_stats() == [nothing, STATS]
     assert shared_status.upstream(0).worker_stats() == shared_status.upstream(2).worker_stats() == [nothing] * 2

@@ -25,10 +25,10 @@ from tollgate.core.shapes import Reply
 async def test_batch_goes_out_as_one_and_is_told_in_its_order(scene: Scene) -> None:
     echo(scene)
     calls = [balance(number) for number in range(5)]
-    questions = await scene.resolve_many(*calls)
-    assert told(questions) == [list(call) for call in calls]
-    assert (sizes(scene), ways(questions)) == ([5], ["bypass"] * 5)
-    assert {(each.trace.upstream, each.trace.attempts) for each in questions} == {("up0", 1)}
+    items = await scene.resolve_many(*calls)
+    assert told(items) == [list(call) for call in calls]
+    assert (sizes(scene), ways(items)) == ([5], ["bypass"] * 5)
+    assert {(each.trace.upstream, each.trace.attempts) for each in items} == {("up0", 1)}
 
 
 async def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> None:
@@ -38,11 +38,11 @@ async def test_what_is_kept_is_told_from_memory_and_only_the_rest_is_asked() -> 
         for number in (1, 3):
             await scene.told(*balance(number)[:1], *balance(number)[1])
         scene.nodes[0].requests.clear()
-        questions = await scene.resolve_many(*[balance(number) for number in range(5)])
-        assert told(questions) == [list(balance(number)) for number in range(5)]
-        assert (sizes(scene), ways(questions)) == ([3], ["miss", "hit", "miss", "hit", "miss"])
-        questions = await scene.resolve_many(*[balance(number) for number in range(5)])
-        assert (sizes(scene), ways(questions)) == ([3], ["hit"] * 5)
+        items = await scene.resolve_many(*[balance(number) for number in range(5)])
+        assert told(items) == [list(balance(number)) for number in range(5)]
+        assert (sizes(scene), ways(items)) == ([3], ["miss", "hit", "miss", "hit", "miss"])
+        items = await scene.resolve_many(*[balance(number) for number in range(5)])
+        assert (sizes(scene), ways(items)) == ([3], ["hit"] * 5)
 
 
 async def test_what_goes_its_own_way_is_told_from_memory_too() -> None:
@@ -59,9 +59,9 @@ async def test_same_call_twice_in_a_batch_is_asked_once() -> None:
     async with open_scene({}, **KEPT) as scene:
         scene.up(100)
         echo(scene)
-        questions = await scene.resolve_many(balance(1), balance(2), balance(1), balance(1))
-        assert [params[0] for _, params in told(questions)] == ["0x1", "0x2", "0x1", "0x1"]
-        assert (sizes(scene), ways(questions)) == ([2], ["miss", "miss", "coalesced", "coalesced"])
+        items = await scene.resolve_many(balance(1), balance(2), balance(1), balance(1))
+        assert [params[0] for _, params in told(items)] == ["0x1", "0x2", "0x1", "0x1"]
+        assert (sizes(scene), ways(items)) == ([2], ["miss", "miss", "coalesced", "coalesced"])
 
 
 async def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_way_round() -> None:
@@ -78,9 +78,9 @@ async def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_
         assert scene.counts() == [2]
         for _ in range(2):
             scene.nodes[0].let()
-        questions = await batch
-        assert ways(questions) == ["coalesced", "miss"]
-        assert [said(await first), said(await last)] == told(questions)
+        items = await batch
+        assert ways(items) == ["coalesced", "miss"]
+        assert [said(await first), said(await last)] == told(items)
         assert not scene.resolver.flights
 
 
@@ -88,8 +88,8 @@ async def test_call_of_a_batch_joins_a_question_that_is_under_way_and_the_other_
 async def test_batches_are_no_larger_than_upstreams_take(size: int, sent: list[int]) -> None:
     async with open_scene({"batch_calls": size}, {}) as scene:
         echo(scene)
-        questions = await scene.resolve_many(*[balance(number) for number in range(7)])
-        assert told(questions) == [list(balance(number)) for number in range(7)]
+        items = await scene.resolve_many(*[balance(number) for number in range(7)])
+        assert told(items) == [list(balance(number)) for number in range(7)]
         assert sizes(scene) == sent
         assert all(isinstance(body, dict) for body in scene.nodes[0].requests) is (size == 1)
 
@@ -98,16 +98,16 @@ async def test_calls_go_to_upstreams_whose_lists_allow_them() -> None:
     async with open_scene({"deny_methods": ("trace_*",)}, {"deny_methods": ("eth_*",)}) as scene:
         scene.nodes[0].always("a")
         scene.nodes[1].always("b")
-        questions = await scene.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE, ("trace_get", ["0x1", []]))
-        assert told(questions) == ["a", "b", "a", "b"]
-        assert [each.trace.upstream for each in questions] == ["up0", "up1", "up0", "up1"]
+        items = await scene.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE, ("trace_get", ["0x1", []]))
+        assert told(items) == ["a", "b", "a", "b"]
+        assert [each.trace.upstream for each in items] == ["up0", "up1", "up0", "up1"]
         assert [sizes(scene, index) for index in range(2)] == [[2], [2]]
 
 
 async def test_what_may_be_a_write_is_never_in_a_batch_with_reads(scene: Scene) -> None:
     echo(scene)
-    questions = await scene.resolve_many(CHAIN, ("foo_a", []), PRICE, ("foo_b", []))
-    assert [method for method, _ in told(questions)] == ["eth_chainId", "foo_a", "eth_gasPrice", "foo_b"]
+    items = await scene.resolve_many(CHAIN, ("foo_a", []), PRICE, ("foo_b", []))
+    assert [method for method, _ in told(items)] == ["eth_chainId", "foo_a", "eth_gasPrice", "foo_b"]
     bodies = [[each["method"] for each in body] for body in scene.nodes[0].requests]
     assert sorted(bodies) == [["eth_chainId", "eth_gasPrice"], ["foo_a", "foo_b"]]
 
@@ -117,17 +117,17 @@ async def test_what_may_be_a_write_is_never_in_a_batch_with_reads(scene: Scene) 
 )
 async def test_transactions_filters_and_logs_go_their_own_ways(apart: tuple[str, Any], scene: Scene) -> None:
     echo(scene)
-    questions = await scene.resolve_many(CHAIN, apart, PRICE)
-    assert [answer[0] for answer in told(questions)] == ["eth_chainId", apart[0], "eth_gasPrice"]
+    items = await scene.resolve_many(CHAIN, apart, PRICE)
+    assert [answer[0] for answer in told(items)] == ["eth_chainId", apart[0], "eth_gasPrice"]
     assert sorted(sizes(scene)) == [1, 2]
 
 
 async def test_transaction_in_a_batch_goes_on_to_the_next_upstream(scene: Scene) -> None:
     scene.nodes[0].says = lambda method, _: DROP if method == WRITE[0] else "a"
-    questions = await scene.resolve_many(CHAIN, WRITE)
+    items = await scene.resolve_many(CHAIN, WRITE)
     await scene.later(1.0)
-    assert told(questions) == ["a", "up1"]
-    assert [(each.trace.upstream, each.trace.attempts) for each in questions] == [("up0", 1), ("up1", 2)]
+    assert told(items) == ["a", "up1"]
+    assert [(each.trace.upstream, each.trace.attempts) for each in items] == [("up0", 1), ("up1", 2)]
 
 
 async def test_tip_in_a_batch_takes_the_batch_to_who_is_at_the_head(scene: Scene) -> None:
@@ -190,12 +190,12 @@ async def test_every_call_of_any_batches_is_told_its_own_answer(
         asked = [scene.resolve_many(*batch) for batch in batches]
         await scene.later(0.5)
         for batch, each in zip(batches, asked, strict=True):
-            for (method, params), question in zip(batch, await each, strict=True):
-                assert question.call.method == method
-                assert isinstance(question.result, Reply)
+            for (method, params), item in zip(batch, await each, strict=True):
+                assert item.call.method == method
+                assert isinstance(item.result, Reply)
                 if method == "foo_bar" and method in faulty:
-                    assert said(question.result) == BROKEN
+                    assert said(item.result) == BROKEN
                 else:
-                    assert said(question.result) == [method, params]
+                    assert said(item.result) == [method, params]
         assert not scene.resolver.flights
         assert all(count <= size for index in range(2) for count in sizes(scene, index))

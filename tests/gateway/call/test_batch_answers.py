@@ -31,10 +31,10 @@ async def test_one_call_that_an_upstream_could_not_answer_is_asked_elsewhere_alo
     fault: Error, scene: Scene
 ) -> None:
     scene.nodes[0].says = lambda method, _: fault if method == PRICE[0] else "a"
-    questions = await scene.resolve_many(CHAIN, PRICE, balance(1))
-    assert told(questions) == ["a", "up1", "a"]
+    items = await scene.resolve_many(CHAIN, PRICE, balance(1))
+    assert told(items) == ["a", "up1", "a"]
     assert scene.nodes[1].requests[0]["method"] == PRICE[0]
-    assert [(each.trace.upstream, each.trace.attempts) for each in questions] == [
+    assert [(each.trace.upstream, each.trace.attempts) for each in items] == [
         ("up0", 1),
         ("up1", 2),
         ("up0", 1),
@@ -48,17 +48,17 @@ async def test_words_of_a_node_stand_where_nobody_knows_better(elsewhere: Any, s
     scene.nodes[1].always(elsewhere)
     asked = scene.resolve_many(CHAIN, PRICE)
     await scene.later(1.0)
-    questions = await asked
+    items = await asked
     words = PRUNED if elsewhere is PRUNED else LAGGING
-    assert told(questions) == ["a", words]
-    assert questions[1].trace.upstream == ("up1" if elsewhere is PRUNED else "up0")
+    assert told(items) == ["a", words]
+    assert items[1].trace.upstream == ("up1" if elsewhere is PRUNED else "up0")
 
 
 async def test_used_up_quota_is_no_words_for_a_caller(scene: Scene) -> None:
     for node in scene.nodes:
         node.says = lambda method, _: QUOTA if method == PRICE[0] else "a"
-    questions = await scene.resolve_many(CHAIN, PRICE)
-    assert told(questions) == ["a", "upstream_unavailable"]
+    items = await scene.resolve_many(CHAIN, PRICE)
+    assert told(items) == ["a", "upstream_unavailable"]
 
 
 async def test_errors_that_are_answers_are_told_in_their_places(scene: Scene) -> None:
@@ -75,9 +75,9 @@ async def test_errors_in_a_batch_of_unknown_methods_are_never_asked_elsewhere(sc
 
 async def test_batch_is_asked_elsewhere_as_a_whole_after_a_failure(scene: Scene) -> None:
     scene.nodes[0].always(Http(503))
-    questions = await scene.resolve_many(CHAIN, PRICE)
-    assert told(questions) == ["up1"] * 2
-    assert {(each.trace.upstream, each.trace.attempts) for each in questions} == {("up1", 2)}
+    items = await scene.resolve_many(CHAIN, PRICE)
+    assert told(items) == ["up1"] * 2
+    assert {(each.trace.upstream, each.trace.attempts) for each in items} == {("up1", 2)}
 
 
 async def test_failure_of_one_part_leaves_the_others_alone() -> None:
@@ -85,9 +85,9 @@ async def test_failure_of_one_part_leaves_the_others_alone() -> None:
         scene.nodes[0].says = lambda method, _: DROP if method.startswith("trace") else "a"
         asked = scene.resolve_many(CHAIN, ("trace_block", ["0x1"]), PRICE)
         await scene.later(1.0)
-        questions = await asked
-        assert told(questions) == ["a", "upstream_error", "a"]
-        assert questions[1].trace.attempts == 2
+        items = await asked
+        assert told(items) == ["a", "upstream_error", "a"]
+        assert items[1].trace.attempts == 2
 
 
 async def test_refused_batch_is_refused_to_those_who_wait_for_it() -> None:
@@ -109,8 +109,8 @@ async def test_block_number_of_a_batch_that_is_behind_is_asked_again_and_never_t
     scene.up(100, 100)
     scene.nodes[0].says = lambda method, _: "0x63" if method == "eth_blockNumber" else "a"
     scene.nodes[1].always("0x64")
-    questions = await scene.resolve_many(CHAIN, ("eth_blockNumber", []))
-    assert told(questions) == ["a", "0x64"]
+    items = await scene.resolve_many(CHAIN, ("eth_blockNumber", []))
+    assert told(items) == ["a", "0x64"]
     scene.nodes[1].always("0x63")
     asked = scene.resolve_many(CHAIN, ("eth_blockNumber", []))
     await scene.later(5.0)

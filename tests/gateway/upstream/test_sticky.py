@@ -122,8 +122,8 @@ async def test_filter_is_asked_for_where_it_was_made_whatever_the_worker(batch: 
         assert made == "0x101"
         for each in (scene, other):
             if batch:
-                (question,) = await each.resolve_many((CHANGES, [made]))
-                assert json.loads(bytes(question.result.result)) == ["up1", ["0x1"]]  # type: ignore[union-attr]
+                (item,) = await each.resolve_many((CHANGES, [made]))
+                assert json.loads(bytes(item.result.result)) == ["up1", ["0x1"]]  # type: ignore[union-attr]
             else:
                 assert await each.told(CHANGES, made) == ["up1", ["0x1"]]
                 assert await each.told(UNINSTALL, made) == ["up1", ["0x1"]]

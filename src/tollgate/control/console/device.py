@@ -32,7 +32,7 @@ async def device_page(request: HttpRequest, plane: Plane) -> Response[str]:
         return _code_page(account.email, code, fault_of(problem))
     letters = secrets.plain_code(code) or ""
     return render.page(
-        "device_ask.html",
+        "device_approve.html",
         who=account.email,
         code=f"{letters[:4]}-{letters[4:]}",
         waiting=waiting,
