@@ -81,6 +81,8 @@ def test_list_of_none_says_how_to_begin(api: Api, acme: Tool) -> None:
 def test_show(api: Api, acme: Tool) -> None:
     api.on("GET", "teams/acme", TEAM)
     assert acme.run("teams", "show", "--json").json == TEAM
+    api.on("GET", "teams/acme", {**TEAM, "suspended_at": "2026-11-16T06:00:00Z", "suspended_reason": "unpaid"})
+    assert "The operator has suspended acme (unpaid): its calls are refused." in acme.run("teams", "show").err
 
 
 @pytest.mark.parametrize(("default", "after"), [("acme", "new"), ("beta", "beta")])

@@ -21,6 +21,7 @@ from tollgate.core.people import (
     Member,
     Replay,
     ResetLink,
+    detail_texts,
 )
 
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$SECRETSALT$SECRETHASH"
@@ -102,3 +103,12 @@ def test_values_are_frozen_and_equal_by_what_they_hold(value: msgspec.Struct) ->
 def test_device_login_waits_until_someone_decides() -> None:
     assert DeviceLogin("dev_1", DIGESTS[0], DIGESTS[1], "", "", "", 1.5, 601.5, 5).state == PENDING
     assert len({PENDING, APPROVED, DENIED}) == 3
+
+
+def test_changes_of_a_plan_are_told_in_dollars_and_grouped() -> None:
+    before = {"micros_per_million": None, "free_requests": 1_000_000}
+    after = {"micros_per_million": 3_000_000, "free_requests": 5_000_000}
+    assert detail_texts({"before": before, "after": after}) == [
+        ("price for a million", "none → $3.00"),
+        ("free requests", "1,000,000 → 5,000,000"),
+    ]

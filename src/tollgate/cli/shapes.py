@@ -67,6 +67,8 @@ class ApiTeam(Struct, frozen=True):
     name: str
     role: str = ""
     created_at: Moment | None = None
+    suspended_at: Moment | None = None
+    suspended_reason: str = ""
 
 
 class ApiMember(Struct, frozen=True):

@@ -105,6 +105,9 @@ def _show(session: Session, answer: ApiAnswer[ApiTeam]) -> None:
     session.thing(
         answer.raw, [("id", team.id), ("name", team.name), ("role", team.role), ("created", team.created_at)]
     )
+    if team.suspended_at is not None:
+        reason = f" ({show.clean(team.suspended_reason)})" if team.suspended_reason else ""
+        show.note(f"The operator has suspended {team.name}{reason}: its calls are refused. Ask the operator.")
 
 
 def _choose_if_none(session: Session, name: str) -> None:

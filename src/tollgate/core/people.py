@@ -236,7 +236,7 @@ class AuditEntry(Struct, frozen=True):
 
 
 # How names of amounts end, and of times.
-_MICROS, _TIMES = "_micros", ("_at", "_until")
+_MICROS, _TIMES, _PRICE = "_micros", ("_at", "_until"), "micros_per_million"
 
 
 def detail_texts(details: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -254,6 +254,8 @@ def detail_texts(details: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _label(name: str) -> str:
+    if name == _PRICE:
+        return "price for a million"
     return name.removesuffix(_MICROS).removesuffix("_at").replace("_", " ")
 
 
@@ -263,10 +265,12 @@ def _text(name: str, value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | float) and name.endswith(_MICROS):
+    if isinstance(value, int | float) and (name.endswith(_MICROS) or name == _PRICE):
         return dollars(int(value))
     if isinstance(value, int | float) and name.endswith(_TIMES):
         return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, int):
+        return f"{value:,}"
     if isinstance(value, list):
         return ", ".join(_text("", each) for each in value)
     return " ".join(value.split()) if isinstance(value, str) else json.dumps(value)

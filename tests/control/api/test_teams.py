@@ -14,6 +14,8 @@ def test_team_is_made_and_shown_by_name_and_by_id(api: Api) -> None:
         "name": "lovelace",
         "role": "owner",
         "created_at": "2026-11-15T12:00:00Z",
+        "suspended_at": None,
+        "suspended_reason": "",
     }
     assert made["id"].startswith("team_")
     assert api.get("/teams/lovelace", who="loner") == made

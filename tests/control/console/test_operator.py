@@ -59,7 +59,9 @@ def test_team_is_suspended_with_a_reason_and_let_go(browser: Browser) -> None:
     said = words(browser.get(PAGE))
     assert "Suspended" in said
     assert "unpaid" in said
+    assert "The operator has suspended this team (unpaid)" in words(browser.get("/console/teams/acme/members"))
     browser.post(PAGE, act="lift", on="team")
+    assert "The operator has suspended" not in words(browser.get("/console/teams/acme/members"))
     assert "Suspended" not in words(browser.get(PAGE))
 
 

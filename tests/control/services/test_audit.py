@@ -89,7 +89,7 @@ SERVICES = (
 # Steps of others, inside a transaction of theirs.
 INNER = {
     "accounts.add", "teams.add", "teams.add_member", "tokens.add", "logins.issue", "logins.add_personal",
-    "billing.settings_of", "usage.of_any_team",
+    "billing.settings_of", "usage.of_any_team", "accounts.check_own_password",
     # By the seal of an entry: `tests/control/api/test_logs.py`.
     "logs.entry",
     # It needs a machine: `tests/processes/test_inspector.py`.

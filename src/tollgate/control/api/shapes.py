@@ -201,6 +201,9 @@ class TeamView(Struct, frozen=True):
     name: str
     role: RoleName
     created_at: datetime
+    suspended_at: datetime | None
+    """Since when the operator has stopped its calls."""
+    suspended_reason: str
 
 
 class TeamPage(Struct, frozen=True):
