@@ -344,6 +344,8 @@ class Played:
         self.tasks = 0
         self.floor = 0
         """How far callers know the chain to be."""
+        self.seconds: list[float] = []
+        """How long each upstream is believed to take."""
 
 
 def plain_answers(transport: FakeTransport) -> list[tuple[int, dict[bytes, bytes], Any]]:
@@ -403,6 +405,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
         key: value - before.get(key, 0) for key, value in totals.items() if value != before.get(key, 0)
     }
     played.floor = scene.row.floor
+    played.seconds = [upstream.ewma for upstream in scene.exchange.upstreams]
     played.asked = [[plain_request(each) for each in node.requests] for node in scene.nodes]
     assert worker.context.in_flight == 0
     assert not scene.resolver.flights
@@ -484,6 +487,7 @@ async def test_straight_way_and_general_way_are_equal(name: str) -> None:
     assert straight.records == general.records
     assert straight.asked == general.asked
     assert straight.floor == general.floor
+    assert straight.seconds == pytest.approx(general.seconds)
     timings = ("tollgate_upstream_seconds",)
     assert {key: value for key, value in straight.metrics.items() if key[0] not in timings} == {
         key: value for key, value in general.metrics.items() if key[0] not in timings

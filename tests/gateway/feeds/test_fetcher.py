@@ -63,12 +63,15 @@ async def test_network_that_is_not_served_any_more_cannot_be_asked(worker: Worke
 
 
 async def test_question_that_nobody_waits_for_any_more_does_no_harm(worker: Worker) -> None:
-    task = asyncio.ensure_future(fetcher(worker)(BLOCK))
+    fetch = fetcher(worker)
+    task = asyncio.ensure_future(fetch(BLOCK))
     await asyncio.sleep(0)
     task.cancel()
+    assert len(fetch._under_way) == 1, "a task that nobody holds may end at any time"
     for _ in range(40):
         await asyncio.sleep(0)
     assert task.cancelled()
+    assert not fetch._under_way
 
 
 async def test_past_is_asked_for_once_and_then_comes_from_the_cache() -> None:

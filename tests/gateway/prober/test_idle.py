@@ -136,3 +136,10 @@ async def test_an_upstream_may_have_an_interval_of_its_own() -> None:
 
 def test_the_default_keeps_the_bound() -> None:
     assert 60 / HealthSettings().idle_probe_seconds <= MAX_A_MINUTE
+
+
+async def test_of_an_idle_upstream_one_block_before_its_head_is_fetched_at_the_start() -> None:
+    scene = Scene(BASE)
+    scene.in_use = False
+    await scene.start()
+    assert scene.nodes["a"].fetched == [98]

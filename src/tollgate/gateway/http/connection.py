@@ -552,7 +552,6 @@ class CallerConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is whole."""
         self._between = True
-        self._in_head = True
         self._continue_pending = False
         request = self._request
         if request is None:
