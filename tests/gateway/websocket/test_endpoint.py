@@ -263,3 +263,15 @@ async def test_subscriptions_and_filters_of_one_caller_are_bounded_over_all_conn
 )
 def test_code_with_which_a_connection_is_closed_says_why(refusal: Refusal, code: int) -> None:
     assert endpoint._code(refusal) == code
+
+
+async def test_places_of_a_caller_are_free_again_when_some_of_its_connections_are_closed() -> None:
+    server = await open_server({"connections_per_caller": 2})
+    first, second = await server.open(), await server.open()
+    for _ in range(3):
+        await first.leave()
+        first = await server.open()
+        assert first.accepted is not None
+    await second.leave()
+    await first.leave()
+    assert server.endpoint._uses == {}
