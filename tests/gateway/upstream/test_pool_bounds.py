@@ -23,6 +23,22 @@ async def test_calls_at_the_same_moment_do_not_open_more_connections_than_allowe
     assert house.pool.size == 2
 
 
+@pytest.mark.parametrize(("max_bytes", "opened"), [(1_000_000, 1), (7, 2)])
+async def test_another_bound_replaces_idle_connections_and_the_same_bound_keeps_them(
+    max_bytes: int, opened: int
+) -> None:
+    house = House(connections=1)
+    house.pool.change(1_000_000)
+    for _ in range(2):
+        call = house.send()
+        await turns()
+        house.loop.transports[-1].say(OK)
+        assert await call == Response(200, b"{}")
+        house.pool.change(max_bytes)
+        await turns()
+    assert len(house.loop.transports) == opened
+
+
 async def filled(house: House) -> list[asyncio.Future[Response]]:
     """Calls that keep the only connection busy, and two that wait for it."""
     sent = []
