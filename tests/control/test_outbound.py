@@ -12,6 +12,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
+import httpcore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -196,6 +197,28 @@ async def test_what_is_no_path_is_refused_before_dns(path: str) -> None:
 async def test_time_of_dns_counts_towards_the_deadline() -> None:
     with pytest.raises(Unreachable, match=r"https://example\.com/a\.txt did not answer within 0\.01 s"):
         await fetch(Names(None), seconds=0.01)
+
+
+async def test_name_that_gets_an_inner_address_after_the_check_is_not_resolved_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DNS rebinding: the second answer would lead inside."""
+
+    class Rebound(Names):
+        async def addresses(self, host: str) -> list[str]:
+            return ["127.0.0.1"] if await super().addresses(host) and len(self.asked) > 1 else ["9.9.9.9"]
+
+    connected: list[str] = []
+
+    async def connect(_self: object, address: str, _port: int, *_: object) -> None:
+        connected.append(address)
+        raise httpcore.ConnectError("refused")
+
+    monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect)
+    names = Rebound(["9.9.9.9"])
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        await fetch(names)
+    assert (names.asked, connected) == (["example.com"], ["9.9.9.9"])
 
 
 async def test_host_is_asked_for_in_its_normal_form() -> None:
