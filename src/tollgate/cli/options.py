@@ -206,7 +206,7 @@ class Since(ParamKind):
         ago = _seconds_ago(value, datetime.datetime.now(datetime.UTC))
         if ago is None:
             self.fail(f"{value!r} is neither a duration (30m, 24h, 7d) nor a time ({_TIMES}).", param, ctx)
-        if ago <= 0:
+        if ago < 0:
             self.fail(f"{value!r} is not in the past.", param, ctx)
         return str(value) if _moment(value) is None else f"{ago}s"
 

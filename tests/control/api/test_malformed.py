@@ -7,6 +7,8 @@ import msgspec
 import pytest
 from tests.control.api.caller import Api, Json, reason
 
+from tollgate.control.app import control_app
+
 JSON = {"Content-Type": "application/json"}
 NESTED = b"[" * 100_000
 
@@ -144,6 +146,29 @@ def test_body_that_is_too_large_is_refused(api: Api) -> None:
         for content in (large, pieces()):
             answer = api.ask(method, path, content=content, headers=JSON)
             assert reason(answer) == (413, "body_too_large"), (method, path)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/oauth/token", "/console/sign-in"])
+def test_caller_that_leaves_within_its_body_is_no_defect(api: Api, path: str) -> None:
+    """Answered with 400, which nobody reads: a 500 would stand in the log with a trace."""
+    events = iter([{"type": "http.request", "body": b"grant_", "more_body": True}, {"type": "http.disconnect"}])
+    statuses: list[int] = []
+
+    async def receive() -> Any:
+        return next(events)
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    headers = [(b"content-type", b"application/x-www-form-urlencoded"), (b"sec-fetch-site", b"same-origin")]
+    scope: Any = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+        "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers,
+        "client": ("203.0.113.1", 5_000), "server": ("gate", 80), "state": {}, "extensions": {},
+    }  # fmt: skip
+    api.house.do(control_app(api.house.plane)(scope, receive, send))
+    assert statuses == [400]
 
 
 def test_body_of_a_stranger_is_not_even_looked_at(api: Api) -> None:

@@ -96,6 +96,22 @@ async def test_body_in_chunks_of_one_byte_is_read(worker: Worker) -> None:
     assert await speak(transport, iter(pieces)) == ["200 1"]
 
 
+async def test_large_head_whose_body_comes_later_is_read(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    head, _, body = post(1, "x-large: " + "a" * 40_000).partition(b"\r\n\r\n")
+    assert await speak(transport, iter([head + b"\r\n\r\n", body])) == ["200 1"]
+
+
+async def test_body_that_follows_a_larger_one_is_not_taken_for_a_head(worker: Worker) -> None:
+    transport = worker.connect(hello)
+    for spaces in (3 * MAX_HEAD_BYTES, 2 * MAX_HEAD_BYTES):
+        head, _, body = post(1).partition(b"\r\n\r\n")
+        head = head.replace(b"content-length: %d" % len(body), b"content-length: %d" % (len(body) + spaces))
+        sent = head + b"\r\n\r\n" + body + b" " * spaces
+        # All but the end at once, as a fast caller's bytes come.
+        assert await speak(transport, iter([sent[:-100], sent[-100:]])) == ["200 1"]
+
+
 async def test_large_body_for_the_app_is_not_taken_for_a_head(worker: Worker) -> None:
     transport = worker.connect(hello)
     size = 10 * MAX_HEAD_BYTES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 from litestar import Response
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, InternalServerException
 from litestar.types import ExceptionHandlersMap
 
 from tollgate import log
@@ -82,7 +82,14 @@ def _store_away(request: HttpRequest, _error: StoreUnavailable) -> Response[byte
     return problem_answer(request, StoreAway())
 
 
+def is_disconnect(error: HTTPException) -> bool:
+    """Whether the caller left before its body was whole, which Litestar takes for a failure of the server."""
+    return isinstance(error, InternalServerException) and "disconnected" in error.detail
+
+
 def _of_litestar(request: HttpRequest, error: HTTPException) -> Response[bytes]:
+    if is_disconnect(error):
+        return problem_answer(request, InvalidInput("The body ends before its end: send all of it."))
     if error.status_code >= 500:
         return _unforeseen(request, error)
     return problem_answer(request, _translated(request, error))

@@ -13,6 +13,7 @@ from litestar import Response
 from litestar.exceptions import HTTPException
 
 from tollgate import log
+from tollgate.control.api.errors import is_disconnect
 from tollgate.control.console import render
 from tollgate.control.console.paths import HttpRequest
 from tollgate.control.console.session import SignInFirst
@@ -50,6 +51,8 @@ def problem_page(request: HttpRequest, problem: Problem) -> Response[str]:
 
 def refusal_page(request: HttpRequest, error: HTTPException) -> Response[str]:
     """What HTTP itself refuses."""
+    if is_disconnect(error):
+        return _page(request, 400, *_NOT_UNDERSTOOD)
     if error.status_code >= 500:
         return failure_page(request, error)
     title, words = _REFUSED.get(error.status_code, _NOT_UNDERSTOOD)

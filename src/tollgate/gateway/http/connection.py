@@ -263,7 +263,8 @@ class CallerConnection(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         """Feed the parser, within the bounds of a head and of what frames a body."""
-        between, begun, size = self._between, self._begun, self._size
+        between, begun = self._between, self._begun
+        size, heading = 0 if between else self._size, between or self._in_head
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -278,10 +279,12 @@ class CallerConnection(HttpToolsProtocol):
         if self._between or self._finished or self._begun - begun > between:
             # Nothing is open, or what is open began somewhere in these bytes, which are bounded themselves.
             return
-        # What of these bytes is no body: of the head, or of chunk heads and trailers, which count as head.
+        # What of these bytes is no body: of the head, or of chunk heads and trailers.
         self._head_bytes += len(data) - max(0, self._size - size)
-        if self._head_bytes > (MAX_HEAD_BYTES if self._in_head else MAX_FRAMING_BYTES + self._size // _FRAMED):
+        if self._head_bytes > (MAX_HEAD_BYTES if heading else MAX_FRAMING_BYTES + self._size // _FRAMED):
             self._hang_up(InvalidRequest("The request's head is too large, or its chunks are too small."))
+        elif not self._in_head and heading:
+            self._head_bytes = 0
 
     def _defect(self, error: Exception) -> None:
         """Answer a request at which we failed ourselves, and close: what was done of it is not known."""
