@@ -47,7 +47,7 @@ DEFAULT_ROWS = 10_000_000
 COLD_BYTES, WARM_BYTES, PAINT_MS = 60_000, 15_000, 500.0
 OVERVIEW_MS, LOGS_MS = 100.0, 50.0
 TAILS, TAIL_SECONDS, BATCH, BATCHES_A_SECOND = 200, 10, 100, 10
-TAIL_CORES = 0.5
+TAIL_CORES, TAILS_OF_ADDRESS = 0.5, 50
 ROUNDS = 20
 # Of each page, the first of them with nothing in the browser's cache.
 LOADS = 7
@@ -169,7 +169,11 @@ async def _tails(demo: dict[str, Any]) -> list[Goal]:
         tails = []
         for number in range(TAILS):
             # One after the other, as people come: a worker forwards 64 requests at once.
-            reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=1 << 20)
+            # From several addresses: of the places for tails, one has a part.
+            source = (f"127.0.0.{2 + number // TAILS_OF_ADDRESS}", 0)
+            reader, writer = await asyncio.open_connection(
+                parts.hostname, parts.port, limit=1 << 20, local_addr=source
+            )
             cookie = cookies[number // MAX_TAILS_OF_ACCOUNT]
             head = f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nCookie: tollgate={cookie}\r\n\r\n"
             writer.write(head.encode())
