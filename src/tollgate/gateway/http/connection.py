@@ -473,7 +473,6 @@ class CallerConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Choose who answers: we, or the ASGI app."""
         self._in_head = False
-        self._head_bytes = 0
         if self._finished:
             # Behind the last request that is answered: read past it.
             return
