@@ -92,7 +92,7 @@ class Collector:
         finished: list[Path] = []
         self._spoilt.clear()
         for segment in self._segments():
-            known = self._marks.get(segment.identity, _BEGINNING)
+            known = self._marks.get(segment.identity, segments.BEGINNING)
             try:
                 mark = self._read(segment, known, batch)
             except FileNotFoundError:
@@ -121,12 +121,8 @@ class Collector:
 
     def lag(self) -> int:
         """Bytes in the spool that are not committed."""
-        total = 0
-        for segment in self._segments():
-            mark = self._marks.get(segment.identity, _BEGINNING)
-            with suppress(FileNotFoundError):
-                total += max(0, max(path.stat().st_size for path in segment.paths) - mark.offset)
-        return total
+        self._segments()
+        return segments.backlog(self._ids, self._marks).bytes
 
     def has_writers(self) -> bool:
         """Whether some segment is still being written."""
@@ -270,6 +266,3 @@ class Collector:
         self._ids.pop(path, None)
         self._written.discard(path)
         self._reported.discard(path)
-
-
-_BEGINNING = Mark(segments.HEADER_BYTES)

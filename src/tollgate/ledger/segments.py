@@ -16,12 +16,15 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Mapping
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 
 from msgspec import Struct
 
 from tollgate.file_lock import try_lock
+from tollgate.store.base import Mark
 
 SUFFIX = ".seg"
 HIDDEN_SUFFIX = ".new"
@@ -30,6 +33,8 @@ DAMAGED_SUFFIX = ".damaged"
 MAGIC, OLD_MAGIC = b"TGSPOOL2", b"TGSPOOL1"
 ID_BYTES = 16
 HEADER_BYTES = len(MAGIC) + ID_BYTES
+BEGINNING = Mark(HEADER_BYTES)
+"""Of a segment of which nothing was read."""
 _FRAME = struct.Struct("<III")
 _FRAME_OF_ONE = struct.Struct("<IIII")
 _COUNT_BYTES = 4
@@ -80,6 +85,40 @@ def read_id(path: Path) -> bytes | None:
         header = file.read(HEADER_BYTES)
     known = header.startswith((MAGIC, OLD_MAGIC))
     return header[len(MAGIC) :] if len(header) == HEADER_BYTES and known else None
+
+
+def find_all(folder: Path) -> dict[Path, bytes]:
+    """The segments in a folder, each with its id."""
+    found = {}
+    for path in folder.glob(f"*{SUFFIX}"):
+        # It may be finished and deleted at any moment.
+        with suppress(OSError):
+            if (identity := read_id(path)) is not None:
+                found[path] = identity
+    return found
+
+
+class Backlog(Struct, frozen=True):
+    """What of some segments is not committed."""
+
+    bytes: int
+    oldest: float | None
+    """When the file of them that waits longest was last written."""
+
+
+def backlog(files: Mapping[Path, bytes], marks: Mapping[bytes, Mark]) -> Backlog:
+    """What stands in files, each with its id, behind these marks. Copies of a segment count once."""
+    waiting: dict[bytes, int] = {}
+    times = []
+    for path, identity in files.items():
+        mark = marks.get(identity, BEGINNING)
+        with suppress(OSError):
+            status = path.stat()
+            left = max(0, status.st_size - mark.offset)
+            waiting[identity] = max(waiting.get(identity, 0), left)
+            if left and not mark.done:
+                times.append(status.st_mtime)
+    return Backlog(sum(waiting.values()), min(times, default=None))
 
 
 def is_alive(path: Path) -> bool:

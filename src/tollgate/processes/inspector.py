@@ -18,8 +18,8 @@ from tollgate.control.services.operations import CheckResult, ProcessState, Spoo
 from tollgate.ledger import segments
 from tollgate.ledger.doctor import examine
 from tollgate.processes.bootstrap import Bootstrap
+from tollgate.processes.process_metrics import PARENT, read_stat
 from tollgate.store import engines
-from tollgate.store.base import Mark
 from tollgate.store.postgresql import is_postgresql
 
 # Of each check.
@@ -46,25 +46,14 @@ class MachineInspector:
 
     def spool(self) -> SpoolState:
         """What of the spool the collector has not read yet."""
-        files = 0
-        waiting = 0
-        oldest: float | None = None
+        files = segments.find_all(self._spool)
         facts = engines.open_facts(self._ledger)
         try:
             marks = facts.marks()
         finally:
             facts.close()
-        for path in self._spool.glob(f"*{segments.SUFFIX}"):
-            # A segment may be finished and deleted between two looks.
-            with suppress(OSError):
-                identity, status = segments.read_id(path), path.stat()
-                mark = marks.get(identity or b"", Mark(segments.HEADER_BYTES))
-                left = max(0, status.st_size - mark.offset)
-                files += 1
-                waiting += left
-                if left and not mark.done:
-                    oldest = min(oldest or status.st_mtime, status.st_mtime)
-        return SpoolState(files, waiting, oldest)
+        waiting = segments.backlog(files, marks)
+        return SpoolState(len(files), waiting.bytes, waiting.oldest)
 
     def examine(self) -> Sequence[CheckResult]:
         """What `tollgate doctor` checks of the ledger."""
@@ -87,17 +76,13 @@ def _processes(parent: int) -> Iterator[ProcessState]:
         )
     except (OSError, StopIteration):
         return
-    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     for pid in (str(parent), *children):
         with suppress(OSError, ValueError, IndexError):
-            # The name stands in parentheses and may have spaces; what follows is numbers (proc(5)).
-            name, _, rest = (_PROC / pid / "stat").read_text().rpartition(")")
-            fields = rest.split()
-            comm = name.partition("(")[2]
+            stat = read_stat(_PROC / pid)
             yield ProcessState(
-                "parent" if int(pid) == parent else comm.removeprefix(_PREFIX),
+                PARENT if int(pid) == parent else stat.name.removeprefix(_PREFIX),
                 int(pid),
-                booted + int(fields[19]) / tick,
-                (int(fields[11]) + int(fields[12])) / tick,
-                int(fields[21]) * page,
+                booted + stat.start_seconds,
+                stat.cpu_milliseconds / 1_000,
+                stat.memory_bytes,
             )

@@ -21,8 +21,8 @@ from tollgate.ledger import segments
 from tollgate.processes.bootstrap import Bootstrap
 from tollgate.shm import metrics
 from tollgate.store import engines
-from tollgate.store.base import Mark, StoreUnavailable
-from tollgate.store.ledger import LedgerStore, open_ledger
+from tollgate.store.base import StoreUnavailable
+from tollgate.store.ledger import open_ledger
 
 LOOK_SECONDS = 60.0
 """Between two looks at the other nodes, for the metrics."""
@@ -42,18 +42,6 @@ def node_id(data_dir: Path) -> str:
             file.hardlink_to(fresh)
         fresh.unlink()
     return file.read_text(encoding="ascii").strip()
-
-
-def spool_lag(spool: Path, ledger: LedgerStore) -> int:
-    """Bytes in a spool that are not committed."""
-    sizes: dict[bytes, int] = {}
-    for path in spool.glob(f"*{segments.SUFFIX}"):
-        with suppress(FileNotFoundError):
-            if (identity := segments.read_id(path)) is not None:
-                sizes[identity] = max(sizes.get(identity, 0), path.stat().st_size)
-    marks = ledger.marks(sizes) if sizes else {}
-    beginning = Mark(segments.HEADER_BYTES)
-    return sum(max(0, size - marks.get(identity, beginning).offset) for identity, size in sizes.items())
 
 
 class Heartbeat:
@@ -103,6 +91,7 @@ class Heartbeat:
 
     def _lag(self) -> int:
         try:
-            return spool_lag(self._spool, self._ledger)
+            files = segments.find_all(self._spool)
+            return segments.backlog(files, self._ledger.marks(set(files.values()))).bytes
         except engines.DATABASE_ERRORS as error:
             raise StoreUnavailable("the ledger cannot be read") from error

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from tollgate import __version__
 from tollgate.processes.supervisor import Child
 from tollgate.shm import metrics
@@ -20,8 +22,27 @@ PARENT = "parent"
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-# Fields of /proc/<pid>/stat behind the name, which may hold anything. proc(5): utime is 14, stime 15, rss 24.
-_UTIME, _STIME, _RSS = 14 - 3, 15 - 3, 24 - 3
+# Fields of /proc/<pid>/stat behind the name. proc(5): utime is 14, stime 15, starttime 22, rss 24.
+_UTIME, _STIME, _START, _RSS = 14 - 3, 15 - 3, 22 - 3, 24 - 3
+
+
+class ProcessStat(Struct, frozen=True):
+    """What a process uses."""
+
+    name: str
+    cpu_milliseconds: int
+    start_seconds: float
+    """After the system's own start."""
+    memory_bytes: int
+
+
+def read_stat(folder: Path) -> ProcessStat:
+    """Read it from a process's folder in /proc. OSError where it is gone."""
+    # The name stands in parentheses and may hold anything.
+    before, _, rest = (folder / "stat").read_text("utf-8", "replace").rpartition(") ")
+    fields = rest.split()
+    used = (int(fields[_UTIME]) + int(fields[_STIME])) * 1_000 // _TICKS
+    return ProcessStat(before.partition("(")[2], used, int(fields[_START]) / _TICKS, int(fields[_RSS]) * _PAGE)
 
 
 def show_build(writer: metrics.Writer) -> None:
@@ -61,7 +82,7 @@ class ProcessWatch:
         writer = self._writer
         folder = self._proc / str(pid)
         try:
-            fields = (folder / "stat").read_bytes().rpartition(b") ")[2].split()
+            stat = read_stat(folder)
             descriptors = len(os.listdir(folder / "fd"))  # noqa: PTH208 - no path is needed for each
         except OSError:
             # Gone, or not on this system.
@@ -69,10 +90,10 @@ class ProcessWatch:
                 writer.set(writer.cell(metrics.PROCESS_MEMORY, name), metrics.GONE)
                 writer.set(writer.cell(metrics.PROCESS_DESCRIPTORS, name), metrics.GONE)
             return
-        used = (int(fields[_UTIME]) + int(fields[_STIME])) * 1_000 // _TICKS
+        used = stat.cpu_milliseconds
         before, counted = self._seen.get(name, (pid, 0))
         # A successor begins at zero, the counter goes on.
         writer.add(writer.cell(metrics.PROCESS_CPU, name), used - (counted if before == pid else 0))
         self._seen[name] = (pid, used)
-        writer.set(writer.cell(metrics.PROCESS_MEMORY, name), int(fields[_RSS]) * _PAGE)
+        writer.set(writer.cell(metrics.PROCESS_MEMORY, name), stat.memory_bytes)
         writer.set(writer.cell(metrics.PROCESS_DESCRIPTORS, name), descriptors)
