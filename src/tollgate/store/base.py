@@ -141,7 +141,7 @@ class Repository(Protocol[Value]):
         ...
 
 
-class Repositories(Protocol):
+class Repositories:
     """All that the control plane keeps, inside one transaction."""
 
     teams: Repository[Team]

@@ -10,34 +10,17 @@ under which nothing was found or rows were counted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Generic
+from typing import Any, Generic, get_args, get_type_hints
 
 import msgspec
 from sqlalchemy import ColumnElement, Table, delete, func, insert, or_, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tollgate.core.alerts import Alert, BillingSettings
-from tollgate.core.audit_chain import AuditChain
 from tollgate.core.cursors import Position
-from tollgate.core.invoices import Report
-from tollgate.core.models import Domain, Lineage, PriceChange, Team, Token
-from tollgate.core.nodes import Lease, Node
-from tollgate.core.people import (
-    Account,
-    AuditEntry,
-    DeviceLogin,
-    Factor,
-    Failures,
-    Identity,
-    Invitation,
-    Login,
-    Member,
-    Replay,
-    ResetLink,
-)
+from tollgate.core.models import Token
 from tollgate.store import tables
-from tollgate.store.base import Conflict, Given, Repository, Value
+from tollgate.store.base import Conflict, Given, Repositories, Value
 
 
 class SqlRepository(Generic[Value]):
@@ -149,35 +132,18 @@ class SqlRepository(Generic[Value]):
             raise Conflict(f"taken in {self._table.name}") from error
 
 
-class SqlRepositories:
+class SqlRepositories(Repositories):
     """All tables of the control plane, inside one transaction."""
 
     def __init__(self, connection: AsyncConnection, *, locks_rows: bool = False) -> None:
-        def made(table: Table, kind: type[Value]) -> Repository[Value]:
-            return SqlRepository(connection, table, kind, locks=locks_rows)
+        for name, kind in _KINDS.items():
+            setattr(self, name, SqlRepository(connection, getattr(tables, name), kind, locks=locks_rows))
 
-        self.teams = made(tables.teams, Team)
-        self.price_changes = made(tables.price_changes, PriceChange)
-        self.tokens = made(tables.tokens, Token)
-        self.lineages = made(tables.lineages, Lineage)
-        self.domains = made(tables.domains, Domain)
-        self.accounts = made(tables.accounts, Account)
-        self.factors = made(tables.factors, Factor)
-        self.identities = made(tables.identities, Identity)
-        self.logins = made(tables.logins, Login)
-        self.device_logins = made(tables.device_logins, DeviceLogin)
-        self.members = made(tables.members, Member)
-        self.invitations = made(tables.invitations, Invitation)
-        self.reset_links = made(tables.reset_links, ResetLink)
-        self.failures = made(tables.failures, Failures)
-        self.replays = made(tables.replays, Replay)
-        self.audit = made(tables.audit, AuditEntry)
-        self.audit_chains = made(tables.audit_chains, AuditChain)
-        self.billing = made(tables.billing, BillingSettings)
-        self.alerts = made(tables.alerts, Alert)
-        self.reports = made(tables.reports, Report)
-        self.nodes = made(tables.nodes, Node)
-        self.leases = made(tables.leases, Lease)
+
+# A repository has the name of its table.
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    name: get_args(repository)[0] for name, repository in get_type_hints(Repositories).items()
+}
 
 
 def _is_taken(error: IntegrityError) -> bool:
