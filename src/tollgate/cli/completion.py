@@ -33,16 +33,10 @@ def completion(shell: str) -> None:
       zsh   a folder of your $fpath, as _tollgate
       fish  ~/.config/fish/completions/tollgate.fish
     """
-    from click.shell_completion import get_completion_class  # noqa: PLC0415 - not for help
-
     if shell == INSTALL:
         _install()
         return
-    root = click.get_current_context().find_root().command
-    made = get_completion_class(shell)
-    if made is None:  # the choice above allows none that Click lacks
-        raise click.UsageError(f"There is no completion for {shell}.")
-    click.echo(made(root, {}, "tollgate", "_TOLLGATE_COMPLETE").source(), nl=False)
+    click.echo(_script(shell), nl=False)
     # Not into a pipe: a shell that sources it at each start must not be greeted each time.
     if show.on_terminal():
         show.note(f"\nPut this into {_PLACES[shell]}, then start a new shell.")
@@ -53,18 +47,22 @@ def _install() -> None:
     import os  # noqa: PLC0415 - not for help
     from pathlib import Path  # noqa: PLC0415
 
-    from click.shell_completion import get_completion_class  # noqa: PLC0415
-
     shell = os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119 - no path is meant
-    made = get_completion_class(shell) if shell in _FILES else None
-    if made is None:
+    if shell not in _FILES:
         raise click.UsageError(
             f"$SHELL is {shell or 'not set'}: print the script with `tollgate completion bash`."
         )
-    root = click.get_current_context().find_root().command
     file = Path.home() / _FILES[shell]
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(made(root, {}, "tollgate", "_TOLLGATE_COMPLETE").source(), encoding="utf-8")
+    file.write_text(_script(shell), encoding="utf-8")
     show.note(f"Wrote {file}. Start a new shell.")
     if shell == "zsh":
         show.note(f"zsh must look there: put  fpath=({file.parent} $fpath)  before compinit in ~/.zshrc.")
+
+
+def _script(shell: str) -> str:
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - not for help
+
+    made = get_completion_class(shell)
+    assert made is not None  # noqa: S101 - Click has all of ours
+    return made(click.get_current_context().find_root().command, {}, "tollgate", "_TOLLGATE_COMPLETE").source()
