@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     rows={
         "tokens": Row("tollgate.cli.rpc_tokens:tokens", "API tokens, the credentials of programs."),
         "whitelist": Row("tollgate.cli.rpc_whitelist:whitelist", "Domains whose pages call without a token."),
-        "networks": Row("tollgate.cli.rpc_networks:networks", "Networks that are served, and their addresses."),
+        "networks": Row("tollgate.cli.rpc_call:networks", "Networks that are served, and their addresses."),
         "call": Row("tollgate.cli.rpc_call:call", "Call a method of a network, from here."),
         "logs": Row(
             "tollgate.cli.rpc_logs:logs",

@@ -1,4 +1,4 @@
-"""`tollgate rpc call` and `tollgate api`: one call to a network, one request to the management API."""
+"""`tollgate rpc call`, `rpc networks`, `tollgate api`: one call to a network, the networks, one API request."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from tollgate.cli.options import complete_networks, for_team, logged_in
 
 if TYPE_CHECKING:
     from tollgate.cli.session import Session
+
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tollgate.cli.session import Session
+
 
 _SECONDS = 300
 """How long a token lives that is made for one call, should it not be deleted."""
@@ -112,3 +119,12 @@ def api(session: Session, method: str, path: str, data: str | None) -> None:
     if reply.status >= 400:
         show.note(f"HTTP {reply.status}")
         click.get_current_context().exit({404: 3, 401: 4, 403: 5}.get(reply.status, 1))
+
+
+@click.command(epilog="Example: tollgate rpc networks")
+@logged_in
+def networks(session: Session) -> None:
+    """List the networks that are served: address, chain id, newest block and state."""
+    answer = session.client.networks()
+    rows = [(each.network, each.state, each.chain_id, each.head, each.url) for each in answer.value.items]
+    session.page(answer, ("NETWORK", "STATE", "CHAIN", "HEAD", "ADDRESS"), rows, empty="No network is served.")

@@ -14,18 +14,47 @@ from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Message, Scope
 
-from tollgate.control.api import access, docs, openapi, routes
+from tollgate.control.api import (
+    access,
+    billing,
+    docs,
+    domains,
+    factors,
+    logs,
+    members,
+    oauth,
+    oneself,
+    openapi,
+    operator,
+    service,
+    teams,
+    tokens,
+)
 from tollgate.control.api.errors import HANDLERS
 from tollgate.control.api.rates import Rates
 from tollgate.control.console import pages
 from tollgate.control.plane import ControlPlane
 
+BASE = "/api/v1"
 MAX_BODY_BYTES = 262_144
 
 
 def control_app(plane: ControlPlane) -> Litestar:
     """Make the application."""
-    return assembled(plane, [routes.router(), pages.router(), pages.root, *routes.outside()])
+    return assembled(plane, [api_router(), pages.router(), pages.root, oauth.metadata])
+
+
+def api_router() -> Router:
+    """All of the API, under `/api/v1`."""
+    handlers = (service, oneself, factors, teams, members, tokens, domains, logs, billing, operator)
+    return Router(
+        path=BASE,
+        route_handlers=[oauth.router(), *(handler for each in handlers for handler in each.HANDLERS)],
+        dependencies={
+            "visit": Provide(access.visit, sync_to_thread=False),
+            "actor": Provide(access.actor),
+        },
+    )
 
 
 def assembled(plane: ControlPlane, parts: Sequence[Router | HTTPRouteHandler]) -> Litestar:

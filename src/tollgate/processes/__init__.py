@@ -19,7 +19,6 @@ trace_export   spans of a worker to an OTLP receiver
 metrics_page   `/metrics` in Prometheus' format
 reload         settings that all processes share, and how each follows a change
 reloader       SIGHUP: reads the settings again, and hands them on
-service_manager  notifies systemd when the service is ready
 service_lock   one service for one data folder
 run_in_child   a function in a forked child, for what the parent must not import
 """

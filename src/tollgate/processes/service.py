@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -27,7 +28,6 @@ from tollgate.processes.process_metrics import ProcessWatch, show_build
 from tollgate.processes.reload import SettingsFollower, SharedSettings, row_names
 from tollgate.processes.reloader import Reloader
 from tollgate.processes.service_lock import ServiceLock, suffix
-from tollgate.processes.service_manager import notify
 from tollgate.processes.serving import ServerProcess, serve
 from tollgate.processes.supervisor import Child, Lifeline, StartFailed, Supervisor
 from tollgate.processes.worker import Worker
@@ -286,3 +286,14 @@ def _serve_metrics(
         )
 
     serve(make, private, lifeline, grace_seconds=1.0)
+
+
+def notify(*lines: str) -> None:
+    """Send states such as `READY=1` to systemd (`sd_notify`), where there is a $NOTIFY_SOCKET."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    # A service manager that is gone is no reason to fail; nor is one that is slow to wait.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.settimeout(1.0)
+        sender.sendto("\n".join(lines).encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)

@@ -18,9 +18,9 @@ import msgspec
 from litestar import Litestar
 from tests.control.services.house import BASE_URL, VISIT, House
 
-from tollgate.control.api import routes
+from tollgate.control.api import oauth
 from tollgate.control.api.rates import Rates
-from tollgate.control.app import assembled
+from tollgate.control.app import api_router, assembled
 from tollgate.control.plane import ControlPlane
 from tollgate.control.services.logins import Secrets
 from tollgate.settings.model import LimitSettings, Settings
@@ -38,7 +38,7 @@ OPTIONAL_HEADERS = {"idempotency-replayed"}
 def api_app() -> tuple[Litestar, Json, Description]:
     """The application over `state.plane`, its document and what that promises; made once, which takes a while."""
     plane = cast("ControlPlane", SimpleNamespace(base_url=BASE_URL, settings=Settings()))
-    app = assembled(plane, [routes.router(), *routes.outside()])
+    app = assembled(plane, [api_router(), oauth.metadata])
     document = msgspec.json.decode(app.state.openapi_json)
     return app, document, Description(document)
 

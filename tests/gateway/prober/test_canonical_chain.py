@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tollgate.core.branches import UpstreamChain
-from tollgate.gateway.prober.canonical_chain import DEPTH, CanonicalChain
+from tollgate.gateway.prober.head_follower import DEPTH, CanonicalChain
 
 
 def chain(word: str, known: int = 1) -> UpstreamChain:

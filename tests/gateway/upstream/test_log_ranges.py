@@ -18,9 +18,8 @@ from tests.gateway.scene import REVERTED, TOO_WIDE, Error, Scene, open_scene, ra
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import Params, Reply
 from tollgate.errors import UpstreamError
-from tollgate.gateway.upstream.get_logs import MAX_BYTES, Logs
+from tollgate.gateway.upstream.get_logs import MAX_BYTES, MAX_PARTS, Logs, Range, joined, read_range
 from tollgate.gateway.upstream.hedging import AttemptOutcome
-from tollgate.gateway.upstream.log_ranges import MAX_PARTS, Range, joined, read_range
 
 HEAD = 1_000
 GET = "eth_getLogs"

@@ -12,5 +12,4 @@ errors      every exception as problem details (RFC 9457)
 oauth …     one file for each thing that is managed
 openapi     the OpenAPI document, written from the routes themselves
 docs        the same document for people
-routes      puts these together
 """

@@ -5,14 +5,20 @@ An invoice's table and page are made from the API's JSON, so that all formats ag
 
 from __future__ import annotations
 
-from tollgate.control.api import bodies, money, printing, reading
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from tollgate.control.api import bodies, money, printing, reading, shapes
 from tollgate.control.api.access import CurrentActor, HttpRequest, Part, Plane
 from tollgate.control.api.operations import INVOICES, USAGE, Operation, Query, endpoint
 from tollgate.control.api.render import Answer, listed, shown
 from tollgate.control.problems import InvalidInput, RoleNeeded, TooManyAttempts
 from tollgate.control.services.billing import BillingUpdate
 from tollgate.control.services.invoices import Listed
-from tollgate.core.usage import By
+from tollgate.control.services.timelines import Span
+from tollgate.core.usage import By, Split
 
 FORMATS = ("json", "csv", "html", "pdf")
 
@@ -181,4 +187,70 @@ async def test_webhook(plane: Plane, actor: CurrentActor, team: Part) -> Answer:
     return shown(money.WebhookTest(not failure, failure or None))
 
 
-HANDLERS = [show_usage, show_billing, update_billing, test_webhook, list_invoices, show_invoice]
+class Step(Struct, frozen=True):
+    """One hour, day or month."""
+
+    start: datetime
+    requests: int
+    by: Annotated[dict[str, int], Meta(description="By network, outcome, or the id of a token or domain.")]
+
+
+class Timeline(Struct, frozen=True):
+    """Requests over time."""
+
+    range: str
+    split: str
+    step: Annotated[str, Meta(extra_json_schema={"enum": ["hour", "day", "month"]})]
+    p50_us: Annotated[int | None, Meta(description="The median duration; null where it is not known.")]
+    p95_us: int | None
+    steps: list[Step]
+
+
+@endpoint(
+    "GET",
+    "/teams/{team}/usage/timeline",
+    Operation(
+        id="getTimeline",
+        tag=USAGE,
+        summary="Show a team's requests over time",
+        description="Steps without requests are listed too; of a month also those that are still to come.",
+        query=(
+            Query(
+                "range",
+                "The last 24 hours by hour, 7 days or this month by day, or 12 months by month.",
+                {"type": "string", "enum": [span.value for span in Span], "default": Span.MONTH.value},
+            ),
+            Query(
+                "split",
+                "What each step is split by; a source is a token or a domain.",
+                {"type": "string", "enum": [split.value for split in Split], "default": Split.NETWORK.value},
+            ),
+        ),
+        gives=Timeline,
+        raises=(InvalidInput,),
+    ),
+)
+async def show_timeline(request: HttpRequest, plane: Plane, actor: CurrentActor, team: Part) -> Answer:
+    """Show requests over time."""
+    span = reading.query(request, "range") or Span.MONTH.value
+    split = reading.query(request, "split") or Split.NETWORK.value
+    found = await plane.timelines.of_team(actor, team, span, split)
+    took = await plane.timelines.latency(actor, team, span)
+    steps = []
+    for each in found.steps:
+        start = shapes.moment(each.start)
+        assert start is not None  # noqa: S101 - narrows the type
+        steps.append(Step(start, each.total, each.requests))
+    return shown(
+        Timeline(
+            range=found.span.value,
+            split=found.split.value,
+            step=found.step,
+            p50_us=took.p50,
+            p95_us=took.p95,
+            steps=steps,
+        )
+    )
+
+
+HANDLERS = [show_usage, show_billing, update_billing, test_webhook, list_invoices, show_invoice, show_timeline]

@@ -5,29 +5,16 @@ Reads the document and nothing else, so that the page cannot differ from it.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
-from importlib import resources
 from typing import Any
 
 import msgspec
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec import Struct
 
+from tollgate.control.api.render import Page
+
 Json = dict[str, Any]
-
-_FILES = resources.files("tollgate.control.api")
-_STYLE = _FILES.joinpath("docs.css").read_text("utf-8")
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-
-HEADERS = {
-    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
 
 
 class FieldDoc(Struct, frozen=True):
@@ -68,17 +55,13 @@ class OperationDoc(Struct, frozen=True):
 
 
 def page(document: Json) -> bytes:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["prose"] = _prose
     reader = _Reader(document)
-    text = environment.from_string(_FILES.joinpath("docs.html").read_text("utf-8")).render(
+    return PAGE.render(
         info=document["info"],
         base_url=document["servers"][0]["url"],
-        style=_STYLE,
         tags=[(tag["name"], tag["description"], reader.entries(tag["name"])) for tag in document["tags"]],
         shapes=reader.shapes(),
     )
-    return text.encode()
 
 
 class _Reader:
@@ -210,3 +193,6 @@ def _bounds(schema: Json) -> str:
     if "default" in schema:
         parts.append(f"usually {msgspec.json.encode(schema['default']).decode()}")
     return f" ({', '.join(parts)})" if parts else ""
+
+
+PAGE = Page("docs", prose=_prose)

@@ -1,11 +1,18 @@
-"""Answers: values as JSON, never stored by anybody on the way, with the version of the thing where it has one."""
+"""Answers: values as JSON, never stored by anybody on the way, with the version of the thing where it has one.
+
+A few are pages for people.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable, Iterable
+from importlib import resources
 from typing import Any
 
 import msgspec
+from jinja2 import Environment, StrictUndefined
 from litestar import Response
 from msgspec import Struct
 
@@ -47,3 +54,25 @@ def listed_items(items: Iterable[Struct], following: str | None) -> Answer:
 def done() -> Answer:
     """Done, and nothing to show."""
     return Response(b"", status_code=204, media_type=JSON, headers=NO_STORE)
+
+
+class Page:
+    """A page for people that stands alone: a template and its style, no script, nothing from elsewhere."""
+
+    def __init__(self, name: str, **filters: Callable[[Any], Any]) -> None:
+        files = resources.files("tollgate.control.api")
+        environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        environment.filters.update(filters)
+        self._template = environment.from_string(files.joinpath(f"{name}.html").read_text("utf-8"))
+        self._style = files.joinpath(f"{name}.css").read_text("utf-8")
+        digest = base64.b64encode(hashlib.sha256(self._style.encode()).digest()).decode()
+        self.headers = {
+            "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
+            "form-action 'none'; frame-ancestors 'none'",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        }
+
+    def render(self, **values: Any) -> bytes:
+        """The page with these values."""
+        return self._template.render(style=self._style, **values).encode()

@@ -4,7 +4,6 @@ watch            one network: which upstreams count, and when to probe again
 watched          one upstream: its last answer, and the state that follows
 head_follower    one network's chain: which upstream is followed; head, finality and reorganisations
 prober           queries an upstream for head, finality and chain id
-canonical_chain  the chain that upstreams agree on, as far back as it may change
 examine          examines an upstream before it is used
 publish          what operators see of all that
 """

@@ -9,6 +9,6 @@ hedging     when a second attempt may run beside a slow one
 exchange    makes those attempts
 sticky      filters and continuation tokens that live on one upstream
 broadcast   transactions
-get_logs    wide `eth_getLogs`, in parts; log_ranges: the parts
+get_logs    wide `eth_getLogs`, in parts
 listener    receives new heads from one upstream by WebSocket
 """

@@ -1,19 +1,96 @@
-"""Gets the logs of `eth_getLogs` where its blocks are more than an upstream searches at once.
+"""`eth_getLogs` over more blocks than an upstream searches at once: split, fetched a few parts at a time, joined.
 
-`log_ranges.py` computes the parts; this fetches them, a few at a time, and joins their answers.
+What the parts are and how their answers are joined is pure, and stands first; `Logs` sends the calls.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
 
 from tollgate.chains.faults import Verdict
 from tollgate.core.shapes import ABSENT, Params, Reply
 from tollgate.errors import UpstreamError
-from tollgate.gateway.upstream import log_ranges
 from tollgate.gateway.upstream.hedging import AttemptOutcome
+
+# Parts that one call may become; beyond that it is refused.
+MAX_PARTS = 64
+_QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,16}")
+_filter = msgspec.json.Decoder(dict[str, Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+_encode = msgspec.json.encode
+
+
+class Range(Struct, frozen=True):
+    """The blocks of an `eth_getLogs`, both ends included, and the rest of its filter."""
+
+    first: int
+    last: int
+    rest: dict[str, Raw]
+
+    def params(self) -> Params:
+        """The parameters of a call for these blocks."""
+        ends: dict[str, Any] = {"fromBlock": hex(self.first), "toBlock": hex(self.last)}
+        return [Raw(_encode({**self.rest, **ends}))]
+
+    def halves(self) -> tuple[Range, Range]:
+        """The older and the newer half."""
+        middle = (self.first + self.last) // 2
+        return Range(self.first, middle, self.rest), Range(middle + 1, self.last, self.rest)
+
+    def count(self, blocks: int) -> int:
+        """How many parts of at most so many blocks it would make. Callers may give any range at all."""
+        return -(-(self.last - self.first + 1) // blocks)
+
+    def pieces(self, blocks: int) -> list[Range]:
+        """Parts of at most so many blocks, oldest first."""
+        return [
+            Range(start, min(start + blocks - 1, self.last), self.rest)
+            for start in range(self.first, self.last + 1, blocks)
+        ]
+
+
+def read_range(params: Params, head: int) -> Range | None:
+    """The blocks that a call refers to; None where it is about one block, or cannot be split."""
+    if not isinstance(params, list) or len(params) != 1:
+        return None
+    try:
+        given = _filter(params[0])
+        first, last = (_number(given.pop(name, None), head) for name in ("fromBlock", "toBlock"))
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    if first is None or last is None or first >= last or "blockHash" in given:
+        return None
+    return Range(first, last, given)
+
+
+def _number(written: Raw | None, head: int) -> int | None:
+    """A block's number; None where it is not one that stays."""
+    tag = "latest" if written is None or bytes(written) == b"null" else _text(written)
+    if tag == "latest":
+        return head if head >= 0 else None
+    if tag == "earliest":
+        return 0
+    return int(tag, 16) if _QUANTITY.fullmatch(tag) else None
+
+
+def joined(parts: Sequence[Raw]) -> Raw | None:
+    """The logs of all parts, in their order, as one array; None where one of them is no array."""
+    inside = []
+    for part in parts:
+        text = bytes(part).strip()
+        if text == b"null":
+            continue
+        if text[:1] != b"[":
+            return None
+        inside.append(text[1:-1].strip())
+    return Raw(b"[%b]" % b",".join([each for each in inside if each]))
+
 
 T = TypeVar("T")
 
@@ -39,8 +116,8 @@ class Logs:
 
     async def get(self, params: Params, head: int, blocks: int) -> Reply:
         """Get the logs, in parts of so many blocks where that is known, or else where an upstream demands it."""
-        whole = log_ranges.read_range(params, head)
-        if whole is not None and blocks and 1 < whole.count(blocks) <= log_ranges.MAX_PARTS:
+        whole = read_range(params, head)
+        if whole is not None and blocks and 1 < whole.count(blocks) <= MAX_PARTS:
             self._count = whole.count(blocks)
             self._charge(self._count - 1)
             return await self._parts(whole.pieces(blocks))
@@ -49,7 +126,7 @@ class Logs:
             return answer(outcome)
         return await self._narrowed(whole, answer(outcome))
 
-    async def _narrowed(self, whole: log_ranges.Range, refused: Reply) -> Reply:
+    async def _narrowed(self, whole: Range, refused: Reply) -> Reply:
         """Find out with the oldest blocks how wide a part may be, then fetch the rest in such parts.
 
         Where that would make too many parts, only a handful of calls were sent to find out.
@@ -58,7 +135,7 @@ class Logs:
         while blocks > 1:
             blocks = -(-blocks // 2)
             self._count = whole.count(blocks)
-            if self._count > log_ranges.MAX_PARTS:
+            if self._count > MAX_PARTS:
                 break
             oldest, *rest = whole.pieces(blocks)
             self._charge(1)
@@ -68,15 +145,15 @@ class Logs:
                 return await self._parts(rest, [self._counted(answer(outcome))])
         return refused
 
-    async def _halves(self, whole: log_ranges.Range, refused: Reply) -> Reply:
+    async def _halves(self, whole: Range, refused: Reply) -> Reply:
         """Fetch both halves of what was too wide; the node's own error where that makes too many parts."""
         self._count += 1
-        if whole.first == whole.last or self._count > log_ranges.MAX_PARTS:
+        if whole.first == whole.last or self._count > MAX_PARTS:
             return refused
         self._charge(2)
         return await self._parts(list(whole.halves()))
 
-    async def _parts(self, parts: list[log_ranges.Range], before: Sequence[Reply] = ()) -> Reply:
+    async def _parts(self, parts: list[Range], before: Sequence[Reply] = ()) -> Reply:
         """Fetch parts, and join what is found with what was before them; or the first error of a node."""
         found = list(before)
         for start in range(0, len(parts), _AT_ONCE):
@@ -86,12 +163,12 @@ class Logs:
         failed = _failed(found)
         if failed is not None:
             return failed
-        logs = log_ranges.joined([reply.result for reply in found])
+        logs = joined([reply.result for reply in found])
         if logs is None:
             raise UpstreamError
         return Reply(logs)
 
-    async def _part(self, part: log_ranges.Range) -> Reply:
+    async def _part(self, part: Range) -> Reply:
         outcome = await self._send(part.params())
         if outcome.verdict is Verdict.TOO_WIDE:
             return await self._halves(part, answer(outcome))

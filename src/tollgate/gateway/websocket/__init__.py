@@ -5,6 +5,5 @@ endpoint       who may open one, how many, and how a refusal is answered
 grants         who loses its grant, and with it its connections
 session        calls and answers on it, recorded and billed as over HTTP
 subscriptions  its subscriptions
-addressing     refusals under the ids of the calls that they answer
 outbox         what waits for a client, within a bound
 """
