@@ -177,9 +177,11 @@ def test_all_that_fits_is_exported_line_by_line(api: Api, acme: Tool) -> None:
 
 def test_csv_has_a_row_for_each_call_and_no_formula(api: Api, acme: Tool) -> None:
     api.on("GET", f"{PATH}?limit=1000", page(LOG, after="c2"))
-    api.on("GET", f"{PATH}?limit=1000&after=c2", page({**REFUSALS, "method": "=1+1"}))
+    api.on(
+        "GET", f"{PATH}?limit=1000&after=c2", page({**REFUSALS, "method": "=1+1"}, {**LOG, "method": "\uff1d1+1"})
+    )
     rows = list(csv.DictReader(io.StringIO(acme.run("rpc", "logs", "--csv").out)))
-    assert [row["method"] for row in rows] == [LOG["method"], "'=1+1"]
+    assert [row["method"] for row in rows] == [LOG["method"], "'=1+1", "'\uff1d1+1"]
     assert list(rows[0]) == list(LOG)
 
 

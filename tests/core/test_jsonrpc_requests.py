@@ -157,6 +157,26 @@ def test_wrong_member_is_an_invalid_request_that_keeps_its_id(body: bytes) -> No
     assert caught.value.caller_id == b"1"
 
 
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        (b'{"jsonrpc":"1.0","method":"m","id":1}', '"jsonrpc"'),
+        (b'{"jsonrpc":"1.0","jsonrpc":"2.0","method":"m","id":1}', "twice"),
+        (b'{"jsonrpc":"2.0","method":"","method":"m","id":1}', "twice"),
+        (b'{"jsonrpc":"2.0","method":"m","params":7,"params":{},"id":1}', "twice"),
+        (b'{"jsonrpc":"1.0","jsonrpc":"2.0","method":"m","params":null,"id":1}', "twice"),
+        (request(params=b"1"), '"params"'),
+        (request(method=b"1"), '"method"'),
+    ],
+)
+def test_member_that_is_wrong_is_named(body: bytes, wrong: str) -> None:
+    with pytest.raises(InvalidRequest, match=wrong):
+        parse(body, MOST)
+    (member,) = many(b"[%b]" % body)
+    assert isinstance(member, WrittenCall)
+    assert wrong in member.problem
+
+
 @pytest.mark.parametrize("body", [b"1", b"null", b'"x"', b"true", b"{}", b'{"a":1}', b" {} "])
 def test_json_that_is_no_request_is_answered_with_a_null_id(body: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:

@@ -81,7 +81,7 @@ def answered_soon(stack: Stack) -> float:
 @pytest.mark.parametrize(
     "head",
     [
-        b"CONNECT /x/ HTTP/1.1\r\n\r\n",
+        b"CONNECT /x/ HTTP/1.1\r\nHost: a\r\n\r\n",
         b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n",
         b"CONNECT /x/eth/mainnet HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
         b"CONNECT /api/v1/me HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
@@ -172,7 +172,12 @@ def test_trailer_is_not_taken_for_a_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "small", [b"GET /a HTTP/1.1\r\n\r\n", b"GET /x/ HTTP/1.1\r\n\r\n", b"GET /healthz HTTP/1.1\r\n\r\n"]
+    "small",
+    [
+        b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /x/ HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n",
+    ],
 )
 def test_thousands_of_requests_in_one_packet_behind_one_that_takes_its_time(stack: Stack, small: bytes) -> None:
     first = b"GET /console/sign-in HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -210,6 +215,8 @@ def test_bodies_in_tiny_chunks(stack: Stack, path: str) -> None:
         ("Transfer-Encoding: chunked", b"2\r\n{}XX0\r\n\r\n"),
         ("Transfer-Encoding: chunked", b"2\r\n{}\r\n0\r\nTransfer-Encoding: chunked\r\n\r\n"),
         ("Transfer-Encoding: xchunked", b"2\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: gzip, chunked", b"2\r\n{}\r\n0\r\n\r\n"),
+        ("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", b"2\r\n{}\r\n0\r\n\r\n"),
         ("Transfer-Encoding: chunked, identity", b"2\r\n{}\r\n0\r\n\r\n"),
         ("Transfer-Encoding: chunked\r\nContent-Length: 2", b"{}"),
         ("Content-Length: 2\r\nContent-Length: 2", b"{}"),
@@ -234,6 +241,39 @@ def test_request_that_two_readers_may_read_differently_is_the_last_of_its_connec
         # The page that needs no body may have answered before the body is seen to be broken.
         assert said.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 200 " if path == "/healthz" else b"HTTP/1.1 400 "))
         assert wire.ended()
+
+
+@pytest.mark.parametrize("path", [PATH, "/api/v1/me", "/healthz"])
+@pytest.mark.parametrize(
+    ("version", "lines"),
+    [
+        ("HTTP/1.1", []),
+        ("HTTP/1.1", ["Host: a, b"]),
+        ("HTTP/1.1", ["Host: a/b"]),
+        ("HTTP/1.1", ["Host: a@b"]),
+        ("HTTP/0.9", ["Host: a"]),
+        ("HTTP/2.0", ["Host: a"]),
+        ("HTTP/1.0", ["Host: a", "Transfer-Encoding: chunked"]),
+    ],
+)
+@pytest.mark.parametrize("offer", [{}, HANDSHAKE])
+def test_head_that_two_readers_may_read_differently_is_refused(
+    stack: Stack, path: str, version: str, lines: list[str], offer: dict[str, str]
+) -> None:
+    headers = [*lines, *(f"{name}: {value}" for name, value in {**stack.headers, **offer}.items())]
+    with stack.gateway.wire() as wire:
+        wire.send("\r\n".join([f"GET {path} {version}", *headers, "", ""]).encode())
+        wire.send(b"GET /healthz?smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+        said = drained(wire)
+        assert said.startswith(b"HTTP/1.1 400 ")
+        assert said.count(b"HTTP/1.1 ") == 1, said
+        assert wire.ended()
+
+
+def test_handshake_of_an_older_version_becomes_no_websocket(stack: Stack) -> None:
+    with stack.gateway.wire() as wire:
+        wire.send(request(PATH, headers={**stack.headers, **HANDSHAKE}, method="GET", version="1.0"))
+        assert wire.read().status == 405
 
 
 # ---- open connections

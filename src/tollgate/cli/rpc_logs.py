@@ -178,6 +178,11 @@ def _print_csv(session: Session, filters: Mapping[str, str], after: str | None) 
     import csv  # noqa: PLC0415 - not for help
     import io  # noqa: PLC0415
 
+    from tollgate.core.logs import csv_text  # noqa: PLC0415
+
+    def cell(value: object) -> object:
+        return csv_text(show.clean(value)) if isinstance(value, str) else value
+
     names: list[str] = []
     while True:
         answer = session.client.logs(session.team, filters, MAX_AT_ONCE, after)
@@ -187,18 +192,11 @@ def _print_csv(session: Session, filters: Mapping[str, str], after: str | None) 
             if not names:
                 names = list(item)
                 writer.writerow(names)
-            writer.writerow([_cell(item.get(name)) for name in names])
+            writer.writerow([cell(item.get(name)) for name in names])
         click.echo(page.getvalue(), nl=False)
         if answer.value.next is None or answer.value.next == after:
             return
         after = answer.value.next
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, str):
-        text = show.clean(value)
-        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text
-    return value
 
 
 def _text(value: object) -> str:

@@ -34,6 +34,8 @@ from tollgate.errors import BatchTooLarge, InvalidRequest, ParseError
 NULL = Raw(b"null")
 # What a good id begins with; null aside.
 _IDS = b'"-0123456789'
+# What params begin with: an array, an object or null; or nothing, where there are none.
+_PARAMS = (b"[", b"{", b"n", b"")
 # Nodes disagree about absent and null params; all take an empty array.
 _NO_PARAMS: list[Raw] = []
 
@@ -173,8 +175,11 @@ def _explained(request: bytes | Raw) -> InvalidRequest:
         message = 'The member "jsonrpc" must be "2.0".'
     elif bytes(loose.method)[:1] != b'"' or bytes(loose.method) == b'""':
         message = 'The member "method" must be a non-empty string.'
-    else:
+    elif bytes(loose.params)[:1] not in _PARAMS:
         message = 'The member "params" must be an array or an object.'
+    else:
+        # Of two, the last is taken here, and both are looked at before.
+        message = "A member stands there twice, once with a wrong value: write each once."
     return InvalidRequest(message, caller_id=call_id)
 
 

@@ -1,4 +1,4 @@
-"""Request logs as values: a row, what is wanted of them, a slice. Pure."""
+"""Request logs as values: a row, what is wanted of them, a slice; a text as a cell of CSV. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from functools import cached_property
 
 import msgspec
 from msgspec import Struct
+
+# What spreadsheets take for the beginning of a formula, in full width also (OWASP, CSV injection).
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def csv_text(text: str) -> str:
+    """A text that no spreadsheet calculates."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 class LogRow(Struct, frozen=True, gc=False):

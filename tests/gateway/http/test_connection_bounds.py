@@ -20,7 +20,9 @@ CHUNKED = (
 
 async def test_tunnel_is_refused_once_and_ends_the_connection(worker: Worker) -> None:
     transport = worker.connect(hello)
-    assert await speak(transport, whole(b"CONNECT /x/ HTTP/1.1\r\n\r\n" * 50)) == ["405 method_not_post close"]
+    assert await speak(transport, whole(b"CONNECT /x/ HTTP/1.1\r\nhost:\r\n\r\n" * 50)) == [
+        "405 method_not_post close"
+    ]
     assert transport.closed
 
 

@@ -10,8 +10,8 @@ from tests.gateway.worker import Worker, open_worker
 
 from tollgate.gateway.http.connection import _PIECE, MAX_WAITING
 
-SHORT = b"GET /a HTTP/1.1\r\n\r\n"
-REFUSED = b"GET /x/ HTTP/1.1\r\n\r\n"
+SHORT = b"GET /a HTTP/1.1\r\nhost:\r\n\r\n"
+REFUSED = b"GET /x/ HTTP/1.1\r\nhost:\r\n\r\n"
 CHUNKED = b"POST /api HTTP/1.1\r\nhost: gate\r\ntransfer-encoding: chunked\r\n\r\n"
 
 

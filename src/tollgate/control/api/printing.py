@@ -14,6 +14,7 @@ from tollgate.control.api.money import InvoiceView
 from tollgate.control.api.render import Page
 from tollgate.control.problems import NotFound
 from tollgate.control.services.billing import BillingTerms
+from tollgate.core.logs import csv_text
 from tollgate.settings.model import PricingSettings
 
 CSV, HTML, PDF = "text/csv", "text/html", "application/pdf"
@@ -23,8 +24,6 @@ COLUMNS = (
     *("number", "status", "team", "month", "line", "kind", "text", "of_month"),
     *("requests", "amount_micros", "currency"),
 )
-# What spreadsheets take for the beginning of a formula (OWASP, CSV injection).
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def csv_of(invoice: InvoiceView) -> bytes:
@@ -43,7 +42,7 @@ def csv_of(invoice: InvoiceView) -> bytes:
 
 def cell(value: str | int | None) -> str | int | None:
     """A text that no spreadsheet calculates; numbers are ours, and may be negative."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return csv_text(value) if isinstance(value, str) else value
 
 
 class Parties(Struct, frozen=True):

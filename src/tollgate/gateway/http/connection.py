@@ -11,6 +11,7 @@ Requests of one connection are answered in their order, whoever answers them: `_
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import httptools
@@ -42,6 +43,8 @@ MAX_WAITING = 8
 _PIECE, _MAX_LINES = 1_024, 512
 # On stop, a kept connection gets this long to send a request that is already on its way.
 LINGER_SECONDS = 0.5
+# A name, an address or nothing, with a port or without (RFC 3986, 3.2.2); no comma, which joins two headers.
+_HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
 # Heads that were kept in vain, one after the other, before no more are.
 MAX_IN_VAIN = 8
 
@@ -271,6 +274,8 @@ class CallerConnection(HttpToolsProtocol):
             self._hang_up(InvalidRequest("Not a well-formed HTTP request."))
             return
         except httptools.HttpParserUpgrade as upgrade:
+            if self._finished:
+                return
             rest = data[upgrade.args[0] :]
             if not rest and self._become_websocket():
                 return
@@ -346,7 +351,7 @@ class CallerConnection(HttpToolsProtocol):
 
     def _become_websocket(self) -> bool:
         """Hand the connection over to the protocol of WebSockets, if this is a handshake that it can answer."""
-        if self._busy() or not self._should_upgrade():
+        if self._busy() or not self._should_upgrade() or self.parser.get_http_version() == "1.0":
             return False
         if not self.url.startswith(PREFIX) and not self._is_absolute():
             return False
@@ -393,7 +398,8 @@ class CallerConnection(HttpToolsProtocol):
         self._declined = True
         offer = (b"connection", b"upgrade", b"http2-settings")
         lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] not in offer]
-        head = b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self.url, b"".join(lines))
+        version = self.parser.get_http_version().encode()
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
         self.parser = httptools.HttpRequestParser(self)
         self._parse(head + rest)
 
@@ -477,14 +483,14 @@ class CallerConnection(HttpToolsProtocol):
             # Behind the last request that is answered: read past it.
             return
         headers = dict(self.headers)
+        if len(headers) != len(self.headers):
+            headers = _joined(self.headers)
+        if (why := self._ambiguity(headers)) is not None:
+            self._hang_up(InvalidRequest(why))
+            return
         if self.parser.should_upgrade() and (b"upgrade" in headers or self.parser.get_method() == b"CONNECT"):
             # The parser stops here: `_parse` goes on.
             return
-        if len(headers) != len(self.headers):
-            if [name for name, _ in self.headers].count(b"host") > 1:
-                self._hang_up(InvalidRequest("More than one Host: send one."))
-                return
-            headers = _joined(self.headers)
         if not self.url.startswith(PREFIX) and not self._is_absolute():
             self._leave_to_asgi()
             return
@@ -503,6 +509,21 @@ class CallerConnection(HttpToolsProtocol):
             else:
                 self._continue_pending = True
                 self._send_continue()
+
+    def _ambiguity(self, headers: dict[bytes, bytes]) -> str | None:
+        """Why another reader may read this head differently, if one may (RFC 9112, sections 2.3, 3.2 and 6.1)."""
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            return "This is no request of HTTP/1.1: use that version."
+        if b"host" not in headers and version == "1.1":
+            return "No Host: send one."
+        if not _HOST.fullmatch(headers.get(b"host", b"")):
+            return "More than one Host, or one that is none: send one."
+        if b"transfer-encoding" in headers and (
+            headers[b"transfer-encoding"].lower() != b"chunked" or version == "1.0"
+        ):
+            return "A body is sent as it is, or in chunks with HTTP/1.1: no other Transfer-Encoding is known."
+        return None
 
     def _is_absolute(self) -> bool:
         """Read a target in absolute form, which proxies may send (RFC 9112, 3.2.2); whether it is one of ours."""
