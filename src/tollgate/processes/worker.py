@@ -6,9 +6,11 @@ import asyncio
 import functools
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import random
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from tollgate.core import addresses
 from tollgate.core.limits import Limit
@@ -50,6 +52,7 @@ from tollgate.shm.leases import LAST_SECONDS, LeasedMeters
 from tollgate.shm.limits import SharedMeters
 from tollgate.shm.upstream_status import SharedStatus, StatusSlots
 from tollgate.store import engines
+from tollgate.store.sql import SqlStore
 from tollgate.store.valkey import ValkeyAnswerLog, prefix
 
 P = TypeVar("P", bound=Pipeline)
@@ -59,191 +62,232 @@ SWEEP_SECONDS = 0.1
 FLUSH_SECONDS = 0.05
 
 
-class Worker:
-    """One gateway process."""
+class Worker(Struct, frozen=True):
+    """One gateway process: what it gets from its parent."""
 
-    def __init__(
-        self,
-        bootstrap: Bootstrap,
-        slot: int,
-        public: list[socket.socket],
-        private: list[socket.socket],
-        regions: metrics.Regions,
-        meters: SharedMeters,
-        caller_meters: SharedMeters,
-        tls: tuple[str, str] | None,
-        control: ControlAddress | None,
-        shared_status: SharedStatus,
-        shared: SharedSettings,
-    ) -> None:
-        self._control = control
-        self._shared_status = shared_status
-        self._shared = shared
-        self._bootstrap = bootstrap
-        self._slot = slot
-        self._public = public
-        self._private = private
-        self._regions = regions
-        self._meters = meters
-        self._caller_meters = caller_meters
-        self._tls = tls
+    bootstrap: Bootstrap
+    slot: int
+    public: list[socket.socket]
+    private: list[socket.socket]
+    regions: metrics.Regions
+    meters: SharedMeters
+    caller_meters: SharedMeters
+    tls: tuple[str, str] | None
+    control: ControlAddress | None
+    shared_status: SharedStatus
+    shared: SharedSettings
 
     def run(self, lifeline: Lifeline) -> None:
         """Serve, in the child."""
-        mine = self._public[self._slot]
-        for each in self._private:
+        mine = self.public[self.slot]
+        for each in self.private:
             each.close()
-        if self._control is not None:
-            self._control.listener.close()
-        self._meters.attach(self._slot)
-        self._caller_meters.attach(self._slot)
+        if self.control is not None:
+            self.control.listener.close()
+        self.meters.attach(self.slot)
+        self.caller_meters.attach(self.slot)
         serve(
             self._make,
             [mine],
             lifeline,
-            grace_seconds=self._bootstrap.settings.server.grace_seconds,
-            tls=self._tls,
-            siblings={slot - self._slot: each for slot, each in enumerate(self._public) if each is not mine},
+            grace_seconds=self.bootstrap.settings.server.grace_seconds,
+            tls=self.tls,
+            siblings={slot - self.slot: each for slot, each in enumerate(self.public) if each is not mine},
         )
 
     async def _make(self) -> ServerProcess:
-        settings = self._shared.current.settings
-        writer = self._regions.writer(self._slot)
-        store = engines.open_store(self._bootstrap.store_url)
-        directory = CallerDirectory(store, settings, writer, time.monotonic)
+        store = engines.open_store(self.bootstrap.store_url)
+        writer = self.regions.writer(self.slot)
+        directory = CallerDirectory(store, self.shared.current.settings, writer, time.monotonic)
         await directory.refresh()
-        spool = self._spool()
-        counters = Counters(writer)
-        budget = Budget(settings.limits.buffer_bytes)
+        return _Gateway(self, store, directory, writer).process()
+
+
+class _Gateway:
+    """The parts of a worker, put together inside its loop."""
+
+    def __init__(
+        self, worker: Worker, store: SqlStore, directory: CallerDirectory, writer: metrics.Writer
+    ) -> None:
+        self._worker = worker
+        self._settings = settings = worker.shared.current.settings
+        self._store = store
+        self._directory = directory
+        self._writer = writer
+        self._spool = self._make_spool()
+        self._counters = Counters(writer)
+        self._budget = Budget(settings.limits.buffer_bytes)
         loop = asyncio.get_running_loop()
-        networks = Networks(self._shared_status, self._slot, self._meters, writer, budget, time.monotonic, loop)
-        networks.apply(settings, self._shared.current.slots)
-        credentials = self._credentials(directory)
-        journal = Journal(
-            spool, credentials.address, CallerLatencies(writer), time=time.time, monotonic=time.monotonic
+        self._networks = Networks(
+            worker.shared_status, worker.slot, worker.meters, writer, self._budget, time.monotonic, loop
         )
-        pipeline = self._pipeline(Pipeline, credentials, counters, networks, spool)
-        socket_pipeline = self._pipeline(SocketPipeline, credentials, counters, networks, spool)
-        tracer = _tracer(settings.telemetry)
-        context = self._context(pipeline, networks, counters, writer, budget, journal, spool.write, tracer)
-        straight = StraightCalls(
-            context, pipeline, credentials, self._limiter(credentials), networks.all, writer, spool
+        self._networks.apply(settings, worker.shared.current.slots)
+        self._credentials = self._make_credentials()
+        latencies = CallerLatencies(writer)
+        self._journal = Journal(
+            self._spool, self._credentials.address, latencies, time=time.time, monotonic=time.monotonic
         )
-        context.begin = straight.begin
-        directory.changed = context.renew
-        context.tick()
-        feeds = Feeds(lambda path: self._feed(path, networks))
-        endpoint = Endpoint(
-            context,
-            socket_pipeline,
-            credentials,
-            feeds,
+        self._pipeline = self._make_pipeline(Pipeline)
+        self._socket_pipeline = self._make_pipeline(SocketPipeline)
+        self._tracer = _tracer(settings.telemetry)
+        self._context = self._make_context()
+        self._context.begin = StraightCalls(
+            self._context,
+            self._pipeline,
+            self._credentials,
+            self._limiter(),
+            self._networks.all,
+            writer,
+            self._spool,
+        ).begin
+        directory.changed = self._context.renew
+        self._context.tick()
+        self._feeds = Feeds(self._feed)
+        self._endpoint = Endpoint(
+            self._context,
+            self._socket_pipeline,
+            self._credentials,
+            self._feeds,
             writer,
             settings.websocket,
             grace_seconds=settings.server.grace_seconds,
         )
-
-        def change(settings: Settings, slots: StatusSlots) -> None:
-            """Apply new settings; calls under way go on with the old ones."""
-            networks.apply(settings, slots)
-            directory.change(settings.limits)
-            credentials.change(*_misses(settings.limits))
-            for each in (pipeline, socket_pipeline):
-                each.change(
-                    settings.limits.batch_calls,
-                    settings.limits.request_seconds,
-                    bills_upstream_calls=settings.billing.upstream_calls,
-                )
-            context.change(networks.served, settings.limits)
-            endpoint.change(settings.websocket)
-
-        follower = SettingsFollower(self._shared, f"worker-{self._slot}", change, delay=HEAD_START_SECONDS)
-        follower.ready()
-
-        shared_answers = self._shared_answers(networks, writer)
-
-        def gauges() -> None:
-            writer.set(writer.cell(metrics.SPOOL_HELD), spool.held_bytes)
-            networks.report()
-            feeds.tick()
-
-        exporter = None
-        if tracer is not None:
-            exporter = TraceExporter(tracer, settings.telemetry, writer, f"worker-{self._slot}", time.monotonic)
-
-        async def close() -> None:
-            feeds.close()
-            context.stop()
-            await asyncio.sleep(FLUSH_SECONDS)
-            # What is billed first: sending the last spans may take seconds.
-            journal.tick()
-            spool.close()
-            if exporter is not None:
-                await exporter.close()
-            networks.close()
-            await store.close()
-            if shared_answers is not None:
-                await shared_answers.close()
-
-        return ServerProcess(
-            status.public_app(
-                lambda: _why_not_ready(directory, networks),
-                None
-                if self._control is None
-                else self._control.app(addresses.parse_networks(settings.server.trusted_proxies)),
-                endpoint,
-            ),
-            http=functools.partial(CallerConnection, context),
-            ws=functools.partial(Socket, endpoint.stop, context),
-            ws_max_bytes=settings.limits.body_bytes,
-            background=(
-                (settings.directory.refresh_seconds, directory.refresh),
-                (SWEEP_SECONDS, networks.sweep),
-                (POLL_SECONDS, follower.turn),
-                (CHECK_SECONDS, endpoint.check),
-                (settings.ledger.sync_seconds, spool.sync),
-                (1.0, context.tick),
-                (1.0, spool.tick),
-                (1.0, gauges),
-                *(((EXPORT_SECONDS, exporter.turn), (EXPORT_SECONDS, exporter.sweep)) if exporter else ()),
-                *([(SHARE_SECONDS, shared_answers.turn)] if shared_answers is not None else []),
-                *(
-                    [(LAST_SECONDS, limits.settle)]
-                    if isinstance(limits := self._caller_meters, LeasedMeters)
-                    else []
-                ),
-            ),
-            close=close,
+        name = f"worker-{worker.slot}"
+        self._follower = SettingsFollower(worker.shared, name, self._change, delay=HEAD_START_SECONDS)
+        self._follower.ready()
+        self._shared_answers = self._make_shared_answers()
+        self._exporter = (
+            TraceExporter(self._tracer, settings.telemetry, writer, name, time.monotonic) if self._tracer else None
         )
 
-    def _shared_answers(self, networks: Networks, writer: metrics.Writer) -> SharedAnswers | None:
-        """What exchanges answers with other nodes, where there is something to exchange them through."""
-        url, pepper = self._bootstrap.settings.shared.url, self._bootstrap.pepper
-        if not url:
-            return None
-        answers = ValkeyAnswerLog(url, prefix(pepper), pepper)
-        return SharedAnswers(answers, networks.all, writer, time.monotonic)
+    def process(self) -> ServerProcess:
+        """What the worker's process serves."""
+        settings, control = self._settings, self._worker.control
+        trusted = addresses.parse_networks(settings.server.trusted_proxies)
+        rest = None if control is None else control.app(trusted)
+        return ServerProcess(
+            status.public_app(self._why_not_ready, rest, self._endpoint),
+            http=functools.partial(CallerConnection, self._context),
+            ws=functools.partial(Socket, self._endpoint.stop, self._context),
+            ws_max_bytes=settings.limits.body_bytes,
+            background=tuple(self._background()),
+            close=self._close,
+        )
 
-    def _context(
-        self,
-        pipeline: Pipeline,
-        networks: Networks,
-        counters: Counters,
-        writer: metrics.Writer,
-        budget: Budget,
-        journal: Journal,
-        write: Callable[[], None],
-        tracer: Tracer | None,
-    ) -> WorkerContext:
-        settings = self._shared.current.settings
+    def _background(self) -> Iterator[tuple[float, Callable[[], Any]]]:
+        settings = self._settings
+        yield settings.directory.refresh_seconds, self._directory.refresh
+        yield SWEEP_SECONDS, self._networks.sweep
+        yield POLL_SECONDS, self._follower.turn
+        yield CHECK_SECONDS, self._endpoint.check
+        yield settings.ledger.sync_seconds, self._spool.sync
+        yield 1.0, self._context.tick
+        yield 1.0, self._spool.tick
+        yield 1.0, self._gauges
+        if self._exporter is not None:
+            yield EXPORT_SECONDS, self._exporter.turn
+            yield EXPORT_SECONDS, self._exporter.sweep
+        if self._shared_answers is not None:
+            yield SHARE_SECONDS, self._shared_answers.turn
+        if isinstance(self._worker.caller_meters, LeasedMeters):
+            yield LAST_SECONDS, self._worker.caller_meters.settle
+
+    def _change(self, settings: Settings, slots: StatusSlots) -> None:
+        """Apply new settings; calls under way go on with the old ones."""
+        self._networks.apply(settings, slots)
+        self._directory.change(settings.limits)
+        self._credentials.change(*_misses(settings.limits))
+        for each in (self._pipeline, self._socket_pipeline):
+            each.change(
+                settings.limits.batch_calls,
+                settings.limits.request_seconds,
+                bills_upstream_calls=settings.billing.upstream_calls,
+            )
+        self._context.change(self._networks.served, settings.limits)
+        self._endpoint.change(settings.websocket)
+
+    def _gauges(self) -> None:
+        self._writer.set(self._writer.cell(metrics.SPOOL_HELD), self._spool.held_bytes)
+        self._networks.report()
+        self._feeds.tick()
+
+    def _why_not_ready(self) -> str | None:
+        if self._directory.stale:
+            return "the store cannot be reached"
+        return None if self._networks.is_usable else "no network has a usable upstream: see `tollgate upstreams`"
+
+    async def _close(self) -> None:
+        self._feeds.close()
+        self._context.stop()
+        await asyncio.sleep(FLUSH_SECONDS)
+        # What is billed first: sending the last spans may take seconds.
+        self._journal.tick()
+        self._spool.close()
+        if self._exporter is not None:
+            await self._exporter.close()
+        self._networks.close()
+        await self._store.close()
+        if self._shared_answers is not None:
+            await self._shared_answers.close()
+
+    # --- Its parts, made of settings -------------------------------------------------------------------
+
+    def _make_spool(self) -> Spool:
+        bootstrap = self._worker.bootstrap
+        ledger = bootstrap.settings.ledger
+        return Spool(
+            bootstrap.spool_dir,
+            segment_bytes=ledger.segment_bytes,
+            segment_seconds=ledger.segment_seconds,
+            max_held_bytes=ledger.held_bytes,
+            now=time.time,
+        )
+
+    def _make_credentials(self) -> Credentials:
+        settings, bootstrap = self._settings, self._worker.bootstrap
+        misses, misses_per_address = _misses(settings.limits)
+        return Credentials(
+            self._directory,
+            self._worker.meters,
+            bootstrap.pepper,
+            trusted=addresses.parse_networks(settings.server.trusted_proxies),
+            allow_localhost=settings.whitelist.allow_localhost,
+            misses=misses,
+            misses_per_address=misses_per_address,
+            monotonic=time.monotonic,
+            time=time.time,
+            previous_pepper=bootstrap.previous_pepper,
+        )
+
+    def _limiter(self) -> Limiter:
+        meters, address = self._worker.caller_meters, self._credentials.address
+        return Limiter(meters, address, monotonic=time.monotonic, time=time.time)
+
+    def _make_pipeline(self, kind: type[P]) -> P:
+        settings = self._settings
+        return kind(
+            self._credentials,
+            self._limiter(),
+            self._networks.all,
+            self._counters,
+            max_calls=settings.limits.batch_calls,
+            request_seconds=settings.limits.request_seconds,
+            now=time.monotonic,
+            sink=self._spool,
+            seal=TeamSeal(self._worker.bootstrap.pepper),
+            bills_upstream_calls=settings.billing.upstream_calls,
+        )
+
+    def _make_context(self) -> WorkerContext:
+        settings = self._settings
         return WorkerContext(
-            pipeline,
-            RequestReader(networks.served, settings.limits.body_bytes),
-            counters,
-            writer,
-            budget,
-            journal,
-            write,
+            self._pipeline,
+            RequestReader(self._networks.served, settings.limits.body_bytes),
+            self._counters,
+            self._writer,
+            self._budget,
+            self._journal,
+            self._spool.write,
             max_bytes=settings.limits.body_bytes,
             max_connections=listeners.fitting_connections(settings),
             max_in_flight=settings.limits.in_flight,
@@ -258,78 +302,30 @@ class Worker:
             constant_headers="{}: {}\r\n".format(*HTTPS_ALONE).encode()
             if settings.server.tls_certificate
             else b"",
-            tracer=tracer,
+            tracer=self._tracer,
         )
 
-    def _feed(self, path: str, networks: Networks) -> Feed:
+    def _make_shared_answers(self) -> SharedAnswers | None:
+        """What exchanges answers with other nodes, where there is something to exchange them through."""
+        url, pepper = self._worker.bootstrap.settings.shared.url, self._worker.bootstrap.pepper
+        if not url:
+            return None
+        answers = ValkeyAnswerLog(url, prefix(pepper), pepper)
+        return SharedAnswers(answers, self._networks.all, self._writer, time.monotonic)
+
+    def _feed(self, path: str) -> Feed:
         """The feed of one network's subscribers."""
-        row = self._shared_status.network(self._shared.current.slots.networks[path], self._slot)
-        fetch = BlockFetcher(lambda: networks.all.get(path), time.monotonic)
+        worker, networks = self._worker, self._networks.all
+        row = worker.shared_status.network(worker.shared.current.slots.networks[path], worker.slot)
+        fetch = BlockFetcher(lambda: networks.get(path), time.monotonic)
         make = StarknetSource if path.startswith("starknet/") else EthSource
         source, past = make(fetch), make(fetch.from_cache)
 
         def upstreams() -> list[UpstreamSettings]:
-            known = networks.all.get(path)
+            known = networks.get(path)
             return [upstream.settings for upstream in known.exchange.upstreams] if known is not None else []
 
         return Feed(path, row, source, PendingTransactions(path, upstreams), time.monotonic, past=past)
-
-    def _spool(self) -> Spool:
-        ledger = self._bootstrap.settings.ledger
-        return Spool(
-            self._bootstrap.spool_dir,
-            segment_bytes=ledger.segment_bytes,
-            segment_seconds=ledger.segment_seconds,
-            max_held_bytes=ledger.held_bytes,
-            now=time.time,
-        )
-
-    def _credentials(self, directory: CallerDirectory) -> Credentials:
-        settings = self._shared.current.settings
-        misses, misses_per_address = _misses(settings.limits)
-        return Credentials(
-            directory,
-            self._meters,
-            self._bootstrap.pepper,
-            trusted=addresses.parse_networks(settings.server.trusted_proxies),
-            allow_localhost=settings.whitelist.allow_localhost,
-            misses=misses,
-            misses_per_address=misses_per_address,
-            monotonic=time.monotonic,
-            time=time.time,
-            previous_pepper=self._bootstrap.previous_pepper,
-        )
-
-    def _limiter(self, credentials: Credentials) -> Limiter:
-        return Limiter(self._caller_meters, credentials.address, monotonic=time.monotonic, time=time.time)
-
-    def _pipeline(
-        self,
-        kind: type[P],
-        credentials: Credentials,
-        counters: Counters,
-        networks: Networks,
-        spool: Spool,
-    ) -> P:
-        settings = self._shared.current.settings
-        return kind(
-            credentials,
-            self._limiter(credentials),
-            networks.all,
-            counters,
-            max_calls=settings.limits.batch_calls,
-            request_seconds=settings.limits.request_seconds,
-            now=time.monotonic,
-            sink=spool,
-            seal=TeamSeal(self._bootstrap.pepper),
-            bills_upstream_calls=settings.billing.upstream_calls,
-        )
-
-
-def _why_not_ready(directory: CallerDirectory, networks: Networks) -> str | None:
-    if directory.stale:
-        return "the store cannot be reached"
-    return None if networks.is_usable else "no network has a usable upstream: see `tollgate upstreams`"
 
 
 def _tracer(telemetry: TelemetrySettings) -> Tracer | None:
