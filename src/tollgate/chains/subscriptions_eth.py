@@ -143,7 +143,6 @@ def head_call() -> NodeCall:
 
 
 def block_call(number: int) -> NodeCall:
-    """The call for a block."""
     return NodeCall("eth_getBlockByNumber", [hex(number), False])
 
 

@@ -241,12 +241,10 @@ def head_call() -> NodeCall:
 
 
 def block_call(number: int) -> NodeCall:
-    """The call for a block."""
     return NodeCall("starknet_getBlockWithTxHashes", {"block_id": {"block_number": number}})
 
 
 def block_by_hash_call(block_hash: str) -> NodeCall:
-    """The call for a block by its hash."""
     return NodeCall("starknet_getBlockWithTxHashes", {"block_id": {"block_hash": block_hash}})
 
 

@@ -293,7 +293,6 @@ class Client:
         return self._read("GET", Page[ApiNetwork], "networks")
 
     def delete_team(self, team: str) -> None:
-        """Delete a team."""
         self._done("DELETE", "teams", team)
 
     def test_webhook(self, team: str) -> ApiAnswer[ApiWebhookTest]:

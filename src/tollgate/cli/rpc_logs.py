@@ -282,15 +282,7 @@ def _passing(failure: Failure) -> bool:
     return isinstance(failure, NoServer | Lost | TooSlow) or failure.reason in _PASSING
 
 
-def _follow(
-    session: Session,
-    filters: Mapping[str, str],
-    limit: int,
-    columns: tuple[str, ...] = USUAL,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
+def _follow(session: Session, filters: Mapping[str, str], limit: int, columns: tuple[str, ...]) -> None:
     """Print the newest calls, oldest first, then those that come, until interrupted."""
     # The start of `since` is fixed by the first page; sent again it would only be checked again.
     rest = {name: value for name, value in filters.items() if name != "since"}
@@ -302,7 +294,7 @@ def _follow(
     steps = following()
     pause, _ = next(steps)
     while True:
-        sleep(pause)
+        time.sleep(pause)
         failure, more = None, False
         try:
             answer = session.client.logs(session.team, rest, MAX_AT_ONCE, newer=place)
@@ -312,7 +304,7 @@ def _follow(
             _print(session, answer, columns)
             place = _place(answer)
             more = len(answer.value.items) >= MAX_AT_ONCE
-        pause, text = steps.send((failure, more, clock()))
+        pause, text = steps.send((failure, more, time.monotonic()))
         if text:
             show.note(text)
 

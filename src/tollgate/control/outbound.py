@@ -52,6 +52,8 @@ _UDP_BYTES = 1232
 # A name may have thousands of addresses: only so many are tried.
 _MAX_CONNECTS = 4
 
+# Of a file.
+_MAX_BYTES = 4_096
 # Of the answer's head. Browsers and servers stop at 8 to 64 KiB.
 _MAX_HEAD = 16 * 1024
 
@@ -182,14 +184,12 @@ class Fetcher:
         allow_private: bool,
         port: int = HTTPS_PORT,
         seconds: float = 5.0,
-        max_bytes: int = 4096,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._resolver = resolver
         self._allow_private = allow_private
         self._port = port
         self._seconds = seconds
-        self._max_bytes = max_bytes
         self._given_tls = tls
 
     @cached_property
@@ -251,7 +251,7 @@ class Fetcher:
     ) -> AsyncIterator[httpcore.Response]:
         # httpcore and not httpx: nothing in it follows, decodes, keeps cookies or reads the environment. It takes
         # SNI, the name that the certificate must have, and Host from the URL; the addresses are below it.
-        pinned = Pinned(addresses, until=until, max_bytes=self._max_bytes + _MAX_HEAD)
+        pinned = Pinned(addresses, until=until, max_bytes=_MAX_BYTES + _MAX_HEAD)
         shown, headers = request.shown, (*_HEADERS, *request.headers)
         async with httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=pinned) as pool:
             try:
@@ -273,8 +273,8 @@ class Fetcher:
         body = bytearray()
         async for part in response.aiter_stream():
             body += part
-            if len(body) > self._max_bytes:
-                raise FetchRefused(f"{url} is larger than {self._max_bytes} bytes: shorten it.")
+            if len(body) > _MAX_BYTES:
+                raise FetchRefused(f"{url} is larger than {_MAX_BYTES} bytes: shorten it.")
         return bytes(body)
 
 

@@ -259,7 +259,6 @@ class Batch:
 
 
 def post(batch: Batch, opening: Opening, rules: Rules) -> Posting:
-    """Post a batch."""
     posting = Posting(last_used=batch.last_used)
     buckets = list(map(bucket_of, batch.durations))
     for hour, start, end in _hours(batch.times):

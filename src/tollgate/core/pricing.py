@@ -18,6 +18,8 @@ from msgspec import Meta, Struct
 MILLION = 1_000_000
 MAX_PRICE = 1_000_000_000_000
 """Of a million requests, in micro-dollars; and as many requests may be free."""
+_ALERTS = (50, 80, 100)
+"""Percent of a cap at which its team is notified."""
 _Amount = Annotated[int, Meta(ge=0, le=MAX_PRICE)]
 
 
@@ -101,8 +103,8 @@ def dollars(micros: int) -> str:
     return f"{'-' if micros < 0 else ''}${whole:,}.{digits}"
 
 
-def alerts_passed(spent: int, cap: int | None, thresholds: tuple[int, ...] = (50, 80, 100)) -> tuple[int, ...]:
+def alerts_passed(spent: int, cap: int | None) -> tuple[int, ...]:
     """The thresholds, in percent of the cap, that an amount has reached."""
     if not cap:
         return ()
-    return tuple(percent for percent in thresholds if spent * 100 >= cap * percent)
+    return tuple(percent for percent in _ALERTS if spent * 100 >= cap * percent)

@@ -19,7 +19,6 @@ _OPTIONS: dict[int, int] = {
 
 
 def compress(data: bytes) -> bytes:
-    """Compress."""
     return zstd.compress(data, options=_OPTIONS)
 
 

@@ -46,12 +46,11 @@ class TraceExporter:
         writer: metrics.Writer,
         instance: str,
         now: Callable[[], float],
-        pool: Pool | None = None,
     ) -> None:
         receiver = UpstreamSettings(
             name="otlp", url=settings.traces_url, headers=settings.traces_headers, connections=2
         )
-        self._pool = pool or Pool(
+        self._pool = Pool(
             receiver, max_bytes=_MAX_RESPONSE_BYTES, budget=Budget(16 * _MAX_RESPONSE_BYTES), now=now
         )
         self._tracer = tracer

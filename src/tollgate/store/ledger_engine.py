@@ -69,9 +69,7 @@ class LedgerEngine(Protocol):
         """Numbers for new data of a day, ascending, above all that were given."""
         ...
 
-    def data(self, connection: Connection, day: str, ids: Sequence[int]) -> dict[int, bytes]:
-        """Data of a day."""
-        ...
+    def data(self, connection: Connection, day: str, ids: Sequence[int]) -> dict[int, bytes]: ...
 
     def release(self, connection: Connection, day: str, counts: Mapping[int, int]) -> None:
         """Take so many blocks from data of a day; delete what no block points to any more."""

@@ -180,7 +180,6 @@ async def passkey_options(plane: Plane, actor: CurrentActor) -> Answer:
     ),
 )
 async def add_passkey(request: HttpRequest, plane: Plane, actor: CurrentActor) -> Answer:
-    """Add a passkey."""
     sent = await reading.body(request, NewPasskey)
     credential = msgspec.json.encode(sent.credential).decode()
     return shown(_shape(await plane.factors.add_passkey(actor, sent.ticket, credential, sent.name)))

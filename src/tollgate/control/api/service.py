@@ -93,7 +93,6 @@ class NetworkPage(Struct, frozen=True):
     Operation(id="listNetworks", tag=NETWORKS, summary="List the networks that are served", gives=NetworkPage),
 )
 async def list_networks(plane: Plane, actor: CurrentActor) -> Answer:  # noqa: ARG001 - whoever is logged in may know
-    """List the networks."""
     views = await plane.networks.list()
     return listed_items((shapes.of(Network, view) for view in views), None)
 

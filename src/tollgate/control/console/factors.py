@@ -92,7 +92,6 @@ async def sign_in_options(plane: Plane) -> Response[bytes]:
 
 @post("/sign-in/passkey")
 async def sign_in_with_passkey(request: HttpRequest, plane: Plane) -> Response[str]:
-    """Sign in with a passkey."""
     form = await read_form(request)
     back = local_path(form.get("next"))
     try:

@@ -109,7 +109,6 @@ async def _usage(
 
 @shown("/teams/{team:str}/invoices")
 async def invoices_page(request: HttpRequest, plane: Plane, team: Part) -> Response[str]:
-    """All invoices."""
     frame = await open_frame(request, plane, team, here="invoices", title="Invoices")
     frame.commands = (f"tollgate invoices list --team {team}",)
     listed = await plane.invoices.list(frame.actor, team, PageRequest(24, request.query_params.get("after")))
@@ -118,7 +117,6 @@ async def invoices_page(request: HttpRequest, plane: Plane, team: Part) -> Respo
 
 @shown("/teams/{team:str}/invoices/{month:str}")
 async def invoice_page(request: HttpRequest, plane: Plane, team: Part, month: Part) -> Response[str]:
-    """One invoice."""
     frame = await open_frame(request, plane, team, here="invoices", title=month)
     frame.crumbs = (("Invoices", f"{frame.base}/invoices"),)
     frame.commands = (f"tollgate invoices show {month} --team {team}",)

@@ -301,7 +301,6 @@ class SecondFactors:
         return self._ticket("code", "", account.id.encode())
 
     async def account_of(self, ticket: str) -> Account:
-        """The account that a ticket is for."""
         account_id = self._challenge("code", "", ticket).decode()
         async with self._context.store.reading() as records:
             account = await records.accounts.get(account_id)

@@ -138,7 +138,6 @@ class Teams:
             return await self._context.membership(records, actor, team, Action.SEE_TEAM)
 
     async def rename(self, actor: Actor, team: str, name: str, if_match: str | None = None) -> Membership:
-        """Rename a team."""
         async with self._context.store.changing() as records:
             membership = await self._context.membership(records, actor, team, Action.RENAME_TEAM)
             check_version(membership.team, if_match)

@@ -181,7 +181,6 @@ class Subscribers:
         self._wanted[topic] -= 1
 
     def add(self, subscriber: Subscriber) -> None:
-        """Add a subscriber."""
         self._count += 1
         subscriber.number = self._count
         self._all[subscriber] = None

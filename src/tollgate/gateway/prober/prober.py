@@ -136,7 +136,6 @@ class HttpProbeClient:
         )
 
     async def block(self, number: int) -> Block:
-        """One of its blocks."""
         return _read(heads.read_block, self._family, await self.call(heads.block_call(self._family, number)))
 
     def sweep(self) -> None:

@@ -154,13 +154,11 @@ class Exchange:
 
     # --- One call or batch -----------------------------------------------------------------------------
 
-    async def send_call(
-        self, body: bytes, deadline: float, trace: Trace, need: Need, tried: Sequence[Upstream] = ()
-    ) -> AttemptOutcome[Reply]:
+    async def send_call(self, body: bytes, deadline: float, trace: Trace, need: Need) -> AttemptOutcome[Reply]:
         """Get the answer to one call."""
         kind = self.network.catalogue.kind(need.method)
         return await self.send(
-            body, jsonrpc.decode_reply, lambda reply: self.judge(kind, reply), deadline, trace, need, tried
+            body, jsonrpc.decode_reply, lambda reply: self.judge(kind, reply), deadline, trace, need
         )
 
     async def send_batch(

@@ -251,7 +251,6 @@ class Socket(WebSocketsSansIOProtocol):
         self._give_up_soon()
 
     def send_keepalive_ping(self) -> None:
-        """Send a ping."""
         self._unsent = self.transport.get_write_buffer_size()
         super().send_keepalive_ping()
 
