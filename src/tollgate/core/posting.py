@@ -11,7 +11,7 @@ calls that cost the same are counted together.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -306,15 +306,10 @@ def _hours(times: Sequence[float]) -> Iterator[tuple[int, int, int]]:
 
 def _by_team(subjects: Sequence[CountedSubject], start: int, end: int) -> dict[str, list[int]]:
     """The places of each team's records in a batch."""
-    found: dict[str, list[int]] = {}
-    for place in range(start, end):
-        subject = subjects[place]
-        if not subject.rows:
-            continue
-        try:
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for place, subject in enumerate(subjects[start:end], start):
+        if subject.rows:
             found[subject.team_id].append(place)
-        except KeyError:
-            found[subject.team_id] = [place]
     return found
 
 
@@ -391,7 +386,7 @@ class _Accounts:
             team_id,
             (rows, month, costs),
             [payloads[place] for place in places],
-            [subject.rows for subject in subjects],
+            None if rows == len(places) else [subject.rows for subject in subjects],
             Seen(first_no, rows, errors, min(at), max(at), [subject for subject, _ in kinds]),
         )
 
@@ -407,15 +402,27 @@ class _Accounts:
             found = self._latencies[team_id] = {}
         if len(places) <= _FEW:
             for place, subject in zip(places, subjects, strict=True):
-                _add_bucket(found, subject.latency, buckets[place], 1)
+                bucket = buckets[place]
+                for key, calls in subject.latency.keys:
+                    line = found.get(key)
+                    if line is None:
+                        found[key] = (*key, {bucket: calls})
+                    else:
+                        line[2][bucket] = line[2].get(bucket, 0) + calls
             return
         latencies = {subject.latency for subject in subjects}
         for latency in latencies:
             its = places
             if len(latencies) > 1:
                 its = [place for place, each in zip(places, subjects, strict=True) if each.latency is latency]
-            for bucket, records in Counter([buckets[place] for place in its]).items():
-                _add_bucket(found, latency, bucket, records)
+            records = Counter([buckets[place] for place in its])
+            for key, calls in latency.keys:
+                line = found.get(key)
+                if line is None:
+                    line = found[key] = (*key, {})
+                counts = line[2]
+                for bucket, count in records.items():
+                    counts[bucket] = counts.get(bucket, 0) + count * calls
 
     def _add_blocks(
         self,
@@ -451,7 +458,7 @@ class _Accounts:
 
 def _unit(price: Price, before: int, billed: int, lowest_cap: int | None, spent: int) -> int | None:
     """What each of these requests costs; None where they do not all cost the same."""
-    if not billed or not price.total(before + billed):
+    if before + billed <= price.free_requests or not billed or not price.total(before + billed):
         return 0
     unit = price.micros_per_million // MILLION
     if (
@@ -499,21 +506,14 @@ def _add_usage(usage: dict[LineKey, Line], kinds: Kinds, unit: int) -> None:
     for subject, records in kinds:
         requests = records * subject.stands_for
         for key, calls in subject.lines:
+            count = requests * calls
+            charged = count * unit if unit and key[3] in BILLABLE else 0
             line = usage.get(key)
             if line is None:
-                line = usage[key] = [key, 0, 0]
-            line[1] += requests * calls
-            if unit and key[3] in BILLABLE:
-                line[2] += requests * calls * unit
-
-
-def _add_bucket(found: dict[LatencyLineKey, LatencyLine], latency: LatencyKind, bucket: int, records: int) -> None:
-    for key, calls in latency.keys:
-        line = found.get(key)
-        if line is None:
-            found[key] = (*key, {bucket: records * calls})
-        else:
-            line[2][bucket] = line[2].get(bucket, 0) + records * calls
+                usage[key] = [key, count, charged]
+            else:
+                line[1] += count
+                line[2] += charged
 
 
 def _pieces(subjects: Sequence[CountedSubject]) -> list[tuple[int, int]]:

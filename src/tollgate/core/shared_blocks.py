@@ -36,6 +36,7 @@ from tollgate.core.entries import pack, read_counted, read_subject
 
 # Rows of a shared block: enough to compress well, few enough that a page of one of its teams reads little.
 SHARED_ROWS = 512
+_ONE = (1,)
 
 
 class Part(Struct, frozen=True, array_like=True, gc=False):
@@ -118,14 +119,14 @@ class SharedWriter:
         team_id: str,
         run: tuple[int, str, int | list[int]],
         records: Sequence[bytes],
-        counts: Sequence[int],
+        counts: Sequence[int] | None,
         seen: Seen,
     ) -> None:
-        """Add the part of a team. `counts` are the rows of each record."""
+        """Add the part of a team. `counts` are the rows of each record, None where all have one."""
         self._parts[team_id] = (seen.first_no, run, len(self._records), len(records))
         self._seen[team_id, seen.first_no] = seen
         self._records += records
-        self._counts += counts
+        self._counts += counts or _ONE * len(records)
         self._rows += seen.rows
         if self._rows >= SHARED_ROWS:
             self.end()
@@ -181,7 +182,8 @@ class _Rows(Struct, frozen=True, gc=False):
     seen: Seen
     committed_at: float
     lengths: bytes
-    counts: bytes
+    counts: bytes | None
+    """None where each record is a row."""
     content: bytes
 
 
@@ -205,7 +207,7 @@ def sorted_out(blocks: Iterable[Stored]) -> Iterator[tuple[Block, float]]:
 def _rows_of(block: Stored) -> Iterator[tuple[str, _Rows]]:
     lengths, counts, content = split(block.data, block.records, block.rows)
     its_lengths = as_bytes(lengths)
-    its_counts = as_bytes(array(COUNTS, [1]) * block.records if counts is None else counts)
+    its_counts = None if counts is None else as_bytes(counts)
     starts = list(accumulate(lengths, initial=0))
     for team_id, part in read_parts(block.parts).items():
         begin, end = part.place, part.end_in(block.records)
@@ -219,7 +221,7 @@ def _rows_of(block: Stored) -> Iterator[tuple[str, _Rows]]:
                 seen,
                 block.committed_at,
                 its_lengths[LENGTH_BYTES * begin : LENGTH_BYTES * end],
-                its_counts[COUNT_BYTES * begin : COUNT_BYTES * end],
+                None if its_counts is None else its_counts[COUNT_BYTES * begin : COUNT_BYTES * end],
                 content[starts[begin] : starts[end]],
             ),
         )
@@ -259,7 +261,10 @@ def _block(team_id: str, group: Sequence[_Rows]) -> Block:
     records = sum([each.part.records for each in group])
     pieces = [each.lengths for each in group]
     if rows != records:
-        pieces += [each.counts for each in group]
+        pieces += [
+            as_bytes(array(COUNTS, _ONE * each.part.records)) if each.counts is None else each.counts
+            for each in group
+        ]
     pieces += [each.content for each in group]
     callers = set(chain.from_iterable([each.callers for each in seen]))
     return Block(

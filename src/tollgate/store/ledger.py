@@ -10,7 +10,6 @@ Synchronous: the collector is a process of its own that does nothing else. Readi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -136,7 +135,7 @@ class LedgerStore:
         seen, self._seen = self._seen, {}
         unfolded, self._unfolded = self._unfolded, None
         with self._writing() as connection:
-            named = json.dumps(list(teams))
+            named = msgspec.json.encode(list(teams)).decode()
             numbers = engine_of(connection).begin_commit(connection, marks, named)
             if known is not None and _marks(connection, marks) != known:
                 raise LedgerBehind("Another collector works on this spool: stop one of them.")

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from tollgate import log
 from tollgate.core.blocks import OpenBlock
 from tollgate.core.shared_blocks import PartKey, Seen, SharedBlock, Stored, read_parts, sorted_out
-from tollgate.core.zstandard import ZstdError, compress, decompress
+from tollgate.core.zstandard import SHORT_LIVED, ZstdError, compress, decompress
 from tollgate.store.ledger_blocks import DayBlocks
 from tollgate.store.ledger_engine import engine_of
 
@@ -61,7 +61,7 @@ class SharedBlocks:
         rows = [
             (
                 day, last + 1, False, block.rows, block.records, block.errors, block.least_at, block.greatest_at,
-                committed_at, block.parts, compress(block.data),
+                committed_at, block.parts, compress(block.data, SHORT_LIVED),
             )
             for block in blocks
         ]  # fmt: skip

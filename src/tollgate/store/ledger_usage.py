@@ -5,7 +5,7 @@ Within the caller's transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -20,13 +20,14 @@ from tollgate.store.ledger_engine import engine_of, fetched
 # Lines of usage and of latencies that are folded at once, and old ones that are deleted at once.
 SLICE_LINES, SLICE_OLD = 40_000, 20_000
 
-Lines = dict[str, list[tuple[LineKey, int, int]]]
-"""Team -> line, requests, cost."""
+Lines = dict[str, list[tuple[msgspec.Raw, int, int]]]
+"""Team -> `LineKey` as it is written, requests, cost."""
 LatencyLines = dict[str, list[tuple[str, str, dict[int, int]]]]
 """Team -> network, outcome, buckets."""
 
 _write_lines = msgspec.json.Encoder().encode
 _read_lines = msgspec.json.Decoder(Lines).decode
+_read_key = msgspec.json.Decoder(LineKey).decode
 _read_latencies = msgspec.msgpack.Decoder(LatencyLines).decode
 _read_raw = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 _read_of_team = msgspec.msgpack.Decoder(list[tuple[str, str, dict[int, int]]]).decode
@@ -97,7 +98,8 @@ def lines_in(posting: Posting) -> int:
 def fold(connection: Connection) -> bool:
     """Fold a slice of what was appended; whether there may be more."""
     execute = connection.exec_driver_sql
-    sums: dict[tuple[str, str, int], dict[LineKey, list[int]]] = {}
+    # Lines that are equal are written equally: what one says is read once, when all are added up.
+    sums: dict[tuple[str, str, int], dict[bytes, list[int]]] = {}
     taken: list[tuple[int]] = []
     size = 0
     query = "SELECT rowid, month, hour, lines FROM usage_new ORDER BY rowid"
@@ -108,9 +110,10 @@ def fold(connection: Connection) -> bool:
                 size += len(lines)
                 of_team = sums.setdefault((team_id, month, hour), {})
                 for line, requests, cost in lines:
-                    total = of_team.get(line)
+                    written = bytes(line)
+                    total = of_team.get(written)
                     if total is None:
-                        of_team[line] = [requests, cost]
+                        of_team[written] = [requests, cost]
                     else:
                         total[0] += requests
                         total[1] += cost
@@ -120,21 +123,22 @@ def fold(connection: Connection) -> bool:
         return _fold_latencies(connection)
     if size:
         # In the order of keys, so that each page of the table is met once.
-        values = [(*key, *line, *sums[key][line]) for key in sorted(sums) for line in sorted(sums[key])]
+        values = [
+            (*key, *_read_key(line), *total) for key in sorted(sums) for line, total in sorted(sums[key].items())
+        ]
         _add_up(connection, tables.usage, values)
-        _add_up(connection, tables.source_months, _by_source(sums))
+        _add_up(connection, tables.source_months, _by_source(values))
     # Those alone: others may have been committed in between.
     execute("DELETE FROM usage_new WHERE rowid = ?", taken)
     return True
 
 
-def _by_source(sums: Mapping[tuple[str, str, int], Mapping[LineKey, Sequence[int]]]) -> list[tuple[str, str, int]]:
+def _by_source(lines: Iterable[Sequence[Any]]) -> list[tuple[str, str, int]]:
     """Billable requests of tokens and domains, by month."""
     found: dict[tuple[str, str], int] = {}
-    for (_, month, _), lines in sums.items():
-        for (source_id, _, _, outcome), (requests, _) in lines.items():
-            if outcome in BILLABLE:
-                found[source_id, month] = found.get((source_id, month), 0) + requests
+    for _, month, _, source_id, _, _, outcome, requests, _ in lines:
+        if outcome in BILLABLE:
+            found[source_id, month] = found.get((source_id, month), 0) + requests
     return [(*key, found[key]) for key in sorted(found)]
 
 
