@@ -32,6 +32,10 @@ from tollgate.settings.model import OidcSettings
 CACHE_SECONDS = 3600.0
 # Ten times what the largest key sets in wide use have.
 BODY_BYTES = 262_144
+# Pieces of an answer: one that comes byte by byte takes a hundred times as long to be read.
+MAX_PIECES = 2_048
+# Sign-ins that wait for the provider: one that is silent must not take the places of all other requests.
+MAX_AT_ONCE = 20
 
 T = TypeVar("T")
 
@@ -64,7 +68,7 @@ class OidcClient:
         self._http = httpx.AsyncClient(
             timeout=seconds,
             follow_redirects=False,
-            limits=httpx.Limits(max_connections=20, max_keepalive_connections=2),
+            limits=httpx.Limits(max_connections=MAX_AT_ONCE, max_keepalive_connections=2),
             # A provider on this machine is not behind the proxy that the environment names.
             trust_env=not rules.is_local(settings.issuer),
             # No cookie of one person's sign-in may travel with the next one's.
@@ -73,6 +77,7 @@ class OidcClient:
             headers={"Accept": "application/json", "Accept-Encoding": "identity"},
             transport=transport,
         )
+        self._under_way = 0
         self._reading = asyncio.Lock()
         self._known: rules.Provider | None = None
 
@@ -81,8 +86,10 @@ class OidcClient:
 
     async def start(self) -> SignInStart:
         """Return the address to send the browser to, and what to keep until it returns."""
-        async with self._border():
-            provider = await self._provider()
+        provider = self._known
+        if provider is None or not self._is_fresh(provider):
+            async with self._border():
+                provider = await self._provider()
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         url, _ = self._oauth.create_authorization_url(
             provider.metadata.authorization_endpoint, state=state, code_verifier=verifier, nonce=nonce
@@ -111,9 +118,12 @@ class OidcClient:
         # One sign-in reads it, the others wait, each within its own deadline.
         async with self._reading:
             known = self._known
-            if known is None or known is but_not or not 0 <= self._now() - known.read_at < CACHE_SECONDS:
+            if known is None or known is but_not or not self._is_fresh(known):
                 known = self._known = await self._read_provider()
             return known
+
+    def _is_fresh(self, provider: rules.Provider) -> bool:
+        return 0 <= self._now() - provider.read_at < CACHE_SECONDS
 
     async def _read_provider(self) -> rules.Provider:
         issuer = self._settings.issuer
@@ -188,16 +198,20 @@ class OidcClient:
         async with self._http.stream(method, url, **more) as response:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise OidcError(f"The sign-in provider sent a compressed answer, unasked. {LATER} {CONTACT}.")
-            body = bytearray()
+            body, pieces = bytearray(), 0
             async for part in response.aiter_bytes():
                 body += part
-                if len(body) > BODY_BYTES:
+                pieces += 1
+                if len(body) > BODY_BYTES or pieces > MAX_PIECES:
                     raise OidcError(f"The sign-in provider sent an answer without end. {LATER} {CONTACT}.")
             return response.status_code, bytes(body)
 
     @asynccontextmanager
     async def _border(self) -> AsyncIterator[None]:
-        """Put the deadline around a talk with the provider, and words to what the network does."""
+        """Put bounds around a talk with the provider, and words to what the network does."""
+        if self._under_way >= MAX_AT_ONCE:
+            raise OidcError(f"Too many wait for the sign-in provider. {LATER}")
+        self._under_way += 1
         try:
             async with asyncio.timeout(self._seconds):
                 yield
@@ -205,6 +219,8 @@ class OidcClient:
             raise OidcError(f"The sign-in provider did not answer in time. {LATER}") from error
         except httpx.HTTPError as error:
             raise OidcError(f"The sign-in provider cannot be reached. {LATER} {CONTACT}.") from error
+        finally:
+            self._under_way -= 1
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:

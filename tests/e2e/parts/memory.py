@@ -31,12 +31,12 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def within_budget(gateway: Gateway, budget: int = 0) -> Iterator[None]:
-    """Weigh every worker again and again: none grows beyond what its budget allows, and none dies."""
+def within_budget(gateway: Gateway, budget: int = 0, processes: str = "tg-worker-") -> Iterator[None]:
+    """Weigh processes of this kind again and again: none grows beyond what its budget allows, and none dies."""
     if sys.platform != "linux":
         yield
         return
-    before = {pid: resident(pid) for pid in gateway.workers().values()}
+    before = {pid: resident(pid) for pid in gateway.children(processes).values()}
     peak, done = dict(before), threading.Event()
 
     def weigh() -> None:
@@ -52,7 +52,7 @@ def within_budget(gateway: Gateway, budget: int = 0) -> Iterator[None]:
     finally:
         done.set()
         sampling.join()
-    assert set(gateway.workers().values()) == set(before), "a worker died"
+    assert set(gateway.children(processes).values()) == set(before), "a process died"
     grown = {pid: (peak[pid] - before[pid]) >> 20 for pid in peak}
     most = (COPIES * budget + SLACK_BYTES) >> 20
     assert max(grown.values()) <= most, f"{grown} MiB more, {most} allowed, in {time.monotonic() - began:.1f} s"
