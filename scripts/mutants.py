@@ -2,8 +2,8 @@
 
     python scripts/mutants.py [--count 60] [--seed N] [--aim 95] [--jobs 2] [FILE ...]
 
-For each change the unit tests of its module run, nearest first: those that bear its name, those that import it, the
-others of its folder. A change is caught when one of them fails. Works on copies of `src`, so an interrupted run leaves
+All unit tests run once first, to note which of them run which lines. For each change those that run its line are run
+again, the shortest first: it is caught when one of them fails. Works on copies of `src`, so an interrupted run leaves
 nothing behind.
 
 Not changed: what only types, logs or tunes (annotations, log lines, options of classes, numbers with a NAME of their
@@ -17,6 +17,8 @@ from __future__ import annotations
 import argparse
 import ast
 import concurrent.futures
+import json
+import mmap
 import os
 import queue
 import random
@@ -25,9 +27,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import tomllib
+from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Generator
 from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src/tollgate"
@@ -43,6 +53,8 @@ _SWAPS: dict[type[ast.AST], type[ast.AST]] = {
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv,
 }  # fmt: skip
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _Changer(ast.NodeTransformer):
@@ -153,28 +165,123 @@ def _is_tunable(target: ast.expr, value: ast.expr) -> bool:
     )
 
 
-def _tests(name: str) -> list[str]:
-    """Files of tests for a module: those that bear its name, those that import it, then the others of its folder."""
-    module = Path(name).with_suffix("")
-    package, stem = ".".join(("tollgate", *module.parent.parts)), module.stem
-    imports = re.compile(
-        rf"{re.escape(package)}\.{stem}\b|from {re.escape(package)} import (\([^)]*|[^\n]*)\b{stem}\b"
-    )
-    folder = ROOT / "tests" / module.parent
-    while not folder.exists():
-        folder = folder.parent
+def _lines(tree: ast.Module, line: int) -> range | None:
+    """The lines that run when a place does; None where it runs on import, and all of its file may depend on it."""
+    around = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.stmt) and each.lineno <= line <= (each.end_lineno or 0)
+    ]
+    if not any(isinstance(each, _FUNCTIONS) for each in around):
+        return None
+    smallest = around[-1]
+    inner = getattr(smallest, "body", None)
+    if inner and not isinstance(smallest, _FUNCTIONS):
+        return range(smallest.lineno, max(smallest.lineno + 1, inner[0].lineno))
+    return range(smallest.lineno, (smallest.end_lineno or line) + 1)
 
-    def nearness(file: Path) -> int | None:
-        is_near = folder in file.parents
-        if is_near and stem.rstrip("s") in file.stem:
-            return 0
-        if imports.search(file.read_text()):
-            return 1 if is_near else 2
-        return 3 if is_near else None
 
-    files = [file for file in sorted((ROOT / "tests").rglob("test_*.py")) if "e2e" not in file.parts]
-    found = [(near, file) for file in files if (near := nearness(file)) is not None]
-    return [str(file.relative_to(ROOT)) for _, file in sorted(found)]
+# ---- which tests run a line
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load what the run that is started needs. For pytest, which is given this file as a plugin."""
+    order = json.loads(Path(os.environ["MUTANTS"]).read_text())
+    plugin = Noting(Path(order["folder"]), order["names"]) if "names" in order else Choosing(order["tests"])
+    config.pluginmanager.register(plugin)
+
+
+def _noted(names: list[str], jobs: int) -> Notes:
+    """Run all unit tests, and note which lines of these files each of them runs."""
+    notes = Notes()
+    with tempfile.TemporaryDirectory() as folder:
+        order = {"folder": folder, "names": names}
+        argv = ["-n", str(jobs), "--dist", "worksteal", "--hypothesis-profile=tollgate-fast", "--timeout=600"]
+        ended = _pytest([*argv, "--ignore=tests/e2e", "-m", "not e2e", "tests"], order, ROOT / "src")
+        if ended.returncode:
+            sys.exit(f"The tests fail without a change:\n{ended.stdout.decode()[-4_000:]}")
+        for file in Path(folder).iterdir():
+            starts, found = json.loads(file.read_text())
+            for each in found:
+                notes.add(starts, **each)
+    return notes
+
+
+class Notes:
+    """Which tests ran which lines, and for how long."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._ran: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+
+    def add(self, starts: dict[str, int], test: str, seconds: float, lines: list[int]) -> None:
+        self._seconds[test] = seconds
+        places, names = list(starts.values()), list(starts)
+        for line in lines:
+            place = bisect_right(places, line) - 1
+            self._ran[names[place]][line - places[place]].add(test)
+
+    def tests(self, name: str, lines: range | None) -> list[str]:
+        """Tests that ran one of these lines of a file, or any; the shortest first."""
+        ran = self._ran[str(SOURCE / name)]
+        chosen = {test for line in (ran if lines is None else lines) for test in ran.get(line, ())}
+        return sorted(chosen, key=self._seconds.__getitem__)
+
+
+class Noting:
+    """A plugin of pytest: notes which lines of some files each test runs, in processes that it forks too."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        self._folder = folder
+        self._starts: dict[str, int] = {}
+        size = 0
+        for name in names:
+            self._starts[str(SOURCE / name)] = size
+            size += (SOURCE / name).read_text().count("\n") + 2
+        self._seen = mmap.mmap(-1, size)
+        self._notes: list[dict[str, Any]] = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._seen[:] = bytes(len(self._seen))
+        began = time.perf_counter()
+        threading.settrace(self._begun)
+        sys.settrace(self._begun)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            seconds = time.perf_counter() - began
+            lines = [found.start() for found in re.finditer(b"\1", self._seen[:])]
+            self._notes.append({"test": item.nodeid, "seconds": seconds, "lines": lines})
+
+    def pytest_sessionfinish(self) -> None:
+        (self._folder / f"{os.getpid()}.json").write_text(json.dumps([self._starts, self._notes]))
+
+    def _begun(self, frame: FrameType, _event: str, _value: object) -> Callable[..., Any] | None:
+        start = self._starts.get(frame.f_code.co_filename)
+        if start is None:
+            return None
+        seen = self._seen
+
+        def run(frame: FrameType, _event: str, _value: object) -> Callable[..., Any]:
+            seen[start + frame.f_lineno] = 1
+            return run
+
+        return run
+
+
+class Choosing:
+    """A plugin of pytest: runs the tests of a list, in its order."""
+
+    def __init__(self, tests: list[str]) -> None:
+        self._order = {test: place for place, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        chosen = [item for item in items if item.nodeid in self._order]
+        items[:] = sorted(chosen, key=lambda item: self._order[item.nodeid])
 
 
 # ---- changing, testing, counting
@@ -201,6 +308,8 @@ def main() -> int:
     listed = tomllib.loads(EQUIVALENT.read_text())["equivalent"] if EQUIVALENT.exists() else []
     stale = [each for each in listed if each["line"] not in (SOURCE / each["file"]).read_text()]
     sys.stdout.write(f"{len(sample)} of {len(places)} places in {len(names)} files\n")
+    sys.stdout.flush()
+    notes = _noted(sorted({name for name, _ in sample}), given.jobs)
     counts: dict[str, int] = defaultdict(int)
     copies: queue.Queue[Path] = queue.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +317,7 @@ def main() -> int:
             copies.put(Path(folder) / str(number))
             shutil.copytree(ROOT / "src", Path(folder) / str(number), ignore=shutil.ignore_patterns("__pycache__"))
         with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-            tried = [pool.submit(_try, copies, listed, *place) for place in sample]
+            tried = [pool.submit(_try, copies, listed, notes, *place) for place in sample]
             for each in concurrent.futures.as_completed(tried):
                 verdict, line = each.result()
                 counts[verdict] += 1
@@ -231,8 +340,10 @@ def _count(name: str) -> int:
     return changer.count
 
 
-def _try(copies: queue.Queue[Path], listed: list[dict[str, str]], name: str, number: int) -> tuple[str, str]:
-    """Change one place in a copy, and run its tests."""
+def _try(
+    copies: queue.Queue[Path], listed: list[dict[str, str]], notes: Notes, name: str, number: int
+) -> tuple[str, str]:
+    """Change one place in a copy, and run the tests that run it."""
     copy = copies.get()
     file = copy / "tollgate" / name
     try:
@@ -240,7 +351,7 @@ def _try(copies: queue.Queue[Path], listed: list[dict[str, str]], name: str, num
         changer = _Changer(number)
         changed = changer.visit(ast.parse(before))
         file.write_text(ast.unparse(ast.fix_missing_locations(changed)))
-        is_caught = _fails(copy, _tests(name))
+        is_caught = _fails(copy, notes.tests(name, _lines(ast.parse(before), changer.line)))
         file.write_text(before)
     finally:
         copies.put(copy)
@@ -255,15 +366,28 @@ def _try(copies: queue.Queue[Path], listed: list[dict[str, str]], name: str, num
 
 
 def _fails(copy: Path, tests: list[str]) -> bool:
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=60", *tests]
+    if not tests:
+        return False
+    files = sorted({test.partition("::")[0] for test in tests})
     try:
-        ended = subprocess.run(  # noqa: S603 - our own tests
-            argv, cwd=ROOT, env=environment, capture_output=True, timeout=SECONDS, check=False
-        )
+        ended = _pytest(["-x", "--timeout=60", *files], {"tests": tests}, copy, SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return ended.returncode != 0
+
+
+def _pytest(
+    argv: list[str], order: dict[str, Any], source: Path, seconds: float | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    path = os.pathsep.join((str(source), str(ROOT / "scripts")))
+    with tempfile.NamedTemporaryFile("w") as file:
+        json.dump(order, file)
+        file.flush()
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "MUTANTS": file.name}
+        return subprocess.run(  # noqa: S603 - our own tests
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "mutants", *argv],
+            cwd=ROOT, env=environment, capture_output=True, timeout=seconds, check=False,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
