@@ -153,7 +153,7 @@ class Drive:
         networks.apply(settings, slots)
         shared.network(0).publish(20_000_000, 19_999_900, changed=True)
         for index in range(len(named)):
-            shared.upstream(index).publish(State.UP, 20_000_000, 19_999_900, 500)
+            shared.upstream(index).publish(State.UP, 20_000_000)
         credentials = Credentials(
             directory,
             meters,

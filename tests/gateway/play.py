@@ -219,7 +219,7 @@ class Play:
     def find(self, index: int, state: State) -> None:
         index %= len(self.heads)
         head = NOTHING if state is State.UNKNOWN else self.heads[index]
-        self.scene.worker.rows[index].publish(state, head, NOTHING, 0)
+        self.scene.worker.rows[index].publish(state, head)
 
     def reorganise(self, depth: int, _: None) -> None:
         ancestor = self.row.head - depth
@@ -227,7 +227,7 @@ class Play:
         self.ancestors.append(ancestor)
         self.heads = [ancestor + 1] * len(self.heads)
         for row in self.scene.worker.rows:
-            row.publish(State(row.state), ancestor + 1, NOTHING, 0)
+            row.publish(State(row.state), ancestor + 1)
         self.row.publish(ancestor + 1, min(self.row.finalized, ancestor), changed=True)
         self.epoch += 1
         self.shown = self.floor = NOTHING

@@ -144,12 +144,12 @@ class Scene:
     def up(self, *heads: int, finalized: int = NOTHING, state: State = State.UP, changed: bool = True) -> None:
         """The prober has seen these heads."""
         for row, head in zip(self.worker.rows, heads, strict=True):
-            row.publish(state, head, finalized, 0)
+            row.publish(state, head)
         self.row.publish(max(heads), finalized, changed=changed)
 
     def state(self, index: int, state: State, head: int = NOTHING) -> None:
         """The prober has found an upstream in a state."""
-        self.worker.rows[index].publish(state, head, NOTHING, 0)
+        self.worker.rows[index].publish(state, head)
 
     async def later(self, seconds: float) -> None:
         """Let time pass for timers and for connections."""

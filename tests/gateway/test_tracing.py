@@ -43,7 +43,7 @@ async def traced(tracer: Tracer, **options: Any) -> Worker:
     tracer.now = worker.clock
     worker.row.publish(100, 90, changed=True)
     for row in worker.rows:
-        row.publish(State.UP, 100, 90, 500)
+        row.publish(State.UP, 100)
     return worker
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -68,9 +69,45 @@ def test_all_rows_can_be_had() -> None:
         shared_status.network(row, 2).saw(row)
     for row in slots.upstreams.values():
         shared_status.upstream(row, 2).report(STATS)
-        shared_status.upstream(row).publish(State.UP, row, NOTHING, 0)
+        shared_status.upstream(row).publish(State.UP, row)
     assert [shared_status.network(row).shown for row in slots.networks.values()] == list(range(MAX_NETWORKS))
     assert [shared_status.upstream(row).head for row in slots.upstreams.values()] == list(range(MAX_UPSTREAMS))
+
+
+def test_bytes_of_a_networks_place_change_with_it_alone() -> None:
+    shared_status = SharedStatus(2)
+    row = shared_status.network(1)
+    changes: list[Callable[[], None]] = [
+        lambda: row.publish(7, 5, changed=True),
+        row.nudge,
+        lambda: shared_status.network(1, 1).saw(9),
+        lambda: shared_status.network(1, 1).want(),
+    ]
+    for change in changes:
+        before = row.memory[row.place]
+        change()
+        assert row.memory[row.place] != before
+    before = row.memory[row.place]
+    for neighbour in (0, 2):
+        shared_status.network(neighbour, 1).want()
+        shared_status.network(neighbour, 0).publish(7, 5, changed=True)
+    shared_status.upstream(0).publish(State.UP, 9)
+    assert row.memory[row.place] == before
+
+
+def test_bytes_of_an_upstreams_place_are_its_state_and_head() -> None:
+    shared_status = SharedStatus(2)
+    row, memory = shared_status.upstream(1), shared_status.memory
+    for state, head in ((State.UP, NOTHING), (State.UP, 3), (State.DOWN, 3)):
+        before = memory[row.place]
+        row.publish(state, head)
+        assert memory[row.place] != before
+    before = memory[row.place]
+    for worker in range(2):
+        shared_status.upstream(1, worker).report(STATS)
+        shared_status.upstream(0, worker).report(STATS)
+    shared_status.upstream(2).publish(State.UP, 9)
+    assert memory[row.place] == before
 
 
 # --- Networks ----------------------------------------------------------------------------------------------
@@ -186,6 +223,48 @@ def test_network_is_heard_even_at_the_first_moment_of_the_clock() -> None:
     assert [*heard, row.is_fresh] == [False, True]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_stamp_and_snapshot_are_what_is_known_at_one_look(workers: int) -> None:
+    clock = Clock(5.0)
+    shared_status = SharedStatus(workers, clock)
+    prober, worker = shared_status.network(0), shared_status.network(0, workers - 1)
+    assert worker.stamp == (0, 0, NOTHING, NOTHING)
+    assert worker.snapshot().believed_until == 0.0
+    prober.publish(100, 90, changed=True)
+    worker.nudge()
+    prober.publish_reorg(95)
+    worker.saw(102)
+    assert worker.stamp == worker.snapshot().stamp == (4, 1, 100, 90)
+    found = worker.snapshot()
+    assert (found.version, found.reorgs, found.head, found.floor) == (4, 1, 100, 102)
+    assert found.believed_until == 5.0 + SILENCE_SECONDS
+    clock.advance(SILENCE_SECONDS - 0.001)
+    assert worker.stamp == (4, 1, 100, 90)
+    clock.advance(0.001)
+    assert (worker.is_fresh, worker.stamp) == (False, (4, 1, NOTHING, NOTHING))
+    assert worker.snapshot() == found, "as if the prober had written just now"
+
+
+def test_network_is_wanted_when_a_worker_last_had_callers() -> None:
+    clock = Clock(0.0)
+    shared_status = SharedStatus(2, clock)
+    one, other = shared_status.network(0), shared_status.network(0, 1)
+    assert one.wanted_at == 0.0
+    one.want()
+    assert one.wanted_at == 0.001, "0 is never"
+    for seconds, row in ((5.0, other), (2.5, one)):
+        clock.advance(seconds)
+        row.want()
+        assert other.wanted_at == clock()
+
+
+def test_tip_that_is_forgotten_is_another_version() -> None:
+    prober, worker, _ = rows()
+    prober.publish(100, 90, changed=True)
+    prober.forget_tip()
+    assert (worker.version, worker.head) == (2, 100)
+
+
 # --- Reorganisations ---------------------------------------------------------------------------------------
 
 
@@ -229,7 +308,7 @@ def test_upstream_is_unknown_at_first_and_then_what_the_prober_says() -> None:
     shared_status = SharedStatus(2)
     prober, worker = shared_status.upstream(5), shared_status.upstream(5, 1)
     assert (worker.state, worker.head) == (State.UNKNOWN, NOTHING)
-    prober.publish(State.LAGGING, 90, 80, 1_000)
+    prober.publish(State.LAGGING, 90)
     assert (worker.state, worker.head) == (State.LAGGING, 90)
     assert shared_status.upstream(4).state == shared_status.upstream(6).state == State.UNKNOWN
 
@@ -237,11 +316,11 @@ def test_upstream_is_unknown_at_first_and_then_what_the_prober_says() -> None:
 def test_worker_may_have_seen_a_higher_head_until_the_next_probe() -> None:
     shared_status = SharedStatus(2)
     prober, worker = shared_status.upstream(0), shared_status.upstream(0, 1)
-    prober.publish(State.UP, 90, NOTHING, 0)
+    prober.publish(State.UP, 90)
     worker.saw(92)
     worker.saw(91)
     assert prober.head == 92
-    prober.publish(State.UP, 91, NOTHING, 0)
+    prober.publish(State.UP, 91)
     assert worker.head == 91
 
 

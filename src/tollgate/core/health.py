@@ -72,9 +72,9 @@ class Sight(Struct, frozen=True):
     failures: int = 0
     """Probes that failed since the last good one."""
     refused: bool = False
-    """Whether the last of them was a refused connection."""
+    """Whether the last probe that failed was a refused connection."""
     fault: str = ""
-    """Why the last of them failed."""
+    """Why that one failed."""
     chain_id: str = ""
     syncing: bool = False
     disagreements: int = 0

@@ -27,7 +27,7 @@ MAX_NETWORKS, MAX_UPSTREAMS = 64, 256
 _REMEMBERED = 16
 _NETWORK_CELLS = 8 + _REMEMBERED
 _NETWORK_COLUMN = 4
-_UPSTREAM_CELLS = 8
+_UPSTREAM_CELLS = 2
 _UPSTREAM_COLUMN = 8
 # What the prober has published is used for this long.
 SILENCE_SECONDS = 10.0
@@ -85,7 +85,7 @@ class SharedStatus:
         start = MAX_NETWORKS * self._network_row + row * self._upstream_row
         status = UpstreamStatus(self._cells[start : start + self._upstream_row], self.workers, worker)
         # State and head: what a choice depends on.
-        status.place = slice(8 * start, 8 * (start + 2))
+        status.place = slice(8 * start, 8 * (start + _UPSTREAM_CELLS))
         return status
 
 
@@ -264,7 +264,7 @@ class NetworkStatus:
 
 
 # Cells of an upstream's row.
-_STATE, _UP_HEAD, _UP_FINALIZED, _MICROS = range(4)
+_STATE, _UP_HEAD = range(2)
 # Cells of a worker's column in it.
 _CALLS, _FAILURES, _EWMA, _OPEN_UNTIL, _IN_FLIGHT, _P95 = range(6)
 
@@ -319,13 +319,10 @@ class UpstreamStatus:
 
     # --- For the prober --------------------------------------------------------------------------------
 
-    def publish(self, state: State, head: int, finalized: int, micros: int) -> None:
+    def publish(self, state: State, head: int) -> None:
         """Publish the state of an upstream."""
-        cells = self._cells
-        cells[_UP_HEAD] = head + 1
-        cells[_UP_FINALIZED] = finalized + 1
-        cells[_MICROS] = micros
-        cells[_STATE] = state
+        self._cells[_UP_HEAD] = head + 1
+        self._cells[_STATE] = state
 
     def worker_stats(self) -> list[WorkerStats]:
         """The statistics of each worker's calls."""

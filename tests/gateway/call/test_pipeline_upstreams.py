@@ -23,7 +23,7 @@ KEPT = {"cache_bytes": 1_000_000}
 def heard(worker: Worker) -> None:
     """The prober has seen all upstreams at one head."""
     for row in worker.rows:
-        row.publish(State.UP, 100, 50, 0)
+        row.publish(State.UP, 100)
     worker.row.publish(100, 50, changed=True)
 
 

@@ -83,7 +83,7 @@ async def test_past_is_asked_for_once_and_then_comes_from_the_cache() -> None:
 
     worker = await open_worker(cache_bytes=1_000_000)
     worker.loop.nodes = {"up0": counting}
-    worker.rows[0].publish(State.UP, 100, 50, 0)
+    worker.rows[0].publish(State.UP, 100)
     worker.row.publish(100, 50, changed=True)
     fetch = fetcher(worker)
     replies = [bytes((await fetch.from_cache(BLOCK)).result) for _ in range(20)]

@@ -49,7 +49,7 @@ class Chain:
         self.slips[index] = blocks
 
     def probe(self, index: int, _: int) -> None:
-        self.scene.worker.rows[index].publish(State.UP, self.heads[index], 0, 0)
+        self.scene.worker.rows[index].publish(State.UP, self.heads[index])
         if self.heads[index] > self.scene.row.head:
             self.scene.row.publish(self.heads[index], 0, changed=True)
         self.scene.row.pulse()

@@ -154,8 +154,9 @@ class HeadFollower:
         """Take an upstream's chain for the network's, at the start."""
         self._canonical.begin(each.chain)
         lowest = self._canonical.lowest
-        if lowest > 1:
-            self._fetch(each, range(max(1, lowest - (1 if each.is_resting else BACKFILL)), lowest))
+        # Of the first block of all, the hash is known from the second.
+        if older := range(max(1, lowest - (1 if each.is_resting else BACKFILL)), lowest):
+            self._fetch(each, older)
 
     def _claims(self, counting: Iterable[Watched]) -> tuple[list[Claim], int]:
         claims, unclear = [], 0

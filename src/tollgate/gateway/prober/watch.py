@@ -104,7 +104,7 @@ class Watch:
                 del before[upstream.name]
             else:
                 if not at_start:
-                    rows[upstream.name].publish(State.UNKNOWN, NOTHING, NOTHING, 0)
+                    rows[upstream.name].publish(State.UNKNOWN, NOTHING)
                 each = Watched(upstream, self._make_client(self.family, upstream), rows[upstream.name], now)
             self._listen(each, upstream)
             each.change(upstream)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import cycle
 
 from msgspec.structs import replace
 
@@ -63,7 +64,7 @@ class Watched:
         self.doubts_feed = False
         """Whether a probe has shown a head that its feed did not announce."""
         self._peak = NOTHING
-        self._probes = 0
+        self._turns = cycle(range(SELDOM))
         self._chain_id_at = now
 
     @property
@@ -92,8 +93,7 @@ class Watched:
 
     def wanted(self, now: float) -> Wanted:
         """What to query beside the head, this time. One that comes back may be another node by now."""
-        turn = self._probes % SELDOM
-        self._probes += 1
+        turn = next(self._turns)
         away = not self.sight.heads or self.sight.down
         return Wanted(
             chain_id=away or now >= self._chain_id_at,
@@ -123,8 +123,6 @@ class Watched:
             sight,
             tried=True,
             failures=0,
-            refused=False,
-            fault="",
             queried_at=report.queried_at,
             chain_id=report.chain_id or sight.chain_id,
             syncing=sight.syncing if report.syncing is None else report.syncing,
@@ -192,7 +190,7 @@ class Watched:
 
     def publish(self, head: int) -> None:
         """Write its shared status."""
-        self.row.publish(self.verdict.state, head, self.sight.finalized, int(self.seconds * 1e6))
+        self.row.publish(self.verdict.state, head)
 
     def close(self) -> None:
         """End. Its shared status stays: calls that are under way go by it."""

@@ -1,0 +1,241 @@
+"""One upstream under watch: what each answer changes of what is known of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.gateway.prober.nodes import BASE, BROKEN, PROBE, REFUSED, Ear, Scene, block
+
+from tollgate.core.health import NOTHING, State, UpstreamVerdict
+from tollgate.gateway.prober.prober import ProbeReport, Wanted
+from tollgate.gateway.prober.watched import AGAIN_SECONDS, CHAIN_ID_SECONDS, FETCH_FAILURES, SELDOM, Watched
+from tollgate.shm import metrics
+
+NOW = 1_000.0
+
+
+def watched(scene: Scene | None = None) -> Watched:
+    """An upstream that was not probed yet."""
+    scene = scene or Scene(BASE)
+    return Watched(scene.upstream("a"), scene.nodes["a"], scene.upstream_row("a"), NOW)
+
+
+def report(word: str = BASE, seconds: float = 0.01, **more: object) -> ProbeReport:
+    """An answer."""
+    return ProbeReport(block(word), NOW, seconds, **more)  # type: ignore[arg-type]
+
+
+def answer(each: Watched, word: str = BASE, now: float = NOW, **more: object) -> None:
+    """Take in an answer to a probe that queried everything."""
+    each.reported(report(word, **more), Wanted(chain_id=True), each.row.head, now)  # type: ignore[arg-type]
+
+
+def test_nothing_is_known_of_a_new_one() -> None:
+    each = watched()
+    assert (each.joined, each.is_resting, each.doubts_feed, each.has_feed) == (False, False, False, False)
+    assert (each.fetch_failures, each.retreats, each.calls, each.seconds) == (0, 0, 0, 0.0)
+    assert (each.since, each.came_at, each.next_at, each.used_at) == (NOW, NOW, NOW, NOW)
+    assert each.verdict == UpstreamVerdict(State.UNKNOWN, "not probed yet")
+    assert each.sight.head == NOTHING
+
+
+def test_finality_and_syncing_are_queried_in_one_probe_of_four_each_in_turns() -> None:
+    each = watched()
+    answer(each, chain_id="0x1")
+    wanted = [each.wanted(NOW) for _ in range(2 * SELDOM)]
+    assert [one.finalized for one in wanted] == [True, False, False, False] * 2
+    assert [one.syncing for one in wanted] == [False, False, True, False] * 2
+    assert not any(one.chain_id for one in wanted)
+
+
+def test_one_that_is_syncing_is_queried_each_time_until_it_is_done() -> None:
+    each = watched()
+    answer(each, syncing=True)
+    assert all(each.wanted(NOW).syncing for _ in range(SELDOM))
+    answer(each)
+    assert each.sight.syncing, "not queried, so not changed"
+    answer(each, syncing=False)
+    assert not each.sight.syncing
+
+
+def test_before_the_first_answer_and_while_it_is_down_everything_is_queried() -> None:
+    each = watched()
+    assert all(each.wanted(NOW).chain_id and each.wanted(NOW).syncing for _ in range(SELDOM))
+    answer(each, chain_id="0x1")
+    each.failed(BROKEN)
+    assert not each.wanted(NOW).chain_id, "one failure is not the end"
+    each.failed(BROKEN)
+    assert each.wanted(NOW).chain_id
+
+
+@pytest.mark.parametrize(("chain_id", "seconds"), [("0x1", CHAIN_ID_SECONDS), (None, AGAIN_SECONDS)])
+def test_chain_id_is_queried_again_sooner_where_none_was_reported(chain_id: str | None, seconds: float) -> None:
+    each = watched()
+    answer(each, chain_id=chain_id)
+    assert not each.wanted(NOW + seconds - 0.1).chain_id
+    assert each.wanted(NOW + seconds).chain_id
+
+
+def test_chain_id_and_finality_that_were_not_queried_stay() -> None:
+    each = watched()
+    answer(each, chain_id="0x1", finalized=0)
+    assert (each.sight.chain_id, each.sight.finalized) == ("0x1", 0)
+    answer(each)
+    assert (each.sight.chain_id, each.sight.finalized) == ("0x1", 0)
+
+
+def test_an_answer_after_a_refused_connection_counts_and_a_later_failure_is_the_first() -> None:
+    each = watched()
+    each.failed(REFUSED)
+    down = [each.sight.down]
+    answer(each)
+    down.append(each.sight.down)
+    each.failed(BROKEN)
+    assert [*down, each.sight.down] == [True, False, False]
+
+
+def test_duration_of_probes_is_smoothed_from_the_first() -> None:
+    each = watched()
+    answer(each, seconds=0.1)
+    assert each.seconds == pytest.approx(0.1)
+    answer(each, seconds=0.2)
+    assert each.seconds == pytest.approx(0.12)
+
+
+def test_feed_is_doubted_when_a_probe_shows_a_head_that_it_did_not_announce() -> None:
+    each = watched()
+    answer(each)
+    assert not each.doubts_feed, "the first head of all"
+    answer(each)
+    assert not each.doubts_feed, "the same head"
+    answer(each, BASE + "a")
+    assert each.doubts_feed
+
+
+def test_a_head_that_is_announced_twice_is_news_once() -> None:
+    each = watched()
+    assert not each.announced(block(BASE), NOW), "not probed yet"
+    answer(each)
+    assert not each.announced(block(BASE), NOW), "known from the probe"
+    assert not each.announced(block(BASE[:-1]), NOW), "older"
+    assert each.announced(block(BASE + "a"), NOW + 1)
+    assert not each.announced(block(BASE + "a"), NOW + 2)
+    assert each.announced(block(BASE + "b"), NOW + 3), "another block of that number"
+    assert each.sight.queried_at == NOW + 3
+
+
+def test_an_announced_head_ends_the_doubts_about_its_feed() -> None:
+    each = watched()
+    answer(each)
+    answer(each, BASE + "a")
+    each.listener = Ear("eth", each.upstream, lambda _: None)
+    feeds = [each.has_feed]
+    assert not each.announced(block(BASE + "a"), NOW)
+    feeds.append(each.has_feed)
+    each.listener.listening = False
+    assert [*feeds, each.has_feed] == [False, True, False]
+
+
+def test_a_worker_that_saw_more_than_an_announced_head_is_believed() -> None:
+    each = watched()
+    answer(each)
+    each.row.saw(105)
+    assert each.announced(block(BASE + "a"), NOW)
+    assert each.row.head == 105
+
+
+def test_older_blocks_are_taken_in_from_the_newest_and_end_where_they_do_not_fit() -> None:
+    each = watched()
+    answer(each)
+    other = BASE[:97] + "x"
+    each.fetched([block(other, 97), block(BASE, 98)], whole=True)
+    assert sorted(each.chain.hashes) == [97, 98, 99]
+    assert each.chain.hashes[97] == BASE[:98], "what its newer block names as its parent"
+
+
+def test_one_whose_blocks_cannot_be_had_three_times_in_a_row_is_not_asked_for_them() -> None:
+    each = watched()
+    for _ in range(FETCH_FAILURES):
+        assert each.comparable
+        each.fetched([], whole=False)
+    assert not each.comparable
+    each.fetched([], whole=True)
+    assert (each.comparable, each.fetch_failures) == (True, 0)
+
+
+def test_answers_below_its_highest_head_are_counted_until_it_is_back() -> None:
+    each = watched()
+    for word, retreats in ((BASE, 0), (BASE[:-1], 1), (BASE[:-2], 2), (BASE[:-1], 3), (BASE, 0), (BASE + "a", 0)):
+        answer(each, word)
+        assert each.retreats == retreats
+
+
+@pytest.mark.parametrize(("ancestor", "kept"), [(49, NOTHING), (50, 50), (51, 50)])
+def test_finality_above_the_ancestor_of_a_reorganisation_is_forgotten(ancestor: int, kept: int) -> None:
+    each = watched()
+    answer(each, finalized=50)
+    answer(each, BASE[:-1])
+    each.network_went_back(ancestor)
+    assert (each.sight.finalized, each.retreats) == (kept, 0)
+    answer(each, BASE[:-1])
+    assert each.retreats == 0, "its head is missing nothing now"
+
+
+def test_time_of_a_state_begins_with_the_state() -> None:
+    each = watched()
+    assert each.judged(UpstreamVerdict(State.UP), NOW + 1)
+    assert not each.judged(UpstreamVerdict(State.UP, behind=2), NOW + 2)
+    assert (each.since, each.verdict.behind, each.row.state) == (NOW + 1, 2, State.UP)
+
+
+async def test_closing_ends_everything_that_it_has_under_way() -> None:
+    scene = Scene(BASE)
+    scene.apply(scene.upstream("a", ws_url="ws://a"), at_start=True)
+    await scene.tick()
+    scene.watch.sweep()
+    assert scene.nodes["a"].swept == 1
+    scene.watch.close()
+    assert (scene.ears[0].stopped, scene.nodes["a"].closed) == (True, True)
+
+
+# ---- how they are watched
+
+
+@pytest.mark.parametrize(
+    ("blocks", "fetched"), [(1, []), (2, []), (3, [1]), (6, [1, 2, 3, 4]), (12, list(range(3, 11)))]
+)
+async def test_some_blocks_below_the_first_head_are_fetched_but_never_the_first_of_all(
+    blocks: int, fetched: list[int]
+) -> None:
+    scene = await Scene("g" * blocks).start()
+    assert sorted(scene.nodes["a"].fetched) == fetched
+    assert scene.row.head == blocks - 1
+
+
+async def test_of_one_that_rests_one_block_below_the_first_head_is_fetched() -> None:
+    scene = Scene(BASE)
+    scene.in_use = False
+    await scene.start()
+    await scene.tick(0.01)
+    assert scene["a"].is_resting
+    assert scene.nodes["a"].fetched == [98]
+
+
+async def test_one_that_hides_its_blocks_from_the_start_is_judged_without_them_after_three_attempts() -> None:
+    scene = Scene(BASE + "abc", BASE + "xyz", BASE + "abc")
+    scene.nodes["b"].hides = range(1_000)
+    await scene.start()
+    rounds = 0
+    while scene["b"].comparable:
+        rounds += 1
+        await scene.tick(PROBE)
+    assert scene["b"].fetch_failures == FETCH_FAILURES
+    assert len(scene.nodes["b"].fetched) == 2 * FETCH_FAILURES
+
+
+async def test_probes_are_counted_by_how_they_ended() -> None:
+    scene = await Scene(BASE).start()
+    await scene.rounds(2)
+    scene.nodes["a"].fault = BROKEN
+    await scene.rounds()
+    assert scene.counted(metrics.UPSTREAM_PROBES, "a", "ok") == 3
+    assert scene.counted(metrics.UPSTREAM_PROBES, "a", "failed") == 1
