@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.gateway.company import Company, chances
 
@@ -304,3 +304,71 @@ def test_view_chooses_among_those_of_the_best_priority(priorities: tuple[int, ..
     for scope in (Scope(Holds.NEVER), Scope(Holds.NEVER, tip=True)):
         found = view.choose("eth_call", scope, made.clock(), chances(0.9))
         assert found is made[fit], "however slow it is"
+
+
+members = st.fixed_dictionaries(
+    {
+        "priority": st.sampled_from([0, 0, 0, 1]),
+        "weight": st.sampled_from([1, 1, 2]),
+        "archive": st.booleans(),
+        "deny_methods": st.sampled_from([(), (), (), ("eth_call",)]),
+        "allow_methods": st.sampled_from([(), (), (), ("eth_call",), ("eth_getLogs",)]),
+    }
+)
+conditions = st.fixed_dictionaries(
+    {
+        "state": st.sampled_from([State.UP, State.UP, State.UP, State.UNKNOWN, State.LAGGING, State.WRONG_CHAIN]),
+        "head": st.sampled_from([HEAD, HEAD, HEAD - 1, HEAD - 5, NOTHING]),
+        "seconds": st.sampled_from([0.0, 0.01, 0.01, 0.5]),
+        "in_flight": st.sampled_from([0, 0, 1, 3]),
+        "failures": st.sampled_from([0, 0, 0, 5]),
+        "spared": st.sampled_from([False, False, False, True]),
+    }
+)
+scopes = st.builds(
+    Scope,
+    st.just(Holds.NEVER),
+    st.booleans(),
+    st.sampled_from([None, None, 5, HEAD - 3, HEAD, HEAD + 1, HEAD + 2]),
+    st.sampled_from([None, 5, HEAD - RECENT_BLOCKS - 1, HEAD - RECENT_BLOCKS, HEAD - RECENT_BLOCKS + 1]),
+    state=st.booleans(),
+)
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.tuples(members, conditions), min_size=1, max_size=4),
+    scopes,
+    st.sampled_from([HEAD - 1, HEAD, HEAD + 1]),
+    st.sampled_from([0.0, 0.5, 1.5]),
+    st.tuples(st.floats(0, 0.999), st.floats(0, 0.999)),
+)
+def test_view_chooses_as_the_general_way_does(
+    made_of: list[tuple[Settings, Settings]], scope: Scope, shown: int, later: float, chance: tuple[float, float]
+) -> None:
+    made = company(*(each for each, _ in made_of))
+    made.row.publish(HEAD, NOTHING, changed=True)
+    made.row.saw(shown)
+    for name, (_, condition) in zip("abcd", made_of, strict=False):
+        made.put(name, condition["state"], condition["head"])
+        if condition["seconds"]:
+            made.answer(name, condition["seconds"])
+        made.fail(name, condition["failures"])
+        if condition["spared"]:
+            made[name].spare(made.clock())
+        for _ in range(condition["in_flight"]):
+            made[name].began()
+    made.clock.advance(later)
+    now = made.clock()
+    view = View(b"", b"", made.row.snapshot(), made.upstreams)
+    found = view.choose("eth_call", scope, now, chances(*chance))
+    floor = max(HEAD, shown)
+    need = Need("eth_call", tip=scope.tip, oldest=scope.oldest if scope.state else None, number=scope.number)
+    if not scope.tip:
+        floor = scope.number if scope.number is not None and scope.number <= floor else NOTHING
+    expected = choose(made.upstreams, need, NetworkView(floor, HEAD), [], now, chances(*chance))
+    if found is not None:
+        assert found is expected
+    elif expected is not None:
+        # Nobody but who was never probed, or who has no archive: the general way takes those.
+        assert expected.row.state == State.UNKNOWN or not expected.settings.archive
