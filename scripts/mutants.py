@@ -101,6 +101,10 @@ class _Changer(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         return node
 
+    def visit_keyword(self, node: ast.keyword) -> ast.AST:
+        # An assertion, too: `zip(these, those, strict=True)`.
+        return node if node.arg == "strict" else self.generic_visit(node)
+
     # ---- what is changed
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:

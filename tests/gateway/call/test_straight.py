@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 from tests.gateway.fakes import FakeTransport, turns
@@ -22,6 +23,7 @@ from tests.gateway.speech import Answers, hello
 from tests.gateway.worker import TOKEN, digest, http, token_grant
 
 from tollgate.core.models import Team
+from tollgate.gateway.call import straight_batch
 
 HEAD = 100
 CHAIN = {"method": "eth_chainId"}
@@ -77,6 +79,8 @@ class Situation:
     together: bool = False
     """Whether requests come from several connections at once."""
     warm: bool = True
+    first: Callable[[Scene], None] = lambda _: None
+    """What happens before the first request."""
 
 
 def says(*told: Any) -> Callable[[list[Node]], None]:
@@ -149,6 +153,27 @@ PLAIN = b'"method":"eth_getBalance","params":["0xa","latest"]'
 
 def cut(data: bytes) -> bytes:
     return data[: len(data) - 4]
+
+
+def in_doubt(scene: Scene) -> None:
+    """The first upstream has failed until its breaker opened, and its time is over."""
+    upstream = scene.upstream(0)
+    for _ in range(5):
+        upstream.began()
+        upstream.failed(scene.clock())
+    scene.clock.advance(2.0)
+    scene.row.pulse()
+
+
+def busy(scene: Scene) -> None:
+    """No connection to an upstream is idle."""
+    for upstream in scene.exchange.upstreams:
+        upstream.pool.idle.clear()
+
+
+def later(seconds: float) -> Callable[[Scene], None]:
+    """So much time passes for tokens."""
+    return lambda scene: scene.worker.wall.advance(seconds)
 
 
 CACHED: dict[str, Any] = {"cache_bytes": 1_000_000}
@@ -330,6 +355,89 @@ SITUATIONS: dict[str, Situation] = {
         [sent([call(1, LATEST), call(2, CHAIN)], "origin: https://app.example.com", token=None)]
     ),
     "batch over the limit": Situation(batch(LATEST, CHAIN, OLD), grant={"requests_per_second": 3}, straight=None),
+    "batches within the limit and over it": Situation(
+        [*batch(LATEST, CHAIN), *batch(LATEST, CHAIN)], grant={"requests_per_second": 3}, straight=None
+    ),
+    "batch within an upstream's rate": Situation(
+        [*batch(LATEST, CHAIN), *batch(OLD, CHAIN)], upstreams=[{"requests_per_second": 50}]
+    ),
+    "batches over an upstream's rate": Situation(
+        [*batch(LATEST, CHAIN), *batch(OLD, CHAIN), *batch(OLD, LATEST)],
+        upstreams=[{"requests_per_second": 2}, {}],
+        straight=None,
+    ),
+    "batch that shows its upstream": Situation(batch(LATEST, CHAIN), grant={"show_upstream": True}),
+    "equal batches that show their upstream": Situation(
+        [*batch(OLD, OLD), *batch(LATEST, LATEST), *batch(OLD, CHAIN, CHAIN)],
+        says("0x1"),
+        options=CACHED,
+        grant={"show_upstream": True},
+        straight=None,
+    ),
+    "batch of which one call is left": Situation(
+        [*batch(OLD, CHAIN), *batch(OLD, CHAIN, LATEST)], says("0x1"), options=CACHED, straight=None
+    ),
+    "batch while all connections are busy": Situation(batch(LATEST, CHAIN), first=busy, straight=None),
+    "call while all connections are busy": Situation(one(LATEST), first=busy, straight=None),
+    "batch at upstreams with lists": Situation(
+        batch(LATEST, CHAIN), upstreams=[{"deny_methods": ("eth_chainId",)}, {}], straight=None
+    ),
+    "batch of an unknown method": Situation(batch({"method": "foo_bar", "params": []}, LATEST), straight=False),
+    "batch with the tip behind other calls": Situation(
+        batch(CHAIN, NUMBER), at(HEAD - 1, HEAD), upstreams=TWO, straight=None
+    ),
+    "batch of equal reads of the tip": Situation(batch(NUMBER, NUMBER, NUMBER), at(HEAD + 1)),
+    "batch about old state at one without an archive": Situation(
+        batch(LATEST, OLD), upstreams=[{"archive": False}, {}], heads=[9_000, 9_000]
+    ),
+    "batch about a block that one does not have": Situation(
+        batch(OLD, {"method": "eth_getBalance", "params": ["0xa", hex(HEAD)]}),
+        upstreams=TWO,
+        heads=[HEAD - 3, HEAD],
+    ),
+    "batch beyond ASCII": Situation(batch(LATEST, CHAIN), says("\u00e9")),
+    "batch beyond ASCII in its bytes": Situation(
+        batch(LATEST, CHAIN), says("\u00e9"), wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9"))
+    ),
+    "batch that is no text": Situation(
+        batch(LATEST, CHAIN),
+        says("\u00e9"),
+        wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xff")),
+        straight=None,
+        seconds=5.0,
+    ),
+    "beyond ASCII in its bytes": Situation(
+        one(LATEST), says("\u00e9"), wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xc3\xa9"))
+    ),
+    "no text": Situation(
+        one(LATEST),
+        says("\u00e9"),
+        wire=lambda data: http(_body(data).replace(b"\\u00e9", b"\xff")),
+        straight=None,
+        seconds=5.0,
+    ),
+    "batch with answers to other ids": Situation(
+        batch(LATEST, CHAIN),
+        wire=lambda data: http(json.dumps([{**each, "id": 5} for each in json.loads(_body(data))]).encode()),
+        straight=None,
+        seconds=5.0,
+    ),
+    "upstream that is tried again": Situation([*one(LATEST, 1), *one(LATEST, 2)], upstreams=TWO, first=in_doubt),
+    "batch at an upstream that is tried again": Situation(batch(LATEST, CHAIN), upstreams=TWO, first=in_doubt),
+    "token that expires later": Situation(one(LATEST), grant={"expires_at": 1_700_000_100.0}, first=later(99.9)),
+    "token that expires now": Situation(
+        one(LATEST), grant={"expires_at": 1_700_000_100.0}, first=later(100.0), straight=False
+    ),
+    "large answer": Situation(one(LATEST), says("x" * 70_000)),
+    "large answers to a batch": Situation(batch(LATEST, CHAIN), says("x" * 70_000)),
+    "cached with the answer as object": Situation(
+        [
+            *one({"method": "eth_chainId", "params": {"a": 1}}, 1),
+            *one({"method": "eth_chainId", "params": {"a": 1}}, 2),
+        ],
+        says("0x1"),
+        options=CACHED,
+    ),
 }
 
 
@@ -341,6 +449,8 @@ class Played:
         self.records: list[dict[str, Any]] = []
         self.metrics: dict[tuple[str, ...], int] = {}
         self.asked: list[list[Any]] = []
+        self.ids: list[list[int]] = []
+        """The ids of each batch that upstreams were sent."""
         self.tasks = 0
         self.floor = 0
         """How far callers know the chain to be."""
@@ -378,6 +488,7 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     if situation.warm:
         await warm_up(scene, transports)
     situation.nodes(scene.nodes)
+    situation.first(scene)
     for node in scene.nodes:
         node.wire = situation.wire
         node.requests.clear()
@@ -406,6 +517,9 @@ async def play(situation: Situation, *, straight: bool) -> Played:
     }
     played.floor = scene.row.floor
     played.seconds = [upstream.ewma for upstream in scene.exchange.upstreams]
+    played.ids = [
+        [call["id"] for call in each] for node in scene.nodes for each in node.requests if isinstance(each, list)
+    ]
     played.asked = [[plain_request(each) for each in node.requests] for node in scene.nodes]
     assert worker.context.in_flight == 0
     assert not scene.resolver.flights
@@ -495,3 +609,125 @@ async def test_straight_way_and_general_way_are_equal(name: str) -> None:
     if situation.straight is True:
         assert straight.tasks == 0, "it left the straight way"
     assert general.tasks > 0 or situation.straight is not True
+
+
+@pytest.mark.parametrize(
+    ("ids", "travel"),
+    [
+        ([1, 2], [1, 2]),
+        ([5, 3], [5, 3]),
+        ([0, 7], [0, 7]),
+        ([1, 1], [0, 1]),
+        ([-1, 3], [0, 1]),
+        ([2**53 - 1, 4], [2**53 - 1, 4]),
+        ([2**53, 4], [0, 1]),
+        ([2**53 - 2, 2**53 - 1], [2**53 - 2, 2**53 - 1]),
+        ([2**53 - 1, 2**53], [0, 1]),
+    ],
+)
+@pytest.mark.parametrize("second", [LATEST, CHAIN], ids=["alike", "other"])
+async def test_ids_of_a_batch_travel_where_they_are_distinct_and_exact(
+    ids: list[object], travel: list[int], second: dict[str, Any]
+) -> None:
+    played = await play(Situation(batch(LATEST, second, ids=ids)), straight=True)
+    assert (played.ids, played.tasks) == ([travel], 0)
+    assert [each["id"] for each in played.answers[0][0][2]] == ids
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3], [9, 10, 11], [0, 1, 2]])
+async def test_batch_of_equal_calls_and_its_answers_travel_as_they_are(
+    ids: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[object] = []
+
+    def encode(value: object) -> bytes:
+        encoded.append(value)
+        return msgspec.json.encode(value)
+
+    monkeypatch.setattr(straight_batch, "encode_json", encode)
+    played = await play(Situation(batch(LATEST, LATEST, LATEST, ids=ids), wire=compact), straight=True)
+    assert [each["result"] for each in played.answers[0][0][2]] == ["up0"] * 3
+    # With ids of several lengths the answers are put together anew.
+    assert len(encoded) == (1 if ids[0] == 9 else 0)
+
+
+class InOrder(set[Any]):
+    """A set that is gone through in the order in which it was filled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[Any] = []
+
+    def add(self, each: Any) -> None:
+        super().add(each)
+        self.order.append(each)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([each for each in self.order if each in self])
+
+    def pop(self) -> Any:
+        first = next(iter(self))
+        self.discard(first)
+        return first
+
+
+async def test_batch_with_a_call_that_is_under_way_waits_for_that_answer() -> None:
+    scene = Scene({}, **CACHED)
+    await scene.worker.directory.refresh()
+    scene.up(HEAD, finalized=10)
+    asking, waiting = scene.worker.connect(hello), scene.worker.connect(hello)
+    await warm_up(scene, [asking, waiting])
+    node = scene.nodes[0]
+    node.holds = True
+    node.requests.clear()
+    asking.say(one(LATEST)[0])
+    waiting.say(batch(LATEST, CHAIN)[0])
+    await turns(30)
+    assert [isinstance(each, list) for each in node.requests] == [False, False], "the other call goes alone"
+    while node.held:
+        node.let()
+        await turns(30)
+    ((_, _, said),) = plain_answers(waiting)
+    assert [each["result"] for each in said] == ["up0", "up0"]
+    assert scene.worker.sink.written[-1].calls[0].cache == "coalesced"
+    for pool in scene.worker.pools.values():
+        pool.close()
+    await turns()
+
+
+@pytest.mark.parametrize("body", [one(LATEST)[0], batch(LATEST, CHAIN)[0]], ids=["call", "batch"])
+@pytest.mark.parametrize("cache_bytes", [0, 1_000_000])
+async def test_end_of_the_grace_refuses_what_went_straight_and_leaves_nothing_behind(
+    body: bytes, cache_bytes: int
+) -> None:
+    scene = Scene({}, cache_bytes=cache_bytes)
+    await scene.worker.directory.refresh()
+    scene.up(HEAD, finalized=10)
+    asking, waiting = scene.worker.connect(hello), scene.worker.connect(hello)
+    await warm_up(scene, [asking, waiting])
+    (upstream,) = scene.exchange.upstreams
+    before = upstream.failures
+    scene.nodes[0].holds = True
+    context = scene.worker.context
+    context.calls = InOrder()
+    asking.say(body)
+    waiting.say(one(LATEST, 8)[0])
+    await turns(30)
+    assert context.in_flight == 2
+    context.stop()
+    await turns(30)
+    for transport in (asking, waiting):
+        ((status, headers, said),) = plain_answers(transport)
+        assert (status, headers[b"retry-after"]) == (503, b"1")
+        errors = [each["error"]["data"]["reason"] for each in (said if isinstance(said, list) else [said])]
+        assert set(errors) == {"overloaded"}
+    assert (len(context.calls), context.in_flight, upstream.in_flight) == (0, 0, 0)
+    assert (upstream.failures, dict(scene.resolver.flights)) == (before, {})
+    while scene.nodes[0].held:
+        scene.nodes[0].let()
+    await turns(30)
+    assert not asking.written
+    assert not waiting.written
+    for pool in scene.worker.pools.values():
+        pool.close()
+    await turns()

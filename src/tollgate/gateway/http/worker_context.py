@@ -284,8 +284,9 @@ class WorkerContext:
 
     def stop(self) -> None:
         """At the end of the grace: answer what is still under way, with a refusal."""
-        for call in list(self.calls):
-            call.stop()
+        while self.calls:
+            # Those that wait for its answer are refused with it, and leave the set.
+            self.calls.pop().stop()
         for task in list(self.tasks):
             task.cancel()
 
