@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -12,7 +14,9 @@ from argon2 import PasswordHasher
 from msgspec.structs import replace
 
 from parts.memory import within_budget
+from parts.processes import eventually
 from parts.tollgate import Gateway, serving
+from parts.wire import request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,24 +142,60 @@ def test_nobody_chooses_an_address_behind_a_trusted_proxy(
     assert newest[0].address == address
 
 
+def entered(gateway: Gateway, held: ExitStack, email: str) -> httpx.Client:
+    headers, limits = {"Sec-Fetch-Site": "same-origin"}, httpx.Limits(max_connections=None)
+    client = httpx.Client(base_url=gateway.base_url, headers=headers, trust_env=False, limits=limits, timeout=20)
+    held.enter_context(client)
+    form = {"email": email, "password": PASSWORD, "next": "/console"}
+    signed = client.post("/console/sign-in", data=form, headers={"X-Forwarded-For": "203.0.113.3"})
+    assert signed.status_code == 303
+    return client
+
+
+def tails(client: httpx.Client, held: ExitStack, count: int, network: str = "203.0.113") -> list[int]:
+    """Open live tails and keep them, each from an address of its own."""
+    path, told = "/console/teams/acme/logs/tail", []
+    for number in range(count):
+        asked = client.stream("GET", path, headers={"X-Forwarded-For": f"{network}.{10 + number}"})
+        told.append(held.enter_context(asked).status_code)
+    return told
+
+
 def test_live_tails_of_one_person_are_few_and_others_still_get_one(gateway: Gateway) -> None:
     with ExitStack() as held:
+        assert tails(entered(gateway, held, EMAIL), held, 22) == [200] * 20 + [503] * 2
+        assert tails(entered(gateway, held, "bob@example.com"), held, 1) == [200]
 
-        def entered(email: str) -> httpx.Client:
-            headers, limits = {"Sec-Fetch-Site": "same-origin"}, httpx.Limits(max_connections=None)
-            client = httpx.Client(
-                base_url=gateway.base_url, headers=headers, trust_env=False, limits=limits, timeout=20
-            )
-            held.enter_context(client)
-            form = {"email": email, "password": PASSWORD, "next": "/console"}
-            signed = client.post("/console/sign-in", data=form, headers={"X-Forwarded-For": "203.0.113.3"})
-            assert signed.status_code == 303
-            return client
 
-        def tail(client: httpx.Client, address: str) -> int:
-            asked = client.stream("GET", "/console/teams/acme/logs/tail", headers={"X-Forwarded-For": address})
-            return held.enter_context(asked).status_code
+def test_live_tails_and_exports_that_are_dropped_free_their_places_and_leave_nothing_in_the_log(
+    gateway: Gateway,
+) -> None:
+    with ExitStack() as held:
+        ada = entered(gateway, held, EMAIL)
+        secret = gateway.books.personal_token(EMAIL)
+        cookies = "; ".join(f"{name}={value}" for name, value in ada.cookies.items())
+        streams = {
+            "/console/teams/acme/logs/tail": {"Cookie": cookies},
+            "/api/v1/teams/acme/logs/export/csv": {"Authorization": f"Bearer {secret}"},
+        }
+        held.enter_context(within_budget(gateway, processes="tg-control"))
+        for number in range(200):
+            for path, credential in streams.items():
+                headers = {**credential, "X-Forwarded-For": f"198.18.{number}.1"}
+                with gateway.wire() as wire:
+                    wire.send(request(path, headers=headers, method="GET"))
+                    if number % 2:
+                        # Within the answer, not before it.
+                        wire.socket.recv(1)
+        eventually(lambda: _may_have(ada, 20), what="room for as many tails as ever")
+    said = gateway.program.err.read_text()
+    assert all(isinstance(json.loads(line), dict) for line in said.splitlines())
+    assert "Traceback" not in said
 
-        ada = entered(EMAIL)
-        assert [tail(ada, f"203.0.113.{10 + number}") for number in range(22)] == [200] * 20 + [503] * 2
-        assert tail(entered("bob@example.com"), "203.0.113.4") == 200
+
+def _may_have(client: httpx.Client, count: int) -> bool:
+    with ExitStack() as held:
+        return tails(client, held, count, f"198.19.{next(_networks)}") == [200] * count
+
+
+_networks = itertools.count()

@@ -1,11 +1,15 @@
-"""Logs as files: CSV that no spreadsheet calculates, and JSON lines. Streamed page by page, bounded in length."""
+"""Answers that are streamed, and logs as such: CSV that no spreadsheet calculates, and JSON lines.
+
+An export is streamed page by page, and bounded in length.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -25,6 +29,41 @@ QUIET_SECONDS = 15.0
 MEDIA_TYPES = {"csv": "text/csv", "jsonl": "application/jsonl"}
 COLUMNS = shapes.Log.__struct_fields__
 
+_ending: set[asyncio.Future[None]] = set()
+"""What must not be collected before its end."""
+
+
+def streamed(pieces: AsyncGenerator[bytes], media_type: str, headers: Mapping[str, str]) -> Response[Any]:
+    """An answer that is made while it is sent."""
+    made: Any = Stream(_step_by_step(pieces), media_type=media_type, headers=dict(headers))
+    return cast("Response[Any]", made)
+
+
+async def _step_by_step(pieces: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Make each piece to its end, even if the client leaves meanwhile: a query that is cut off breaks."""
+    step: asyncio.Future[bytes | None] | None = None
+    try:
+        while True:
+            step = asyncio.ensure_future(_next(pieces))
+            piece = await asyncio.shield(step)
+            if piece is None:
+                return
+            yield piece
+    finally:
+        ended = asyncio.ensure_future(_end(pieces, step))
+        _ending.add(ended)
+        ended.add_done_callback(_ending.discard)
+
+
+async def _next(pieces: AsyncGenerator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
+
+
+async def _end(pieces: AsyncGenerator[bytes], step: asyncio.Future[bytes | None] | None) -> None:
+    if step is not None:
+        await asyncio.wait([step])
+    await pieces.aclose()
+
 
 def form_of(text: str) -> str:
     """The form of a file, or refuse."""
@@ -40,13 +79,12 @@ def answer(logs: LogService, actor: Actor, first: LogResults, query: LogQuery, f
         "Content-Disposition": f'attachment; filename="{first.team.name}-logs.{form}"',
         "X-Content-Type-Options": "nosniff",
     }
-    made: Any = Stream(_pieces(logs, actor, first, query, form), media_type=MEDIA_TYPES[form], headers=headers)
-    return cast("Response[bytes]", made)
+    return streamed(_pieces(logs, actor, first, query, form), MEDIA_TYPES[form], headers)
 
 
 async def _pieces(
     logs: LogService, actor: Actor, page: LogResults, query: LogQuery, form: str
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     from tollgate.control.api.logs import log_shape  # noqa: PLC0415 - it exports by this module
 
     write = _csv if form == "csv" else _lines

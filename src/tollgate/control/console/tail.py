@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 from litestar import Response
-from litestar.response import Stream
 
+from tollgate.control.api.exports import streamed
 from tollgate.control.api.operations import COST, SEARCH_COST
 from tollgate.control.console import render, session
 from tollgate.control.console.frame import open_frame
@@ -141,13 +141,12 @@ async def tail(request: HttpRequest, plane: Plane, team: Part) -> Response[Any]:
     hub = _hubs.setdefault(plane, Hub(plane))
     hub.check(frame.actor.id)
     events = _events(hub, found.name, wanted, request, plane, frame.actor.id)
-    made: Any = Stream(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-    return cast("Response[Any]", made)
+    return streamed(events, "text/event-stream", {"X-Accel-Buffering": "no"})
 
 
 async def _events(
     hub: Hub, team: str, wanted: LogFilter, request: HttpRequest, plane: ControlPlane, account: str
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     try:
         feed = hub.join(team, wanted, account)
     except Busy:

@@ -19,9 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tollgate.control.problems import InvalidInput, LimitReached, NotFound, WrongPassword
-from tollgate.control.service_context import Actor, ClientInfo, ServiceContext, name_of
+from tollgate.control.service_context import MAX_ROWS, Actor, ClientInfo, ServiceContext, name_of
 from tollgate.control.services import throttle
 from tollgate.core import patience, secrets, totp
+from tollgate.core.addresses import limit_key
 from tollgate.core.people import PASSKEY, RECOVERY, TOTP, Account, Factor, Replay
 from tollgate.core.sealed import BrokenSeal, Seal
 from tollgate.lazy_module import LazyModule
@@ -144,9 +145,8 @@ class SecondFactors:
 
     async def check_code(self, visit: ClientInfo, account: Account, code: str) -> None:
         """Accept a code of the app, or a recovery code, once; refuse others. Failures slow the account down."""
-        key = self._context.key("totp", account.id)
-        guards = [(key, patience.CODE), (self._context.key_from("totp-from", visit), patience.CODE)]
         async with self._context.store.changing() as records:
+            guards = await self._guards(records, visit, account)
             before = await throttle.begin(self._context, records, guards, "wrong codes")
             fits = await self._take_code(records, account, code)
             if fits:
@@ -155,6 +155,19 @@ class SecondFactors:
         # After the transaction, so that the failure stays counted.
         if not fits:
             raise WrongPassword(WRONG_CODE)
+
+    async def _guards(
+        self, records: Repositories, visit: ClientInfo, account: Account
+    ) -> Sequence[throttle.Guard]:
+        """Whom a wrong code slows down: the address, and the account from wherever it is not signed in.
+
+        An address from which it is counts by itself: who has the password must not lock the owner out.
+        """
+        here = limit_key(visit.address)
+        logins = await records.logins.page(MAX_ROWS, account_id=account.id)
+        known = any(limit_key(login.address) == here for login in logins)
+        key = self._context.key("totp", f"{account.id} {here}" if known else account.id)
+        return [(key, patience.CODE), (self._context.key_from("totp-from", visit), patience.CODE)]
 
     async def _take_code(self, records: Repositories, account: Account, code: str) -> bool:
         now = self._context.now()
