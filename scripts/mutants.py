@@ -161,11 +161,12 @@ def _is_log(called: ast.Call) -> bool:
 
 
 def _is_tunable(target: ast.expr, value: ast.expr) -> bool:
-    """Whether this gives a number its name, as in `SECONDS = 600`: a test would only repeat it."""
+    """Whether this gives numbers their name, as in `SECONDS = 600`: a test would only repeat them."""
     if not isinstance(target, ast.Name) or not target.id.strip("_").isupper():
         return False
     return all(
-        isinstance(each, ast.Constant | ast.BinOp | ast.operator | ast.expr_context) for each in ast.walk(value)
+        isinstance(each, ast.Constant | ast.BinOp | ast.Tuple | ast.operator | ast.expr_context)
+        for each in ast.walk(value)
     )
 
 

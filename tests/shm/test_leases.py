@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
 
-from tollgate.core.limits import Limit
-from tollgate.shm.leases import LeasedMeters, LeasedRows
+from tollgate.core.limits import Limit, Taken, take
+from tollgate.shm.leases import SETTLE_SECONDS, LeasedMeters, LeasedRows
 
 LIMIT = Limit(10, 1.0)
 
@@ -68,3 +71,166 @@ def test_rows_that_another_limit_was_given_are_refused(tmp_path: Path) -> None:
     for number in range(200):
         assert meters.take_all(meters.rows([(f"other {number}", LIMIT)], 300.0), 300.0) is not None
     assert meters.take_all(rows, 300.0) is None
+
+
+# --- Against a model -----------------------------------------------------------------------------------------
+
+# Powers of two: sums of such fractions are exact.
+LIMITS = {"a": Limit(8, 1.0), "b": Limit(4, 8.0), "c": Limit(2, 0.5)}
+steps = st.one_of(
+    st.tuples(st.just("take"), st.sampled_from(["a", "b", "c", "ab", "bca"]), st.integers(1, 5)),
+    st.tuples(st.just("take_all"), st.sampled_from(["a", "b", "c", "ab", "bca"]), st.integers(1, 5)),
+    st.tuples(st.just("lease"), st.sampled_from("abc"), st.sampled_from([1.0, 0.5, 0.25, 1 / 64])),
+    st.tuples(st.just("backlog"), st.sampled_from("abc"), st.sampled_from([0.0, 0.25, 0.5])),
+    st.tuples(st.just("unlease"), st.sampled_from("abc"), st.just(0)),
+    st.tuples(st.just("divide"), st.just(""), st.sampled_from([1.0, 0.5, 0.125])),
+    st.tuples(st.just("alone"), st.just(""), st.just(0)),
+    st.tuples(st.just("wait"), st.just(""), st.sampled_from([1 / 16, 0.25, 1.0, 20.0])),
+    st.tuples(st.just("look"), st.just(""), st.just(0)),
+)
+
+
+class Model:
+    """Limits by `core.limits.take` alone, each with the part that this node may use."""
+
+    def __init__(self) -> None:
+        self.arrivals = dict.fromkeys(LIMITS, 0.0)
+        self.used = dict.fromkeys(LIMITS, 0.0)
+        self.looked_at = dict(self.used)
+        self.leases: dict[str, float] = {}
+        self.default = 1.0
+
+    def part(self, key: str) -> Limit:
+        """The limit of this node: it may send one in a window whatever its part."""
+        limit = LIMITS[key]
+        step = min(limit.seconds, limit.interval / self.leases.get(key, self.default))
+        return Limit(limit.seconds / step, limit.seconds)  # type: ignore[arg-type]
+
+    def take(self, key: str, now: float, cost: int) -> Taken:
+        found = take(self.part(key), self.arrivals[key], now, cost)
+        if not found.allowed and cost <= LIMITS[key].count:
+            # What the whole limit allows is only a matter of time, or of another part.
+            room = (now + LIMITS[key].seconds - max(now, self.arrivals[key])) / self.part(key).interval - cost
+            return structs.replace(found, retry_after=-room * self.part(key).interval)
+        return found
+
+    def commit(self, keys: str, now: float, cost: int) -> list[int]:
+        left = []
+        for key in keys:
+            found = self.take(key, now, cost)
+            self.arrivals[key] = found.arrival
+            self.used[key] += cost * LIMITS[key].interval
+            left.append(found.remaining)
+            if LIMITS[key].seconds > 1:
+                left.append(int(found.arrival - now + 1))
+        return left
+
+
+def change(what: str, key: str, value: float, now: float, meters: LeasedMeters, model: Model, row: int) -> None:
+    """What the keeper does."""
+    if what == "lease":
+        meters.lease(row, value, None, now)
+        model.leases[key] = value
+    elif what == "backlog":
+        meters.lease(row, 1.0, value, now)
+        model.leases[key], model.arrivals[key] = 1.0, now + value
+    elif what == "unlease":
+        meters.unlease(row)
+        model.leases.pop(key, None)
+    elif what == "divide":
+        meters.divide(value)
+        model.default = value
+    else:
+        meters.alone()
+        model.leases, model.default = {}, 1.0
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(script=st.lists(st.tuples(steps, st.integers(0, 2)), max_size=30))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_limits_of_a_part_are_limits(
+    workers: int, script: list[tuple[tuple[str, str, float], int]], tmp_path: Path
+) -> None:
+    meters, model, now = LeasedMeters(64, workers, tmp_path / "lock", b"pepper"), Model(), 1024.0
+    rows = {key: meters.rows([(key, limit)], now)[0][0] for key, limit in LIMITS.items()}
+    kept = {keys: meters.rows([(key, LIMITS[key]) for key in keys], now) for keys in ("a", "b", "c", "ab", "bca")}
+    for (what, keys, value), worker in script:
+        meters.settle()
+        meters.attach(worker % workers)
+        if what == "take":
+            expected = []
+            for key in keys:
+                expected.append(model.take(key, now, int(value)))
+                if not expected[-1].allowed:
+                    break
+                model.commit(key, now, int(value))
+            assert meters.take([(key, LIMITS[key]) for key in keys], now, int(value)) == expected
+        elif what == "take_all":
+            allowed = all(model.take(key, now, int(value)).allowed for key in keys)
+            left = tuple(model.commit(keys, now, int(value))) if allowed else None
+            assert meters.take_all(kept[keys], now, int(value)) == left
+        elif what == "wait":
+            now += value
+        elif what == "look":
+            found = set(meters.backlogged(now))
+            late = {key for key in LIMITS if model.arrivals[key] - now > LIMITS[key].seconds / 2}
+            assert found <= {rows[key] for key in late}
+            assert found >= {rows[key] for key in late if model.used[key] != model.looked_at[key]}
+            model.looked_at = dict(model.used)
+        else:
+            change(what, keys, value, now, meters, model, rows.get(keys, 0))
+        for key, limit in LIMITS.items():
+            assert meters.peek(key, limit, now) == model.take(key, now, 1)
+            row = meters.read(rows[key], now)
+            assert (row.window, row.count, row.used) == (limit.seconds, limit.count, model.used[key])
+            assert row.fraction == model.leases.get(key, model.default)
+            assert row.backlog == min(limit.seconds, max(0.0, model.arrivals[key] - now))
+
+
+def test_keeper_finds_the_row_of_a_limit_that_another_node_named(meters: LeasedMeters) -> None:
+    (row, mark, _, _) = meters.rows([("a", LIMIT)], 100.0)[0]
+    assert meters.find(mark, 2.0, 8.0, 100.0) == row
+    found = meters.read(row, 100.0)
+    assert (found.mark, found.window, found.count) == (mark, 2.0, 8.0)
+    other = meters.find(mark + 1, 1.0, 4.0, 100.0)
+    assert other != row
+    assert meters.read(other, 100.0).fraction == 1.0
+
+
+def test_lease_that_is_what_it_was_is_not_read_again(meters: LeasedMeters) -> None:
+    row = meters.rows([("a", LIMIT)], 100.0)[0][0]
+    meters.lease(row, 0.5, None, 100.0)
+    epoch = meters._epoch[0]
+    meters.lease(row, 0.5, None, 101.0)
+    meters.divide(1.0)
+    assert meters._epoch[0] == epoch
+    meters.lease(row, 0.5, 0.0, 101.0)
+    assert meters._epoch[0] != epoch
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_row_that_is_given_to_another_limit_begins_without_lease_and_backlog(workers: int, tmp_path: Path) -> None:
+    meters = LeasedMeters(8, workers, tmp_path / "lock", b"pepper")
+    for number in range(8):
+        rows = meters.rows([(f"old {number}", LIMIT)], 100.0)
+        assert taken(meters, rows, 100.0) == 10
+        meters.lease(rows[0][0], 0.5, 0.5, 100.0)
+    rows = meters.rows([("new", LIMIT)], 100.0)
+    assert meters.read(rows[0][0], 100.0).fraction == 1.0
+    assert taken(meters, rows, 100.0) == 10
+
+
+def test_mark_of_a_limit_is_the_same_on_all_nodes_with_one_secret(tmp_path: Path) -> None:
+    marks = [
+        LeasedMeters(64, 1, tmp_path / "lock", secret).rows([("a", LIMIT)], 100.0)[0][1]
+        for secret in (b"one", b"one", b"other")
+    ]
+    assert marks[0] == marks[1] != marks[2]
+
+
+def test_what_was_taken_is_written_for_the_keeper_once_in_a_while(tmp_path: Path) -> None:
+    meters = LeasedMeters(64, 1, tmp_path / "lock", b"pepper")
+    rows = meters.rows([("a", Limit(100, 1.0))], 100.0)
+    for seconds, written in ((0.0, 1), (SETTLE_SECONDS / 2, 1), (SETTLE_SECONDS, 3), (SETTLE_SECONDS * 1.5, 3)):
+        assert meters.take_all(rows, 100.0 + seconds) is not None
+        assert sum(meters._used) == pytest.approx(written / 100)

@@ -145,9 +145,8 @@ class Straight(ABC):
         """The coroutine that goes on with it."""
 
     def stop(self) -> None:
-        """Answer with a refusal: the service stops."""
+        """Answer with a refusal: the service stops. It has left the calls under way."""
         admission = self._admission
-        admission.context.calls.discard(self)
         if self._upstream is not None:
             self._sent_on.receiver = ResponseFuture()
             self._upstream.gave_up()
