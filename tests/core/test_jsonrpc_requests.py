@@ -16,7 +16,7 @@ from tollgate.core.jsonrpc import (
     named,
     parse,
 )
-from tollgate.core.shapes import Call, WrittenCall
+from tollgate.core.shapes import Call, PlainCall, WrittenCall
 from tollgate.errors import BatchTooLarge, InvalidRequest, ParseError
 
 MOST = 5
@@ -167,6 +167,11 @@ def test_wrong_member_is_an_invalid_request_that_keeps_its_id(body: bytes) -> No
         (b'{"jsonrpc":"1.0","jsonrpc":"2.0","method":"m","params":null,"id":1}', "twice"),
         (request(params=b"1"), '"params"'),
         (request(method=b"1"), '"method"'),
+        (request(method=b'""'), '"method"'),
+        (request(method=b"[]"), '"method"'),
+        (b'{"jsonrpc":"2.0","id":1}', '"method"'),
+        (b'{"jsonrpc":"2.0","method":"m","params":"[]","id":1}', '"params"'),
+        (b'{"method":"m","id":1}', '"jsonrpc"'),
     ],
 )
 def test_member_that_is_wrong_is_named(body: bytes, wrong: str) -> None:
@@ -352,3 +357,15 @@ def test_longest_id_is_sent_to_a_node_as_it_is() -> None:
 )
 def test_methods_of_a_request_that_is_refused_unread(body: bytes, methods: list[str]) -> None:
     assert named(body) == methods
+
+
+@pytest.mark.parametrize("method", [b'"m"', b'"a-b"', b'"a0b"'])
+@pytest.mark.parametrize("call_id", [b"1", b"-1"])
+def test_call_with_an_integer_as_id_is_read_the_quick_way(method: bytes, call_id: bytes) -> None:
+    assert isinstance(one(request(call_id, method=method)), PlainCall)
+    assert isinstance(many(b"[%b]" % request(call_id, method=method))[0], PlainCall)
+
+
+def test_negative_zero_is_read_as_it_is_written() -> None:
+    assert isinstance(one(request(b"-0")), WrittenCall)
+    assert isinstance(many(b"[%b]" % request(b"-0"))[0], WrittenCall)

@@ -19,6 +19,7 @@ from tollgate.core.shapes import PlainCall, Reply
 from tollgate.gateway.call import cache as cache_module
 from tollgate.gateway.call.cache import Cache, key_of
 from tollgate.shm.upstream_status import SILENCE_SECONDS, SharedStatus, Stamp
+from tollgate.store.base import SharedAnswer
 
 HEAD, FINAL = 1_000, 900
 HASH = "0x" + "ab" * 32
@@ -298,6 +299,80 @@ def test_answer_that_is_too_large_is_not_kept() -> None:
     assert not shelf.keeps(at(1), "x" * 1_000)
     assert shelf.keeps(at(1), "x" * 500)
     assert not Shelf(max_bytes=400).keeps(at(1), "x" * 500)
+
+
+OVERHEAD = 250
+"""What an entry is taken to cost beside its key and its answer."""
+
+
+def cost(asked: PlainCall, result: Any = "0x1") -> int:
+    return len(key_of(asked)) + len(json.dumps(result)) + OVERHEAD
+
+
+def test_used_is_what_the_answers_cost_that_are_kept() -> None:
+    shelf = Shelf()
+    assert shelf.cache.used == 0
+    shelf.put(at(1))
+    shelf.put(LATEST, "x" * 50)
+    assert shelf.cache.used == cost(at(1)) + cost(LATEST, "x" * 50)
+    shelf.put(LATEST)
+    assert shelf.cache.used == cost(at(1)) + cost(LATEST)
+    shelf.block(HEAD + 1)
+    assert shelf.get(LATEST) is None
+    assert shelf.cache.used == cost(at(1))
+    answer = SharedAnswer(key_of(at(2)), 2, b'"0x1"')
+    assert shelf.cache.take_in(answer)
+    assert shelf.cache.used == cost(at(1)) + cost(at(2))
+    assert not shelf.cache.take_in(answer), "it is here already"
+    assert shelf.cache.used == cost(at(1)) + cost(at(2))
+
+
+def test_answer_may_be_as_large_as_the_bound_and_no_larger() -> None:
+    size = cost(at(1))
+    assert Shelf(max_entry=size).keeps(at(1))
+    assert not Shelf(max_entry=size - 1).keeps(at(1))
+    assert Shelf(max_bytes=size).keeps(at(1))
+    assert not Shelf(max_bytes=size - 1).keeps(at(1))
+    shared = SharedAnswer(key_of(at(1)), 1, b'"0x1"')
+    assert Shelf(max_entry=size).cache.take_in(shared)
+    assert not Shelf(max_entry=size - 1).cache.take_in(shared)
+
+
+def test_little_room_is_left_from_the_last_sixteenth() -> None:
+    for more, comes_in in ((0, True), (1, False)):
+        shelf = Shelf(max_bytes=1_600)
+        shelf.put(at(1), "x" * (1_500 + more - cost(at(1), "")))
+        assert shelf.cache.used == 1_500 + more
+        assert shelf.keeps(CHAIN) is comes_in
+
+
+def test_answer_of_another_worker_takes_no_room_of_the_last_sixteenth() -> None:
+    shared = SharedAnswer(key_of(at(2)), 2, b'"0x1"')
+    for more, comes_in in ((0, True), (1, False)):
+        shelf = Shelf(max_bytes=1_600)
+        shelf.put(at(1), "x" * (1_500 + more - cost(at(1), "") - cost(at(2))))
+        assert shelf.cache.take_in(shared) is comes_in
+        assert (shelf.get(at(2)) is not None) is comes_in
+
+
+def test_answers_are_shared_once_unless_they_could_not_be_sent() -> None:
+    shelf = Shelf()
+    for number in (0, FINAL, FINAL + 1):
+        shelf.put(at(number))
+        assert shelf.get(at(number)) is not None
+    shared = list(shelf.cache.unshared(1_000))
+    assert [each.number for each in shared] == [FINAL, 0], "the newest first"
+    assert list(shelf.cache.unshared(1_000)) == []
+    shelf.cache.not_shared([*shared, SharedAnswer(b"gone", 1, b"1")])
+    assert list(shelf.cache.unshared(cost(at(0)))) == shared[1:], "the other is too large"
+
+
+def test_answers_that_are_too_large_are_not_shared() -> None:
+    shelf = Shelf()
+    shelf.put(at(1))
+    assert shelf.get(at(1)) is not None
+    assert list(shelf.cache.unshared(cost(at(1)) - 1)) == []
+    assert len(list(shelf.cache.unshared(cost(at(1))))) == 1
 
 
 def test_kept_answer_does_not_hold_on_to_the_whole_body() -> None:

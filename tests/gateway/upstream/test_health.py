@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.company import Company
 
-from tollgate.gateway.upstream.health import QUOTA_SECONDS, Upstream
+from tollgate.core.limits import Limit
+from tollgate.gateway.upstream.health import FORGET_SECONDS, QUOTA_SECONDS, Upstream
 from tollgate.settings import model
-from tollgate.shm.metrics import BUCKETS_MICROSECONDS
+from tollgate.shm.metrics import BUCKETS_MICROSECONDS, Regions
 from tollgate.shm.upstream_status import State, WorkerStats
 
 
@@ -352,3 +353,148 @@ def test_latency_that_is_told_is_forgotten_while_nobody_asks() -> None:
     assert told[0] == 500_000
     assert 100_000 < told[1] < 300_000
     assert told[2] < 1_000
+
+
+# --- At the bounds -------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_known_of_a_new_one() -> None:
+    company, upstream = one()
+    now = company.clock()
+    assert (upstream.in_doubt, upstream.counted, upstream.p95, upstream.patience) == (False, False, 0.0, 0.0)
+    assert (upstream.is_open(now), upstream.is_willing(now)) == (False, True)
+    upstream.report(now)
+    assert upstream.row.worker_stats() == [WorkerStats(0, 0, 0, 0, 0.0, 0)]
+
+
+def test_breaker_is_open_for_exactly_its_time() -> None:
+    company, upstream = one()
+    company.fail("a", 5)
+    opened = company.clock()
+    for seconds, is_open in ((0.0, True), (0.999, True), (1.0, False)):
+        assert upstream.is_open(opened + seconds) is is_open
+        assert upstream.is_willing(opened + seconds) is not is_open
+
+
+def test_one_that_is_spared_is_willing_again_at_the_end_of_its_time() -> None:
+    company, upstream = one()
+    began = company.clock()
+    upstream.spare(began)
+    assert not upstream.is_willing(began + QUOTA_SECONDS - 0.001)
+    assert upstream.in_doubt
+    assert upstream.is_willing(began + QUOTA_SECONDS)
+    assert not upstream.in_doubt, "looked at no more"
+
+
+def test_one_that_is_open_stays_in_doubt_until_it_has_answered() -> None:
+    company, upstream = one()
+    company.fail("a", 5)
+    later = company.clock() + 2.0
+    assert (upstream.is_willing(later), upstream.in_doubt) == (True, True)
+    company.clock.advance(2.0)
+    company.answer("a")
+    assert (upstream.is_willing(later), upstream.in_doubt) == (True, False)
+
+
+def test_one_that_is_open_and_spared_waits_for_both() -> None:
+    company, upstream = one()
+    began = company.clock()
+    company.fail("a", 5)
+    upstream.spare(began)
+    assert not upstream.is_willing(began + QUOTA_SECONDS - 0.001)
+    assert upstream.is_willing(began + QUOTA_SECONDS)
+    upstream.began()
+    assert not upstream.is_willing(began + QUOTA_SECONDS), "one call is on trial"
+
+
+def fare(company: Company, how: str) -> None:
+    """Calls are answered or fail, as these letters say."""
+    for letter in how:
+        if letter == "a":
+            company.answer("a")
+        else:
+            company.fail("a")
+
+
+# The first failure begins a window, and counts in it; its call does not.
+@pytest.mark.parametrize(
+    ("how", "opens"),
+    [
+        ("af" * 9 + "f", False),
+        ("af" * 9 + "ff", True),
+        ("aa" + "af" * 9, True),
+        ("aaa" + "af" * 9, False),
+        ("aaa" + "af" * 9 + "f", True),
+    ],
+    ids=["19 calls", "20 calls", "half", "less than half", "half again"],
+)
+def test_breaker_opens_at_half_of_at_least_twenty_calls(how: str, opens: bool) -> None:
+    company, upstream = one()
+    fare(company, "f" + how)
+    assert upstream.in_doubt is opens
+
+
+@pytest.mark.parametrize(("seconds", "opens"), [(10.0, True), (10.001, False)])
+def test_window_begins_anew_after_ten_seconds(seconds: float, opens: bool) -> None:
+    company, upstream = one()
+    fare(company, "faa" + "af" * 8)
+    company.clock.advance(seconds)
+    fare(company, "af")
+    assert upstream.in_doubt is opens
+    if not opens:
+        fare(company, "af" * 9 + "f")
+        assert not upstream.in_doubt
+        fare(company, "f")
+        assert upstream.in_doubt, "the failure that began it counts"
+
+
+def test_answers_are_added_to_the_metrics_once() -> None:
+    company, upstream = one()
+    regions = Regions(1)
+    writer = regions.writer(0)
+    upstream.count_in(writer, "eth", "mainnet")
+    company.answer("a", 0.0001, 2)
+    company.answer("a", 0.3)
+    upstream.counted = True
+    upstream.count()
+    totals = regions.totals()
+    assert totals[("tollgate_upstream_attempts", "eth", "mainnet", "a", "ok")] == 3
+    assert (upstream.counted, sum(upstream.buckets)) == (False, 0)
+    upstream.count()
+    assert regions.totals() == totals
+    took = [value for key, value in totals.items() if key[0] == "tollgate_upstream_seconds"]
+    assert max(took) == 300_200, "the sum, in microseconds"
+    assert sum(took) == 300_200 + 3
+
+
+def test_what_is_reported_is_forgotten_over_time() -> None:
+    company, upstream = one()
+    company.answer("a", 0.5)
+    company.fail("a", 5)
+    upstream.began()
+    now = company.clock()
+    upstream.report(now)
+    assert upstream.row.worker_stats() == [WorkerStats(7, 5, 500_000, 500_000, now + 1.0, 1)]
+    upstream.report(now + FORGET_SECONDS)
+    assert upstream.row.worker_stats()[0].ewma_micros == int(500_000 * math.exp(-1))
+
+
+def test_limit_of_an_upstream_is_its_own_and_for_a_second() -> None:
+    _, upstream = one(requests_per_second=5)
+    assert list(upstream.limit) == [("up:eth/mainnet/a", Limit(5, 1.0))]
+
+
+@pytest.mark.parametrize("lists", [{"allow_methods": ("eth_*",)}, {"deny_methods": ("eth_*",)}])
+def test_upstream_with_one_list_is_picky(lists: dict[str, tuple[str, ...]]) -> None:
+    assert one(**lists)[1].picky
+    assert not one()[1].picky
+
+
+def test_answer_moves_the_p95_up_nineteen_times_as_far_as_down() -> None:
+    company, upstream = one()
+    company.answer("a", 0.1)
+    assert upstream._p95 == pytest.approx(0.1)
+    company.answer("a", 0.1)
+    assert upstream._p95 == pytest.approx(0.1 * 0.995), "as quick is no slower"
+    company.answer("a", 1.0)
+    assert upstream._p95 == pytest.approx(0.1 * 0.995 * 1.095)
